@@ -1,0 +1,45 @@
+# Every target does its own set-up: a virtual environment in .venv with the versions of constraints.txt.
+PYTHON ?= python3
+BIN := $(CURDIR)/.venv/bin
+READY := .venv/.ready
+export PATH := $(BIN):$(PATH)
+export MLFLOW_DISABLE_TELEMETRY := true
+export DO_NOT_TRACK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help repro test test-all check study ui
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	@echo "installing the versions of constraints.txt into .venv (once)"
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+# The user's own corpora: CORPORA_ROOT=/somewhere make ... links it to data/raw, which studies name.
+.PHONY: raw
+raw:
+	@if [ -n "$$CORPORA_ROOT" ]; then mkdir -p data && ln -sfn "$$(realpath "$$CORPORA_ROOT")" data/raw; fi
+
+repro: $(READY) raw  ## run what changed of the active study (params.yaml), then print its tables
+	@dvc repro
+	@echo; cat results/report.md
+
+test: $(READY)  ## the tests, without the slow ones
+	@pytest -n 2 -m "not slow"
+
+test-all: $(READY)  ## every test
+	@pytest
+
+check: $(READY)  ## ruff and pyright
+	@ruff check . && pyright
+
+study: $(READY) raw  ## make STUDY=real (a file of studies/, or a path) the active study
+	@test -n "$(STUDY)" || { echo "which? make study STUDY=<$$(ls studies | sed 's/.yaml//' | paste -sd'|')> or a path" >&2; exit 2; }
+	@python -m pipelines.params activate "$(if $(wildcard studies/$(STUDY).yaml),studies/$(STUDY).yaml,$(STUDY))"
+
+ui: $(READY)  ## Dagster and MLflow side by side; Ctrl-C stops both
+	@scripts/ui

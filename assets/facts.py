@@ -1,0 +1,84 @@
+"""What is known of a stage that has run, as Dagster metadata: digests and sizes, metrics as numbers, plots to see."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import yaml
+
+from assets.graph import LOADER, Entry, Stage
+
+INLINE = 400_000  # bytes; a larger picture or page is named and not shown: every run keeps a copy in Dagster's database
+ROWS = 50
+
+
+def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
+    """Metadata of a materialization. Numbers are floats, so that Dagster draws them over time."""
+    outs = [dg.TableRecord({k: out.get(k, "") for k in ("path", "size", "nfiles", "md5")}) for out in entry.outs]
+    shown = {path: show(root / path) for path in (*stage.plots, *(o for o in stage.outs if o.endswith(".md")))}
+    try:
+        numbers = {f"metrics/{name}": _number(value) for name, value in metrics(root, stage).items()}
+    except ValueError as error:  # the stage has run all the same; a check says so too
+        numbers = {"metrics": str(error)}
+    return numbers | shown | {
+        "stage": stage.name,
+        "command": stage.cmd,
+        "path": dg.MetadataValue.path(str(root / stage.outs[0])) if stage.outs else "",
+        "outputs": dg.MetadataValue.table(outs) if outs else "",
+        "size": sum(out.get("size", 0) for out in entry.outs),
+        "lock": entry.digest,
+    }  # fmt: skip
+
+
+def metrics(root: Path, stage: Stage) -> dict[str, float]:
+    """Every number in the stage's metrics files that exist, {"top1/mean": 0.8}. ValueError: a file cannot be parsed."""
+    found = {}
+    for path in stage.metrics:
+        if (root / path).is_file():
+            try:
+                # YAML also reads JSON, but not 1e-05 as the number it is in JSON.
+                text = (root / path).read_text()
+                content = json.loads(text) if path.endswith(".json") else yaml.load(text, LOADER)
+            except (ValueError, yaml.YAMLError) as error:
+                raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
+            found |= dict(_flat(content))
+    return found
+
+
+def show(path: Path) -> Any:
+    """A PNG as a picture, a CSV or TSV as a table, Markdown as it reads; a path of what is large or of another kind."""
+    kind = path.suffix
+    if not path.is_file() or path.stat().st_size > INLINE or kind not in (".png", ".csv", ".tsv", ".md"):
+        return dg.MetadataValue.path(str(path))
+    if kind == ".png":
+        picture = base64.b64encode(path.read_bytes()).decode()
+        return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{picture})")
+    if kind == ".md":
+        return dg.MetadataValue.md(path.read_text())
+    with open(path, newline="") as file:
+        rows = list(islice(csv.DictReader(file, delimiter="\t" if kind == ".tsv" else ","), ROWS))
+    if not rows:
+        return dg.MetadataValue.path(str(path))
+    return dg.MetadataValue.table([dg.TableRecord({str(k): str(v) for k, v in row.items()}) for row in rows])
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)  # Dagster's web page cannot carry nan or inf
+
+
+def _flat(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    pairs = content.items() if isinstance(content, Mapping) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in pairs:
+        inner = f"{name}/{key}" if name else str(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield inner, float(value)
+        else:
+            yield from _flat(value, inner)

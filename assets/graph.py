@@ -1,0 +1,184 @@
+"""The stage graph as DVC reads it from dvc.yaml and params.yaml, and what dvc.lock says of it. Nothing here runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+from dvc.stage import PipelineStage
+from dvc.utils.serialize import load_path
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class GraphError(Exception):
+    """dvc.yaml, params.yaml or dvc.lock cannot be read; the message is DVC's own, on one line."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of dvc.yaml: `align@wasserstein` is row `wasserstein` of group `align`. Paths: from the root."""
+
+    name: str
+    cmd: str
+    desc: str
+    pool: str | None  # `meta: {pool: gpu}`
+    upstream: tuple[str, ...]  # names of the stages whose outputs this one reads
+    outs: tuple[str, ...]  # every output, metrics and plots among them
+    metrics: tuple[str, ...]
+    plots: tuple[str, ...]
+    read: tuple[str, ...]  # the outputs that another stage reads
+    code_version: str  # changes with the command and with the stage's own params
+    op: str = ""  # unique in a graph, letters, digits and _ only: Dagster's steps allow no more
+
+    @property
+    def group(self) -> str:
+        return self.name.partition("@")[0]
+
+    @property
+    def row(self) -> str | None:
+        return self.name.partition("@")[2] or None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Dagster's asset key: ("align", "wasserstein"). Keys, unlike steps, may hold any character."""
+        return (self.group, self.row) if self.row else (self.group,)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What dvc.lock holds for one stage."""
+
+    raw: Mapping[str, Any]
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the whole entry: command, deps, params and outs."""
+        return digest(self.raw)
+
+    @property
+    def outs(self) -> list[dict[str, Any]]:
+        """Each with path, md5, size (bytes) and, for a folder, nfiles."""
+        return [dict(out) for out in self.raw.get("outs", ())]
+
+    def version(self, stage: Stage) -> str:
+        """What Dagster compares: the md5 of the outputs that another stage reads, or of all where none does.
+
+        A metric that nobody reads (seconds, say) must not make what lies downstream look stale.
+        """
+        outs = {out["path"]: out.get("md5") for out in self.outs if not stage.read or out["path"] in stage.read}
+        md5s = list(outs.values())
+        return str(md5s[0]) if len(md5s) == 1 else digest(outs)
+
+
+def read(root: Path) -> dict[str, Stage]:
+    """Every stage of root/dvc.yaml by name, upstream first. GraphError where DVC cannot read it.
+
+    Tracked files (`dvc add`) and pipelines in other folders are data to this graph, not stages.
+    """
+    try:
+        repo = Repo(str(root))
+        graph = repo.index.graph
+        path = os.path.join(repo.root_dir, "dvc.yaml")
+        found = [s for s in graph if isinstance(s, PipelineStage) and s.path == path and s.cmd]
+        needed = [d.def_path for s in found for d in s.deps if d not in s.params]
+        files: dict[str, Any] = {}
+        # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
+        among = set(found)
+        upstream = {s.name: sorted(str(d.name) for d in graph.successors(s) if d in among) for s in found}
+        stages = {str(s.name): _stage(s, tuple(upstream[s.name]), needed, files) for s in found}
+    except (DvcException, OSError) as error:
+        raise GraphError(_one_line(error)) from None
+    return _with_ops(_sorted(stages))
+
+
+def lock(root: Path) -> dict[str, Entry]:
+    """dvc.lock by stage name; empty where there is none yet. GraphError where it is half-written or no YAML."""
+    try:
+        content = yaml.load((root / "dvc.lock").read_bytes(), LOADER) or {}
+        return {name: Entry(entry) for name, entry in content.get("stages", {}).items()}
+    except FileNotFoundError:
+        return {}
+    except (yaml.YAMLError, AttributeError) as error:
+        raise GraphError(f"dvc.lock: {_one_line(error)}") from None
+
+
+def _stage(stage: Any, upstream: tuple[str, ...], needed: Iterable[str], files: dict[str, Any]) -> Stage:
+    outs = tuple(out.def_path for out in stage.outs)
+    cmd = stage.cmd if isinstance(stage.cmd, str) else "\n".join(stage.cmd)
+    params = {f"{p.def_path}:{n}": _value(p, n, files) for p in stage.params for n in p.params or ()}
+    return Stage(
+        name=stage.name,
+        cmd=cmd,
+        desc=stage.desc or "",
+        pool=(stage.meta or {}).get("pool"),
+        upstream=upstream,
+        outs=outs,
+        metrics=tuple(out.def_path for out in stage.outs if out.metric),
+        plots=tuple(out.def_path for out in stage.outs if out.plot),
+        read=tuple(o for o in outs if any(_overlap(o, n) for n in needed)),
+        code_version=digest([cmd, params])[:12],
+    )
+
+
+def _value(dep: Any, name: str, files: dict[str, Any]) -> Any:
+    """The value of a (dotted) parameter. DVC's own reader parses the file anew for each stage: half a second in all."""
+    if dep.fs_path not in files:
+        files[dep.fs_path] = load_path(dep.fs_path, dep.fs) if dep.exists else {}
+    value = files[dep.fs_path]
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _sorted(stages: Mapping[str, Stage]) -> dict[str, Stage]:
+    done: dict[str, Stage] = {}
+
+    def visit(name: str) -> None:
+        if name not in done:
+            for upstream in stages[name].upstream:
+                visit(upstream)
+            done[name] = stages[name]
+
+    for name in stages:
+        visit(name)
+    return done
+
+
+def _with_ops(stages: Mapping[str, Stage]) -> dict[str, Stage]:
+    """`a-b` and `a.b` would both be step `a_b`: where two stages collide, both get a digest of their own name.
+
+    A step may not be called as a job is either, and jobs are called as groups are: `report` is step `report_stage`.
+    """
+    jobs = {"everything", *(stage.group for stage in stages.values())}
+    plain = {name: re.sub(r"\W", "_", name, flags=re.ASCII) for name in stages}
+    plain = {name: f"{op}_stage" if op in jobs else op for name, op in plain.items()}
+    count = Counter(plain.values())
+    return {
+        name: replace(stage, op=plain[name] if count[plain[name]] == 1 else f"{plain[name]}_{digest(name)[:8]}")
+        for name, stage in stages.items()
+    }
+
+
+def _overlap(one: str, other: str) -> bool:
+    a, b = Path(one), Path(other)
+    return a.is_relative_to(b) or b.is_relative_to(a)
+
+
+def digest(value: Any) -> str:
+    return hashlib.md5(json.dumps(value, sort_keys=True, default=str).encode(), usedforsecurity=False).hexdigest()
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,143 @@
+"""A stage as a Dagster asset: its body is `dvc repro` of that one stage, in a child that ends with the run."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import dagster as dg
+
+from assets.facts import facts
+from assets.graph import Stage, lock
+
+GRACE_SECONDS = 20.0  # for a cancelled stage to say goodbye to MLflow, before it is killed
+TAIL = 30  # lines of output kept with a failure
+PROGRESS_BAR = re.compile(r"\d+%\|")
+EXIT_CODE = re.compile(r"exited with (-?\d+)$")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child ended. `errors`: its last lines on stderr, DVC's own last line among them."""
+
+    code: int
+    status: str  # ran | restored (from DVC's run cache) | unchanged
+    output: tuple[str, ...]
+    errors: tuple[str, ...]
+    seconds: float
+
+
+def asset(root: Path, stages: Mapping[str, Stage], stage: Stage) -> dg.AssetsDefinition:
+    """The asset of one stage. It depends on the assets of the stages that DVC says it depends on."""
+
+    @dg.multi_asset(name=stage.op, specs=[spec(stages, stage)], pool=stage.pool, description=stage.desc)
+    def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        outcome = reproduce(root, stage, context.run.run_id)
+        if outcome.code:
+            raise failure(stage, outcome) from None
+        context.log.info(f"{stage.name}: {outcome.status} in {outcome.seconds:.1f} s")
+        entry = lock(root)[stage.name]
+        metadata = {"status": outcome.status, "took": round(outcome.seconds, 2)} | facts(root, stage, entry)
+        return dg.MaterializeResult(
+            asset_key=dg.AssetKey(stage.key), metadata=metadata, data_version=dg.DataVersion(entry.version(stage))
+        )
+
+    return body
+
+
+def spec(stages: Mapping[str, Stage], stage: Stage) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key=dg.AssetKey(stage.key),
+        deps=[dg.AssetKey(stages[name].key) for name in stage.upstream],
+        description=f"{stage.desc}\n\n`{stage.cmd}`".strip(),
+        group_name=stage.group,
+        code_version=stage.code_version,
+        kinds={"dvc", "python"} if "python" in stage.cmd else {"dvc"},
+        metadata={"stage": stage.name},
+    )
+
+
+def reproduce(root: Path, stage: Stage, run_id: str) -> Outcome:
+    """`dvc repro` of this stage alone. Its output goes to ours line by line; interrupted, its children end with it."""
+    # The flag stands before the subcommand. Waiting: somebody else's `dvc` holds the lock for moments only.
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage.name]
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "DAGSTER_RUN_ID": run_id,
+        "PYTHONUNBUFFERED": "1",
+        "TQDM_MININTERVAL": "5",  # in a log every update of a progress bar is a line
+    }
+    started = time.monotonic()
+    child = subprocess.Popen(
+        command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, errors="replace", start_new_session=True,
+    )  # fmt: skip
+    output, errors = deque(maxlen=TAIL), deque(maxlen=TAIL)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    readers = [
+        threading.Thread(target=_echo, args=(child.stdout, sys.stdout, output), daemon=True),
+        threading.Thread(target=_echo, args=(child.stderr, sys.stderr, errors), daemon=True),
+    ]
+    try:
+        for reader in readers:
+            reader.start()
+        code = child.wait()
+        for reader in readers:
+            reader.join()
+    except BaseException:  # Dagster's interruption among them
+        _end(child)
+        raise
+    return Outcome(code, _status(stage, output), tuple(output), tuple(errors), time.monotonic() - started)
+
+
+def failure(stage: Stage, outcome: Outcome) -> dg.Failure:
+    """What the stage itself said last, on one line; DVC's line where the stage said nothing or was killed."""
+    lines = [line for line in outcome.errors if line.strip()]
+    own = [line for line in lines if not line.startswith("ERROR: ") and not PROGRESS_BAR.search(line)]
+    dvc = next((line.removeprefix("ERROR: ") for line in reversed(lines) if line.startswith("ERROR: ")), "")
+    ended = EXIT_CODE.search(dvc)
+    spoke = own and (not dvc or (ended and 0 < int(ended[1]) < 128))
+    said = own[-1] if spoke else dvc or f"dvc exited with {outcome.code}"
+    return dg.Failure(
+        description=said.strip(),
+        metadata={"stage": stage.name, "command": stage.cmd, "dvc": dvc, "log": dg.MetadataValue.md(_code(lines))},
+        allow_retries=False,  # the same input fails again
+    )
+
+
+def _status(stage: Stage, output: deque[str]) -> str:
+    if f"Stage '{stage.name}' didn't change, skipping" in output:
+        return "unchanged"
+    return "restored" if f"Stage '{stage.name}' is cached - skipping run, checking out outputs" in output else "ran"
+
+
+def _echo(source: TextIO, sink: TextIO, kept: deque[str]) -> None:
+    for line in source:
+        kept.append(line.rstrip("\n"))
+        sink.write(line)
+        sink.flush()
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Ask the child's whole process group to stop, as Ctrl-C does; then insist."""
+    for number, patience in ((signal.SIGINT, GRACE_SECONDS), (signal.SIGTERM, 2.0), (signal.SIGKILL, None)):
+        try:
+            os.killpg(child.pid, number)
+            child.wait(patience)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _code(lines: list[str]) -> str:
+    return "```\n" + "\n".join(lines) + "\n```"

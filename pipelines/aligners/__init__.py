@@ -1,0 +1,9 @@
+"""One file per alignment method. Torch and numpy only, so that they run on a bare GPU machine.
+
+The protocol, the same for all: a module has a frozen dataclass `Settings`, and one of
+
+    fit(source, target, settings, seed, pairs=None, log=None) -> Translator          # unpaired
+    fit_oracle(paired_source, paired_target, settings, seed) -> Translator           # sees true pairs, and is named so
+
+source: (n, d), target: (m, e) float32. `pairs`: (k, 2) indices of known partners, or None. `log(metrics, step)`: live curves.
+"""

@@ -1,0 +1,42 @@
+"""The naive baseline F(x) = x, as in the vec2vec paper: what two encoders share before anything is learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from pipelines.aligners.cloud import checked
+from pipelines.aligners.translator import Translator
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Nothing to set."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+
+
+class Identity(Translator):
+    """(n, d) -> (n, e): padded with zeros where d < e, cut where d > e."""
+
+    def __init__(self, source_dim: int, target_dim: int) -> None:
+        super().__init__(source_dim=source_dim, target_dim=target_dim)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return nn.functional.pad(vectors, (0, self.config["target_dim"] - vectors.shape[-1]))
+
+
+def fit(
+    source: Tensor,
+    target: Tensor,
+    settings: Settings,
+    seed: int,
+    pairs: Tensor | None = None,
+    log: Callable[[dict[str, float], int], None] | None = None,
+) -> Identity:
+    """Looks at nothing but the dimensions."""
+    source, target = checked("source", source), checked("target", target)
+    return Identity(source.shape[1], target.shape[1])

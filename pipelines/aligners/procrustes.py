@@ -1,0 +1,42 @@
+"""ORACLE: the best linear map given the true pairs. A ceiling to compare with, never an attack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from pipelines.aligners.cloud import checked, spectral, unit
+from pipelines.aligners.translator import Linear
+from pipelines.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Settings:
+    """map: orthogonal (Schoenemann 1966; semi-orthogonal where dimensions differ) or least_squares, with a ridge per row."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    map: Literal["orthogonal", "least_squares"] = "orthogonal"
+    ridge: float = 1e-6  # least squares only: times the number of pairs, added to the diagonal of X'X
+
+    def __post_init__(self) -> None:
+        if self.map not in ("orthogonal", "least_squares"):
+            raise ValueError(f"map: {self.map!r} is neither orthogonal nor least_squares")
+        if not 0 <= self.ridge < float("inf"):
+            raise ValueError(f"ridge: {self.ridge} must be at least 0")
+
+
+def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Linear:
+    """Row i of paired_source (n, d) and of paired_target (n, e) are one text. Raises BadInput where they cannot be."""
+    source, target = checked("source", paired_source), checked("target", paired_target)
+    if len(source) != len(target):
+        raise BadInput(f"pairs: {len(source)} source vectors beside {len(target)} target vectors")
+    X, Y = unit(source), unit(target)
+    if settings.map == "orthogonal":
+        return Linear.of(spectral(X.T @ Y), source, target)
+    X, Y = X.double(), Y.double()  # X'X squares the condition number
+    gram = X.T @ X + settings.ridge * len(X) * torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
+    W = torch.linalg.lstsq(gram, X.T @ Y, driver="gelsd" if X.device.type == "cpu" else None).solution
+    return Linear.of(W.float(), source, target)

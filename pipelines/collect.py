@@ -1,0 +1,33 @@
+"""collect: one corpus -> data/corpora/<corpus>.parquet."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines import corpora, params, stage, store, track
+
+
+def collect(name: str, row: params.Corpus, study: params.Study, run: track.Run) -> None:
+    """Read or generate the corpus, check it, write it, and say what is in it."""
+    frame = corpora.collect(row)
+    store.write_corpus(name, frame)
+    words = frame["text"].str.count_matches(r"\S+")
+    metrics = {
+        "rows": len(frame),
+        "test": frame.filter(pl.col("split") == "test").height,
+        "words": words.mean() or 0.0,
+        "labels": frame["labels"].explode().n_unique() if frame["labels"].list.len().sum() else 0,
+    }
+    store.write_metrics("collect", name, metrics)
+    run.log(metrics)
+    run.table(
+        frame.drop("vector", "image", strict=False)
+        .head(20)
+        .with_columns(pl.col(pl.List(pl.String)).list.join(", "))
+        .to_dicts(),
+        "examples.json",
+    )
+
+
+if __name__ == "__main__":
+    stage.main(collect)

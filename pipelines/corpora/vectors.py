@@ -1,0 +1,122 @@
+"""Vectors without text, as in a leaked vector database: parquet, arrow, npy or npz."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from pipelines.corpora.path import located
+from pipelines.errors import BadInput
+from pipelines.params import VectorsCorpus
+
+VECTOR = ("vector", "vectors", "embedding", "embeddings")
+ID = ("id", "ids")
+
+
+def rows(p: VectorsCorpus) -> pl.DataFrame:
+    """id (made from the row number where there is none), text (null), vector (n, d) as Array(Float32, d), split if
+    there is one.
+
+    `columns` maps `vector`, `id` and `split` to the file's own names. Raises BadInput, naming file and row, for
+    vectors of different dimensions, vectors that are zero or not finite, repeated ids, or fewer than two vectors.
+    """
+    path = located(p.path)
+    match path.suffix.lower():
+        case ".npy" | ".npz":
+            columns = _numpy(path)
+        case ".parquet" | ".pq" | ".arrow" | ".feather" | ".ipc":
+            columns = _table(path)
+        case suffix:
+            raise BadInput(f"{path}: vectors are read from parquet, arrow, npy or npz, not {suffix or 'a folder'}")
+    array = _array(path, columns[_chosen(path, p, "vector", VECTOR, columns)])
+    named = _chosen(path, p, "id", ID, columns)
+    ids = [str(i) for i in columns[named]] if named else [f"{path.stem}-{i}" for i in range(len(array))]
+    _check(path, array, ids)
+    frame = {"id": ids, "text": pl.repeat(None, len(ids), dtype=pl.String, eager=True)}
+    if split := _chosen(path, p, "split", ("split",), columns):
+        frame["split"] = pl.Series([str(s) for s in columns[split]], dtype=pl.String)
+    return pl.DataFrame({**frame, "vector": pl.Series(array, dtype=pl.Array(pl.Float32, array.shape[1]))})
+
+
+def _numpy(path: Path) -> dict:
+    """The arrays of a file by name; pickled objects are refused."""
+    try:
+        loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix == ".npy" else None)
+        return {"vector": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except (ValueError, OSError, EOFError) as error:
+        raise BadInput(f"{path}: not a numpy file of numbers: {error}") from None
+
+
+def _table(path: Path) -> dict:
+    try:
+        frame = pl.read_parquet(path) if path.suffix in (".parquet", ".pq") else _arrow(path)
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
+        raise BadInput(f"{path}: not a whole {path.suffix[1:]} file: {error}") from None
+    return {name: frame[name] for name in frame.columns}
+
+
+def _arrow(path: Path) -> pl.DataFrame:
+    """An Arrow IPC file, or stream."""
+    try:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except pa.ArrowInvalid:
+        table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _chosen(path: Path, p: VectorsCorpus, ours: str, usual: tuple[str, ...], columns: dict) -> str:
+    """The name of the file's column for one of ours; "" where a column that may be absent is."""
+    if ours in p.columns:
+        if p.columns[ours] not in columns:
+            raise BadInput(f"{path}: there is no column {p.columns[ours]!r}; there are: {', '.join(columns)}")
+        return p.columns[ours]
+    found = [name for name in usual if name in columns]
+    if not found and ours == "vector":
+        if len(columns) == 1:
+            return next(iter(columns))
+        raise BadInput(
+            f"{path}: which column holds the vectors? `columns: {{vector: ...}}`; there are: {', '.join(columns)}"
+        )
+    return found[0] if found else ""
+
+
+def _array(path: Path, column: np.ndarray | pl.Series) -> np.ndarray:
+    """(n, d) float32."""
+    if isinstance(column, pl.Series):
+        column = _matrix(path, column)
+    if column.ndim != 2 or column.dtype.kind not in "fiu":
+        raise BadInput(f"{path}: {column.dtype} of shape {column.shape}, not one vector of numbers per row")
+    return np.ascontiguousarray(column, dtype=np.float32)
+
+
+def _matrix(path: Path, column: pl.Series) -> np.ndarray:
+    """(n, d) from a column of lists; what is missing in one is NaN."""
+    if not isinstance(column.dtype, (pl.List, pl.Array)):
+        raise BadInput(f"{path}: column {column.name!r} is {column.dtype}, not a list of numbers")
+    if n := column.null_count():
+        raise BadInput(f"{path}: {n} rows have no vector, the first in row {int(column.is_null().arg_max() or 0) + 1}")
+    if isinstance(column.dtype, pl.List):
+        lengths = column.list.len()
+        if lengths.n_unique() > 1:
+            at = int((lengths != lengths[0]).arg_max() or 0)
+            here, there = lengths[0], lengths[at]
+            raise BadInput(f"{path}: vectors of different dimensions: {here} in row 1, {there} in row {at + 1}")
+    return column.explode().fill_null(float("nan")).to_numpy().reshape(len(column), -1)
+
+
+def _check(path: Path, array: np.ndarray, ids: list[str]) -> None:
+    if len(ids) != len(array):
+        raise BadInput(f"{path}: {len(array)} vectors, but {len(ids)} ids")
+    if len(array) < 2:
+        raise BadInput(f"{path}: {len(array)} vectors are nothing to align")
+    squares = np.einsum("ij,ij->i", array, array, dtype=np.float64)
+    for bad, word in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
+        if bad.any():
+            raise BadInput(f"{path}: {bad.sum()} vectors are {word}, the first in row {int(bad.argmax()) + 1}")
+    if len(set(ids)) < len(ids):
+        raise BadInput(f"{path}: ids are not unique")

@@ -1,0 +1,67 @@
+"""The text side of a CLIP checkpoint as a sentence-transformers module; the image side is never loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers.base.modules import InputModule
+from torch import Tensor
+from transformers import AutoConfig, AutoTokenizer, CLIPTextModelWithProjection
+
+
+def is_clip(folder: Path) -> bool:
+    """Whether `folder` holds a plain CLIP checkpoint, as published: without sentence-transformers modules."""
+    config = folder / "config.json"
+    if not config.is_file() or (folder / "modules.json").exists():
+        return False
+    return json.loads(config.read_text()).get("model_type") in ("clip", "clip_text_model")
+
+
+class _Network(CLIPTextModelWithProjection):
+    """Passes over the image side's weights without reporting each."""
+
+    _keys_to_ignore_on_load_unexpected = [r"vision_model", r"visual_projection", r"logit_scale", r"position_ids"]
+
+
+class TextSide(InputModule):
+    """Texts to the space shared with images: state at the end-of-text token, then the text projection.
+
+    Radford et al. 2021, "Learning Transferable Visual Models From Natural Language Supervision", section 2.4.
+    """
+
+    pooling = "eos"
+    modalities = ["text"]  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        whole = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = getattr(whole, "text_config", whole)
+        config.projection_dim = whole.projection_dim  # of the shared space; the text side's own copy may be a default
+        options: dict[str, Any] = {"config": config, "local_files_only": True, "dtype": torch.float32}
+        self.model: Any = _Network.from_pretrained(folder, **options)
+        self.processor: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self.config = self.model.config
+        self.max_seq_length = self.config.max_position_embeddings
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.processor
+
+    def get_embedding_dimension(self) -> int:
+        return self.config.projection_dim
+
+    def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
+        texts = [(prompt or "") + t for t in inputs]
+        options: dict[str, Any] = {"padding": True, "truncation": True, "return_tensors": "pt"}
+        return dict(self.processor(texts, max_length=self.max_seq_length, **options))
+
+    def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:
+        output = self.model(input_ids=features["input_ids"], attention_mask=features["attention_mask"])
+        return {**features, "sentence_embedding": output.text_embeds}  # (batch, projection_dim)
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        self.model.save_pretrained(output_path)
+        self.processor.save_pretrained(output_path)

@@ -1,0 +1,58 @@
+"""How near translated vectors come to their true partners (vec2vec, section 4; FOSCTTM: Liu et al. 2019).
+
+Raw cosine is inflated by the mean vector: a random matching can score 0.8. So cosine is given raw and after centring each
+side, and ranks are taken among centred cosines.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+BLOCK = 1024  # rows of the (batch, batch) similarity matrix held at once
+
+
+def centred(vectors: Tensor) -> Tensor:
+    """Subtract the mean row, then normalise each row. (n, d) -> (n, d)"""
+    return normalize(vectors - vectors.mean(0), dim=1)
+
+
+def ranks(translated: Tensor, target: Tensor) -> Tensor:
+    """Rank (1 = best) of row i of `target` among all its rows by cosine to row i of `translated`; ties count half.
+
+    (n, d), (n, d) unit rows -> (n,)
+    """
+    out = []
+    for i in range(0, len(translated), BLOCK):
+        scores = translated[i : i + BLOCK] @ target.T  # (block, n)
+        rows = torch.arange(len(scores))
+        true = scores[rows, i + rows].unsqueeze(1)
+        out.append(1 + (scores > true).sum(1) + ((scores == true).sum(1) - 1) / 2)
+    return torch.cat(out)
+
+
+def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict[str, Tensor]:
+    """Per-example scores against true partners: row i of `translated` belongs to row i of `target`. (n, d), (n, d) -> each (n,)
+
+    Ranks and FOSCTTM = (rank - 1) / (size - 1) are within consecutive batches of `batch` pairs (a last one of a single pair
+    joins the one before it); 0 is perfect, 0.5 is random.
+    """
+    n = len(target)
+    starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
+    rank, foscttm, cosine = [], [], []
+    for start, end in zip(starts, [*starts[1:], n], strict=True):
+        a, b = centred(translated[start:end]), centred(target[start:end])
+        r = ranks(a, b)
+        rank.append(r)
+        foscttm.append((r - 1) / max(len(r) - 1, 1))
+        cosine.append((a * b).sum(1))
+    rank = torch.cat(rank)
+    return {
+        "centred_cosine": torch.cat(cosine),
+        "cosine": (normalize(translated, dim=1) * normalize(target, dim=1)).sum(1),
+        "top1": (rank <= 1).float(),
+        "top10": (rank <= 10).float(),
+        "mean_rank": rank,
+        "foscttm": torch.cat(foscttm),
+    }

@@ -1,0 +1,64 @@
+"""similarity: one encoder on one STS corpus -> Spearman, Pearson, alignment, uniformity, spectrum, and its layers dissected."""
+
+from __future__ import annotations
+
+import polars as pl
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from torch import Tensor
+
+from pipelines import encoders, params, pictures, stage, store, track
+from pipelines.encoders import layers
+from pipelines.errors import BadInput
+from pipelines.measures import geometry
+from pipelines.measures import similarity as measures
+
+SHOWN = 1000  # sentences whose layers are looked at
+BATCH = 64
+
+
+def similarity(name: str, row: params.Similarity, study: params.Study, run: track.Run) -> None:
+    """Cosine of the encoder's raw vectors, no regressor, all pairs of the split together."""
+    frame = store.read_corpus(row.corpus, ["text", "pair", "score", "split"])
+    frame = frame if row.split is None else frame.filter(pl.col("split") == row.split)
+    if len(frame) < 3:
+        raise BadInput(f"similarity.{name}: {row.corpus} has {len(frame)} pairs of split {row.split!r}; three are needed")
+    encoder = study.encoders[row.encoder]
+    loaded = encoders.load(store.encoder_path(row.encoder), encoder)
+    run.input(store.corpus_path(row.corpus), "pairs")
+    texts = list(dict.fromkeys(frame["text"].to_list() + frame["pair"].to_list()))
+    vectors = encode(loaded.model, [loaded.prompt + text for text in texts])
+    at = {text: i for i, text in enumerate(texts)}
+    first, second = (vectors[[at[text] for text in frame[column]]] for column in ("text", "pair"))
+    metrics = {"pairs": len(frame), **measures.sts(first, second, frame["score"].cast(pl.Float64).to_torch())}
+    metrics |= geometry.anisotropy(vectors)
+    spectrum = geometry.spectrum(vectors)
+    plots = store.plots_path("similarity", name)
+    store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()}))
+    pictures.spectra(plots / "spectrum.png", {row.encoder: spectrum})
+    if isinstance(loaded.model[0], Transformer):
+        metrics["layers"] = dissect(name, loaded.model, texts[:SHOWN])
+    store.write_metrics("similarity", name, metrics)
+    run.log(metrics)
+    for picture in sorted(plots.glob("*.png")):
+        run.artifact(picture)
+
+
+def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
+    """n texts -> (n, d) float32 on the CPU, as the encoder gives them."""
+    return model.encode(texts, batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False).float().cpu()
+
+
+def dissect(name: str, model: SentenceTransformer, texts: list[str]) -> dict[str, float]:
+    """The figures of SBERT-WK: cosine of neighbouring layers, and the words whose vectors change most and least over the layers."""
+    found = layers.dissect(model, texts, BATCH)
+    plots = store.plots_path("similarity", name)
+    pictures.layer_cosines(plots / "layers.png", found.mean, found.spread)
+    table = pl.DataFrame({"word": found.words, "variance": found.variances, "count": found.counts}).sort("variance", "word", descending=[True, False])
+    store.write_csv(plots / "words.csv", pl.concat([table.head(25), table.tail(25)]) if len(table) > 50 else table)
+    return {f"{k:02d}": float(v) for k, v in enumerate(torch.as_tensor(found.mean), start=1)}
+
+
+if __name__ == "__main__":
+    stage.main(similarity)

@@ -1,0 +1,101 @@
+"""Who sees what: aligners get disjoint halves, oracles true pairs, and a killed row continues at the seed it was at."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import align as verb
+from pipelines import params, store
+from pipelines.aligners import wasserstein_procrustes
+from pipelines.aligners.translator import Linear
+from pipelines.errors import BadInput
+
+N, TEST = 60, 10
+
+
+def embeddings(name, corpus="nq", encoder="x", n=N, value=None):
+    """Row i holds the number i in every coordinate, so that a vector tells which text it is of."""
+    vectors = np.arange(1, n + 1, dtype=np.float32)[:, None].repeat(3, 1) if value is None else value
+    splits = np.array(["train"] * (n - TEST) + ["test"] * TEST, dtype=object)
+    ids = np.array([f"{corpus}{i}" for i in range(n)], dtype=object)
+    return store.Embeddings(name, ids, splits, torch.from_numpy(vectors), {"corpus": corpus, "encoder": encoder})
+
+
+def row(**settings):
+    return params.Align.model_validate({"source": "a", "target": "b", "aligner": "identity"} | settings)
+
+
+def texts(vectors):
+    return set(vectors[:, 0].int().tolist())
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), pairs=st.integers(0, 20), limit=st.integers(2, 40))
+def test_halves_share_no_text_but_the_known_pairs(seed, pairs, limit):
+    data = verb.halves(embeddings("a"), embeddings("b"), row(pairs=pairs, limit=limit), seed)
+    source, target = texts(data.source), texts(data.target)
+    assert max(source | target) <= N - TEST  # no held-out text on either side
+    assert len(source & target) == pairs
+    assert len(data.source) - pairs <= limit
+    if pairs:
+        i, j = data.pairs.T
+        assert torch.equal(data.source[i], data.target[j])
+        assert texts(data.source[i]) == source & target
+
+
+def test_halves_of_two_corpora_are_drawn_apart():
+    data = verb.halves(embeddings("a", "nq"), embeddings("b", "enron"), row(), 0)
+    assert len(data.source) == len(data.target) == (N - TEST) // 2
+
+
+def test_the_same_seed_draws_the_same_halves_and_another_draws_others():
+    draw = lambda seed: texts(verb.halves(embeddings("a"), embeddings("b"), row(), seed).source)  # noqa: E731
+    assert draw(1) == draw(1) != draw(2)
+
+
+def test_known_pairs_of_two_corpora_are_refused():
+    with pytest.raises(BadInput, match="3 known pairs asked for, but a and b share 0"):
+        verb.halves(embeddings("a", "nq"), embeddings("b", "enron"), row(pairs=3), 0)
+
+
+def test_oracles_see_true_pairs_of_train_texts():
+    x, y = verb.paired_rows(embeddings("a"), embeddings("b"), row(), 0)
+    assert torch.equal(x, y)
+    assert max(texts(x)) <= N - TEST
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    """A row of `align` with two seeds, in a folder of its own; its aligner notes each fit, and may be told to fail."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        e = embeddings(name, value=rng.standard_normal((N, 3), dtype=np.float32))
+        store.write_embeddings(name, list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)
+    fits = []
+
+    def fit(source, target, settings, seed, pairs, log):
+        fits.append(seed)
+        if fits == [0, 1]:
+            raise KeyboardInterrupt
+        return Linear.of(torch.eye(3) * (seed + 1), source, target)
+
+    monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
+
+    class Run:
+        def log(self, metrics, step=0): ...
+        def input(self, path, context): ...
+
+    return lambda: verb.align("r", row(aligner="wasserstein_procrustes", seeds=[0, 1]), None, Run()), fits
+
+
+def test_a_killed_row_continues_at_the_seed_it_was_at(stage):
+    align, fits = stage
+    with pytest.raises(KeyboardInterrupt):
+        align()
+    assert not store.translators_path("r").exists()
+    align()
+    assert fits == [0, 1, 1]
+    assert [t.map[0, 0].item() for t in store.read_translators("r").values()] == [1, 2]

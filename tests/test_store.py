@@ -1,0 +1,172 @@
+"""Artefacts: what is written is read back, nothing half-written is ever visible, and bad files are refused by name and row."""
+
+import errno
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+from pipelines import store
+from pipelines.aligners.translator import Linear, save
+from pipelines.errors import BadInput
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def embeddings(vectors, name="e", ids=None, **metadata):
+    ids = ids or [f"t{i}" for i in range(len(vectors))]
+    store.write_embeddings(name, ids, ["train"] * len(vectors), np.asarray(vectors), {"encoder": "x"} | metadata)
+    return store.embeddings_path(name)
+
+
+def corpus(**columns):
+    return pl.DataFrame(
+        {"id": ["a", "b"], "text": ["one", "two"], "split": ["train", "test"], "labels": [["x"], []]} | columns,
+        schema_overrides=store.CORPUS_COLUMNS,
+    )
+
+
+def test_embeddings_round_trip_without_a_copy():
+    vectors = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
+    embeddings(vectors, corpus="nq", source="sample")
+    read = store.read_embeddings("e")
+    assert torch.equal(read.vectors, torch.from_numpy(vectors))
+    assert list(read.ids) == [f"t{i}" for i in range(7)]
+    assert read.generated
+    assert read.metadata["dimension"] == "3"
+    assert len(read.rows("train")) == 7
+    assert len(read.rows("test")) == 0
+
+
+def test_embeddings_open_in_polars_and_pyarrow():
+    path = embeddings(np.ones((2, 3), np.float32))
+    assert pl.read_ipc(path)["vector"].dtype == pl.Array(pl.Float32, 3)
+    assert pa.ipc.open_file(path).read_all().column_names == ["id", "split", "vector"]
+
+
+def test_half_precision_is_stored_and_read_as_float32():
+    embeddings(np.full((2, 3), 0.5, np.float16))
+    assert store.read_embeddings("e").vectors.dtype == torch.float32
+    assert torch.equal(store.read_embeddings("e").vectors, torch.full((2, 3), 0.5))
+
+
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "not finite"), (np.inf, "not finite"), (0.0, "zero")])
+def test_bad_vectors_are_named(value, word):
+    vectors = np.ones((3, 2), np.float32)
+    vectors[1] = value
+    embeddings(vectors)
+    with pytest.raises(BadInput, match=rf"1 vectors are {word}, the first with id 't1'"):
+        store.read_embeddings("e")
+
+
+def test_a_truncated_file_is_refused():
+    path = embeddings(np.ones((500, 8), np.float32))
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(BadInput, match="truncated"):
+        store.read_embeddings("e")
+
+
+def test_a_dimension_that_contradicts_the_metadata_is_refused():
+    path = embeddings(np.ones((2, 3), np.float32))
+    table = pa.ipc.open_file(path).read_all()
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        pa.ipc.new_file(file, table.schema.with_metadata({"dimension": "4"})) as out,
+    ):
+        out.write_table(table.replace_schema_metadata({"dimension": "4"}))
+    with pytest.raises(BadInput, match="3 dimensions, its metadata says 4"):
+        store.read_embeddings("e")
+
+
+def test_ids_must_be_the_same_in_the_same_order():
+    embeddings(np.ones((3, 2), np.float32), "a")
+    embeddings(np.ones((3, 4), np.float32), "b", ids=["t0", "t2", "t1"])
+    with pytest.raises(BadInput, match="ids out of order: row 1 is 't1' in one, 't2' in the other"):
+        store.same_texts(store.read_embeddings("a"), store.read_embeddings("b"))
+
+
+def test_a_missing_file_says_how_to_make_it():
+    with pytest.raises(BadInput, match="`dvc repro` makes it"):
+        store.read_embeddings("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"text": ["one", "  "]}, "1 texts are empty, the first with id 'b'"),
+        ({"text": ["one", None]}, "1 texts are empty"),
+        ({"text": ["one", "one"]}, "2 texts are not alone"),
+        ({"id": ["a", "a"]}, "id 'a' occurs twice"),
+        ({"split": ["train", None]}, "1 rows have no split"),
+    ],
+)
+def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):
+    with pytest.raises(BadInput, match=line):
+        store.write_corpus("c", corpus(**columns))
+    assert not store.corpus_path("c").exists()
+
+
+def test_a_corpus_without_a_column_is_refused():
+    with pytest.raises(BadInput, match="there is no column 'labels'"):
+        store.write_corpus("c", corpus().drop("labels"))
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "d" / "x"
+    with store.atomic(path) as draft:
+        draft.write_text("old")
+
+    def failing():
+        with store.atomic(path) as draft:
+            draft.write_text("new, but only half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(BadInput, match="no space left on the disk"):
+        failing()
+    assert path.read_text() == "old"
+    assert [p.name for p in path.parent.iterdir()] == ["x"]
+
+
+def test_work_outlives_a_failure_and_is_gone_after_success():
+    def stage(fail):
+        with store.work("embed", "a", {"x": 1}) as folder:
+            before = sorted(p.name for p in folder.iterdir())
+            (folder / "part").write_text("done")
+            if fail:
+                raise RuntimeError
+        return before
+
+    with pytest.raises(RuntimeError):
+        stage(fail=True)
+    assert stage(fail=False) == ["part"]
+    assert stage(fail=False) == []
+
+
+def test_work_made_from_something_else_is_not_continued():
+    with pytest.raises(RuntimeError), store.work("embed", "a", "settings 1") as folder:
+        (folder / "part").write_text("done")
+        raise RuntimeError
+    with store.work("embed", "a", "settings 2") as folder:
+        assert list(folder.iterdir()) == []
+        assert len(list(folder.parent.iterdir())) == 1
+
+
+def test_translators_appear_together(tmp_path):
+    draft = tmp_path / "work"
+    draft.mkdir()
+    for seed in (3, 11):
+        save(Linear.of(torch.eye(2) * seed, torch.ones(4, 2), torch.ones(4, 2)), draft / f"seed-{seed}")
+    store.move_into(draft, store.translators_path("t"))
+    read = store.read_translators("t")
+    assert list(read) == [3, 11]
+    assert torch.equal(read[11].map, torch.eye(2) * 11)
+
+
+def test_metrics_round_trip_rounded():
+    store.write_metrics("evaluate", "a", {"x": 1 / 3, "n": {"k": 2}})
+    assert store.read_metrics("evaluate") == {"a": {"x": 0.333333, "n": {"k": 2}}}

@@ -1,0 +1,87 @@
+"""The translation measures against their definitions, written out in float64."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.measures import mean_and_error
+from pipelines.measures.translation import centred, paired_scores, ranks
+
+
+def cloud(n, d, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+
+
+def naive_rank(a, b, i):
+    """1 + the number of targets nearer than the true one, counting a tie as half."""
+    cosine = [float((a[i] / a[i].norm()) @ (y / y.norm())) for y in b]
+    return 1 + sum(c > cosine[i] for c in cosine) + sum(c == cosine[i] for j, c in enumerate(cosine) if j != i) / 2
+
+
+def test_scores_are_what_their_definitions_say():
+    x, y = cloud(23, 5).double(), cloud(23, 5, seed=1).double()
+    scores = paired_scores(x, y)
+    cx, cy = x - x.mean(0), y - y.mean(0)
+    for i in range(23):
+        rank = naive_rank(cx, cy, i)
+        assert scores["mean_rank"][i] == rank
+        assert scores["foscttm"][i] == pytest.approx((rank - 1) / 22)
+        assert scores["top1"][i] == (rank <= 1)
+        assert scores["top10"][i] == (rank <= 10)
+        assert scores["cosine"][i] == pytest.approx(float(x[i] @ y[i] / x[i].norm() / y[i].norm()))
+        assert scores["centred_cosine"][i] == pytest.approx(float(cx[i] @ cy[i] / cx[i].norm() / cy[i].norm()))
+
+
+def test_a_perfect_translation_is_perfect_and_a_random_one_is_random():
+    y = cloud(2000, 32)
+    perfect, random = paired_scores(y, y), paired_scores(cloud(2000, 32, seed=1), y)
+    assert perfect["top1"].mean() == 1
+    assert perfect["foscttm"].max() == 0
+    assert random["foscttm"].mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_shared_mean_inflates_raw_cosine_and_nothing_else():
+    shift = 10 * torch.ones(16)
+    scores = paired_scores(cloud(500, 16) + shift, cloud(500, 16, seed=1) + shift)
+    assert scores["cosine"].mean() > 0.95
+    assert abs(scores["centred_cosine"].mean()) < 0.05
+
+
+def test_indistinguishable_vectors_are_no_match():
+    same = torch.ones(10, 4)
+    assert ranks(same, same).tolist() == [5.5] * 10
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(3, 40), batch=st.integers(2, 50))
+def test_batches_rank_each_text_among_its_own_batch(n, batch):
+    x, y = cloud(n, 6), cloud(n, 6, seed=1)
+    whole = paired_scores(x, y, batch)
+    first = paired_scores(x[:batch], y[:batch])
+    assert len(whole["mean_rank"]) == n
+    if n == batch or n > batch + 1:
+        assert torch.equal(whole["mean_rank"][:batch], first["mean_rank"])
+    assert whole["foscttm"].max() <= 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(scale=st.floats(0.01, 100), seed=st.integers(0, 100))
+def test_scores_ignore_rotation_and_scale(scale, seed):
+    x, y = cloud(30, 8, seed).double(), cloud(30, 8, seed + 1).double()
+    turn = torch.linalg.qr(cloud(8, 8, seed + 2).double()).Q
+    for key, value in paired_scores(x, y).items():
+        assert torch.allclose(paired_scores(x @ turn * scale, y @ turn)[key].double(), value.double(), atol=1e-6)
+
+
+def test_standard_error():
+    mean, error = mean_and_error(torch.tensor([1.0, 2.0, 4.0]))
+    assert mean == pytest.approx(7 / 3)
+    assert error == pytest.approx(math.sqrt(7 / 3) / math.sqrt(3))
+
+
+def test_centred_rows_are_unit_and_the_mean_is_gone():
+    c = centred(cloud(50, 7) + 3)
+    assert torch.allclose(c.norm(dim=1), torch.ones(50))
