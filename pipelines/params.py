@@ -321,6 +321,102 @@ class Recognise(Row):
         return self
 
 
+# ---------------------------------------------------------------- attributes, invert, audit
+
+
+class Attributes(Row):
+    """Zero-shot attribute inference: `source` and `target` are embeddings of the labelled `corpus`, by the two encoders.
+
+    wordings: what is embedded for a label: its name, what `descriptions` says of it, or `template` with the name in it.
+    """
+
+    translator: str
+    source: str
+    target: str
+    corpus: str
+    source_encoder: str
+    target_encoder: str
+    split: str | None = "test"
+    labels: str = "labels"  # a column of lists, or of one string each (sender, company)
+    least: int = Field(1, ge=1)  # examples that a label must have
+    wordings: tuple[Literal["name", "description", "template"], ...] = Field(("name",), min_length=1)
+    template: str = "This text is about {label}."
+    descriptions: dict[str, str] = {}
+    k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
+    centre: bool = False  # subtract each side's own mean before the cosine
+
+
+class Invert(Row):
+    """Texts from translated vectors; the inverter learns from `attacker`, the attacker's own texts by the target encoder, only.
+
+    `source` and `target` are embeddings of the attacked `corpus`; target vectors of it serve the ceiling and the measuring.
+    """
+
+    translator: str
+    source: str
+    target: str
+    corpus: str
+    encoder: str  # of the target
+    attacker: str  # a row of embed
+    attacker_corpus: str
+    split: str | None = "test"
+    attacker_split: str | None = "train"
+    known: int | None = Field(None, ge=2)  # at most so many texts of the attacker
+    texts: int = Field(100, ge=2)  # how many are attacked
+    facts: tuple[str, ...] = ()  # columns of planted facts; none: every column of lists but `labels`, else by pattern
+    seed: int = 0
+    inverter: Any = None  # inverters.decoder.Settings; with `model`, a hub language model: inverters.hub.Settings
+    search: Any = None  # inverters.search.Settings
+    judge: Any = None  # inverters.judge.Settings; None: no judge
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings(cls, row: Any) -> Any:
+        return _inverter_settings(row, ("inverter", "search", "judge"))
+
+
+class Audit(Row):
+    """What `make audit` does with vectors that came without text: the attack of every encoder, and what defences would change."""
+
+    corpus: str  # texts of the attacker, unless the command line names others
+    encoders: tuple[str, ...] = ()  # none: all but those that are only given
+    limit: int = Field(20000, ge=100)  # vectors taken of the dump, drawn at random
+    known: int = Field(6000, ge=100)  # texts of the attacker
+    aligner: str = "wasserstein_procrustes"
+    settings: Any = None  # the aligner's
+    labels: tuple[str, ...] = ()  # what to look for; none: the topics of the tweets
+    template: str = "This text is about {label}."
+    shown: int = Field(12, ge=1)  # vectors inverted, and shown
+    inverter: Any = None
+    search: Any = None
+    defences: tuple[str, ...] = ("noise 0.1", "noise 0.3", "noise 1", "int8", "round 1", "drop 0.5", "drop 0.25", "rotate")
+    defended: int = Field(6000, ge=100)  # vectors that each defence is tried on
+    seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings(cls, row: Any) -> Any:
+        row = _inverter_settings(row, ("inverter", "search"))
+        if isinstance(row, dict) and isinstance(row.get("settings", {}), dict):
+            settings = settings_type(str(row.get("aligner", "wasserstein_procrustes")))
+            row = {**row, "settings": TypeAdapter(settings).validate_python(row.get("settings", {}))}
+        return row
+
+
+def _inverter_settings(row: Any, keys: tuple[str, ...]) -> Any:
+    """The mappings of a row that are some inverter's settings, as its frozen dataclass."""
+    if not isinstance(row, dict):
+        return row
+    row = dict(row)
+    for key in keys:
+        given = row.get(key, None if key == "judge" else {})
+        if isinstance(given, dict):
+            module = {"inverter": "hub" if "model" in given else "decoder"}.get(key, key)
+            settings = importlib.import_module(f"pipelines.inverters.{module}").Settings
+            row[key] = TypeAdapter(settings).validate_python(given)
+    return row
+
+
 class Study(Row):
     """The whole of params.yaml."""
 
@@ -334,6 +430,9 @@ class Study(Row):
     geometry: dict[str, Geometry] = {}
     align: dict[str, Align] = {}
     evaluate: dict[str, Evaluate] = {}
+    attributes: dict[str, Attributes] = {}
+    invert: dict[str, Invert] = {}
+    audit: dict[str, Audit] = {}
     contrast: dict[str, Contrast] = {}
     recognise: dict[str, Recognise] = {}
 
@@ -391,7 +490,35 @@ class Study(Row):
                     )
             if spaces[row.source].corpus != spaces[row.target].corpus:
                 raise ValueError(f"evaluate.{name}: source and target must be embeddings of one corpus")
+        self._attacks(spaces)
         return self
+
+    def _attacks(self, spaces: dict[str, Embed]) -> None:
+        """Rows of attributes, invert and audit name rows that fit together."""
+        for name, row in self.attributes.items():
+            self._space(f"attributes.{name}.source", row.source, row.corpus, row.source_encoder, spaces)
+            self._space(f"attributes.{name}.target", row.target, row.corpus, row.target_encoder, spaces)
+            _known(f"attributes.{name}.translator", row.translator, self.align)
+        for name, row in self.invert.items():
+            _known(f"invert.{name}.translator", row.translator, self.align)
+            _known(f"invert.{name}.source", row.source, spaces)
+            self._space(f"invert.{name}.source", row.source, row.corpus, spaces[row.source].encoder, spaces)
+            self._space(f"invert.{name}.target", row.target, row.corpus, row.encoder, spaces)
+            self._space(f"invert.{name}.attacker", row.attacker, row.attacker_corpus, row.encoder, spaces)
+            if row.corpus == row.attacker_corpus and (row.split is None or row.split == row.attacker_split):
+                raise ValueError(f"invert.{name}: the attacker's texts are the attacked ones: take another split or corpus")
+        for name, row in self.audit.items():
+            _known(f"audit.{name}.corpus", row.corpus, self.corpora)
+            for encoder in row.encoders:
+                _known(f"audit.{name}.encoders", encoder, self.encoders)
+
+    def _space(self, where: str, space: str, corpus: str, encoder: str, spaces: dict[str, Embed]) -> None:
+        """`space` is the row of embed of this corpus by this encoder."""
+        _known(where, space, spaces)
+        if (spaces[space].corpus, spaces[space].encoder) != (corpus, encoder):
+            raise ValueError(
+                f"{where}: {space} is {spaces[space].corpus} by {spaces[space].encoder}, not {corpus} by {encoder}"
+            )
 
     def _sts(self, where: str, corpus: str) -> None:
         _known(where, corpus, self.corpora)
@@ -472,10 +599,16 @@ def _one_line(error: ValidationError) -> str:
 
 
 def activate(path: str | Path, to: str | Path = "params.yaml") -> None:
-    """Validate the study at `path`, then make it the active one (an atomic replace)."""
+    """Validate the study at `path`, then make it the active one (an atomic replace).
+
+    A table that it does not have is added, empty: to DVC a table that is not there is an error.
+    """
     load(path)
+    text = Path(path).read_text()
+    there = yaml.safe_load(text)
+    missing = [f"{table}: {'{}' if table != 'about' else path!s}\n" for table in Study.model_fields if table not in there]
     draft = Path(f"{to}.new")
-    draft.write_bytes(Path(path).read_bytes())
+    draft.write_text(text + ("\n" + "".join(missing) if missing else ""))
     draft.replace(to)
 
 

@@ -23,7 +23,7 @@ def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
     print(page)
 
 
-def origin(row: params.Corpus) -> str:
+def origin(row: params.AnyCorpus) -> str:
     """What a corpus's texts are, said wherever a number of theirs is shown."""
     words = {
         "library": "real: docstrings of the installed dependencies",

@@ -26,7 +26,7 @@ BATCH = 1000  # MLflow's own limit for one log_batch
 
 
 def tracking_uri() -> str:
-    """Where runs are kept. `dvc exp run --temp` works in a copy below .dvc/tmp/exps: its runs belong to the repository's store."""
+    """Where runs are kept. `dvc exp run --temp` works in a copy below .dvc/tmp; its runs belong to the repository's store."""
     root = Path.cwd().resolve()
     for parent in root.parents:
         if (parent / ".dvc").is_dir() and root.is_relative_to(parent / ".dvc" / "tmp"):
@@ -100,7 +100,7 @@ class Silent(Run):
 
 @contextmanager
 def run(verb: str, name: str, row: BaseModel | None, study: str) -> Iterator[Run]:
-    """An MLflow run for one stage run, in the experiment of the stage's verb; FAILED or KILLED when the block does not end well."""
+    """An MLflow run for one stage run, in the experiment of its verb; FAILED or KILLED when the block ends badly."""
     from mlflow.entities import Param, RunTag
     from mlflow.tracking import MlflowClient
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipelines import params
+
 ROOT = Path(__file__).parents[1]
 STUDY = {
     "study": "tiny",
@@ -44,8 +46,9 @@ def repository(tmp_path_factory):
         (root / name).parent.mkdir(exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, root / name)
-    (root / "params.yaml").write_text(yaml.safe_dump(STUDY))
+    (root / "tiny.yaml").write_text(yaml.safe_dump(STUDY))
     os.chdir(root)
+    params.activate("tiny.yaml")
     run("git", "init", "-q")
     run("git", "add", "-A")
     run("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "tiny")
@@ -86,7 +89,7 @@ def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
     out = dvc("exp", "run", "-n", "five", "-S", "align.wp.clusters=5")
     ran = [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
     assert ran == ["align@wp", "evaluate@wp", "report"]
-    assert "five" in dvc("exp", "show", "--no-pager")
+    assert "five" in dvc("exp", "show", "--csv", "--only-changed")
 
     from mlflow.tracking import MlflowClient
 

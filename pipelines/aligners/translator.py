@@ -25,8 +25,7 @@ class Translator(nn.Module):
 class Linear(Translator):
     """y = unit(x - source_mean) W * scale + target_mean: every linear method, whatever way it found W.
 
-    `unit` is L2 normalisation; `scale` is the mean norm of the centred target vectors, so that what comes out looks like the
-    target encoder's own output.
+    `unit` is L2 normalisation; `scale` makes what comes out as long, on average, as the target encoder's own centred vectors.
     """
 
     source_mean: Tensor
@@ -48,7 +47,8 @@ class Linear(Translator):
         self.map.copy_(map)
         self.source_mean.copy_(source.mean(0))
         self.target_mean.copy_(target.mean(0))
-        self.scale.copy_((target - target.mean(0)).norm(dim=1).mean())
+        mapped = nn.functional.normalize(source - source.mean(0), dim=1) @ map
+        self.scale.copy_((target - target.mean(0)).norm(dim=1).mean() / mapped.norm(dim=1).mean())
         return self
 
     def forward(self, vectors: Tensor) -> Tensor:

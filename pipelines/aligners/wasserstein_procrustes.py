@@ -1,9 +1,14 @@
-"""One linear map without pairs: cluster matching by quadratic assignment, then alternating matches and Procrustes.
+"""One linear map without pairs: match clusters, let the candidate maps compete, couple the points, map, couple again.
 
-The method of "Shared Geometry as a Rosetta Stone" (Schnaus et al. 2026, arXiv 2610.09411), with three changes. Candidate maps
-are carried over to the clusters of ALL repeats and compete by an unpaired score of the points, for one repeat's optimum may
-lie above that of the true map. Points are assigned by mutual nearest neighbours under CSLS. Matches are scored through the
-spectrum of their cross-covariance, which trusts a direction as far as the matches agree on it.
+1  k-means on both sides, many times, and the clusters of each repeat matched by a quadratic assignment on their centred Gram
+   matrices: the start of "Shared Geometry as a Rosetta Stone" (Schnaus et al. 2026, arXiv 2610.09411).
+2  Every repeat's map is a candidate. On random batches each is refined a little, and the worse half is dropped by an unpaired
+   score, until one is left: a repeat's optimum may lie above that of the true map, but it does not survive the points.
+3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate a coupling of all points, by entropic optimal transport on the
+   cosines under the map, and the orthogonal Procrustes map of the coupled points; the coupling gets sharper on the way.
+4  The orthogonal map ranks best, least squares on the couplings is nearest: what is returned lies between (see `between`).
+
+`coupling: mutual` replaces the transport of 2 and 3 by mutual nearest neighbours under CSLS (Conneau et al. 2018).
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +24,7 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from pipelines.aligners.cloud import checked, checked_pairs, spectral, unit
-from pipelines.aligners.matching import assignment, csls, kmeans, mutual, quadratic_assignment
+from pipelines.aligners.matching import assignment, csls, kmeans, mutual, quadratic_assignment, transport
 from pipelines.aligners.translator import Linear
 from pipelines.errors import BadInput
 
@@ -28,44 +33,40 @@ Log = Callable[[dict[str, float], int], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """The names C, S, b, R are those of the paper."""
+    """One setting for every corpus and size that was tried: docs/experiments.md."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    clusters: int = 30  # C
-    repeats: int = 30  # S: independent k-means on both sides
+    clusters: int = 30
+    repeats: int = 30  # of k-means, each a candidate
     sample: int = 6000  # vectors a side that k-means sees
     restarts: int = 12  # of each quadratic assignment
-    candidates: int = 8  # repeats whose own map is tried on all repeats
-    consensus: int = 4  # rounds of each candidate
-    heat: int = 10  # refinements between two cuts of the candidates
-    heat_batch: int = 2500  # vectors a side of each
-    batch: int = 4000  # b: vectors a side that one refinement sees
-    refinements: int = 100  # R
-    passes: int = 6  # over all vectors (at most `most` a side), after that
+    consensus: int = 4  # rounds that carry one repeat's map over to the clusters of all
+    heats: tuple[int, ...] = (2500, 2500, 3000, 4000, 4000)  # vectors a side in each round of the competition
+    heat_steps: int = 8
+    refinements: int = 40
+    batch: int = 5000  # vectors a side that one refinement sees
+    passes: int = 8  # over all vectors (at most `most` a side), after that
     most: int = 20000
+    coupling: Literal["transport", "mutual"] = "transport"
+    sharpness: tuple[float, float] = (30.0, 50.0)  # inverse temperature of the transport, first and last
     neighbours: int = 10  # of CSLS
-    momentum: float = 0.5  # what a refinement keeps of the cross-covariance before it
-    power: float = 0.5  # of the singular values while matching
-    output_power: float = 0.0  # and in the map that is returned; 0: (semi-)orthogonal
-    pair_weight: float = 10.0  # of a known pair, where a found match has 1
+    fidelity: float = 0.4  # 0: the orthogonal map; 1: least squares
+    ridge: float = 0.03  # of least squares, relative to the mean variance of a source direction
+    pair_weight: float = 10.0  # of a known pair, where a coupled point has 1
 
     def __post_init__(self) -> None:
-        for name in ("repeats", "restarts", "candidates", "heat", "neighbours"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-        for name in ("consensus", "refinements", "passes"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 0")
-        for name in ("clusters", "sample", "heat_batch", "batch", "most"):
-            if getattr(self, name) < 2:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 2")
-        for name in ("momentum", "power", "output_power"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1]")
-        if not 0 <= self.pair_weight < float("inf"):
-            raise ValueError(f"pair_weight: {self.pair_weight} must be at least 0")
-        if self.momentum == 1:
-            raise ValueError("momentum: 1 would never learn, it must be less")
+        lowest = {"clusters": 2, "sample": 2, "batch": 2, "most": 2, "repeats": 1, "restarts": 1, "neighbours": 1, "heat_steps": 1}
+        for name, least in (lowest | dict.fromkeys(("consensus", "refinements", "passes", "ridge", "pair_weight"), 0)).items():
+            if not least <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
+        if self.refinements + self.passes < 1:
+            raise ValueError("refinements and passes: at least one of them must be more than 0")
+        if not 0 <= self.fidelity <= 1:
+            raise ValueError(f"fidelity: {self.fidelity} must be in [0, 1]")
+        if not self.heats or min(self.heats) < 2:
+            raise ValueError(f"heats: {self.heats} must be batch sizes of at least 2")
+        if not 0 < min(self.sharpness) <= max(self.sharpness) <= 80:
+            raise ValueError(f"sharpness: {self.sharpness} must be in (0, 80]: beyond, float32 underflows")
 
 
 def fit(
@@ -79,100 +80,98 @@ def fit(
     known = checked_pairs(pairs, len(source), len(target)).to(source.device)
     for name, cloud in (("source", source), ("target", target)):
         distinct = len(cloud[: 10 * settings.clusters].unique(dim=0))
-        if distinct < settings.clusters:
+        if distinct < settings.clusters:  # rare: then look at all
             distinct = len(cloud.unique(dim=0))
         if distinct < settings.clusters:
             raise BadInput(f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least so many")
     generator = torch.Generator().manual_seed(seed)
     X, Y = unit(source), unit(target)
     given = settings.pair_weight * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
-    cross = start(X, Y, known, given, settings, generator, log)
-    cross = refine(X, Y, cross, given, settings, generator, log)
-    return Linear.of(spectral(cross, settings.output_power), source, target)
+    maps = candidates(X, Y, known, given, settings, generator)
+    W = compete(X, Y, maps, given, settings, generator, log)
+    cross = refine(X, Y, W, given, settings, generator, log)
+    return Linear.of(between(X, cross, settings), source, target)
 
 
-def start(
-    X: Tensor, Y: Tensor, known: Tensor, given: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
-) -> Tensor:
-    """The cross-covariance (d, e) that wins among the candidates of the cluster matching."""
-    clouds = [cloud[torch.randperm(len(cloud), generator=generator)[: settings.sample]] for cloud in (X, Y)]
-    a, b = (kmeans(cloud, settings.clusters, settings.repeats, generator) for cloud in clouds)
-    a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)
-    A, B = a @ a.mT, b @ b.mT
+def candidates(
+    X: Tensor, Y: Tensor, known: Tensor, given: Tensor, settings: Settings, generator: torch.Generator
+) -> list[Tensor]:
+    """A (semi-)orthogonal map (d, e) from each repeat of the cluster matching, and one from the known pairs if there are any."""
+    a, b = (kmeans(draw(cloud, settings.sample, generator), settings.clusters, settings.repeats, generator) for cloud in (X, Y))
+    a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)  # (repeats, clusters, d), (repeats, clusters, e)
     # A known pair is a cluster whose partner is fixed: its products with the free ones are linear in the assignment.
     linear = 2 * (a @ X[known[:, 0]].T) @ (b @ Y[known[:, 1]].T).mT if len(known) else None
-    p, value = quadratic_assignment(A, B, generator, linear, settings.restarts)
-    relative = value / (A.flatten(1).norm(dim=1) * B.flatten(1).norm(dim=1)).clamp_min(1e-30)
-    crosses = list(_cross(a, b, p)[relative.topk(min(settings.candidates, settings.repeats)).indices])
-    if len(known):
-        crosses.append(given)
+    partner, _ = quadratic_assignment(a @ a.mT, b @ b.mT, generator, linear, settings.restarts)
+    crosses = list(_matched(a, b, partner)) + ([given] if len(known) else [])
     for number, cross in enumerate(crosses):
-        for _ in range(settings.consensus):  # carry the map of one repeat over to the clusters of all
+        for _ in range(settings.consensus):
             scores = normalize(a @ spectral(cross), dim=2) @ normalize(b, dim=2).mT
-            cross = _cross(a, b, assignment(scores)).sum(0) + given
+            cross = _matched(a, b, assignment(scores)).sum(0) + given
         crosses[number] = cross
-    return _tournament(X, Y, crosses, given, settings, generator, log)
+    return [spectral(cross) for cross in crosses]
 
 
-def _tournament(
-    X: Tensor, Y: Tensor, crosses: list[Tensor], given: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
-) -> Tensor:
-    """Refine all a little, drop the worse half by the mean cosine of mutual neighbours (orthogonal map), until one is left.
-
-    The unpaired score ranks maps of unlike quality rightly where the objective of the cluster matching does not: its optimum may
-    lie above that of the true map.
-    """
-    crosses = [cross / cross.norm().clamp_min(1e-30) for cross in crosses]
-    turn = 0
-    while len(crosses) > 1:
-        batches = [_batch(X, Y, settings.heat_batch, generator) for _ in range(settings.heat + 1)]
-        scores = []
-        for n, cross in enumerate(crosses):
-            for x, y in batches[:-1]:
-                found, _, _ = _match(x, y, spectral(cross, settings.power), settings.neighbours)
-                cross = _blend(cross, found + given, settings.momentum)
-            crosses[n] = cross
-            scores.append(_match(*batches[-1], spectral(cross), settings.neighbours)[1])
-        if log:
-            log({"candidate_best": max(scores), "candidate_worst": min(scores)}, turn)
-        order = sorted(range(len(crosses)), key=lambda n: -scores[n])
-        crosses = [crosses[n] for n in order[: (len(order) + 1) // 2]]
-        turn += 1
-    return crosses[0]
-
-
-def _batch(X: Tensor, Y: Tensor, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    x, y = (cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)] for cloud in (X, Y))
-    return x, y
-
-
-def _match(x: Tensor, y: Tensor, W: Tensor, neighbours: int) -> tuple[Tensor, float, float]:
-    """Cross-covariance of the mutual neighbours of x W and y, their mean cosine, and their share of all."""
-    moved = normalize(x @ W, dim=1)
-    i, j = mutual(csls(moved, y, neighbours))
-    return x[i].T @ y[j], float((moved[i] * y[j]).sum(1).mean()), len(i) / min(len(x), len(y))
-
-
-def _blend(cross: Tensor, found: Tensor, keep: float) -> Tensor:
-    return keep * cross + (1 - keep) * found / found.norm().clamp_min(1e-30)
-
-
-def _cross(a: Tensor, b: Tensor, p: Tensor) -> Tensor:
+def _matched(a: Tensor, b: Tensor, partner: Tensor) -> Tensor:
     """Cross-covariance (repeats, d, e) of matched centroids a (repeats, C, d), b (repeats, C, e)."""
-    return a.mT @ b.gather(1, p[:, :, None].expand(-1, -1, b.shape[2]))
+    return a.mT @ b.gather(1, partner[:, :, None].expand(-1, -1, b.shape[2]))
+
+
+def compete(
+    X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
+) -> Tensor:
+    """Refine all maps on the same batches, drop the worse half by the coupled cosine on a fresh one; again, until one is left."""
+    for heat, size in enumerate(settings.heats):
+        batches = [(draw(X, size, generator), draw(Y, size, generator)) for _ in range(settings.heat_steps + 1)]
+        scores = []
+        for number, W in enumerate(maps):
+            for x, y in batches[:-1]:
+                W = spectral(couple(x, y, W, settings, 0.0)[0] + given)
+            maps[number] = W
+            scores.append(couple(*batches[-1], W, settings, 0.0)[1])
+        order = sorted(range(len(maps)), key=lambda number: -scores[number])
+        if log:
+            log({"competition/best": scores[order[0]], "competition/worst": scores[order[-1]]}, heat)
+        maps = [maps[number] for number in order[: (len(order) + 1) // 2]]
+    return maps[0]
 
 
 def refine(
-    X: Tensor, Y: Tensor, cross: Tensor, given: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
+    X: Tensor, Y: Tensor, W: Tensor, given: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
 ) -> Tensor:
-    """Alternate mutual neighbours and cross-covariance: on random batches, then on all vectors."""
-    total = settings.refinements + settings.passes
-    cross = cross / cross.norm().clamp_min(1e-30)
+    """Alternate coupling and orthogonal Procrustes, on random batches, then on all vectors: the last cross-covariance (d, e)."""
+    cross, total = given, settings.refinements + settings.passes
     for step in tqdm(range(total), desc="wasserstein_procrustes", disable=not sys.stderr.isatty(), leave=False):
-        last = step >= settings.refinements
-        x, y = _batch(X, Y, settings.most if last else settings.batch, generator)
-        found, cosine, share = _match(x, y, spectral(cross, settings.power), settings.neighbours)
-        cross = _blend(cross, found + given, 0.0 if last else settings.momentum)
+        size = settings.batch if step < settings.refinements else settings.most
+        x, y = draw(X, size, generator), draw(Y, size, generator)
+        found, cosine = couple(x, y, W, settings, min(1.0, step / max(settings.refinements, 1)))
+        cross = found + given
+        W = spectral(cross)
         if log:
-            log({"matched_cosine": cosine, "mutual_share": share}, step)
+            log({"coupled_cosine": cosine}, step)
     return cross
+
+
+def couple(x: Tensor, y: Tensor, W: Tensor, settings: Settings, progress: float) -> tuple[Tensor, float]:
+    """Cross-covariance (d, e) of the points of x (n, d) and y (m, e) coupled under W, and the mean cosine of the coupled."""
+    moved = normalize(x @ W, dim=1)
+    if settings.coupling == "transport":
+        first, last = settings.sharpness
+        return transport(moved, x, y, first + (last - first) * progress)
+    i, j = mutual(csls(moved, y, settings.neighbours))
+    return x[i].T @ y[j], float((moved[i] * y[j]).sum(1).mean())
+
+
+def between(X: Tensor, cross: Tensor, settings: Settings) -> Tensor:
+    """The map (d, e) from the coupled points: U S^fidelity V' of the least-squares map U S V'.
+
+    Fidelity 0 is orthogonal: every direction keeps its length, and ranks are best. Fidelity 1 is least squares: nearest in
+    cosine, but directions of low variance, which couplings blur most, are lost. A small power has nearly both.
+    """
+    gram = X.T @ X
+    least_squares = torch.linalg.solve(gram + settings.ridge * gram.diagonal().mean() * torch.eye(len(gram)).to(gram), cross)
+    return spectral(least_squares, settings.fidelity) if settings.fidelity else spectral(cross)
+
+
+def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """At most `size` rows, at random."""
+    return cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)]

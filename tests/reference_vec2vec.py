@@ -1,0 +1,120 @@
+"""One training step of vec2vec at its default settings, written straight down: one product after another, stock optimisers.
+
+No product is shared or batched across real and fake, nothing is fused. Weights are taken over from a `Training`, so that both
+can be stepped side by side.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from pipelines.aligners.vec2vec_step import Training
+
+
+class Block(nn.Module):
+    """A residual MLP as the paper draws it."""
+
+    def __init__(self, depth: int, inputs: int, width: int, outputs: int, batch_norm: bool, dropout: float) -> None:
+        super().__init__()
+        norm = nn.BatchNorm1d if batch_norm else nn.LayerNorm
+        self.first = nn.Linear(inputs, width)
+        self.middle = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, width), nn.SiLU(), norm(width), nn.Dropout(dropout)) for _ in range(depth - 2)
+        )
+        self.last = nn.Sequential(nn.Linear(width, width), nn.Dropout(dropout), nn.SiLU(), nn.Linear(width, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pad(x, self.first.out_features) + nn.functional.silu(self.first(x))
+        for layer in self.middle:
+            x = x + layer(x)
+        out = self.last(x)
+        return self.pad(x, out.shape[1]) + out
+
+    @staticmethod
+    def pad(x: Tensor, size: int) -> Tensor:
+        out = torch.zeros(len(x), size, dtype=x.dtype)
+        out[:, : min(size, x.shape[1])] = x[:, :size]
+        return out
+
+
+def critic(depth: int, inputs: int, width: int) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Linear(inputs, width)]
+    for _ in range(depth - 2):
+        layers += [nn.SiLU(), nn.Linear(width, width), nn.LayerNorm(width)]
+    return nn.Sequential(*layers, nn.SiLU(), nn.Linear(width, 1))
+
+
+def gram_difference(x: Tensor, y: Tensor) -> Tensor:
+    x, y = x / x.norm(dim=1, keepdim=True), y / y.norm(dim=1, keepdim=True)
+    return (x @ x.T - y @ y.T).abs().mean() + (x @ x.T - y @ x.T).abs().mean()
+
+
+class Reference:
+    """Least-squares GAN with swapped labels, cosine errors, reflected VSP, detached cycle: the released configuration."""
+
+    def __init__(self, training: Training, d: int, e: int, dtype: torch.dtype = torch.float32) -> None:
+        s = self.settings = training.settings
+        shape = (s.norm == "batch", s.dropout)
+        self.A1 = Block(s.adapter_depth, d, s.width, s.width, *shape)
+        self.A2 = Block(s.adapter_depth, e, s.width, s.width, *shape)
+        self.B1 = Block(s.adapter_depth, s.width, s.width, d, *shape)
+        self.B2 = Block(s.adapter_depth, s.width, s.width, e, *shape)
+        self.T = Block(s.backbone_depth, s.width, s.width, s.width, *shape)
+        self.D1, self.D2, self.DL = (critic(s.disc_depth, size, s.disc_width) for size in (d, e, s.width))
+        m, D = training.model, training.discriminators
+        theirs = [m.inputs["source"], m.inputs["target"], m.outputs["source"], m.outputs["target"], m.backbone]
+        self.translator = nn.ModuleList([self.A1, self.A2, self.B1, self.B2, self.T]).to(dtype)
+        self.critics = nn.ModuleList([self.D1, self.D2, self.DL]).to(dtype)
+        for mine, other in zip([*self.translator, *self.critics], [*theirs, D["source"], D["target"], D["latent"]], strict=True):
+            for a, b in zip(mine.parameters(), other.parameters(), strict=True):
+                a.data.copy_(b.data)
+        self.optimiser = torch.optim.Adam(self.translator.parameters(), lr=s.lr, betas=(0.5, 0.999))
+        self.critic_optimisers = [
+            torch.optim.Adam(critic.parameters(), lr=s.disc_lr, betas=(0.5, 0.999), eps=6.25e-10) for critic in self.critics
+        ]
+        self.done = 0
+
+    def step(self, x: Tensor, y: Tensor) -> dict[str, float]:
+        s = self.settings
+        self.done += 1
+        for optimiser, lr in [(self.optimiser, s.lr), *((o, s.disc_lr) for o in self.critic_optimisers)]:
+            optimiser.param_groups[0]["lr"] = lr * min(1.0, self.done / s.warmup)
+        unit = nn.functional.normalize
+        zx = self.T(self.A1(x))
+        rx, fx = unit(self.B1(zx)), unit(self.B2(zx))
+        zy = self.T(self.A2(y))
+        ry, fy = unit(self.B2(zy)), unit(self.B1(zy))
+        cx = unit(self.B1(self.T(self.A2(fx.detach()))))
+        cy = unit(self.B2(self.T(self.A1(fy.detach()))))
+        found = {}
+        contests = [("source", x, fy), ("target", y, fx), ("latent", zx, zy)]
+        for (name, real, fake), critic, optimiser in zip(contests, self.critics, self.critic_optimisers, strict=True):
+            critic.requires_grad_(True)
+            loss = ((critic(real.detach()) ** 2).mean() + ((critic(fake.detach()) - 1) ** 2).mean()) / 2
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(critic.parameters(), s.max_grad_norm)
+            optimiser.step()
+            critic.requires_grad_(False)
+            found[f"loss/discriminator_{name}"] = loss
+        for (name, _, fake), critic in zip(contests, self.critics, strict=True):
+            found[f"loss/generator_{name}"] = (critic(fake) ** 2).mean() / 2
+        found["loss/reconstruction"] = 1 - (cosine_similarity(x, rx).mean() + cosine_similarity(y, ry).mean()) / 2
+        found["loss/cycle"] = 1 - (cosine_similarity(x, cx).mean() + cosine_similarity(y, cy).mean()) / 2
+        found["loss/vsp"] = (gram_difference(x, rx) + gram_difference(y, ry)) / 2
+        found["loss/cycle_vsp"] = (gram_difference(x, cx) + gram_difference(y, cy)) / 2
+        total = (
+            s.rec_weight * found["loss/reconstruction"]
+            + s.cycle_weight * found["loss/cycle"]
+            + s.vsp_weight * found["loss/vsp"]
+            + s.cycle_vsp_weight * found["loss/cycle_vsp"]
+            + s.gan_weight * (found["loss/generator_source"] + found["loss/generator_target"])
+            + s.latent_gan_weight * found["loss/generator_latent"]
+        )
+        self.optimiser.zero_grad()
+        total.backward()
+        nn.utils.clip_grad_norm_(self.translator.parameters(), s.max_grad_norm)
+        self.optimiser.step()
+        return {name: float(loss.detach()) for name, loss in found.items()} | {"loss/translator": float(total.detach())}

@@ -1,0 +1,178 @@
+"""What every aligner promises: seeded, saved and loaded alike, exact where the answer is known, one line for bad input."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from pipelines.aligners import identity, procrustes, wasserstein_procrustes
+from pipelines.aligners.translator import Linear, Translator, load, save
+from pipelines.errors import BadInput
+
+SMALL = wasserstein_procrustes.Settings(
+    clusters=12, repeats=10, restarts=8, heats=(600, 600, 600), heat_steps=5, refinements=10, passes=3
+)
+
+
+def clouds(d: int, e: int, n: int = 600, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Disjoint halves (n, d), (n, e) of one clustered cloud, the second turned into e dimensions, and the true map (d, e)."""
+    g = torch.Generator().manual_seed(seed)
+    rank = min(d, e)
+    centres = torch.randn(12, rank, generator=g) * torch.linspace(2, 0.5, rank)
+    share = torch.linspace(1, 3, 12)
+    label = torch.multinomial(share, 2 * n, replacement=True, generator=g)
+    points = centres[label] + 0.25 * torch.randn(2 * n, rank, generator=g)
+    into_source = torch.linalg.qr(torch.randn(d, rank, generator=g))[0].T
+    into_target = torch.linalg.qr(torch.randn(e, rank, generator=g))[0].T
+    return points[:n] @ into_source, points[n:] @ into_target, into_source.T @ into_target
+
+
+def wasserstein(source, target, seed=0, settings=SMALL, **more):
+    return wasserstein_procrustes.fit(source, target, settings, seed, **more)
+
+
+def agreement(translator: Linear, source: torch.Tensor, W: torch.Tensor) -> float:
+    """Mean cosine, about the centre, between translated and truly turned vectors."""
+    moved, true = translator(source) - translator.target_mean, (source - source.mean(0)) @ W
+    return torch.nn.functional.cosine_similarity(moved, true).mean().item()
+
+
+def test_unknown_and_impossible_settings_are_refused():
+    for module in (identity, procrustes, wasserstein_procrustes):
+        with pytest.raises(ValidationError, match="no_such"):
+            TypeAdapter(module.Settings).validate_python({"no_such": 1})
+    impossible: list[dict] = [{"clusters": 1}, {"repeats": 0}, {"heats": ()}, {"sharpness": (0.0, 1.0)}, {"fidelity": 1.1}]
+    for bad in (*impossible, {"pair_weight": -1.0}, {"passes": -1}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            wasserstein_procrustes.Settings(**bad)
+    with pytest.raises(ValueError, match="ridge"):
+        procrustes.Settings(ridge=-1)
+    with pytest.raises(ValueError, match="affine"):
+        procrustes.Settings(map="affine")  # type: ignore[arg-type]
+
+
+def test_saved_and_loaded_translators_are_the_same(tmp_path):
+    source, target, _ = clouds(8, 10)
+    fitted: list[Translator] = [
+        identity.fit(source, target, identity.Settings(), 0),
+        procrustes.fit_oracle(source, target, procrustes.Settings(), 0),
+        wasserstein(source, target),
+    ]
+    for n, translator in enumerate(fitted):
+        save(translator, tmp_path / str(n))
+        assert torch.equal(load(tmp_path / str(n))(source), translator(source))
+        assert translator(source).shape == target.shape
+
+
+def test_identity_pads_and_cuts():
+    source, target = torch.randn(5, 3), torch.randn(5, 4)
+    assert torch.equal(
+        identity.fit(source, target, identity.Settings(), 0)(source), torch.cat([source, torch.zeros(5, 1)], 1)
+    )
+    assert torch.equal(identity.fit(target, source, identity.Settings(), 0)(target), target[:, :3])
+
+
+@pytest.mark.parametrize(("d", "e"), [(6, 6), (5, 8), (8, 5)])
+def test_orthogonal_oracle_recovers_a_rotation(d, e):
+    source, _, W = clouds(d, e)
+    target = source @ W + 3
+    # Translation keeps directions about the mean; lengths are those of the target on average.
+    found = procrustes.fit_oracle(source + 7, target, procrustes.Settings(), 0)(source + 7)
+    u, v = (torch.nn.functional.normalize(x - target.mean(0)) for x in (found, target))
+    torch.testing.assert_close(u, v, atol=1e-4, rtol=0)
+
+
+def test_least_squares_oracle_is_the_normal_equation():
+    g = torch.Generator().manual_seed(1)
+    source, target = torch.randn(60, 4, generator=g), torch.randn(60, 3, generator=g)
+    found = procrustes.fit_oracle(source, target, procrustes.Settings(map="least_squares", ridge=0.1), 0)
+    X, Y = ((c := x - x.mean(0)) / c.norm(dim=1, keepdim=True) for x in (source.double(), target.double()))
+    W = torch.linalg.inv(X.T @ X + 0.1 * 60 * torch.eye(4)) @ X.T @ Y
+    torch.testing.assert_close(found.map.double(), W, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("d", "e"), [(10, 10), (8, 12), (12, 8)])
+def test_rotation_is_recovered_without_pairs(d, e):
+    source, target, W = clouds(d, e)
+    translator = wasserstein(source, target)
+    assert isinstance(translator, Linear)
+    assert agreement(translator, source, W) > 0.98
+
+
+def test_same_seed_same_bytes():
+    source, target, _ = clouds(8, 10)
+    torch.manual_seed(1)
+    first = wasserstein(source, target, seed=3).map
+    torch.manual_seed(2)
+    assert torch.equal(first, wasserstein(source, target, seed=3).map)
+    assert not torch.equal(first, wasserstein(source, target, seed=4).map)
+
+
+def test_known_pairs_turn_a_hopeless_case():
+    """A round cloud has no shape to match: only pairs can tell how it was turned."""
+    g = torch.Generator().manual_seed(0)
+    source = torch.randn(400, 6, generator=g)
+    W = torch.linalg.qr(torch.randn(6, 6, generator=g))[0]
+    target = torch.cat([source[:40] @ W, torch.randn(360, 6, generator=g)])
+    known = torch.arange(40)[:, None].expand(-1, 2)
+
+    def right(pairs):
+        return agreement(wasserstein(source, target, pairs=pairs), source, W)
+
+    assert right(None) < 0.8
+    assert right(known) > 0.9
+
+
+def test_live_curves_are_logged():
+    source, target, _ = clouds(8, 8)
+    curves: dict[str, list[int]] = {}
+
+    def log(metrics: dict[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            assert isinstance(value, float)
+            curves.setdefault(name, []).append(step)
+
+    wasserstein(source, target, log=log)
+    assert curves["coupled_cosine"] == list(range(SMALL.refinements + SMALL.passes))
+    assert curves["competition/best"] == curves["competition/worst"] == [0, 1, 2]
+
+
+def test_half_precision_input_is_taken():
+    source, target, W = clouds(10, 10)
+    assert agreement(wasserstein(source.half(), target.half()), source, W) > 0.98
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda x: x[:11], "11 distinct vectors"),
+        (lambda x: x[:3].repeat(20, 1), "3 distinct vectors"),
+        (lambda x: x[:3].repeat(200, 1), "3 distinct vectors"),
+        (lambda x: x.index_fill(0, torch.tensor([4, 7]), float("nan")), "row 4 is not finite .2 such rows"),
+        (lambda x: torch.ones_like(x), "are the same"),
+        (lambda x: x[:1], "1 vectors"),
+        (lambda x: x[:, :1], "dimension 1"),
+        (lambda x: x[0], "must be a floating point matrix"),
+        (lambda x: x.long(), "must be a floating point matrix"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_side(side, spoil, says):
+    both = dict(zip(("source", "target"), clouds(8, 8)[:2], strict=True))
+    both[side] = spoil(both[side])
+    with pytest.raises(BadInput, match=f"{side}: .*{says}"):
+        wasserstein(both["source"], both["target"])
+
+
+@pytest.mark.parametrize("pairs", [torch.tensor([[0, 600]]), torch.tensor([[-1, 0]]), torch.tensor([0, 1]), torch.ones(2, 2)])
+def test_bad_pairs_are_refused(pairs):
+    source, target, _ = clouds(8, 8)
+    with pytest.raises(BadInput, match="pairs: "):
+        wasserstein(source, target, pairs=pairs)
+
+
+def test_oracle_refuses_sides_of_different_length():
+    source, target, _ = clouds(8, 8)
+    with pytest.raises(BadInput, match="600 source vectors beside 599"):
+        procrustes.fit_oracle(source, target[:599], procrustes.Settings(), 0)

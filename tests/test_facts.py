@@ -1,0 +1,69 @@
+"""Facts: found by pattern and gazetteer, recovered only when they are there whole."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.measures import facts
+
+
+def test_annotates_by_pattern():
+    text = (
+        "Thanks for the note. John Q. Smith of Enron Capital Corp. wired $2.5 million on March 3, 2001 "
+        "and 1/15/01; call (713) 853-4567 or write to j.smith@enron.com. Please ask Mary Jones."
+    )
+    found = facts.annotate(text)
+    assert found["amounts"] == ["$2.5 million"]
+    assert found["dates"] == ["March 3, 2001", "1/15/01"]
+    assert found["phones"] == ["(713) 853-4567"]
+    assert found["emails"] == ["j.smith@enron.com"]
+    assert "John Q. Smith" in found["names"]
+    assert "Mary Jones" in found["names"]
+    assert found["companies"] == ["Enron Capital Corp"]
+
+
+def test_a_text_without_facts_has_none():
+    assert facts.annotate("please let me know what you think about this when you can") == {}
+
+
+def test_gazetteer_matches_whole_words_in_any_case():
+    found = facts.annotate("Patient with TYPE 2 diabetes.", {"conditions": ["type 2 diabetes", "beta"]})
+    assert found["conditions"] == ["type 2 diabetes"]
+    assert "conditions" not in facts.annotate("diabetesque", {"conditions": ["diabetes"]})
+
+
+@pytest.mark.parametrize(
+    ("guess", "fact", "said"),
+    [
+        ("the fee is $ 5 . 20 today", "$5.20", True),
+        ("mr john smith called", "John Smith", True),
+        ("john called smith", "John Smith", False),
+        ("the fee is 5.20", "$5.20", False),
+        ("johnsmith", "John Smith", False),
+        ("about 125 dollars", "25 dollars", False),
+        ("", "John", False),
+        ("anything", "...", False),
+    ],
+)
+def test_a_fact_is_recovered_whole_or_not_at_all(guess, fact, said):
+    assert facts.recovers(guess, fact) is said
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,6}", fullmatch=True), min_size=1, max_size=12), st.data())
+def test_every_run_of_words_of_a_text_is_recovered_from_the_text_itself(words, data):
+    i = data.draw(st.integers(0, len(words) - 1))
+    j = data.draw(st.integers(i + 1, len(words)))
+    assert facts.recovers(" ".join(words).upper(), "-".join(words[i:j]))
+
+
+def test_counts_recovered_and_recoverable_per_kind():
+    found = facts.check(
+        ["ann lee owes $5", "nothing"],
+        [{"names": ["Ann Lee", "Ann Lee", "Bo Ek"], "amounts": ["$5"]}, {"names": ["Cy Dow"]}],
+    )
+    assert facts.counts(found) == {
+        "names": {"recovered": 1, "recoverable": 3},
+        "amounts": {"recovered": 1, "recoverable": 1},
+        "all": {"recovered": 2, "recoverable": 4},
+    }
+    assert facts.counts([]) == {"all": {"recovered": 0, "recoverable": 0}}

@@ -1,0 +1,293 @@
+"""Inversion: measures against hand-worked values, a decoder that learns, search that never gets further away, a judge that is asked once."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from pipelines.errors import BadInput
+from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
+from pipelines.inverters.vocabulary import learn
+from pipelines.measures import inversion
+
+# ---------------------------------------------------------------- measures
+
+WORDS = st.lists(st.sampled_from("a b c d".split()), max_size=8)
+
+
+def test_worked_by_hand():
+    guess, true = "the cat sat on the mat".split(), "the cat is on the mat".split()
+    assert inversion.token_f1(guess, true) == pytest.approx(10 / 12)
+    assert inversion.rouge_l(guess, true) == pytest.approx(10 / 12)
+    # 1..4-gram hits: 5/6; (3+1)/(5+1); (1+1)/(4+1); (0+1)/(3+1)
+    assert inversion.bleu(guess, true) == pytest.approx((5 / 6 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
+    assert inversion.bleu(guess[:3], true) == pytest.approx((2 / 3 * 2 / 3 * 1 / 2 * 1) ** 0.25 * 2.718281828 ** (1 - 6 / 3))
+
+
+@given(WORDS, WORDS)
+def test_scores_are_shares_and_one_only_for_agreement(guess, true):
+    for measure in (inversion.token_f1, inversion.rouge_l, inversion.bleu):
+        assert 0 <= measure(guess, true) <= 1 + 1e-12
+        assert measure(true, true) == pytest.approx(1)
+    assert (inversion.token_f1(guess, true) > 1 - 1e-9) == (sorted(guess) == sorted(true))
+    assert (inversion.rouge_l(guess, true) > 1 - 1e-9) == (guess == true)
+    assert inversion.rouge_l(guess, true) <= inversion.token_f1(guess, true) + 1e-12
+
+
+def test_case_and_punctuation_do_not_count_but_money_does():
+    scores = inversion.text_scores(["hello , world !", "5 apples"], ["Hello, World", "$5 apples"])
+    assert scores["exact"].tolist() == [1, 0]
+    assert scores["token_f1"][1] == pytest.approx(0.8)
+
+
+# ---------------------------------------------------------------- vocabulary
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_vocabulary_spells_what_it_was_taught(kind):
+    vocabulary = learn(["Ann owes $25 to Bo.", "Bo owes Ann nothing, café!"], 400, kind)
+    (ids,) = vocabulary.encode(["ann owes bo $25"], 50)
+    assert ids[-1] == vocabulary.end
+    assert inversion.words(vocabulary.decode(ids)) == ["ann", "owes", "bo", "$", "25"]
+    assert type(vocabulary).loads(vocabulary.dumps()).encode(["bo"], 9) == vocabulary.encode(["bo"], 9)
+
+
+def test_byte_pairs_spell_what_they_never_saw():
+    vocabulary = learn(["abc"], 300)
+    (ids,) = vocabulary.encode(["žluťoučký"], 99)
+    assert vocabulary.decode(ids) == "žluťoučký"
+
+
+def test_no_texts_to_learn_from():
+    with pytest.raises(BadInput, match="no texts"):
+        learn([" "], 300)
+
+
+# ---------------------------------------------------------------- a world small enough to learn
+
+NAMES, VERBS, THINGS = "ann bo cy dee eli".split(), "buys sells wants".split(), "rice gold tea salt".split()
+TEXTS = [f"{n} {v} {t}" for n in NAMES for v in VERBS for t in THINGS]
+
+
+def encode(texts):
+    """A bag of words, as a static encoder would: each word's own random direction."""
+    table = {w: torch.randn(24, generator=torch.Generator().manual_seed(i)) for i, w in enumerate([*NAMES, *VERBS, *THINGS])}
+    return torch.stack([sum((table.get(w, torch.zeros(24)) for w in t.split()), torch.full((24,), 0.1)) for t in texts])
+
+
+SMALL = decoder.Settings(vocabulary=320, tokens=12, width=48, layers=1, heads=2, prefix=2, epochs=60, batch=16, dropout=0.0, noise=0.3)
+ORDER = torch.randperm(len(TEXTS), generator=torch.Generator().manual_seed(0)).tolist()
+KNOWN, SECRET = [TEXTS[i] for i in ORDER[:48]], [TEXTS[i] for i in ORDER[48:]]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    space = Space.of(encode(KNOWN))
+    return decoder.train(space(encode(KNOWN)), KNOWN, SMALL, 0), space
+
+
+def f1(guesses, texts):
+    return inversion.text_scores(guesses, texts)["token_f1"].mean().item()
+
+
+def test_the_decoder_writes_texts_that_it_has_never_seen_from_their_vectors(trained):
+    model, space = trained
+    vectors = space(encode(SECRET))
+    generator = torch.Generator().manual_seed(0)
+    own = [model.text(d) for d in search.first_guesses(model, vectors, generator)]
+    other = [model.text(d) for d in search.first_guesses(model, vectors.roll(1, 0), generator)]
+    blind = [model.text(d) for d in search.first_guesses(model, model.blind.detach().expand(len(SECRET), -1), generator)]
+    assert f1(own, SECRET) > 0.8
+    assert f1(other, SECRET) < 0.6
+    assert f1(blind, SECRET) < 0.6
+
+
+def test_same_seed_same_decoder(trained):
+    short = decoder.Settings(**{**SMALL.__dict__, "epochs": 1})
+    space = trained[1]
+    a, b = (decoder.train(space(encode(KNOWN)), KNOWN, short, 3) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_a_saved_decoder_writes_the_same(trained, tmp_path):
+    model, space = trained
+    decoder.save(model, tmp_path / "inverter.pt")
+    again = decoder.load(tmp_path / "inverter.pt")
+    vectors, generator = space(encode(SECRET)), torch.Generator()
+    assert search.first_guesses(again, vectors, generator) == search.first_guesses(model, vectors, generator)
+    assert [p.name for p in tmp_path.iterdir()] == ["inverter.pt"]
+
+
+def test_writing_with_a_cache_is_writing_without_one(trained):
+    model, space = trained
+    vectors = space(encode(SECRET[:4]))
+    generator = torch.Generator().manual_seed(0)
+    whole = model.propose(vectors, [search.EMPTY] * 4, 12, 0.0, generator)
+    steps = [search.EMPTY] * 4
+    for _ in range(12):
+        steps = model.propose(vectors, steps, 1, 0.0, generator)
+    assert [d.ids for d in whole] == [d.ids for d in steps]
+    assert [d.logprob for d in whole] == pytest.approx([d.logprob for d in steps], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "extra", [{"samples": 4, "rounds": 0}, {"beams": 2, "stride": 3, "samples": 1, "rounds": 0}, {"samples": 1, "rounds": 3}]
+)
+def test_correction_never_gets_further_from_the_vector_and_counts_what_it_asks(trained, extra):
+    model, space = trained
+    vectors = space(encode(SECRET))
+    asked: list[str] = []
+
+    def counted(texts):
+        asked.extend(texts)
+        return encode(texts)
+
+    queries = search.Queries(counted, space)
+    before = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0), 0)
+    after = search.search(model, vectors, queries, search.Settings(**extra), 0)
+    assert all(b.cosine >= a.cosine - 1e-6 for a, b in zip(before, after, strict=True))
+    assert sum(b.cosine for b in after) > sum(a.cosine for a in before) or sum(a.cosine for a in before) > len(before) - 1e-3
+    assert queries.count == len(asked) == len(set(asked))
+    for guess, vector in zip(after, vectors, strict=True):
+        found = space(encode([model.text(guess.draft) or "."]))[0]
+        assert float(found @ vector) == pytest.approx(guess.cosine, abs=1e-5)
+
+
+def test_correction_undoes_a_wrong_word(trained):
+    model, space = trained
+    truth, wrong = "ann buys rice", "bo buys rice"
+    vectors = space(encode([truth]))
+    queries = search.Queries(encode, space)
+    (ids,) = model.vocabulary.encode([wrong], 12)
+    best = [search.Guess(Draft(tuple(ids[:-1]), 0.0, True), -1.0)]
+    pools = model.alternatives(vectors, [best[0].draft], 40, torch.Generator().manual_seed(0))
+    (found,) = search._best(model, vectors, queries, pools, search.Settings(), best)
+    assert model.text(found.draft) == truth
+
+
+def test_the_learnt_corrector_is_trained_on_guesses_and_only_helps(trained):
+    model, space = trained
+    queries = search.Queries(encode, space)
+    short = decoder.Settings(**{**SMALL.__dict__, "epochs": 10})
+    corrector = search.train_corrector(model, space(encode(KNOWN)), KNOWN, queries, short, 0)
+    vectors = space(encode(SECRET))
+    plain = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0), 0)
+    better = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0, corrections=2), 0, corrector)
+    assert all(b.cosine >= a.cosine for a, b in zip(plain, better, strict=True))
+    assert any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True)) or min(a.cosine for a in plain) > 0.999
+
+
+def test_too_few_texts_is_one_line():
+    with pytest.raises(BadInput, match="1 texts and 1 vectors"):
+        decoder.train(torch.ones(1, 4), ["a"], SMALL, 0)
+
+
+def test_noise_is_bounded_and_keeps_length():
+    vectors = normalize(torch.randn(500, 64, generator=torch.Generator().manual_seed(0)), dim=1)
+    moved = decoder.blurred(vectors, 0.7, torch.Generator().manual_seed(1))
+    assert moved.norm(dim=1) == pytest.approx(torch.ones(500), abs=1e-5)
+    assert float((moved * vectors).sum(1).min()) > (1 - 0.7**2) ** 0.5 - 1e-4  # the tangent from outside a ball of that radius
+
+
+def test_retrieval_finds_the_nearest():
+    known = torch.eye(3)
+    assert retrieval.nearest(torch.tensor([[0.1, 0.9, 0.2]]), known, ["x", "y", "z"], 2) == [["y", "z"]]
+
+
+# ---------------------------------------------------------------- hub models, from folders made here
+
+
+def tiny_model(folder, pair):
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+    vocabulary = learn(KNOWN, 320)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary.tokenizer, eos_token="[END]", pad_token="[PAD]")
+    size = {"vocab_size": len(vocabulary), "eos_token_id": 2, "pad_token_id": 0}
+    torch.manual_seed(0)
+    if pair:
+        config = T5Config(**size, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, decoder_start_token_id=0)
+        model = T5ForConditionalGeneration(config)
+    else:
+        model = GPT2LMHeadModel(GPT2Config(**size, bos_token_id=1, n_embd=32, n_layer=1, n_head=2, n_positions=64))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("pair", [False, True], ids=["gpt2", "t5"])
+def test_a_language_model_is_conditioned_on_the_vector(tmp_path, pair):
+    folder = tiny_model(tmp_path / "lm", pair)
+    space = Space.of(encode(KNOWN))
+    s = hub.Settings(model=folder, tokens=12, prefix=2, epochs=15, batch=16, lr=1e-2, noise=0.1)
+    losses = []
+    model = hub.train(space(encode(KNOWN)), KNOWN, s, 0, lambda m, step: losses.append(m["inverter_loss"]))
+    assert losses[-1] < losses[0]
+    vectors = space(encode(SECRET))
+    own = [model.text(d) for d in search.first_guesses(model, vectors, torch.Generator())]
+    other = [model.text(d) for d in search.first_guesses(model, vectors.roll(1, 0), torch.Generator())]
+    assert f1(own, SECRET) > f1(other, SECRET)
+    queries = search.Queries(encode, space)
+    found = search.search(model, vectors[:3], queries, search.Settings(samples=2, rounds=1, swaps=4), 0)
+    assert len(found) == 3
+    assert queries.count > 3
+
+
+def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
+    with pytest.raises(BadInput, match="no language model"):
+        hub.load(hub.Settings(model=str(tmp_path / "nothing")), 4)
+
+
+# ---------------------------------------------------------------- judge, against a stub on this machine
+
+
+@pytest.fixture
+def stub():
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):  # noqa: N802
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append((self.path, self.headers.get("Authorization"), body))
+            said = "Maybe" if "odd" in body["messages"][0]["content"] else "Yes." if "ann" in body["messages"][0]["content"] else "no"
+            answer = json.dumps({"choices": [{"message": {"content": said}}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1", asked
+    server.shutdown()
+    thread.join()
+
+
+def test_the_judge_is_asked_once_and_remembers(stub, tmp_path, monkeypatch):
+    endpoint, asked = stub
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    s = judge.Settings(endpoint=endpoint, model="m")
+    for _ in range(2):
+        assert judge.judge(["ann is ill", "hello"], ["ann was ill", "bye"], s, tmp_path) == [True, False]
+    assert len(asked) == 2
+    path, key, body = asked[0]
+    assert (path, key, body["model"], body["temperature"]) == ("/v1/chat/completions", "Bearer key", "m", 0)
+    assert "ann was ill" in body["messages"][0]["content"]
+
+
+def test_a_judge_that_does_not_answer_is_one_line(stub, tmp_path):
+    with pytest.raises(BadInput, match="neither yes nor no"):
+        judge.judge(["odd"], ["odd"], judge.Settings(endpoint=stub[0], model="m"), tmp_path)
+    with pytest.raises(BadInput, match="no answer"):
+        judge.judge(["a"], ["b"], judge.Settings(endpoint="http://127.0.0.1:1/v1", model="m", seconds=2), tmp_path)
+    with pytest.raises(BadInput, match="http"):
+        judge.judge(["a"], ["b"], judge.Settings(endpoint="file:///etc", model="m"), tmp_path)
+    assert not list(tmp_path.glob("*"))

@@ -1,0 +1,134 @@
+"""Quadratic assignment against brute force, CSLS against its definition, k-means and mutual neighbours."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from pipelines.aligners.matching import (
+    ascend,
+    assignment,
+    csls,
+    kmeans,
+    mutual,
+    objective,
+    permuted,
+    quadratic_assignment,
+    transport,
+    swap_gains,
+)
+
+
+def symmetric(n: int, C: int, generator: torch.Generator) -> torch.Tensor:
+    A = torch.randn(n, C, C, dtype=torch.float64, generator=generator)
+    return A + A.mT
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.mark.parametrize("with_linear", [False, True])
+def test_swap_gains_are_differences_of_the_objective(generator, with_linear):
+    n, C = 3, 6
+    A, B = symmetric(n, C, generator), symmetric(n, C, generator)
+    L = torch.randn(n, C, C, dtype=torch.float64, generator=generator) if with_linear else None
+    p = torch.rand(n, C, generator=generator).argsort(1)
+    Lp = None if L is None else L.gather(2, p[:, None].expand(-1, C, -1))
+    gains, before = swap_gains(A, permuted(B, p), Lp), objective(A, B, p, L)
+    for r, s in itertools.product(range(C), repeat=2):
+        q = p.clone()
+        q[:, r], q[:, s] = p[:, s], p[:, r]
+        torch.testing.assert_close(gains[:, r, s], objective(A, B, q, L) - before, rtol=0, atol=1e-10)
+
+
+def test_objective_is_its_definition(generator):
+    A, B = symmetric(2, 5, generator), symmetric(2, 5, generator)
+    p = torch.rand(2, 5, generator=generator).argsort(1)
+    naive = [sum(A[n, i, j] * B[n, p[n, i], p[n, j]] for i in range(5) for j in range(5)) for n in range(2)]
+    torch.testing.assert_close(objective(A, B, p), torch.stack(naive))
+
+
+@pytest.mark.parametrize("C", [1, 2, 5, 7])
+@pytest.mark.parametrize("with_linear", [False, True])
+def test_solver_equals_brute_force(generator, C, with_linear):
+    n = 2
+    A, B = symmetric(n, C, generator), symmetric(n, C, generator)
+    L = torch.randn(n, C, C, dtype=torch.float64, generator=generator) if with_linear else None
+    p, value = quadratic_assignment(A, B, generator, L, restarts=8, steps=80)
+    every = torch.tensor(list(itertools.permutations(range(C))))
+    for k in range(n):
+        quadratic = (A[k] * B[k][every[:, :, None], every[:, None, :]]).sum((1, 2))
+        linear = 0 if L is None else L[k].gather(1, every.T).sum(0)
+        assert value[k].item() == pytest.approx((quadratic + linear).max().item(), abs=1e-9)
+    torch.testing.assert_close(value, objective(A, B, p, L))
+    assert (p.sort(1).values == torch.arange(C)).all()
+
+
+def test_solver_finds_a_planted_permutation(generator):
+    n, C, d = 2, 20, 12
+    X = torch.randn(n, C, d, generator=generator)
+    hidden = torch.rand(n, C, generator=generator).argsort(1)
+    Y = (X + 0.05 * torch.randn(n, C, d, generator=generator)).gather(1, hidden[:, :, None].expand(-1, -1, d))
+    p, _ = quadratic_assignment(X @ X.mT, Y @ Y.mT, generator, restarts=8, steps=150)
+    assert (hidden.gather(1, p) == torch.arange(C)).all()
+
+
+def test_two_opt_never_falls_and_ends_where_no_swap_gains(generator):
+    A, B = symmetric(5, 12, generator), symmetric(5, 12, generator)
+    p = torch.rand(5, 12, generator=generator).argsort(1)
+    q, value = ascend(A, B, p)
+    assert (value >= objective(A, B, p)).all()
+    assert swap_gains(A, permuted(B, q)).max() <= 1e-6 * A.flatten(1).norm(dim=1).max() * B.flatten(1).norm(dim=1).max()
+
+
+def test_assignment_is_the_permutation_where_one_stands_out(generator):
+    hidden = torch.rand(3, 10, generator=generator).argsort(1)
+    scores = 0.3 * torch.rand(3, 10, 10, generator=generator)
+    scores.scatter_add_(2, hidden[:, :, None], torch.full((3, 10, 1), 0.5))
+    assert (assignment(scores) == hidden).all()
+
+
+@pytest.mark.parametrize("k", [1, 3, 50])
+def test_csls_is_its_definition(generator, k):
+    a, b = (torch.nn.functional.normalize(torch.randn(n, 4, dtype=torch.float64, generator=generator)) for n in (9, 7))
+    found = csls(a, b, k)
+    for i, j in itertools.product(range(9), range(7)):
+        near_a = sorted((float(a[i] @ y) for y in b), reverse=True)[:k]
+        near_b = sorted((float(x @ b[j]) for x in a), reverse=True)[:k]
+        naive = 2 * float(a[i] @ b[j]) - sum(near_a) / len(near_a) - sum(near_b) / len(near_b)
+        assert found[i, j].item() == pytest.approx(naive, abs=1e-12)
+
+
+def test_mutual_is_best_both_ways():
+    scores = torch.tensor([[3.0, 1.0, 0.0], [4.0, 2.0, 1.0], [0.0, 0.0, 5.0]])
+    rows, columns = mutual(scores)
+    assert rows.tolist() == [1, 2]
+    assert columns.tolist() == [0, 2]
+
+
+def test_kmeans_ends_at_means_of_its_own_clusters(generator):
+    centres = 10 * torch.eye(4, 6)
+    X = centres.repeat(50, 1) + 0.1 * torch.randn(200, 6, generator=generator)
+    centroids = kmeans(X, 4, 10, generator)
+    for found in centroids:
+        near = torch.cdist(X, found).argmin(1)
+        for c in near.unique():
+            torch.testing.assert_close(found[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
+    exact = [(torch.cdist(centres, found).min(1).values < 0.1).all().item() for found in centroids]
+    assert any(exact)
+
+
+def test_transport_is_sinkhorn_written_out_in_float64(generator):
+    x, moved, y = (torch.randn(n, d, generator=generator) for n, d in ((7, 3), (7, 4), (9, 4)))
+    moved, y = (z / z.norm(dim=1, keepdim=True) for z in (moved, y))
+    P = torch.exp(20 * (moved.double() @ y.double().T - 1))
+    for _ in range(200):  # until rows and columns have equal sums
+        P = P / P.sum(1, keepdim=True) / 7
+        P = P / P.sum(0, keepdim=True) / 9
+    cross, cosine = transport(moved, x, y, 20.0, rounds=200)
+    torch.testing.assert_close(cross.double(), 9 * x.double().T @ P @ y.double(), atol=0.02, rtol=0.02)  # bf16 cosines
+    assert abs(cosine - float((P * (moved.double() @ y.double().T)).sum())) < 0.01

@@ -1,0 +1,140 @@
+"""SBERT-WK against an independent per-token reference in float64, and as a module of sentence-transformers."""
+
+import numpy as np
+import pytest
+import reference_sbert_wk as reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+
+from pipelines.encoders import layers as dissecting
+from pipelines.encoders import pooling, scratch
+from pipelines.encoders.sbert_wk import SbertWk, used_tokens, windows
+from pipelines.errors import BadInput
+from pipelines.params import Network
+
+TEXTS = ["the heart beats", "the lung exchanges gases in the chest", "water expands when it freezes", "a heart"]
+
+
+def hidden(layers, batch, tokens, dim, seed=0, change=0.4):
+    """Layers that change little from one to the next, as a transformer's."""
+    generator = torch.Generator().manual_seed(seed)
+    out = [torch.randn(batch, tokens, dim, generator=generator)]
+    for _ in range(layers - 1):
+        out.append(0.9 * out[-1] + change * torch.randn(batch, tokens, dim, generator=generator))
+    return out
+
+
+def masks(lengths, tokens, left=False):
+    mask = torch.arange(tokens) < torch.tensor(lengths)[:, None]
+    return (mask.flip(1) if left else mask).long()
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory):
+    shape = Network(layers=4, width=32, heads=2, vocabulary=200, positions=24)
+    return scratch.network(TEXTS * 5, shape, 0, tmp_path_factory.mktemp("network"))
+
+
+@pytest.mark.parametrize("factorisation", ["cholesky", "qr", "svd"])
+@pytest.mark.parametrize("edges", ["paper", "released"])
+@pytest.mark.parametrize("omega", [0.0, 0.3, 1.0])
+def test_it_is_the_reference(factorisation, edges, omega):
+    layers, mask = hidden(7, 3, 6, 24), masks([6, 3, 1], 6)
+    wk = SbertWk(24, omega=omega, start=0, factorisation=factorisation, edges=edges)
+    mine = wk({"all_layer_embeddings": tuple(layers), "attention_mask": mask})["sentence_embedding"]
+    theirs = reference.pool(torch.stack(layers).numpy(), mask.numpy(), omega=omega, edges=edges)
+    np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_it_is_the_reference_for_any_batch_and_window(data):
+    count, window, tokens = data.draw(st.integers(3, 8)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 7))
+    lengths = data.draw(st.lists(st.integers(1, tokens), min_size=1, max_size=4))
+    layers = hidden(count, len(lengths), tokens, 20, data.draw(st.integers(0, 99)), data.draw(st.sampled_from([0.05, 0.4, 2.0])))
+    mask = masks(lengths, tokens, data.draw(st.booleans()))
+    mine = SbertWk(20, window=window, start=0).pool(layers, used_tokens(mask, drop_last=True))
+    theirs = reference.pool(torch.stack(layers).numpy(), mask.numpy(), window=window)
+    np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5 * max(1, abs(theirs).max()))
+
+
+def test_padding_never_matters():
+    layers, mask = hidden(6, 2, 8, 16), masks([5, 3], 8)
+    spoilt = [torch.where(mask.bool()[..., None], layer, torch.nan) for layer in layers]
+    wk = SbertWk(16, start=0)
+    together = wk.pool(spoilt, used_tokens(mask, True))
+    alone = wk.pool([layer[1:, :3] for layer in layers], used_tokens(mask[1:, :3], True))
+    torch.testing.assert_close(together[1], alone[0])
+
+
+def test_the_last_token_is_left_out_on_either_side_of_the_padding():
+    assert used_tokens(torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0]]), True).tolist() == [
+        [True, True, False, False],
+        [False, True, True, False],
+        [False, False, True, False],
+    ]
+
+
+def test_windows_of_the_paper_and_of_the_released_code():
+    assert windows(5, 2, "paper")[:, 0].tolist() == [False, True, True, False, False]
+    assert windows(5, 2, "released")[:2].tolist() == [[False, True, True, False, False], [False, False, True, True, False]]
+    assert torch.equal(windows(5, 2, "paper")[2:], windows(5, 2, "released")[2:])
+
+
+@pytest.mark.parametrize("factorisation", ["cholesky", "qr", "svd"])
+def test_equal_layers_give_finite_vectors(factorisation):
+    layer = hidden(1, 2, 5, 16)[0]
+    vectors = SbertWk(16, start=0, factorisation=factorisation).pool([layer] * 5, used_tokens(masks([5, 4], 5), True))
+    assert torch.isfinite(vectors).all()
+    torch.testing.assert_close(vectors[0], layer[0, :4].mean(0))  # no layer and no token says more than another
+
+
+def test_more_neighbours_than_dimensions_leave_no_novelty():
+    wk = SbertWk(3, window=3, omega=0.0, start=0)
+    alpha, _ = wk.weights(torch.stack(hidden(7, 1, 2, 3), 2)[0])
+    assert torch.isfinite(alpha).all()
+    torch.testing.assert_close(alpha.sum(1), torch.ones(2, dtype=alpha.dtype))
+
+
+def test_gradients_flow():
+    layers = [layer.requires_grad_() for layer in hidden(5, 2, 4, 8)]
+    SbertWk(8, start=0).pool(layers, used_tokens(masks([4, 3], 4), True)).sum().backward()
+    assert all(layer.grad is not None and torch.isfinite(layer.grad).all() and layer.grad.any() for layer in layers)
+
+
+@pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "sbert-wk"])
+def test_every_pooler_composes_saves_and_opens(transformer, tmp_path, kind):
+    model = SentenceTransformer(modules=[transformer, pooling.pooler(kind, 32)], device="cpu")
+    before = model.encode(TEXTS)
+    model.save(str(tmp_path), create_model_card=False)
+    opened = pooling.opened(tmp_path, device="cpu", local_files_only=True)
+    np.testing.assert_allclose(opened.encode(TEXTS), before, atol=1e-6)
+    np.testing.assert_allclose(opened.encode(TEXTS[1:2])[0], before[1], atol=1e-5)  # alone or padded, the same
+
+
+def test_first_last_is_the_mean_of_both_layers(transformer):
+    model = SentenceTransformer(modules=[transformer, pooling.pooler("first-last", 32)], device="cpu")
+    features = transformer.tokenizer(TEXTS[:1], return_tensors="pt")
+    layers = pooling.token_layers(model.eval(), features)
+    expected = (layers[1] + layers[-1])[0].mean(0) / 2
+    np.testing.assert_allclose(model.encode(TEXTS[:1])[0], expected.detach().numpy(), atol=1e-6)
+
+
+def test_dissection_measures_neighbouring_layers(transformer):
+    model = SentenceTransformer(modules=[transformer, pooling.pooler("mean", 32)], device="cpu").eval()
+    found = dissecting.dissect(model, TEXTS * 5, batch=7)
+    assert found.mean.shape == (4,)
+    assert 0 < found.mean.min() < found.mean.max() <= 1
+    assert "the" in found.words
+    assert "[CLS]" not in found.words
+
+
+def test_bad_settings_and_networks_are_named(transformer):
+    with pytest.raises(BadInput, match="omega 2"):
+        SbertWk(8, omega=2)
+    with pytest.raises(BadInput, match="three are needed"):
+        SbertWk(8, start=3).chosen([torch.empty(0)] * 5)
+    with pytest.raises(BadInput, match="last layer only"):
+        SbertWk(8)({"attention_mask": torch.ones(1, 2)})

@@ -1,0 +1,292 @@
+"""SimCSE: the loss against its formula, the views, the network from nothing, and the whole stage: resumed, and on two ranks."""
+
+import copy
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import yaml
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch.multiprocessing.spawn import spawn
+
+from pipelines import finetune, params, ranks, store
+from pipelines.encoders import pooling, scratch, simcse
+from pipelines.errors import BadInput
+
+TEXTS = [f"{who} {does} {where}" for who in ("the heart", "a river", "the king", "my dog") for does in ("moves", "was late", "sees a fish")
+         for where in ("in winter", "near the old bridge", "today")]  # fmt: skip
+SHAPE = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 16}
+
+
+def formula(h, p, n, temperature, weight):
+    """Equation 8 of the paper, one row and one exponential at a time, in float64."""
+    unit = [[x / np.linalg.norm(x) for x in m.double().numpy()] for m in (h, p, *([n] if n is not None else []))]
+    losses = []
+    for i, a in enumerate(unit[0]):
+        below = sum(math.exp(a @ b / temperature) for b in unit[1])
+        if n is not None:
+            below += sum((weight if i == j else 1) * math.exp(a @ b / temperature) for j, b in enumerate(unit[2]))
+        losses.append(-math.log(math.exp(a @ unit[1][i] / temperature) / below))
+    return sum(losses) / len(losses)
+
+
+def vectors(count=3, n=6, d=5, dtype=torch.float32):
+    return list(torch.randn(count, n, d, generator=torch.Generator().manual_seed(0)).to(dtype))
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("weight", [None, 0.0, 0.5, 1.0, 2.0])
+def test_info_nce_is_its_formula(temperature, weight):
+    h, p, n = vectors(dtype=torch.float64)
+    hard = None if weight is None else n
+    mine = simcse.info_nce(h, p, hard, temperature, weight or 0.0)
+    assert mine.item() == pytest.approx(formula(h, p, hard, temperature, weight), abs=1e-9)
+
+
+def test_gradient_of_info_nce():
+    inputs = [v.requires_grad_() for v in vectors(dtype=torch.float64, n=4)]
+    assert torch.autograd.gradcheck(lambda h, p, n: simcse.info_nce(h, p, n, 0.2, 0.5), inputs)
+
+
+def test_a_batch_of_one_is_named():
+    with pytest.raises(BadInput, match="batch of one"):
+        simcse.info_nce(torch.ones(1, 3), torch.ones(1, 3))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    transformer = scratch.network(TEXTS, params.Network(**SHAPE), 0, tmp_path_factory.mktemp("network"))
+    return SentenceTransformer(modules=[transformer, pooling.pooler("mean", 16)], device="cpu")
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_it_is_the_loss_of_sentence_transformers_where_that_says_the_same(model, columns):
+    features = [simcse.tokenized(model, TEXTS[i : i + 6], 16) for i in range(0, 6 * columns, 6)]
+    theirs = MultipleNegativesRankingLoss(model.eval(), scale=20.0)([dict(f) for f in features], torch.zeros(6))
+    torch.testing.assert_close(simcse.InfoNce(model, temperature=0.05)(features), theirs)
+
+
+def test_two_dropout_masks_tell_views_apart_and_a_fixed_one_does_not(model):
+    noisy = copy.deepcopy(model).train()
+    simcse.set_dropout(noisy, 0.3)
+    a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, "independent")
+    assert (a - b).abs().max() > 0.01
+    a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, "fixed")
+    torch.testing.assert_close(a, b)
+    simcse.set_dropout(noisy, 0.0)
+    a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, "independent")
+    torch.testing.assert_close(a, b)
+
+
+def test_augmentations_leave_out_their_share_and_keep_the_order():
+    rng = np.random.default_rng(0)
+    words = "one two three four five six seven eight nine ten".split()
+    crop = simcse.augmented(" ".join(words), "crop", 0.3, rng).split()
+    assert len(crop) == 7
+    assert " ".join(crop) in " ".join(words)
+    deleted = simcse.augmented(" ".join(words), "delete", 0.3, rng).split()
+    assert len(deleted) == 7
+    assert [w for w in words if w in deleted] == deleted
+    assert simcse.augmented("word", "crop", 0.9, rng) == "word"
+
+
+def test_masking_spares_what_is_not_allowed():
+    torch.manual_seed(0)
+    ids = torch.arange(10, 2010).reshape(20, 100)
+    allowed = torch.rand(20, 100) < 0.5
+    out, targets = simcse.masked(ids, allowed, mask_id=4, vocabulary=3000)
+    assert torch.equal(out[~targets], ids[~targets])
+    assert not targets[~allowed].any()
+    assert 0.1 < targets[allowed].float().mean() < 0.2
+    assert 0.7 < (out[targets] == 4).float().mean() < 0.9
+
+
+VOCABULARY = "import sys, hashlib; from pipelines.encoders.scratch import vocabulary as v; print(sorted(v(sys.stdin.read().split('|'), 150).items()))"
+
+
+def test_the_vocabulary_is_the_same_in_every_process():
+    runs = [subprocess.run([sys.executable, "-c", VOCABULARY], input="|".join(TEXTS), text=True, capture_output=True, check=True) for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout
+    assert "[MASK]" in runs[0].stdout
+
+
+# ---------------------------------------------------------------- the stage
+
+
+class Quiet:
+    """A run that nobody watches."""
+
+    def log(self, *_): ...
+    def input(self, *_): ...
+    def artifact(self, *_): ...
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    """A folder with a corpus of texts, one of triples and one of pairs."""
+    monkeypatch.chdir(tmp_path)
+    ids = [str(i) for i in range(len(TEXTS))]
+    base = {"id": ids, "text": TEXTS, "split": "train", "labels": [[] for _ in ids]}
+    schema = {"labels": pl.List(pl.String)}
+    store.write_corpus("nq", pl.DataFrame(base, schema_overrides=schema))
+    triples = base | {"positive": TEXTS[1:] + TEXTS[:1], "negative": TEXTS[7:] + TEXTS[:7]}
+    store.write_corpus("nli", pl.DataFrame(triples, schema_overrides=schema))
+    scores = [5.0 - i % 6 for i in range(len(TEXTS))]
+    dev = base | {"split": "dev", "pair": [TEXTS[(i + i % 6 * 5) % len(TEXTS)] for i in range(len(TEXTS))], "score": scores}
+    store.write_corpus("sts", pl.DataFrame(dev, schema_overrides=schema))
+    return tmp_path
+
+
+def study(**row):
+    corpora = {name: {"source": "sample", "path": "x"} for name in ("nq", "nli", "sts")}
+    row = {"corpus": "nq", "dev": "sts", "start": "scratch.py", "network": SHAPE, "batch": 8, "steps": 6, "every": 2, "lr": 1e-3} | row
+    return params.Study.model_validate({"study": "t", "corpora": corpora, "finetune": {"row": row}})
+
+
+def run(**row):
+    """The stage's folder, metrics and curve."""
+    whole = study(**row)
+    finetune.finetune("row", whole.finetune["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]
+    return weights(), store.read_metrics("finetune")["row"], pl.read_csv(store.plots_path("finetune", "row") / "curve.csv")
+
+
+def weights():
+    from safetensors.torch import load_file
+
+    return load_file(store.trained_path("row") / "model.safetensors")
+
+
+def same(a, b):
+    return all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_the_stage_leaves_an_encoder_a_curve_and_metrics(house):
+    _, metrics, curve = run(mlm=0.1, pooling="cls")
+    model = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)
+    assert [type(m).__name__ for m in model] == ["Transformer", "Pooling"]  # the head was for training only
+    assert curve["step"].to_list() == [0, 2, 4, 6]
+    best = curve.filter(pl.col("step") > 0)["spearman"].max()
+    assert metrics["dev"]["spearman"] == pytest.approx(best)
+    dev = store.read_corpus("sts")
+    first, second = (torch.from_numpy(model.encode(dev[c].to_list())) for c in ("text", "pair"))
+    from pipelines.measures.similarity import sts
+
+    assert sts(first, second, dev["score"].to_torch())["spearman"] == pytest.approx(best, abs=1e-4)
+    assert not Path(store.WORK, "finetune", "row").exists()
+
+
+def test_a_killed_run_continues_bit_for_bit(house, monkeypatch):
+    whole, _, whole_curve = run()
+    real, calls = finetune.step, []
+
+    def dies(*arguments):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(finetune, "step", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    again, _, curve = run()
+    assert same(whole, again)
+    assert curve.equals(whole_curve, null_equal=True)
+    assert len(calls) == 4 + 4  # it went on from step 2
+
+
+def test_seeds_halves_and_settings_matter(house):
+    first = run(steps=1)[0]
+    assert same(first, run(steps=1)[0])
+    for change in ({"seed": 1}, {"half": "first"}, {"mask": "fixed"}, {"augment": "delete", "augment_share": 0.4}, {"dropout": 0.0}):
+        assert not same(first, run(steps=1, **change)[0]), change
+
+
+def test_head_and_start_from_a_trained_folder(house):
+    run(corpus="nli", head="always", pooling="first-last", negative_weight=0.5)
+    model = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)
+    assert [type(m).__name__ for m in model] == ["Transformer", "FirstLast", "Dense"]
+    model.save("start", create_model_card=False)
+    before = model[0].model.state_dict()
+    run(corpus="nli", start="start", network=None, steps=0, head="none")
+    after = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)[0].model.state_dict()
+    assert same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"max_tokens": 17}, "beyond the 16 positions"),
+        ({"batch": 64}, "do not fill a batch of 64"),
+        ({"start": "nowhere", "network": None}, "no sentence-transformers folder"),
+        ({"start": "nowhere"}, "describes a new network"),
+        ({"lr": 1e38, "head": "none"}, "the loss is"),
+    ],
+)
+def test_bad_rows_are_named(house, row, message):
+    with pytest.raises(BadInput, match=message):
+        run(**row)
+
+
+def test_empty_sentences_and_missing_negatives_are_named(house):
+    frame = store.read_corpus("nli")
+    frame.with_columns(negative=pl.when(pl.col("id") == "3").then(pl.lit(" ")).otherwise("negative")).write_parquet(store.corpus_path("nli"))
+    with pytest.raises(BadInput, match="1 rows have no negative, the first with id '3'"):
+        run(corpus="nli")
+    frame.drop("negative").write_parquet(store.corpus_path("nli"))
+    with pytest.raises(BadInput, match="no column 'negative'"):
+        run(corpus="nli")
+
+
+def test_dev_must_be_pairs():
+    with pytest.raises(ValueError, match="nq is of kind nq, not sts"):
+        study(dev="nq")
+
+
+# ---------------------------------------------------------------- two ranks
+
+
+def _one_of_two(rank: int, folder: str, row: dict) -> None:
+    import os
+
+    os.chdir(folder)
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": row.pop("port")}
+    torch.set_num_threads(1)
+    run(**row)
+
+
+@pytest.mark.parametrize("corpus", ["nq", "nli"])
+def test_two_ranks_are_one_process(house, corpus, free_port):
+    """Without dropout, whose masks belong to a rank; word deletion gives the unsupervised views something to tell apart."""
+    row = {"corpus": corpus, "dropout": 0.0, "steps": 3, "every": 3, "lr": 1e-3}
+    row |= {"augment": "delete", "augment_share": 0.3} if corpus == "nq" else {}
+    one = run(**row)[0]
+    spawn(_one_of_two, (str(house), row | {"port": free_port}), nprocs=2)
+    two = weights()
+    assert max((one[k] - two[k]).abs().max().item() for k in one) < 1e-6
+
+
+@pytest.fixture
+def free_port():
+    import socket
+
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def test_one_process_needs_no_group():
+    x = torch.ones(3, 2, requires_grad=True)
+    assert ranks.gather(x) is x
+    assert ranks.share([1, 2, 3]) == [1, 2, 3]
+    assert (ranks.rank(), ranks.size(), ranks.agree("a")) == (0, 1, "a")
+
+
+def test_rows_of_a_study_are_read_back():
+    row = study(temperature=1.0).finetune["row"]
+    assert params.Finetune.model_validate(yaml.safe_load(yaml.safe_dump(row.model_dump(mode="json")))) == row

@@ -1,0 +1,121 @@
+"""Measures of sentence similarity and geometry against independent references."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import pearsonr, spearmanr
+
+from pipelines import corpora
+from pipelines.errors import BadInput
+from pipelines.measures import geometry, similarity
+from pipelines.params import Study
+
+
+def cloud(n=60, d=8, seed=0):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed)) + 0.3
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), min_size=4, max_size=40))
+def test_spearman_and_pearson_are_scipys_ties_included(values):
+    a, b = torch.tensor(values, dtype=torch.float64).T
+    if len(a.unique()) > 1 and len(b.unique()) > 1:
+        assert similarity.spearman(a, b) == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)
+        assert similarity.pearson(a, b) == pytest.approx(pearsonr(a, b).statistic, abs=1e-12)
+
+
+def test_alignment_counts_pairs_with_a_score_above_four_only():
+    first, second = torch.tensor([[1.0, 0], [1, 0], [2, 0]]), torch.tensor([[0.0, 3], [0, 1], [5, 0]])
+    assert similarity.alignment(first, second, torch.tensor([4.5, 4.0, 5.0])) == pytest.approx(1.0)  # (2 + 0) / 2
+
+
+def test_uniformity_is_its_formula_in_any_blocks():
+    x = cloud(50)
+    unit = (x / x.norm(dim=1, keepdim=True)).double().numpy()
+    pairs = [np.exp(-2 * ((unit[i] - unit[j]) ** 2).sum()) for i in range(50) for j in range(50) if i != j]
+    assert similarity.uniformity(x) == pytest.approx(np.log(np.mean(pairs)), abs=1e-6)
+    assert similarity.uniformity(x, block=7) == pytest.approx(similarity.uniformity(x), abs=1e-6)
+
+
+def test_sts_of_a_perfect_encoder():
+    angle = torch.linspace(0, 3, 20)
+    first, second = torch.tensor([[1.0, 0]]).repeat(20, 1), torch.stack([angle.cos(), angle.sin()], 1)
+    assert similarity.sts(first, second, 5 - angle)["spearman"] == pytest.approx(100)
+
+
+def test_spectrum_is_that_of_the_unit_vectors():
+    x = cloud(40, 6)
+    values = np.linalg.svd((x / x.norm(dim=1, keepdim=True)).double().numpy(), compute_uv=False)
+    np.testing.assert_allclose(geometry.spectrum(x).numpy(), values / values[0], atol=1e-9)
+
+
+def test_anisotropy_tells_a_cone_from_a_sphere():
+    sphere, cone = geometry.anisotropy(cloud(500, 16) - 0.3), geometry.anisotropy(cloud(500, 16) + 5)
+    assert sphere["mean_cosine"] == pytest.approx(0, abs=0.02)
+    assert cone["mean_cosine"] > 0.9
+    assert cone["top"] > 0.9 > 0.2 > sphere["top"]
+    assert sphere["effective_rank"] > 14 > 2 > cone["effective_rank"]
+
+
+def test_cka_is_one_up_to_rotation_scale_and_shift_and_its_formula_otherwise():
+    x, y = cloud(80, 5), cloud(80, 9, seed=1)
+    rotation = torch.linalg.qr(torch.randn(5, 5, generator=torch.Generator().manual_seed(2))).Q
+    assert geometry.linear_cka(x, 3 * x @ rotation + 7) == pytest.approx(1, abs=1e-6)
+    centre = np.eye(80) - 1 / 80
+    k, m = (centre @ (v.double().numpy() @ v.double().numpy().T) @ centre for v in (x, y))
+    assert geometry.linear_cka(x, y) == pytest.approx((k * m).sum() / np.linalg.norm(k) / np.linalg.norm(m), abs=1e-9)
+
+
+def test_neighbour_overlap_is_one_after_rotation_and_chance_for_strangers():
+    x = cloud(400, 12)
+    rotation = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(2))).Q
+    assert geometry.neighbour_overlap(x, x @ rotation, 10, block=64).mean() > 0.99
+    assert geometry.neighbour_overlap(x, cloud(400, 12, seed=5), 10).mean() == pytest.approx(10 / 399, abs=0.015)
+
+
+# ---------------------------------------------------------------- corpora
+
+
+def collected(kind, **row):
+    return corpora.collect(Study.model_validate({"study": "t", "corpora": {kind: {"path": "x", **row}}}).corpora[kind])
+
+
+def test_generated_pairs_are_graded_and_the_same_each_time():
+    frame = collected("sts", source="sample", rows=600)
+    assert frame.equals(collected("sts", source="sample", rows=600))
+    assert frame["score"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]
+    assert frame["split"].value_counts().sort("split")["count"].to_list() == [300, 300]
+    words = [len(set(a.lower().split()) & set(b.lower().split())) for a, b in frame.select("text", "pair").iter_rows()]
+    shared = frame.with_columns(shared=np.array(words)).select("score", "shared").group_by("score").mean().sort("score")["shared"].to_list()
+    assert shared[0] < shared[2] < shared[5]
+
+
+def test_generated_triples_have_three_different_sentences():
+    frame = collected("nli", source="sample", rows=200)
+    assert frame.select("text", "positive", "neutral", "negative").null_count().sum_horizontal().item() == 0
+    assert (frame["positive"] != frame["negative"]).all()
+    assert (frame["positive"] != frame["neutral"]).all()
+
+
+def test_pairs_of_a_file_keep_their_repeats_and_dev_is_called_dev(tmp_path):
+    file = tmp_path / "sts.csv"
+    file.write_text("sentence1,sentence2,score,split\na b,a c,4.5,validation\na b,a c,4.5,validation\nd,e,0,test\n")
+    frame = collected("sts", source="path", path=str(file))
+    assert frame["split"].to_list() == ["dev", "dev", "test"]
+    assert frame["score"].to_list() == [4.5, 4.5, 0.0]
+
+
+def test_a_triple_without_a_negative_is_named(tmp_path):
+    file = tmp_path / "nli.csv"
+    file.write_text("anchor,pos,neg\na,b,c\nd,e,\n")
+    with pytest.raises(BadInput, match="1 rows have no negative, the first is row 2"):
+        collected("nli", source="path", path=str(file))
+
+
+def test_a_score_that_is_no_number_is_named(tmp_path):
+    file = tmp_path / "sts.csv"
+    file.write_text("text,pair,score\na,b,high\n")
+    with pytest.raises(BadInput, match="score"):
+        collected("sts", source="path", path=str(file))

@@ -1,0 +1,511 @@
+import copy
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pipelines.aligners import vec2vec, wasserstein_procrustes
+from pipelines.aligners import vec2vec_losses as losses
+from pipelines.aligners.translator import Linear, load, save
+from pipelines.aligners.vec2vec import Settings
+from pipelines.aligners.vec2vec_networks import ResidualMLP, Vec2Vec, Vec2VecTranslator
+from pipelines.aligners.vec2vec_selection import Best, agreement, unpaired_score
+from pipelines.aligners.vec2vec_step import PAPER, Recipe, Training
+from pipelines.errors import BadInput
+from tests.reference_vec2vec import Reference
+
+D, E = 12, 16
+SMALL = Settings(
+    width=24, disc_width=20, disc_depth=3, dropout=0.0, batch=32, steps=8, warmup=3, lr=1e-3, disc_lr=1e-3, log_every=2,
+    checkpoint_every=3, min_steps=0, held_out=20,
+)  # fmt: skip
+DIMS = {"source": D, "target": E}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def training(settings: Settings = SMALL, seed: int = 0) -> Training:
+    torch.manual_seed(seed)
+    return Training(Vec2Vec(DIMS, **settings.shape), DIMS, settings)
+
+
+def batch(n: int = 32, seed: int = 1) -> dict[str, torch.Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return {name: normalize(torch.randn(n, d, generator=g), dim=1) for name, d in DIMS.items()}
+
+
+def clouds(n: int = 200, seed: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(n, D, generator=g) + 0.5, 3 * torch.randn(n, E, generator=g)
+
+
+def clustered(n: int = 600, d: int = 8, seed: int = 3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Two disjoint halves of one clustered cloud, the second one rotated and shifted; then paired rows, for measuring."""
+    g = torch.Generator().manual_seed(seed)
+    centres = 3 * torch.randn(12, d, generator=g) * torch.linspace(1.5, 0.3, d)
+    noise = torch.randn(2 * n + 200, d, generator=g) * torch.linspace(1.5, 0.5, d)
+    points = centres[torch.randint(12, (len(noise),), generator=g)] + noise
+    rotation = torch.linalg.qr(torch.randn(d, d, generator=g)).Q
+    moved = points @ rotation * 2 + 1
+    return points[:n], moved[n : 2 * n], points[2 * n :], moved[2 * n :]
+
+
+def top1(translator, paired_source, paired_target) -> float:
+    with torch.no_grad():
+        a, b = (normalize(z - z.mean(0), dim=1) for z in (translator(paired_source), paired_target))
+    return ((a @ b.T).argmax(1) == torch.arange(len(a))).float().mean().item()
+
+
+# ---------------------------------------------------------------- losses, against numpy in float64
+
+X, Y, L, M = (np.random.default_rng(k).normal(size=shape) for k, shape in enumerate([(7, 5), (7, 5), (9, 1), (9, 1)]))
+
+
+def cosines(a, b):
+    a, b = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (a, b))
+    return a @ b.T
+
+
+def entropy(logits, label):
+    p = 1 / (1 + np.exp(-logits))
+    return -(label * np.log(p) + (1 - label) * np.log(1 - p)).mean()
+
+
+@pytest.mark.parametrize(
+    ("form", "want"),
+    [("squared", ((X - Y) ** 2).sum(1).mean()), ("cosine", 1 - np.diag(cosines(X, Y)).mean())],
+)
+def test_error(form, want):
+    assert losses.error(torch.tensor(X), torch.tensor(Y), form).item() == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("form", "reflected", "want"),
+    [
+        ("squared", False, ((X @ X.T - Y @ Y.T) ** 2).mean()),
+        ("squared", True, ((X @ X.T - Y @ Y.T) ** 2).mean() + ((X @ X.T - Y @ X.T) ** 2).mean()),
+        ("absolute", False, abs(cosines(X, X) - cosines(Y, Y)).mean()),
+        ("absolute", True, abs(cosines(X, X) - cosines(Y, Y)).mean() + abs(cosines(X, X) - cosines(Y, X)).mean()),
+    ],
+)
+def test_vector_space_preservation(form, reflected, want):
+    x = torch.tensor(X, requires_grad=True)
+    y = torch.tensor(Y, requires_grad=True)
+    loss = losses.preservation(x, y, form, reflected)
+    loss.backward()
+    assert loss.item() == pytest.approx(want, rel=1e-12)
+    assert x.grad is None  # the batch itself is a constant
+
+
+GAN = {  # (discriminator, generator), real is 1
+    "least_squares": (((L - 1) ** 2).mean() / 2 + (M**2).mean() / 2, ((M - 1) ** 2).mean() / 2),
+    "vanilla": ((entropy(L, 0.9) + entropy(M, 0.1)) / 2, entropy(M, 1)),
+    "relativistic": (entropy(L - M, 1), entropy(M - L, 1)),
+}
+SWAPPED = {
+    "least_squares": ((L**2).mean() / 2 + ((M - 1) ** 2).mean() / 2, (M**2).mean() / 2),
+    "vanilla": ((entropy(L, 0.1) + entropy(M, 0.9)) / 2, entropy(M, 0)),
+    "relativistic": (entropy(M - L, 1), entropy(L - M, 1)),
+}
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("gan", sorted(GAN))
+def test_gan_losses(gan, swapped):
+    real, fake = torch.tensor(L), torch.tensor(M)
+    want = (SWAPPED if swapped else GAN)[gan]
+    assert losses.discriminator_loss(real, fake, gan, swapped, 0.9).item() == pytest.approx(want[0], rel=1e-12)
+    assert losses.generator_loss(real, fake, gan, swapped).item() == pytest.approx(want[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("gan", sorted(GAN))
+def test_swapped_labels_are_the_same_game_mirrored(gan):
+    real, fake = torch.tensor(L), torch.tensor(M)
+
+    def smoothed(real, fake, gan, swapped):
+        return losses.discriminator_loss(real, fake, gan, swapped, 0.9)
+
+    mirror = (lambda z: 1 - z) if gan == "least_squares" else (lambda z: -z)
+    for loss in (losses.generator_loss, smoothed, losses.accuracy):
+        assert loss(mirror(real), mirror(fake), gan, True).item() == pytest.approx(
+            loss(real, fake, gan, False).item(), rel=1e-12
+        )
+
+
+def test_accuracy_counts_rows_told_right():
+    real, fake = torch.tensor([[0.9], [0.1], [0.8], [2.0]]), torch.tensor([[0.2], [0.7], [-1.0], [0.3]])
+    assert losses.accuracy(real, fake, "least_squares", False).item() == 0.75
+    assert losses.accuracy(real, fake, "vanilla", False).item() == (4 / 4 + 1 / 4) / 2
+    assert losses.accuracy(real, fake, "relativistic", False).item() == 0.75
+    assert losses.accuracy(real, fake, "least_squares", True).item() == 0.25
+
+
+def test_gradient_penalty_of_a_linear_critic_is_its_squared_weight():
+    w = torch.tensor([[1.0], [2.0], [-2.0]])
+    x = torch.randn(5, 3, requires_grad=True)
+    assert losses.gradient_penalty(x @ w, x).item() == pytest.approx(9.0)
+
+
+# ---------------------------------------------------------------- one step
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_a_step_equals_the_straightforward_one(norm):
+    settings = replace(SMALL, norm=norm)
+    mine = training(settings)
+    reference = Reference(mine, D, E)
+    for seed in range(4):
+        x = batch(seed=seed)
+        want = reference.step(x["source"], x["target"])
+        got = mine.step(x)
+        assert {k: float(got[k]) for k in want} == pytest.approx(want, abs=1e-5)
+
+
+def test_the_papers_objective_is_what_its_equations_say():
+    mine = training(Settings(**{**vars(SMALL), **PAPER}))
+    model, x = mine.model, batch()
+    made = mine.forward(x)
+    F1, F2, R1, R2 = (model.translate(x[a], a, b) for a, b in
+                      (("source", "target"), ("target", "source"), ("source", "source"), ("target", "target")))  # fmt: skip
+    got = {name: loss.item() for name, (loss, _) in mine.geometry(made).items()}
+    a, b = x["source"], x["target"]
+    cycled = model.translate(F1, "target", "source"), model.translate(F2, "source", "target")
+    want = {
+        "reconstruction": (a - R1).square().sum(1).mean() + (b - R2).square().sum(1).mean(),
+        "cycle": (a - cycled[0]).square().sum(1).mean() + (b - cycled[1]).square().sum(1).mean(),
+        "vsp": (a @ a.T - F1 @ F1.T).square().mean() + (b @ b.T - F2 @ F2.T).square().mean(),
+    }
+    assert {k: got[k] for k in want} == pytest.approx({k: v.item() for k, v in want.items()}, rel=1e-4)
+    assert set(mine.discriminators) == {"source", "target", "latent", "latent_back"}
+
+
+@pytest.mark.parametrize("detach", [True, False])
+def test_the_cycle_teaches_the_first_translation_only_if_not_detached(detach):
+    mine = training(replace(SMALL, detach_cycle=detach))
+    x = batch()
+    x["source"].requires_grad_()
+    (gradient,) = torch.autograd.grad(mine.forward(x).cycles["source"].sum(), x["source"], allow_unused=True)
+    assert (gradient is None) == detach
+
+
+def test_the_loss_curve_is_pinned():
+    """A change that should not change results must not change these."""
+    mine = training()
+    curve = [mine.step(batch(seed=seed)) for seed in range(5)]
+    names = ("translator", "reconstruction", "cycle", "vsp", "discriminator_target", "generator_latent")
+    got = [[round(float(m[f"loss/{name}"]), 6) for name in names] for m in curve]
+    assert np.allclose(got, PINNED, atol=1e-4), got
+
+
+PINNED = [
+    [20.133204, 0.986128, 1.014752, 0.796948, 1.486834, 0.358061],
+    [19.218685, 0.947439, 0.987953, 0.735011, 1.347170, 0.347771],
+    [20.131599, 0.931621, 1.037855, 0.735414, 1.296771, 0.303424],
+    [19.236298, 0.956115, 0.967397, 0.742790, 1.158094, 0.300039],
+    [19.468039, 0.942490, 1.011883, 0.735886, 1.097793, 0.376972],
+]
+
+
+@pytest.mark.parametrize("gan", sorted(GAN))
+@pytest.mark.parametrize("extra", [{}, {"spectral": True, "gradient_penalty": 0.1, "noise": 0.1}, {"precision": "bf16"}])
+def test_every_gan_trains_with_every_extra(gan, extra):
+    mine = training(replace(SMALL, gan=gan, ema=0.9, dropout=0.1, **extra))
+    before = copy.deepcopy(mine.discriminators.state_dict())
+    for seed in range(3):
+        metrics = mine.step(batch(seed=seed))
+    assert all(math.isfinite(v) for v in metrics.values())
+    assert all(not torch.equal(v, before[k]) for k, v in mine.discriminators.state_dict().items() if k.endswith("weight"))
+
+
+def test_bf16_computes_the_same_losses_roughly_and_keeps_float32_weights():
+    plain, half = training(), training(replace(SMALL, precision="bf16"))
+    x = batch()
+    want, got = plain.step(x), half.step(x)
+    assert all(float(got[k]) == pytest.approx(float(v), abs=0.03) for k, v in want.items() if k.startswith("loss/gen"))
+    assert float(got["loss/translator"]) == pytest.approx(float(want["loss/translator"]), rel=0.01)
+    assert {p.dtype for p in half.model.parameters()} == {torch.float32}
+
+
+def test_gradients_are_clipped_and_norms_logged_before_it():
+    mine = training(replace(SMALL, max_grad_norm=1e-3))
+    metrics = mine.step(batch())
+    norm = torch.stack([p.grad.norm() for p in mine.model.parameters() if p.grad is not None]).norm()
+    assert float(norm) == pytest.approx(1e-3, rel=1e-3)
+    assert float(metrics["gradient/translator"]) > 0.1
+
+
+def test_the_average_follows_the_weights():
+    mine = training(replace(SMALL, ema=0.5))
+    start = next(mine.model.parameters()).clone()
+    mine.step(batch())
+    keep = 1 / 10
+    want = keep * start + (1 - keep) * next(mine.model.parameters())
+    assert torch.allclose(next(mine.average.parameters()), want, atol=1e-7)
+
+
+def test_nan_stops_with_step_and_loss():
+    mine = training()
+    mine.step(batch())
+    with torch.no_grad():
+        next(mine.model.outputs.parameters())[0, 0] = float("nan")
+    with pytest.raises(BadInput, match=r"^vec2vec: step 1: loss/\w+ is nan"):
+        mine.step(batch())
+
+
+def test_a_collapsed_discriminator_stops_with_step_and_loss():
+    mine = training(replace(SMALL, disc_lr=0.0, collapse_steps=3))
+    with torch.no_grad():
+        list(mine.discriminators["target"].parameters())[-2].zero_()  # the last layer's matrix
+    mine.step(batch())
+    mine.step(batch())
+    with pytest.raises(BadInput, match=r"step 2: discriminator target has collapsed.*loss/discriminator_target"):
+        mine.step(batch())
+
+
+# ---------------------------------------------------------------- networks and translators
+
+
+def test_backbone_is_shared_and_an_encoder_can_be_added_later():
+    model = Vec2Vec(DIMS, width=24).eval()
+    x = batch()["source"]
+    before = model.translate(x, "source", "target")
+    model.add_encoder("third", 9)
+    assert torch.equal(model.translate(x, "source", "target"), before)
+    there = model.translate(x, "source", "third")
+    assert there.shape == (32, 9)
+    assert model.translate(there, "third", "target").shape == (32, E)
+    assert torch.allclose(model.translate(x, "source", "source"), model.decode(model.encode(x, "source"), "source"))
+    with pytest.raises(BadInput, match="third"):
+        model.add_encoder("third", 9)
+
+
+def test_without_residual_branches_a_residual_mlp_is_its_shortcut():
+    mlp = ResidualMLP(4, D, 24, E, "batch", 0.1, mapped=False)
+    mlp.become(None)
+    x = torch.randn(6, D)
+    assert torch.equal(mlp(x), torch.nn.functional.pad(x, (0, E - D)))
+
+
+@pytest.mark.parametrize(("d", "e"), [(12, 16), (16, 12)])
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_linear_start_is_the_linear_map_both_ways(d, e, norm):
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(50, d, generator=g) + 1, 4 * torch.randn(50, e, generator=g) - 1
+    linear = Linear.of(torch.randn(d, e, generator=g), x, y)
+    settings = replace(SMALL, init="linear", centre=True, norm=norm)
+    translator = Vec2VecTranslator(d, e, **settings.shape)
+    translator.describe(x, y, True)
+    translator.start(linear)
+    back = Linear.of(linear.map.T, y, x)
+    for mode in (True, False):
+        translator.train(mode)
+        assert torch.allclose(translator(x), linear(x), atol=1e-5)
+        assert torch.allclose(translator.reverse(y), back(y), atol=1e-5)
+
+
+def test_from_a_linear_start_every_part_can_learn():
+    settings = replace(SMALL, init="linear", centre=True, dropout=0.1)
+    mine = training(settings)
+    mine.model.start_linear(torch.eye(D, E), "source", "target")
+    start = copy.deepcopy(mine.model.state_dict())
+    for seed in range(6):
+        mine.step(batch(seed=seed))
+    same = [k for k, v in mine.model.named_parameters() if torch.equal(v, start[k])]
+    assert not same
+
+
+def test_saved_translators_and_their_reverses_translate_alike(tmp_path):
+    x, y = clouds()
+    translator = vec2vec.fit(x, y, replace(SMALL, steps=2, centre=True), 0)
+    for name, one, vectors in (("there", translator, x), ("back", translator.reverse, y)):
+        save(one, tmp_path / name)
+        assert torch.equal(load(tmp_path / name)(vectors), one(vectors))
+    assert translator(x).shape == y.shape
+    assert translator.reverse(y).shape == x.shape
+
+
+def test_what_comes_out_looks_like_the_target_encoders_output():
+    x, y = clouds()
+    translator = vec2vec.fit(x, y, replace(SMALL, steps=0, centre=True), 0)
+    with torch.no_grad():
+        radius = (translator(x) - y.mean(0)).norm(dim=1)
+    assert torch.allclose(radius, (y - y.mean(0)).norm(dim=1).mean(), rtol=1e-4)
+
+
+# ---------------------------------------------------------------- the loop
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("extra", [{}, {"dropout": 0.2, "ema": 0.9, "noise": 0.1, "spectral": True}])
+def test_a_killed_run_resumes_bit_for_bit(tmp_path, extra):
+    x, y = clouds()
+    settings = replace(SMALL, **extra)
+    whole, parts = [], []
+    want = vec2vec.fit(x, y, settings, 5, log=lambda m, step: whole.append((step, m["unpaired/score"])))
+
+    def die(metrics, step):
+        parts.append((step, metrics["unpaired/score"]))
+        if step == 4:  # the checkpoint is of step 3
+            raise Killed
+
+    with pytest.raises(Killed):
+        vec2vec.fit(x, y, settings, 5, log=die, folder=tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["vec2vec-5.pt"]
+    torch.manual_seed(99)  # the caller's random state is of no account
+    got = vec2vec.fit(x, y, settings, 5, log=lambda m, step: parts.append((step, m["unpaired/score"])), folder=tmp_path)
+    assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
+    assert parts == whole[:3] + whole[2:]  # steps 0 2 4, then 4 6 8
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path):
+    x, y = clouds()
+
+    def die(metrics, step):
+        if step == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        vec2vec.fit(x, y, SMALL, 0, log=die, folder=tmp_path)
+    other = replace(SMALL, lr=1e-4)
+    got, want = vec2vec.fit(x, y, other, 0, folder=tmp_path), vec2vec.fit(x, y, other, 0)
+    assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
+
+
+def test_same_seed_same_weights_and_the_callers_random_state_is_left_alone():
+    x, y = clouds()
+    torch.manual_seed(1)
+    a = vec2vec.fit(x, y, SMALL, 7).state_dict()
+    draw = torch.rand(3)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(3), draw)
+    b, c = vec2vec.fit(x, y, SMALL, 7).state_dict(), vec2vec.fit(x, y, SMALL, 8).state_dict()
+    assert all(torch.equal(v, b[k]) for k, v in a.items())
+    assert not torch.equal(a["model.inputs.source.layers.0.0.weight"], c["model.inputs.source.layers.0.0.weight"])
+
+
+def test_patience_ends_a_run_that_gets_no_better():
+    x, y = clouds()
+    steps = []
+    settings = replace(SMALL, lr=0.0, norm="layer", steps=1000, patience=3)  # nothing changes, so nothing improves
+    vec2vec.fit(x, y, settings, 0, log=lambda m, step: steps.append(step))
+    assert steps == [0, 2, 4, 6]
+
+
+def test_live_curves_hold_losses_gradients_accuracies_and_the_score():
+    x, y = clouds()
+    seen = {}
+    vec2vec.fit(x, y, SMALL, 0, log=lambda m, step: seen.update(m))
+    want = {"reconstruction", "cycle", "vsp", "cycle_vsp", "translator", "generator_source", "generator_target"}
+    assert {f"loss/{n}" for n in want} <= set(seen)
+    for name in ("source", "target", "latent"):
+        assert {f"loss/discriminator_{name}", f"gradient/discriminator_{name}", f"accuracy/{name}"} <= set(seen)
+        assert 0 <= seen[f"accuracy/{name}"] <= 1
+    assert {f"unpaired/{n}" for n in ("share", "cosine", "cycle", "score", "best_step")} | {"gradient/translator"} <= set(seen)
+
+
+def test_the_unpaired_score_prefers_the_true_map_to_wrong_ones():
+    x, y, _, _ = clustered()
+    settings = replace(SMALL, init="linear", centre=True)
+    model = Vec2Vec({"source": 8, "target": 8}, **settings.shape)
+    held_out = {name: normalize(z - z.mean(0), dim=1)[:300] for name, z in (("source", x), ("target", y))}
+    g = torch.Generator().manual_seed(3)
+    a, b, pa, pb = clustered()
+    oracle = torch.linalg.svd((pa - a.mean(0)).T @ (pb - b.mean(0)))
+    true = oracle.U @ oracle.Vh
+    scores = {}
+    for name, map in {
+        "true": true,
+        "random": torch.linalg.qr(torch.randn(8, 8, generator=g)).Q,
+        "collapsed": true[:, :1] @ true[:, :1].T * 1.0,
+    }.items():
+        model.start_linear(map, "source", "target")
+        scores[name] = unpaired_score(model, held_out, 10)["unpaired/score"]
+    assert scores["true"] > 1.2 * max(scores["random"], scores["collapsed"])
+
+
+def test_agreement_of_a_cloud_with_itself_is_whole():
+    x = torch.randn(40, 8)
+    assert agreement(x, x[torch.randperm(40)], 10) == pytest.approx((1.0, 1.0), abs=1e-5)
+
+
+def test_the_best_state_is_kept_not_the_last():
+    model, best = torch.nn.Linear(2, 2), Best()
+    kept = model.weight.clone()
+    best.look(0.5, 10, model)  # pyright: ignore[reportArgumentType]
+    torch.nn.init.zeros_(model.weight)
+    best.look(0.4, 20, model)  # pyright: ignore[reportArgumentType]
+    assert best.state is not None
+    assert torch.equal(best.state["weight"], kept)
+    assert (best.step, best.stale) == (10, 1)
+
+
+def test_from_a_good_linear_start_the_translator_stays_good():
+    source, target, paired_source, paired_target = clustered()
+    start = wasserstein_procrustes.Settings(
+        clusters=10, repeats=6, restarts=4, sample=600, candidates=3, batch=600, refinements=15, passes=2
+    )
+    settings = replace(SMALL, init="linear", centre=True, linear=start, steps=40, batch=128, ema=0.99, lr=3e-4, log_every=20)
+    linear = wasserstein_procrustes.fit(source, target, start, 0)
+    translator = vec2vec.fit(source, target, settings, 0)
+    assert top1(linear, paired_source, paired_target) > 0.9
+    assert top1(translator, paired_source, paired_target) > 0.9
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "settings", "match"),
+    [
+        (torch.full((50, 3), float("nan")), torch.randn(50, 3), SMALL, "source: row 0 is not finite"),
+        (torch.randn(50, 3), torch.randn(3, 3), SMALL, "target: 3 vectors"),
+        (torch.randn(50, 1), torch.randn(50, 3), SMALL, "source: vectors of dimension 1"),
+        (torch.randn(50, 3), torch.ones(50, 3), SMALL, "target: all 50 vectors are the same"),
+        (torch.randn(50, 30), torch.randn(50, 3), replace(SMALL, init="linear", centre=True), "width 24"),
+    ],
+)
+def test_bad_input_is_one_line(source, target, settings, match):
+    with pytest.raises(BadInput, match=match):
+        vec2vec.fit(source, target, settings, 0)
+
+
+def test_known_pairs_are_refused_where_nothing_would_read_them():
+    x, y = clouds()
+    with pytest.raises(BadInput, match="pairs"):
+        vec2vec.fit(x, y, SMALL, 0, torch.tensor([[0, 0]]))
+
+
+def test_clouds_of_unequal_size_and_float16_train():
+    x, y = clouds()
+    translator = vec2vec.fit(x[:40].half(), y, replace(SMALL, steps=3), 0)
+    assert translator(x).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"gan": "wasserstein"}, {"batch": 1}, {"lr": -1.0}, {"dropout": 1.0}, {"width": 0}, {"init": "linear"},
+     {"label_smoothing": 0.4}, {"ema": 1.0}, {"max_grad_norm": 0.0}, {"patience": 0}],
+)  # fmt: skip
+def test_settings_refuse_nonsense(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        replace(SMALL, **bad)
+
+
+def test_defaults_are_the_released_configuration():
+    s = Recipe()
+    assert (s.width, s.adapter_depth, s.backbone_depth, s.disc_depth, s.batch) == (1024, 3, 4, 5, 256)
+    assert (s.rec_weight, s.vsp_weight, s.cycle_weight, s.cycle_vsp_weight) == (1, 1, 10, 10)
+    assert (s.lr, s.disc_lr, s.warmup, s.norm, s.gan) == (2e-5, 1e-5, 2000, "batch", "least_squares")
