@@ -7,7 +7,7 @@ import polars as pl
 from pipelines import corpora, params, stage, store, track
 
 
-def collect(name: str, row: params.Corpus, study: params.Study, run: track.Run) -> None:
+def collect(name: str, row: params.AnyCorpus, study: params.Study, run: track.Run) -> None:
     """Read or generate the corpus, check it, write it, and say what is in it."""
     frame = corpora.collect(row)
     store.write_corpus(name, frame)

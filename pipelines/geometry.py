@@ -24,7 +24,7 @@ def geometry(name: str, row: params.Geometry, study: params.Study, run: track.Ru
         run.input(store.embeddings_path(side.name), "pairs")
     rows = next(iter(sides.values())).rows(row.split)[: row.limit]
     if len(rows) <= row.neighbours + 1:
-        raise BadInput(f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {row.neighbours} neighbours")
+        raise BadInput(f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {row.neighbours} others")
     encoders = list(sides)
     cka, overlap = torch.eye(len(encoders)), torch.eye(len(encoders))
     found = []
@@ -33,11 +33,13 @@ def geometry(name: str, row: params.Geometry, study: params.Study, run: track.Ru
         cka[i, j] = cka[j, i] = measures.linear_cka(x, y)
         shared, error = mean_and_error(measures.neighbour_overlap(x, y, row.neighbours))
         overlap[i, j] = overlap[j, i] = shared
-        found.append({"first": encoders[i], "second": encoders[j], "cka": cka[i, j].item(), "overlap": shared, "overlap_error": error})
+        pair = {"first": encoders[i], "second": encoders[j]}
+        found.append(pair | {"cka": float(cka[i, j]), "overlap": shared, "overlap_error": error})
     plots = store.plots_path("geometry", name)
     store.write_csv(plots / "pairs.csv", pl.DataFrame(found))
     pictures.similarity_map(plots / "cka.png", encoders, cka, f"linear CKA on {row.corpus}")
-    pictures.similarity_map(plots / "neighbours.png", encoders, overlap, f"shared among {row.neighbours} nearest, on {row.corpus}")
+    title = f"shared among {row.neighbours} nearest, on {row.corpus}"
+    pictures.similarity_map(plots / "neighbours.png", encoders, overlap, title)
     metrics = {"texts": len(rows), "chance": row.neighbours / (len(rows) - 1)}
     metrics |= {f"{f['first']}+{f['second']}": {k: f[k] for k in ("cka", "overlap")} for f in found}
     store.write_metrics("geometry", name, metrics)

@@ -288,9 +288,9 @@ class Contrast(Row):
 
     corpus: str
     seeds: tuple[int, ...] = Field((0,), min_length=1)
-    image: ImageTower = ImageTower()
-    text: TextTower = TextTower()
-    head: Head = Head()
+    image: ImageTower = ImageTower.model_validate({})
+    text: TextTower = TextTower.model_validate({})
+    head: Head = Head.model_validate({})
     steps: int = Field(500, ge=1)
     batch: int = Field(256, ge=2)  # over all ranks
     lr: float = Field(1e-3, gt=0)

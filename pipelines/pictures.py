@@ -112,7 +112,8 @@ def similarity_map(path: Path, names: list[str], values: Tensor, title: str) -> 
         image = ax.imshow(values, vmin=0, vmax=1, cmap="viridis")
         for i in range(len(names)):
             for j in range(len(names)):
-                ax.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=7, color="w" if values[i, j] < 0.6 else "k")
+                ink = "w" if values[i, j] < 0.6 else "k"
+                ax.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=7, color=ink)
         ticks = range(len(names))
         ax.set_xticks(ticks, names, rotation=60, ha="right", fontsize=7)
         ax.set_yticks(ticks, names, fontsize=7)

@@ -51,11 +51,12 @@ def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
 
 
 def dissect(name: str, model: SentenceTransformer, texts: list[str]) -> dict[str, float]:
-    """The figures of SBERT-WK: cosine of neighbouring layers, and the words whose vectors change most and least over the layers."""
+    """The figures of SBERT-WK: cosine of neighbouring layers, and the words whose vectors change most and least."""
     found = layers.dissect(model, texts, BATCH)
     plots = store.plots_path("similarity", name)
     pictures.layer_cosines(plots / "layers.png", found.mean, found.spread)
-    table = pl.DataFrame({"word": found.words, "variance": found.variances, "count": found.counts}).sort("variance", "word", descending=[True, False])
+    table = pl.DataFrame({"word": found.words, "variance": found.variances, "count": found.counts})
+    table = table.sort("variance", "word", descending=[True, False])
     store.write_csv(plots / "words.csv", pl.concat([table.head(25), table.tail(25)]) if len(table) > 50 else table)
     return {f"{k:02d}": float(v) for k, v in enumerate(torch.as_tensor(found.mean), start=1)}
 

@@ -1,4 +1,4 @@
-"""SBERT-WK one token and one layer at a time, in float64 numpy, straight from the formulas: slow, and independent of the module."""
+"""SBERT-WK one token and one layer at a time, in float64 numpy, straight from the formulas: slow and independent."""
 
 import numpy as np
 

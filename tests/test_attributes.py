@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BadInput
-from pipelines.measures import attributes as A
+from pipelines.measures import attributes as measures
 
 
 def test_scores_of_a_ranking_worked_by_hand():
     ranked = torch.tensor([[2, 0, 1, 3], [3, 1, 0, 2]])
     true = torch.tensor([[True, False, True, False], [True, False, False, False]])
-    s = A.scores(ranked, true, (1, 2))
+    s = measures.scores(ranked, true, (1, 2))
     assert s["top1"].tolist() == [1, 0]
     assert s["precision1"].tolist() == [1, 0]
     assert s["recall1"].tolist() == [0.5, 0]
@@ -29,8 +29,8 @@ def test_scores_of_a_ranking_worked_by_hand():
 def test_chance_is_the_average_over_every_possible_order(count, data):
     true = torch.tensor([data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))])
     ks = (1, 2, 3, 9)
-    every = [A.scores(torch.tensor([p]), true, ks) for p in itertools.permutations(range(count))]
-    said = A.chance(true, ks)
+    every = [measures.scores(torch.tensor([p]), true, ks) for p in itertools.permutations(range(count))]
+    said = measures.chance(true, ks)
     for name, value in said.items():
         mean = sum(e[name].item() for e in every) / math.factorial(count)
         assert value.item() == pytest.approx(mean, abs=1e-12), name
@@ -38,7 +38,7 @@ def test_chance_is_the_average_over_every_possible_order(count, data):
 
 def test_order_is_by_cosine_and_ignores_length():
     labels = torch.tensor([[1.0, 0.0], [0.0, 5.0], [-1.0, 0.0]])
-    assert A.order(torch.tensor([[0.1, 0.9], [-7.0, 0.1]]), labels).tolist() == [[1, 0, 2], [2, 1, 0]]
+    assert measures.order(torch.tensor([[0.1, 0.9], [-7.0, 0.1]]), labels).tolist() == [[1, 0, 2], [2, 1, 0]]
 
 
 def test_centring_removes_what_all_vectors_share():
@@ -46,42 +46,146 @@ def test_centring_removes_what_all_vectors_share():
     labels = torch.randn(6, 16, generator=generator)
     vectors = labels + 0.1 * torch.randn(6, 16, generator=generator)
     shift = 50 * torch.randn(16, generator=generator)
-    assert A.order(vectors + shift, labels)[:, 0].unique().numel() < 6
-    assert A.order(vectors + shift, labels, centre=True)[:, 0].tolist() == list(range(6))
+    assert measures.order(vectors + shift, labels)[:, 0].unique().numel() < 6
+    assert measures.order(vectors + shift, labels, centre=True)[:, 0].tolist() == list(range(6))
 
 
 def test_per_label_counts():
     ranked = torch.tensor([[0, 1], [1, 0], [0, 1]])
     true = torch.tensor([[True, False], [True, False], [False, True]])
-    first, second = A.per_label(ranked, true, 1)
+    first, second = measures.per_label(ranked, true, 1)
     assert first == {"examples": 2, "recall1": 0.5, "precision1": 0.5, "mean_rank": 1.5}
     assert second == {"examples": 1, "recall1": 0.0, "precision1": 0.0, "mean_rank": 2.0}
 
 
 def test_majority_names_the_commonest_label_for_everyone():
     true = torch.tensor([[False, True], [False, True], [True, False]])
-    assert A.scores(A.majority(true), true, (1,))["top1"].tolist() == [1, 1, 0]
+    assert measures.scores(measures.majority(true), true, (1,))["top1"].tolist() == [1, 1, 0]
 
 
 def test_wordings():
-    assert A.wording("fitness_&_health", "name", {}, "") == "fitness & health"
-    assert A.wording("fitness_&_health", "template", {}, "A text about {label}.") == "A text about fitness & health."
-    assert A.wording("x", "description", {"x": "an unknown"}, "") == "an unknown"
+    assert measures.wording("fitness_&_health", "name", {}, "") == "fitness & health"
+    assert (
+        measures.wording("fitness_&_health", "template", {}, "A text about {label}.")
+        == "A text about fitness & health."
+    )
+    assert measures.wording("x", "description", {"x": "an unknown"}, "") == "an unknown"
     with pytest.raises(BadInput, match="no description of label 'y'"):
-        A.wording("y", "description", {}, "")
+        measures.wording("y", "description", {}, "")
 
 
 @pytest.mark.parametrize(("labels", "message"), [([["a"], ["a"]], "only 'a'"), ([[], []], "no label")])
 def test_fewer_than_two_labels_is_one_line(labels, message):
     with pytest.raises(BadInput, match=message):
-        A.label_set(labels)
+        measures.label_set(labels)
 
 
 def test_an_example_without_a_label_is_refused():
     with pytest.raises(BadInput, match="1 examples have no label"):
-        A.scores(torch.tensor([[0, 1]]), torch.tensor([[False, False]]), (1,))
+        measures.scores(torch.tensor([[0, 1]]), torch.tensor([[False, False]]), (1,))
 
 
 def test_rare_labels_can_be_left_out():
-    assert A.label_set([["a", "b"], ["a"], ["b"], ["c"]], least=2) == ["a", "b"]
-    assert A.truth([["a", "c"], ["c"]], ["a", "b"]).tolist() == [[True, False], [False, False]]
+    assert measures.label_set([["a", "b"], ["a"], ["b"], ["c"]], least=2) == ["a", "b"]
+    assert measures.truth([["a", "c"], ["c"]], ["a", "b"]).tolist() == [[True, False], [False, False]]
+
+
+# ---------------------------------------------------------------- the stage
+
+
+class Run:
+    """Stands in for MLflow."""
+
+    def __getattr__(self, name):
+        return lambda *a, **k: None
+
+
+def study_of(rows, **tables):
+    from pipelines import params
+
+    encoder = {n: {"source": "wheel", "path": "x"} for n in ("a", "b")}
+    embed = {"notes-a": {"corpus": "notes", "encoder": "a"}, "notes-b": {"corpus": "notes", "encoder": "b"}}
+    align = {"none": {"source": "notes-a", "target": "notes-b", "aligner": "identity"}}
+    corpora = {"notes": {"kind": "nq", "source": "sample", "path": "x", "rows": rows}}
+    return params.Study.model_validate(
+        {"study": "t", "corpora": corpora, "encoders": encoder, "embed": embed, "align": align, **tables}
+    )
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """A corpus of three subjects, embedded by two encoders that are each other's negative, and a translator that knows it."""
+    import polars as pl
+
+    from pipelines import querying, store
+    from pipelines.aligners.translator import Linear, save
+
+    monkeypatch.chdir(tmp_path)
+    generator, subjects = torch.Generator().manual_seed(0), ["law", "oil", "art"]
+    table = torch.eye(4)[:3]
+
+    def encode(texts):
+        return torch.stack([table[[s in t for s in subjects].index(True)] for t in texts]) + 0.01
+
+    texts = [f"{subjects[i % 3]} {i}" for i in range(30)]
+    splits = ["train"] * 10 + ["test"] * 20
+    frame = pl.DataFrame({"id": [str(i) for i in range(30)], "text": texts, "split": splits})
+    store.write_corpus("notes", frame.with_columns(labels=pl.Series([[subjects[i % 3]] for i in range(30)])))
+    vectors = encode(texts) + 0.05 * torch.randn(30, 4, generator=generator)
+    for name, sign in (("a", -1), ("b", 1)):
+        store.write_embeddings(
+            f"notes-{name}", frame["id"].to_list(), splits, (sign * vectors).numpy(), {"corpus": "notes"}
+        )
+    store.translators_path("none").mkdir(parents=True)
+    save(Linear.of(-torch.eye(4), -vectors, vectors), store.translators_path("none") / "seed-0")
+    monkeypatch.setattr(querying, "encoder", lambda study, name: encode if name == "b" else lambda t: -encode(t))
+    return texts
+
+
+def test_the_stage_puts_translated_beside_naive_ideal_and_chance(stored):
+    import polars as pl
+
+    from pipelines import attributes, store
+
+    row = {
+        "translator": "none",
+        "source": "notes-a",
+        "target": "notes-b",
+        "corpus": "notes",
+        "source_encoder": "a",
+        "target_encoder": "b",
+    }
+    study = study_of(30, attributes={"r": {**row, "wordings": ["name", "template"], "k": [1, 2]}})
+    attributes.attributes("r", study.attributes["r"], study, Run())
+    found = store.read_metrics("attributes")["r"]
+    assert (found["examples"], found["labels"]) == (20, 3)
+    for wording in ("name", "template"):
+        assert (
+            found[wording]["translated"]["top1"]
+            == found[wording]["ideal target"]["top1"]
+            == found[wording]["ideal source"]["top1"]
+            == 1
+        )
+        assert found[wording]["naive"]["top1"] == 0
+        assert found[wording]["chance"]["top1"] == pytest.approx(1 / 3, abs=1e-6)
+    kept = pl.read_parquet(store.scores_path("attributes-r"))
+    assert kept.filter((pl.col("method") == "naive") & (pl.col("wording") == "name")).height == 20
+    assert pl.read_csv(store.plots_path("attributes", "r") / "labels.csv").height == 6
+
+
+def test_a_column_of_labels_that_is_not_there_is_one_line(stored):
+    from pipelines import attributes
+
+    row = {
+        "translator": "none",
+        "source": "notes-a",
+        "target": "notes-b",
+        "corpus": "notes",
+        "source_encoder": "a",
+        "target_encoder": "b",
+    }
+    study = study_of(30, attributes={"r": {**row, "labels": "sender"}, "none": {**row, "split": "elsewhere"}})
+    with pytest.raises(BadInput, match="no column 'sender'"):
+        attributes.attributes("r", study.attributes["r"], study, Run())
+    with pytest.raises(BadInput, match="two labels are needed"):
+        attributes.attributes("none", study.attributes["none"], study, Run())

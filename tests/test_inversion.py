@@ -1,4 +1,5 @@
-"""Inversion: measures against hand-worked values, a decoder that learns, search that never gets further away, a judge that is asked once."""
+"""Inversion: measures against hand-worked values, a decoder that learns, search that never gets further away, a judge
+that is asked once."""
 
 import json
 import threading
@@ -17,11 +18,11 @@ from pipelines.measures import inversion
 
 # ---------------------------------------------------------------- measures
 
-WORDS = st.lists(st.sampled_from("a b c d".split()), max_size=8)
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=8)
 
 
 def test_worked_by_hand():
-    guess, true = "the cat sat on the mat".split(), "the cat is on the mat".split()
+    guess, true = ["the", "cat", "sat", "on", "the", "mat"], ["the", "cat", "is", "on", "the", "mat"]
     assert inversion.token_f1(guess, true) == pytest.approx(10 / 12)
     assert inversion.rouge_l(guess, true) == pytest.approx(10 / 12)
     # 1..4-gram hits: 5/6; (3+1)/(5+1); (1+1)/(4+1); (0+1)/(3+1)
@@ -70,7 +71,7 @@ def test_no_texts_to_learn_from():
 
 # ---------------------------------------------------------------- a world small enough to learn
 
-NAMES, VERBS, THINGS = "ann bo cy dee eli".split(), "buys sells wants".split(), "rice gold tea salt".split()
+NAMES, VERBS, THINGS = ["ann", "bo", "cy", "dee", "eli"], ["buys", "sells", "wants"], ["rice", "gold", "tea", "salt"]
 TEXTS = [f"{n} {v} {t}" for n in NAMES for v in VERBS for t in THINGS]
 
 
@@ -80,7 +81,9 @@ def encode(texts):
     return torch.stack([sum((table.get(w, torch.zeros(24)) for w in t.split()), torch.full((24,), 0.1)) for t in texts])
 
 
-SMALL = decoder.Settings(vocabulary=320, tokens=12, width=48, layers=1, heads=2, prefix=2, epochs=60, batch=16, dropout=0.0, noise=0.3)
+SMALL = decoder.Settings(
+    vocabulary=320, tokens=12, width=48, layers=1, heads=2, prefix=2, epochs=60, batch=16, dropout=0.0, noise=0.3
+)
 ORDER = torch.randperm(len(TEXTS), generator=torch.Generator().manual_seed(0)).tolist()
 KNOWN, SECRET = [TEXTS[i] for i in ORDER[:48]], [TEXTS[i] for i in ORDER[48:]]
 
@@ -250,10 +253,16 @@ def stub():
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):  # noqa: N802
+        def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append((self.path, self.headers.get("Authorization"), body))
-            said = "Maybe" if "odd" in body["messages"][0]["content"] else "Yes." if "ann" in body["messages"][0]["content"] else "no"
+            said = (
+                "Maybe"
+                if "odd" in body["messages"][0]["content"]
+                else "Yes."
+                if "ann" in body["messages"][0]["content"]
+                else "no"
+            )
             answer = json.dumps({"choices": [{"message": {"content": said}}]}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
@@ -291,3 +300,98 @@ def test_a_judge_that_does_not_answer_is_one_line(stub, tmp_path):
     with pytest.raises(BadInput, match="http"):
         judge.judge(["a"], ["b"], judge.Settings(endpoint="file:///etc", model="m"), tmp_path)
     assert not list(tmp_path.glob("*"))
+
+
+# ---------------------------------------------------------------- the stage
+
+
+class Run:
+    """Stands in for MLflow."""
+
+    def __getattr__(self, name):
+        return lambda *a, **k: None
+
+
+INVERT = {
+    "translator": "t",
+    "source": "s",
+    "target": "v",
+    "corpus": "c",
+    "encoder": "b",
+    "attacker": "v",
+    "attacker_corpus": "c",
+    "texts": 12,
+}
+
+
+def study_of(**row):
+    from pipelines import params
+
+    small = {k: v for k, v in SMALL.__dict__.items() if k != "epochs"} | {"epochs": 25}
+    return params.Study.model_validate({
+        "study": "t",
+        "corpora": {"c": {"kind": "nq", "source": "sample", "path": "x"}},
+        "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
+        "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
+        "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
+        "invert": {"r": {**INVERT, "inverter": small, "search": {"samples": 2, "rounds": 2}, **row}},
+    })  # fmt: skip
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """Texts whose planted facts are their names, embedded, with a translator that is right."""
+    import polars as pl
+
+    from pipelines import querying, store
+    from pipelines.aligners.translator import Linear, save
+
+    monkeypatch.chdir(tmp_path)
+    texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
+    split = ["train"] * 48 + ["test"] * 12
+    frame = pl.DataFrame({"id": ids, "text": texts, "split": split}).with_columns(
+        labels=pl.Series([[]] * 60, dtype=pl.List(pl.String)), names=pl.Series([[t.split()[0]] for t in texts])
+    )
+    store.write_corpus("c", frame)
+    vectors = encode(texts)
+    store.write_embeddings("s", ids, split, (-vectors).numpy(), {"corpus": "c"})
+    store.write_embeddings("v", ids, split, vectors.numpy(), {"corpus": "c"})
+    store.translators_path("t").mkdir(parents=True)
+    save(Linear.of(-torch.eye(24), -vectors, vectors), store.translators_path("t") / "seed-0")
+    monkeypatch.setattr(querying, "encoder", lambda study, name: encode)
+
+
+def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
+    import polars as pl
+
+    from pipelines import invert, store
+
+    study = study_of()
+    invert.invert("r", study.invert["r"], study, Run())
+    found = store.read_metrics("invert")["r"]
+    assert (found["texts"], found["known"]) == (12, 48)
+    mine, best = found["translated"]["corrected"], found["ceiling"]["corrected"]
+    assert best["token_f1"] >= mine["token_f1"] - 0.1 > found["mismatched"]["corrected"]["token_f1"]
+    assert mine["token_f1"] > found["prior"]["generated"]["token_f1"]
+    assert mine["facts"]["names"]["recoverable"] == 12
+    assert mine["facts"]["names"]["recovered"] > found["mismatched"]["corrected"]["facts"]["names"]["recovered"]
+    assert mine["queries"] > 0
+    assert found["translated"]["generated"]["queries"] == found["translated"]["retrieved"]["queries"] == 0
+    kept = pl.read_parquet(store.scores_path("invert-r"))
+    assert kept.height == 12 * 10
+    assert set(kept["text"]) == set(SECRET)
+    assert not (set(kept.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
+    assert invert.examples(kept, 2)[0]["facts"]
+
+
+def test_an_attacker_who_has_the_attacked_texts_is_refused():
+    with pytest.raises(ValueError, match="the attacker's texts are the attacked ones"):
+        study_of(split="train")
+
+
+def test_a_column_of_facts_that_is_not_there_is_one_line(stored):
+    from pipelines import invert
+
+    study = study_of(facts=["amounts"])
+    with pytest.raises(BadInput, match="no column 'amounts' of facts"):
+        invert.invert("r", study.invert["r"], study, Run())

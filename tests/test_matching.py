@@ -16,8 +16,8 @@ from pipelines.aligners.matching import (
     objective,
     permuted,
     quadratic_assignment,
-    transport,
     swap_gains,
+    transport,
 )
 
 

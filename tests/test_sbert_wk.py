@@ -93,7 +93,7 @@ def test_equal_layers_give_finite_vectors(factorisation):
 
 def test_more_neighbours_than_dimensions_leave_no_novelty():
     wk = SbertWk(3, window=3, omega=0.0, start=0)
-    alpha, _ = wk.weights(torch.stack(hidden(7, 1, 2, 3), 2)[0])
+    alpha, _ = wk.weights([layer[0] for layer in hidden(7, 1, 2, 3)], torch.arange(2))
     assert torch.isfinite(alpha).all()
     torch.testing.assert_close(alpha.sum(1), torch.ones(2, dtype=alpha.dtype))
 

@@ -52,8 +52,9 @@ def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
     import ot
 
     if settings.method == "gromov_wasserstein":
+        within_x, within_y = (_squared_distances(z, z) for z in (x, y))
         plan = ot.gromov.entropic_gromov_wasserstein(
-            *(_squared_distances(z, z) for z in (x, y)), epsilon=settings.regularisation, max_iter=settings.iterations
+            within_x, within_y, epsilon=settings.regularisation, max_iter=settings.iterations
         )
         return torch.from_numpy(np.asarray(plan)).float()
     width = max(x.shape[1], y.shape[1])

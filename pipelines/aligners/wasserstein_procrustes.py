@@ -55,8 +55,10 @@ class Settings:
     pair_weight: float = 10.0  # of a known pair, where a coupled point has 1
 
     def __post_init__(self) -> None:
-        lowest = {"clusters": 2, "sample": 2, "batch": 2, "most": 2, "repeats": 1, "restarts": 1, "neighbours": 1, "heat_steps": 1}
-        for name, least in (lowest | dict.fromkeys(("consensus", "refinements", "passes", "ridge", "pair_weight"), 0)).items():
+        lowest = dict.fromkeys(("clusters", "sample", "batch", "most"), 2)
+        lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "heat_steps"), 1)
+        lowest |= dict.fromkeys(("consensus", "refinements", "passes", "ridge", "pair_weight"), 0)
+        for name, least in lowest.items():
             if not least <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
         if self.refinements + self.passes < 1:

@@ -14,7 +14,12 @@ WITH_PLACE = (
     "{subject} {act}: this is well known in {setting}.",
     "It is said in {setting} that {subject} {act}.",
 )
-PLAIN = ("{subject} {act}.", "It is known that {subject} {act}.", "As a matter of fact, {subject} {act}.", "We read that {subject} {act}.")
+PLAIN = (
+    "{subject} {act}.",
+    "It is known that {subject} {act}.",
+    "As a matter of fact, {subject} {act}.",
+    "We read that {subject} {act}.",
+)
 
 
 @dataclass(frozen=True)

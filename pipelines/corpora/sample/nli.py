@@ -17,7 +17,7 @@ DENIALS = (
 
 
 def nli(p: SampleCorpus) -> pl.DataFrame:
-    """Generated triples: id, text (the anchor), positive (entailed), neutral, negative (contradiction). No anchor and positive twice."""
+    """Generated triples: id, text (the anchor), positive (entailed), neutral, negative (contradiction). No triple twice."""
     pen, wanted = Pen(p.seed), p.rows or 2000
     rows: dict[tuple[str, str, str], str] = {}
     while len(rows) < wanted:

@@ -22,7 +22,8 @@ import polars as pl
 from pipelines.params import SampleCorpus
 
 SHAPES = ("circle", "square", "triangle", "cross")
-COLOURS = {"red": (214, 40, 40), "green": (44, 150, 60), "blue": (40, 80, 200), "yellow": (232, 196, 30), "white": (240, 240, 240)}
+COLOURS = {"red": (214, 40, 40), "green": (44, 150, 60), "blue": (40, 80, 200), "yellow": (232, 196, 30)}
+COLOURS["white"] = (240, 240, 240)
 SIZES = {"small": 3.6, "large": 6.4}
 PLACES = ("top left", "top right", "bottom left", "bottom right")
 NUMBERS = ("one", "two", "three")

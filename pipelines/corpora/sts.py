@@ -1,0 +1,25 @@
+"""sts: pairs of sentences with a human score of similarity, 0 to 5: STS12 to STS16, STS-B, SICK-R (there 1 to 5)."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines.corpora import paired, sample
+from pipelines.errors import BadInput
+from pipelines.params import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
+
+USUAL = {"text": ("text", "sentence1"), "pair": ("pair", "sentence2"), "score": ("score", "relatedness_score")}
+
+
+def rows(p: AnyCorpus) -> pl.DataFrame:
+    """id, text, pair, score float, split where there is one. Several subsets of a task are one list of pairs ("all")."""
+    match p:
+        case SampleCorpus():
+            return sample.sts(p)
+        case HubCorpus() | PathCorpus():
+            frame = paired.rows(p, USUAL, repeats=True)  # published numbers are over all of them
+            try:
+                return frame.with_columns(pl.col("score").cast(pl.Float64))
+            except pl.exceptions.InvalidOperationError as error:
+                raise BadInput(f"{p.path}: a score is no number: {str(error).splitlines()[0]}") from None
+    raise BadInput(f"a corpus of kind sts cannot be of source {p.source}: sample, hub or path")

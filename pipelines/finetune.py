@@ -1,0 +1,315 @@
+"""finetune: SimCSE on one corpus -> data/trained/<row>/, with alignment, uniformity and STS dev measured as it learns.
+
+The loop is our own, not sentence-transformers' Trainer: every step draws its batch, dropout and masks from (seed, step), so
+that a killed run continues bit for bit; the batch is one however many ranks share it; and the Trainer would bring in another
+dependency. The losses are modules that also fit that Trainer: see pipelines/encoders/simcse.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from torch import Tensor, nn
+
+from pipelines import params, pictures, ranks, stage, store, track
+from pipelines.encoders import pooling, scratch, simcse
+from pipelines.errors import BadInput
+from pipelines.measures import geometry, similarity
+
+CLIP = 1.0  # largest norm of the gradient, as the Trainer that the paper used
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Sentence pairs with a human score each."""
+
+    first: list[str]
+    second: list[str]
+    scores: Tensor  # (n,)
+
+
+@dataclass
+class Training:
+    """All that a run is: the network, its training-only parts, the optimizer, and where it has got to."""
+
+    model: SentenceTransformer  # transformer and pooler, what will be saved
+    trained: SentenceTransformer  # the same modules, and the MLP head where there is one
+    words: simcse.MaskedWords | None
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+    best: float = -math.inf
+    best_step: int = -1
+    before: Tensor | None = None  # spectrum at step 0
+    curve: list[dict[str, float]] = field(default_factory=list)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
+
+
+def finetune(name: str, row: params.Finetune, study: params.Study, run: track.Run) -> None:
+    """Train, keep the checkpoint that is best on STS dev, write it with its curves and pictures."""
+    columns = columns_of(row, study)
+    dev = pairs(row.dev, "dev")
+    for corpus in (row.corpus, row.dev):
+        run.input(store.corpus_path(corpus), "train" if corpus == row.corpus else "dev")
+    made_from = (row, store.digest(store.corpus_path(row.corpus)), store.digest(store.corpus_path(row.dev)))
+    with ranks.started(), store.work("finetune", name, *made_from) if ranks.rank() == 0 else nullcontext() as own:
+        folder = ranks.agree(own)
+        training = begin(row, columns, folder)
+        train(training, row, columns, dev, folder, run.log)
+        if ranks.rank() == 0:
+            finish(name, row, training, dev, folder, run)
+        ranks.wait()
+
+
+# ---------------------------------------------------------------- what to train on
+
+
+def columns_of(row: params.Finetune, study: params.Study) -> list[list[str]]:
+    """One column of texts (unsupervised), or three: anchors, positives, negatives. Checked before any work is done."""
+    names = ["text", "positive", "negative"] if study.corpora[row.corpus].kind == "nli" else ["text"]
+    frame = store.read_corpus(row.corpus)
+    for column in names:
+        if column not in frame.columns:
+            raise BadInput(f"finetune: corpus {row.corpus} has no column {column!r}; a triple needs text, positive and negative")
+    frame = frame.filter(pl.col("split") == "train")
+    for column in names:
+        empty = frame[column].fill_null("").str.strip_chars() == ""
+        if empty.any():
+            where = frame["id"][int(empty.arg_max() or 0)]
+            raise BadInput(f"finetune: corpus {row.corpus}: {empty.sum()} rows have no {column}, the first with id {where!r}")
+    order = np.random.default_rng(0).permutation(len(frame))  # halves are of the corpus, not of a seed
+    rows = {None: order, "first": order[: len(order) // 2], "second": order[len(order) // 2 :]}[row.half]
+    if len(rows) < row.batch:
+        raise BadInput(f"finetune: {len(rows)} train texts of corpus {row.corpus} do not fill a batch of {row.batch}")
+    return [frame[column].gather(np.sort(rows)).to_list() for column in names]
+
+
+def pairs(corpus: str, split: str | None) -> Pairs:
+    """The pairs of one split of an STS corpus. Raises BadInput if there are fewer than three."""
+    frame = store.read_corpus(corpus, ["text", "pair", "score", "split"])
+    frame = frame if split is None else frame.filter(pl.col("split") == split)
+    if len(frame) < 3:
+        raise BadInput(f"corpus {corpus} has {len(frame)} pairs of split {split!r}; three are needed for a correlation")
+    return Pairs(frame["text"].to_list(), frame["pair"].to_list(), frame["score"].cast(pl.Float64).to_torch())
+
+
+# ---------------------------------------------------------------- the network
+
+
+def begin(row: params.Finetune, columns: list[list[str]], folder: Path) -> Training:
+    """The network to train, from a folder or from nothing; where a killed run left a state, at that state."""
+    transformer: Any = start(row, columns, folder)
+    positions = transformer.model.config.max_position_embeddings
+    if row.max_tokens > positions:
+        raise BadInput(f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of {row.start}")
+    transformer.max_seq_length = positions if row.network else transformer.max_seq_length
+    simcse.set_dropout(transformer, row.dropout)
+    width = pooling.width(transformer)
+    torch.manual_seed(row.seed)  # the head's and the word model's weights
+    pooler, head = pooling.pooler(row.pooling, width), pooling.head(width)
+    words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(ranks.device()) if row.mlm else None
+    kept = [transformer, pooler, *([head] if row.head == "always" else [])]
+    model = SentenceTransformer(modules=kept, device=str(ranks.device()))
+    trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(ranks.device()))
+    learnt = [*trained.parameters(), *(words.parameters() if words else ())]
+    training = Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
+    if ranks.agree((folder / "state.pt").exists()):  # asked once: the first rank may soon write one
+        restore(training, folder)
+    ranks.wait()
+    return training
+
+
+def start(row: params.Finetune, columns: list[list[str]], folder: Path) -> Transformer:
+    """The transformer of a sentence-transformers folder, or a new one with a vocabulary learnt on the texts."""
+    if row.start.endswith("scratch.py"):
+        own = folder / "network"
+        if ranks.rank() == 0:  # transformers writes on the first rank only
+            shape = row.network or params.Network.model_validate({})
+            scratch.network([text for column in columns for text in column], shape, row.seed, own)
+        ranks.wait()
+        return Transformer(str(own))
+    if row.network:
+        raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
+    if not Path(row.start, "modules.json").is_file():
+        raise BadInput(f"finetune: {row.start} is no sentence-transformers folder (there is no modules.json)")
+    transformer = pooling.opened(Path(row.start), device="cpu", local_files_only=True)[0]
+    if not isinstance(transformer, Transformer):
+        raise BadInput(f"finetune: {row.start} starts with {type(transformer).__name__}, which is no transformer")
+    return transformer
+
+
+def restore(training: Training, folder: Path) -> None:
+    state = torch.load(folder / "state.pt", weights_only=False)
+    training.trained.load_state_dict(state["model"])
+    training.optimizer.load_state_dict(state["optimizer"])
+    if training.words:
+        training.words.load_state_dict(state["words"])
+    training.step, training.best, training.best_step = state["step"], state["best"], state["best_step"]
+    training.before, training.curve = state["before"], state["curve"]
+
+
+def keep(training: Training, folder: Path) -> None:
+    """The state to continue from, and the best weights so far, each in one rename."""
+    state: dict[str, Any] = {
+        "model": training.trained.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "words": training.words.state_dict() if training.words else None,
+    }
+    state |= {k: getattr(training, k) for k in ("step", "best", "best_step", "before", "curve")}
+    if training.best_step == training.step:
+        with store.atomic(folder / "best.pt") as draft:
+            torch.save(training.model.state_dict(), draft)
+    with store.atomic(folder / "state.pt") as draft:
+        torch.save(state, draft)
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def train(
+    training: Training, row: params.Finetune, columns: list[list[str]], dev: Pairs, folder: Path, log: Callable[[dict, int], None]
+) -> None:
+    """From where `training` is to `row.steps`, measuring on dev every `row.every` steps and at both ends."""
+    if not training.curve:
+        measure(training, row, dev, float("nan"), folder, log)
+    while training.step < row.steps:
+        loss = step(training, row, columns)
+        if training.step % row.every == 0 or training.step == row.steps:
+            measure(training, row, dev, loss, folder, log)
+        elif training.step % 10 == 0:
+            log({"loss": loss}, training.step)
+
+
+def step(training: Training, row: params.Finetune, columns: list[list[str]]) -> float:
+    """One optimizer step. Its batch, augmentation, dropout and masks come from (seed, step).
+
+    Raises BadInput if the loss is not finite.
+    """
+    batch = ranks.share(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
+    torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + ranks.rank())
+    views = [[column[i] for i in batch] for column in columns]
+    if len(views) == 1:
+        views.append(second_view(views[0], row, training.step, batch))
+    training.trained.train()
+    loss = contrast(training, row, views)
+    if training.words is not None:
+        loss = loss + row.mlm * word_loss(training, row, views[0])
+    if not torch.isfinite(loss):
+        raise BadInput(f"finetune: the loss is {loss.item()} at step {training.step + 1}; a lower lr may help")
+    training.optimizer.zero_grad()
+    loss.backward()
+    ranks.sum_gradients(training.parameters())
+    nn.utils.clip_grad_norm_(training.parameters(), CLIP)
+    for group in training.optimizer.param_groups:
+        group["lr"] = row.lr * rate(training.step, row)
+    training.optimizer.step()
+    training.step += 1
+    return loss.item()
+
+
+def batch_rows(n: int, batch: int, seed: int, step: int) -> np.ndarray:
+    """Which rows the step sees: every epoch is a new permutation, its last incomplete batch left out."""
+    epoch, at = divmod(step, n // batch)
+    return np.random.default_rng([seed, epoch]).permutation(n)[at * batch : (at + 1) * batch]
+
+
+def second_view(texts: list[str], row: params.Finetune, step: int, batch: list[int]) -> list[str]:
+    """The same texts, for dropout to tell apart, or augmented copies of them."""
+    if row.augment is None:
+        return texts
+    return [
+        simcse.augmented(text, row.augment, row.augment_share, np.random.default_rng([row.seed, step, int(i)]))
+        for text, i in zip(texts, batch, strict=True)
+    ]
+
+
+def contrast(training: Training, row: params.Finetune, views: list[list[str]]) -> Tensor:
+    """InfoNCE of the whole batch, all ranks' texts in it."""
+    vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
+    gathered = [ranks.gather(v) for v in vectors]
+    return simcse.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
+
+
+def word_loss(training: Training, row: params.Finetune, texts: list[str]) -> Tensor:
+    """Mean cross entropy of the masked words of the whole batch; this rank's gradient is that of its own words."""
+    assert training.words is not None
+    first: Any = training.trained[0]
+    tokenizer, transformer = first.tokenizer, first.model
+    features = simcse.tokenized(training.trained, texts, row.max_tokens)
+    allowed = features["attention_mask"].bool()
+    for special in tokenizer.all_special_ids:
+        allowed &= features["input_ids"] != special
+    ids, targets = simcse.masked(features["input_ids"], allowed, tokenizer.mask_token_id, len(tokenizer))
+    hidden = transformer(**{**features, "input_ids": ids}).last_hidden_state
+    return training.words(hidden[targets], features["input_ids"][targets]) / ranks.total(targets.sum()).clamp(min=1)
+
+
+def rate(step: int, row: params.Finetune) -> float:
+    """Learning rate as a share of `row.lr`: linear up during the warm-up, then linear down to 0 after the last step."""
+    if step < row.warmup:
+        return (step + 1) / row.warmup
+    return (row.steps - step) / max(1, row.steps - row.warmup)
+
+
+def measure(
+    training: Training, row: params.Finetune, dev: Pairs, loss: float, folder: Path, log: Callable[[dict, int], None]
+) -> None:
+    """A point of the curve; a candidate for selection, unless nothing has been learnt yet."""
+    if ranks.rank() == 0:
+        first, second = encode(training.model, dev.first), encode(training.model, dev.second)
+        point = {"step": training.step, "loss": loss, **similarity.sts(first, second, dev.scores)}
+        training.curve.append(point)
+        if training.before is None:
+            training.before = geometry.spectrum(torch.cat([first, second]))
+        log({k: v for k, v in point.items() if k != "step" and math.isfinite(v)}, training.step)
+        if (training.step > 0 or row.steps == 0) and point["spearman"] > training.best:
+            training.best, training.best_step = point["spearman"], training.step
+        keep(training, folder)
+    ranks.wait()
+
+
+def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
+    """Vectors of texts, dropout off. n texts -> (n, d), on the CPU"""
+    return model.eval().encode(texts, batch_size=128, convert_to_tensor=True, show_progress_bar=False).float().cpu()
+
+
+# ---------------------------------------------------------------- what is left behind
+
+
+def finish(name: str, row: params.Finetune, training: Training, dev: Pairs, folder: Path, run: track.Run) -> None:
+    """Write the best checkpoint, its metrics, its curve, and the spectrum before and after."""
+    texts = list(dict.fromkeys(dev.first + dev.second))
+    plots = store.plots_path("finetune", name)
+    if not (folder / "best.pt").exists():
+        raise BadInput(f"finetune.{name}: no checkpoint has a finite correlation on {row.dev}")
+    training.model.load_state_dict(torch.load(folder / "best.pt", weights_only=True))
+    best = encode(training.model, texts)
+    training.model.save(str(folder / "model"), create_model_card=False)
+    store.move_into(folder / "model", store.trained_path(name))
+    store.write_csv(plots / "curve.csv", pl.DataFrame(training.curve))
+    assert training.before is not None
+    pictures.curves(plots / "curve.png", training.curve)
+    pictures.spectra(plots / "spectrum.png", {"before": training.before, "after": geometry.spectrum(best)})
+    chosen = next(p for p in training.curve if p["step"] == training.best_step)
+    points = {"dev": chosen, "before": training.curve[0]}
+    metrics = {part: {k: v for k, v in point.items() if k != "loss"} for part, point in points.items()}
+    metrics["dev"] |= geometry.anisotropy(best)
+    store.write_metrics("finetune", name, metrics)
+    run.log(metrics)
+    for picture in ("curve.png", "spectrum.png"):
+        run.artifact(plots / picture)
+
+
+if __name__ == "__main__":
+    stage.main(finetune)

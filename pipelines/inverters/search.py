@@ -1,0 +1,197 @@
+"""Correction: guess, embed the guess, keep what comes closer to the vector. Every embedded text is a query, and is
+counted.
+
+guided_beam: ZSInvert (Zhang et al. 2025, arXiv 2504.00147): beams grow by a few sub-words, and those whose embedding
+is nearest to the target vector stay. substitute: one sub-word at a time is swapped for another that the inverter
+thinks likely there. iterate: vec2text (Morris et al. 2023, arXiv 2310.06816): a corrector that has been shown (target
+vector, vector of the guess, difference, guess) proposes better guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from pipelines.inverters import Draft, Inverter, Space
+from pipelines.inverters.decoder import Decoder, fit
+from pipelines.inverters.decoder import Settings as DecoderSettings
+
+EMPTY = Draft((), 0.0, False)
+
+
+class Queries:
+    """The target encoder as the attacker uses it: texts -> unit vectors (n, e), each distinct text once, counted."""
+
+    def __init__(self, encode: Callable[[Sequence[str]], Tensor], space: Space) -> None:
+        self.count, self.encode, self._space = 0, encode, space
+        self._known: dict[str, Tensor] = {}
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        new = [t for t in dict.fromkeys(texts) if t not in self._known]
+        if new:
+            self.count += len(new)
+            vectors = self._space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
+            self._known |= dict(zip(new, vectors, strict=True))
+        return torch.stack([self._known[t] for t in texts])
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is spent on one vector."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    samples: int = 8  # first guesses, one of them greedy
+    beams: int = 0  # 0: no guided beam search
+    branches: int = 4  # continuations tried of each beam
+    stride: int = 8  # sub-words a beam grows by between queries
+    rounds: int = 4  # of substitution
+    swaps: int = 8  # tried in each round
+    corrections: int = 0  # rounds of the learnt corrector
+    width: int = 4  # corrections tried in each round
+    temperature: float = 0.7
+    fluency: float = 0.0  # weight of the mean log-probability of a sub-word beside the cosine
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "branches", "stride", "swaps", "width"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        for name in ("beams", "rounds", "corrections", "temperature", "fluency"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least 0")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The best so far for one vector."""
+
+    draft: Draft
+    cosine: float  # of its embedding to the vector that was attacked, centred
+
+
+def first_guesses(inverter: Inverter, vectors: Tensor, generator: torch.Generator) -> list[Draft]:
+    """Greedy, without a single query."""
+    return inverter.propose(vectors, [EMPTY] * len(vectors), inverter.tokens, 0.0, generator)
+
+
+def search(
+    inverter: Inverter, vectors: Tensor, queries: Queries, s: Settings, seed: int, corrector: Decoder | None = None
+) -> list[Guess]:
+    """Unit vectors (n, e) -> the guess whose embedding is nearest to each, after every kind of correction that `s` asks for."""
+    generator = torch.Generator().manual_seed(seed)
+    pools = [[d] for d in first_guesses(inverter, vectors, generator)]
+    if s.samples > 1:
+        rows = torch.arange(len(vectors)).repeat_interleave(s.samples - 1)
+        drafts = inverter.propose(vectors[rows], [EMPTY] * len(rows), inverter.tokens, s.temperature, generator)
+        for row, draft in zip(rows.tolist(), drafts, strict=True):
+            pools[row].append(draft)
+    if s.beams:
+        for pool, more in zip(pools, guided_beam(inverter, vectors, queries, s, generator), strict=True):
+            pool += more
+    best = _best(inverter, vectors, queries, pools, s, None)
+    for _ in range(s.rounds):
+        pools = inverter.alternatives(vectors, [g.draft for g in best], s.swaps, generator)
+        best = _best(inverter, vectors, queries, pools, s, best)
+    if corrector is not None:
+        best = iterate(inverter, corrector, vectors, queries, best, s, generator)
+    return best
+
+
+def guided_beam(
+    inverter: Inverter, vectors: Tensor, queries: Queries, s: Settings, generator: torch.Generator
+) -> list[list[Draft]]:
+    """`beams` drafts per vector (n, e), nearest first."""
+    beams: list[list[Draft]] = [[EMPTY] for _ in vectors]
+    for _ in range(-(-inverter.tokens // s.stride)):
+        rows = [(i, d) for i, own in enumerate(beams) for d in own if not d.done for _ in range(s.branches)]
+        if not rows:
+            break
+        index = [i for i, _ in rows]
+        grown = inverter.propose(vectors[index], [d for _, d in rows], s.stride, s.temperature, generator)
+        pools = [[d for d in own if d.done] for own in beams]
+        for i, draft in zip(index, grown, strict=True):
+            pools[i].append(draft)
+        beams = [[draft for _, draft in ranked[: s.beams]] for ranked in _ranked(inverter, vectors, queries, pools, s)]
+    return beams
+
+
+def _ranked(
+    inverter: Inverter, vectors: Tensor, queries: Queries, pools: Sequence[Sequence[Draft]], s: Settings
+) -> list[list[tuple[float, Draft]]]:
+    """Each pool's distinct drafts with their cosine, best first."""
+    pools = [list({inverter.text(d): d for d in reversed(pool)}.values()) for pool in pools]
+    flat = [(i, d) for i, pool in enumerate(pools) for d in pool]
+    out: list[list[tuple[float, float, Draft]]] = [[] for _ in pools]
+    if flat:
+        found = queries([inverter.text(d) for _, d in flat])  # (all drafts, e)
+        cosine = (found * vectors[[i for i, _ in flat]]).sum(1).tolist()
+        for (i, draft), c in zip(flat, cosine, strict=True):
+            out[i].append((c + s.fluency * draft.logprob / max(len(draft.ids), 1), c, draft))
+    return [[(c, d) for _, c, d in sorted(own, key=lambda x: -x[0])] for own in out]
+
+
+def _best(
+    inverter: Inverter,
+    vectors: Tensor,
+    queries: Queries,
+    pools: Sequence[Sequence[Draft]],
+    s: Settings,
+    before: Sequence[Guess] | None,
+) -> list[Guess]:
+    """The best of each pool, unless what was there before is nearer."""
+    out = []
+    for i, ranked in enumerate(_ranked(inverter, vectors, queries, pools, s)):
+        new = Guess(ranked[0][1], ranked[0][0]) if ranked else None
+        old = before[i] if before is not None else None
+        out.append(new if old is None or (new is not None and new.cosine > old.cosine) else old)
+    return out
+
+
+# ---------------------------------------------------------------- vec2text
+
+
+def _shown(target: Tensor, guess: Tensor) -> Tensor:
+    """What a corrector is conditioned on: (n, e), (n, e) -> (n, 3e)."""
+    return torch.cat([target, guess, target - guess], 1)
+
+
+def _memory(ids: Sequence[Sequence[int]], size: int, pad: int) -> Tensor:
+    return torch.tensor([[*i[:size], *[pad] * (size - len(i))] for i in ids])
+
+
+def train_corrector(
+    base: Decoder, vectors: Tensor, texts: Sequence[str], queries: Queries, settings: DecoderSettings, seed: int
+) -> Decoder:
+    """A second decoder, taught on the first one's guesses for the attacker's own vectors (n, e) to write the true texts."""
+    generator = torch.Generator().manual_seed(seed)
+    guesses = base.propose(vectors, [EMPTY] * len(vectors), base.tokens, 0.7, generator)
+    shown = _shown(vectors, queries([base.text(g) for g in guesses]))
+    memory = _memory([g.ids for g in guesses], base.tokens, base.vocabulary.pad)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Decoder(base.vocabulary, shown.shape[1], settings, memory=base.tokens)
+        fit(model, shown, base.vocabulary.encode(texts, base.tokens), settings, seed, memory=memory)
+    return model
+
+
+def iterate(
+    inverter: Inverter,
+    corrector: Decoder,
+    vectors: Tensor,
+    queries: Queries,
+    best: list[Guess],
+    s: Settings,
+    generator: torch.Generator,
+) -> list[Guess]:
+    """`corrections` rounds: the corrector proposes `width` texts from what the last round knew, and the nearest stays."""
+    rows = torch.arange(len(vectors)).repeat_interleave(s.width)
+    for _ in range(s.corrections):
+        shown = _shown(vectors, queries([inverter.text(g.draft) for g in best]))[rows]
+        memory = _memory([g.draft.ids for g in best], corrector.memory, corrector.vocabulary.pad)[rows]
+        drafts = corrector.propose(shown, [EMPTY] * len(rows), corrector.tokens, s.temperature, generator, memory)
+        pools = [drafts[i * s.width : (i + 1) * s.width] for i in range(len(vectors))]
+        best = _best(inverter, vectors, queries, pools, s, best)
+    return best

@@ -1,0 +1,188 @@
+"""Private facts: which of them an inverted text gives away.
+
+A fact is a piece of the original text, of a kind (names, amounts, ...): planted by the generator, or found here by
+pattern and gazetteer. It is recovered when its words occur in the guess, whole, in order and side by side; case,
+spacing and punctuation do not count. What a floor (mismatched vectors, a text-only prior) recovers too is no leak but
+common knowledge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pipelines.measures.inversion import words
+
+MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?"
+    r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
+)
+PATTERNS = {  # tried in this order; what one has taken no later one takes
+    "emails": re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+    "dates": re.compile(
+        r"\b(?:\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d{2}-\d{2}"
+        rf"|{MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:, ?\d{{4}})?|\d{{1,2}} {MONTH}(?: \d{{4}})?)\b"
+    ),
+    "amounts": re.compile(
+        r"[$€£] ?\d[\d,]*(?:\.\d+)?(?: ?(?:million|billion|thousand|mm?|bn|k)\b)?"
+        r"|\b\d[\d,]*(?:\.\d+)? ?(?:dollars|euros|USD|EUR)\b",
+        re.I,
+    ),
+    "phones": re.compile(r"(?<!\d)(?:\+\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"),
+}
+NAME = re.compile(r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][a-z]+|[A-Z]{2,}|&)){1,3}")  # two to four capitalised words
+COMPANY = re.compile(
+    r"(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|plc|Group|Bank|Energy|Partners|Capital|Holdings)\.?$"
+)
+OPENERS = frozenset(  # words that are capitalised for where they stand, not for what they are
+    [
+        "The",
+        "This",
+        "That",
+        "These",
+        "Those",
+        "There",
+        "Here",
+        "We",
+        "You",
+        "He",
+        "She",
+        "It",
+        "They",
+        "If",
+        "In",
+        "On",
+        "At",
+        "As",
+        "For",
+        "From",
+        "To",
+        "With",
+        "And",
+        "But",
+        "Or",
+        "So",
+        "Not",
+        "No",
+        "Yes",
+        "All",
+        "Any",
+        "Each",
+        "Our",
+        "Your",
+        "My",
+        "His",
+        "Her",
+        "Please",
+        "Thanks",
+        "Thank",
+        "Dear",
+        "Hi",
+        "Hello",
+        "Regards",
+        "Best",
+        "Let",
+        "Do",
+        "Does",
+        "Did",
+        "Is",
+        "Are",
+        "Was",
+        "Were",
+        "Will",
+        "Would",
+        "Can",
+        "Could",
+        "Should",
+        "May",
+        "Have",
+        "Has",
+        "Per",
+        "Attached",
+        "After",
+        "Before",
+        "When",
+        "What",
+        "Where",
+        "Who",
+        "How",
+        "Why",
+        "While",
+        "Also",
+        "Then",
+        "Once",
+        "Subject",
+        "Re",
+        "Fwd",
+        "Monday",
+        "Tuesday",
+        "Wednesday",
+        "Thursday",
+        "Friday",
+        "Saturday",
+        "Sunday",
+    ]
+)
+
+
+def annotate(text: str, gazetteer: Mapping[str, Iterable[str]] | None = None) -> dict[str, list[str]]:
+    """Facts of a text by kind, each once, in order: e-mail addresses, dates, amounts, phone numbers, capitalised name sequences
+    (`companies` where the last word says so), and what of the gazetteer {kind: phrases} occurs in it."""
+    found: dict[str, list[str]] = {}
+    rest = text
+    for kind, pattern in PATTERNS.items():
+        for match in pattern.finditer(rest):
+            found.setdefault(kind, []).append(match.group().strip(" .,"))
+        rest = pattern.sub(lambda m: "\n" * len(m.group()), rest)
+    for match in NAME.finditer(rest):
+        parts = match.group().split(" ")
+        while parts and parts[0] in OPENERS:
+            parts = parts[1:]
+        if len(parts) > 1 and parts[-1] != "&":
+            name = " ".join(parts)
+            found.setdefault("companies" if COMPANY.search(name) else "names", []).append(name)
+    padded = _padded(text)
+    for kind, phrases in (gazetteer or {}).items():
+        found.setdefault(kind, []).extend(p for p in phrases if _padded(p) in padded and words(p))
+    return {kind: list(dict.fromkeys(facts)) for kind, facts in found.items() if facts}
+
+
+def _padded(text: str) -> str:
+    return f" {' '.join(words(text))} "
+
+
+def recovers(guess: str, fact: str) -> bool:
+    """Whether the fact's words occur in the guess, whole, in order and side by side."""
+    return bool(words(fact)) and _padded(fact) in _padded(guess)
+
+
+@dataclass(frozen=True)
+class Found:
+    """One recoverable fact of one text, and whether the guess gives it away."""
+
+    example: int
+    kind: str
+    fact: str
+    recovered: bool
+
+
+def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) -> list[Found]:
+    """Every fact of every text against the guess for that text. n guesses, n {kind: facts}"""
+    out = []
+    for i, (guess, own) in enumerate(zip(guesses, facts, strict=True)):
+        padded = _padded(guess)
+        for kind, phrases in own.items():
+            out += [Found(i, kind, f, _padded(f) in padded) for f in dict.fromkeys(phrases) if words(f)]
+    return out
+
+
+def counts(found: Sequence[Found]) -> dict[str, dict[str, int]]:
+    """{kind: {recovered, recoverable}}, and the same over `all` kinds."""
+    out: dict[str, dict[str, int]] = {}
+    for one in found:
+        for kind in (one.kind, "all"):
+            entry = out.setdefault(kind, {"recovered": 0, "recoverable": 0})
+            entry["recovered"] += one.recovered
+            entry["recoverable"] += 1
+    return out or {"all": {"recovered": 0, "recoverable": 0}}

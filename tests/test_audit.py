@@ -1,0 +1,315 @@
+"""The audit: dumps of every format, bad ones in one line, defences, and no leak claimed where nothing was aligned."""
+
+import json
+import sqlite3
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from pipelines import audit as audits
+from pipelines import audit_page, params, querying
+from pipelines.corpora import dumps
+from pipelines.errors import BadInput
+from pipelines.measures.defences import Defence, defend, recall_kept
+
+VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+
+
+# ---------------------------------------------------------------- readers
+
+
+def write_faiss(path, wrapped=False):
+    head = struct.pack("<iqqq?i", 8, 300, 1 << 20, 1 << 20, True, 1)
+    body = b"IxF2" + head + struct.pack("<Q", VECTORS.size) + VECTORS.tobytes()
+    path.write_bytes((b"IxMp" + head + body + struct.pack("<Q", 300) + np.arange(300).tobytes()) if wrapped else body)
+
+
+def write_chroma(folder, queued=50, collections=1):
+    """250 vectors in hnsw, one of them marked deleted, and the rest still in the queue of sqlite."""
+    base = sqlite3.connect(folder / "chroma.sqlite3")
+    base.execute("create table collections (id text, name text)")
+    base.executemany("insert into collections values (?, ?)", [(f"c{i}", f"mail{i}") for i in range(collections)])
+    base.execute("create table segments (id text, type text, scope text, collection text)")
+    base.execute("insert into segments values ('s1', '', 'VECTOR', 'c0'), ('s2', '', 'METADATA', 'c0')")
+    base.execute("create table max_seq_id (segment_id text, seq_id integer)")
+    base.execute("insert into max_seq_id values ('s1', ?)", (300 - queued,))
+    base.execute("create table embeddings_queue (seq_id integer primary key, vector blob, encoding text)")
+    rows = [(i + 1, VECTORS[i].tobytes(), "FLOAT32") for i in range(300 - queued - 1, 300)]  # one is in both
+    base.executemany("insert into embeddings_queue values (?, ?, ?)", rows)
+    base.commit()
+    base.close()
+    if (n := 300 - queued) == 0:
+        return
+    (folder / "s1").mkdir()
+    links, vector = 12, 32
+    elements = np.zeros((n, links + vector + 8), np.uint8)
+    elements[7, 2] = 1
+    elements[:, links : links + vector] = VECTORS[:n].view(np.uint8).reshape(n, -1)
+    elements[:, links + vector :] = np.arange(1, n + 1, dtype="<u8").view(np.uint8).reshape(n, 8)
+    (folder / "s1" / "header.bin").write_bytes(
+        struct.pack("<i6Q", 1, 0, 512, n, links + vector + 8, links + vector, links) + bytes(48)
+    )
+    (folder / "s1" / "data_level0.bin").write_bytes(elements.tobytes() + bytes(5 * (links + vector + 8)))
+
+
+def lists():
+    return [v.tolist() for v in VECTORS]
+
+
+WRITERS = {
+    "lists.parquet": lambda p: pq.write_table(pa.table({"id": range(300), "vector": lists()}), p),
+    "fixed.parquet": lambda p: pq.write_table(
+        pa.table({"embedding": pa.array(lists(), pa.list_(pa.float32(), 8))}), p, row_group_size=70
+    ),
+    "pgvector.parquet": lambda p: pq.write_table(pa.table({"embedding": [json.dumps(v) for v in lists()]}), p),
+    "qdrant.parquet": lambda p: pq.write_table(pa.table({"vector": [{"default": v} for v in lists()]}), p),
+    "qdrant.jsonl": lambda p: p.write_text(
+        "".join(json.dumps({"id": 1, "vector": {"text": v}, "payload": {}}) + "\n" for v in lists())
+    ),
+    "pgvector.jsonl": lambda p: p.write_text("".join(json.dumps({"embedding": json.dumps(v)}) + "\n" for v in lists())),
+    "bare.jsonl": lambda p: p.write_text("".join(json.dumps(v) + "\n" for v in lists())),
+    "a.npy": lambda p: np.save(p, VECTORS),
+    "half.npy": lambda p: np.save(p, VECTORS.astype(np.float64)),
+    "a.npz": lambda p: np.savez(p, ids=np.arange(300), vectors=VECTORS),
+    "packed.npz": lambda p: np.savez_compressed(p, VECTORS),
+    "flat.faiss": write_faiss,
+    "wrapped.index": lambda p: write_faiss(p, wrapped=True),
+}
+
+
+def write_arrow(path, stream=False):
+    table = pa.table({"id": [str(i) for i in range(300)], "vector": pa.array(lists(), pa.list_(pa.float32(), 8))})
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(path, table.schema) as file:
+        file.write_table(table, max_chunksize=90)
+
+
+WRITERS |= {"file.arrow": write_arrow, "stream.arrow": lambda p: write_arrow(p, stream=True)}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(dumps, "BLOCK", 64)
+    WRITERS[name](tmp_path / name)
+    found = dumps.sample(tmp_path / name, 1000)
+    assert found.rows == 300
+    assert np.array_equal(found.vectors, VECTORS)
+
+
+@pytest.mark.parametrize("queued", [50, 300])
+def test_chroma_hnsw_and_queue(tmp_path, queued):
+    write_chroma(tmp_path, queued)
+    found = dumps.sample(tmp_path, 1000)
+    kept = np.delete(VECTORS, 7, axis=0) if queued == 50 else VECTORS
+    assert np.array_equal(found.vectors, kept)
+
+
+def test_of_several_chroma_collections_one_must_be_chosen(tmp_path):
+    write_chroma(tmp_path, collections=2)
+    with pytest.raises(BadInput, match="2 collections"):
+        dumps.sample(tmp_path, 10)
+
+
+def test_a_sample_is_uniform_and_seeded_and_never_holds_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(dumps, "BLOCK", 16)
+    np.save(tmp_path / "a.npy", VECTORS)
+    first, again, other = (dumps.sample(tmp_path / "a.npy", 20, seed) for seed in (0, 0, 1))
+    assert first.vectors.shape == (20, 8)
+    assert np.array_equal(first.vectors, again.vectors)
+    assert not np.array_equal(first.vectors, other.vectors)
+    counts = np.zeros(300)
+    where = {v.tobytes(): i for i, v in enumerate(VECTORS)}
+    for seed in range(150):
+        for v in dumps.sample(tmp_path / "a.npy", 20, seed).vectors:
+            counts[where[v.tobytes()]] += 1
+    assert counts.sum() == 3000
+    assert abs(counts[:150].sum() - 1500) < 5 * (3000 * 0.25) ** 0.5
+
+
+def test_nan_zero_and_repeated_rows_are_left_out_and_counted(tmp_path):
+    bad = np.concatenate([VECTORS, VECTORS[:2], np.zeros((1, 8), np.float32), np.full((3, 8), np.nan, np.float32)])
+    np.save(tmp_path / "a.npy", bad)
+    found = dumps.sample(tmp_path / "a.npy", 1000)
+    assert (found.rows, found.left_out, found.repeated, len(found.vectors)) == (306, 4, 2, 300)
+
+
+BAD = {
+    "mixed.jsonl": (lambda p: p.write_text("[1, 2]\n[1, 2, 3]\n"), "different dimensions: 2, and 3 in line 2"),
+    "mixed.parquet": (lambda p: pq.write_table(pa.table({"vector": [[1.0], [1.0, 2.0]]}), p), "different dimensions"),
+    "one.npy": (lambda p: np.save(p, VECTORS[:1]), "1 vector: nothing to align"),
+    "same.npy": (lambda p: np.save(p, np.ones((50, 4))), "all 50 vectors are the same"),
+    "nan.npy": (lambda p: np.save(p, np.full((9, 4), np.nan)), "9 of 9 vectors are zero or not finite"),
+    "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
+    "pickled.npy": (lambda p: np.save(p, np.array([{}], object), allow_pickle=True), "not a whole npy file"),
+    "cut.parquet": (lambda p: p.write_bytes(b"PAR1 nothing"), "not a whole parquet file"),
+    "cut.faiss": (lambda p: (write_faiss(p), p.write_bytes(p.read_bytes()[:-4])), "truncated"),
+    "ivf.faiss": (lambda p: p.write_bytes(b"IwPQ" + bytes(60)), "no FAISS flat index"),
+    "words.parquet": (lambda p: pq.write_table(pa.table({"text": ["a"]}), p), "which column holds the vectors"),
+    "words.jsonl": (lambda p: p.write_text('{"text": "a"}\n'), "line 1 has no 'vector'"),
+    "broken.jsonl": (lambda p: p.write_text("[1, 2\n"), "line 1 is not JSON"),
+    "dump.sql": (lambda p: p.write_text("insert"), "vectors are read from"),
+    "two.npz": (lambda p: np.savez(p, a=VECTORS, b=VECTORS), "which array holds the vectors"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_dump_is_one_line(tmp_path, name):
+    write, message = BAD[name]
+    write(tmp_path / name)
+    with pytest.raises(BadInput, match=message) as caught:
+        dumps.sample(tmp_path / name, 100)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_dump_at_all(tmp_path):
+    for path in (tmp_path / "no.npy", tmp_path):
+        with pytest.raises(BadInput, match=r"no such file|without chroma"):
+            dumps.sample(path, 10)
+
+
+# ---------------------------------------------------------------- defences
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.integers(2, 40))
+def test_a_secret_rotation_keeps_every_angle(seed, dimension):
+    vectors = torch.randn(30, dimension, generator=torch.Generator().manual_seed(seed))
+    turned = defend(vectors, Defence("rotate"), seed)
+    assert torch.allclose(turned @ turned.T, vectors @ vectors.T, atol=1e-3)
+    assert not torch.allclose(turned, vectors, atol=1e-2)
+
+
+def test_what_defences_cost_in_retrieval():
+    vectors = torch.from_numpy(VECTORS)
+    kept = {d: recall_kept(vectors, defend(vectors, Defence(*d))).mean().item() for d in
+            [("none", 0), ("rotate", 0), ("int8", 0), ("noise", 0.1), ("noise", 1), ("drop", 0.5), ("round", 2)]}  # fmt: skip
+    assert kept["none", 0] == 1
+    assert kept["rotate", 0] > 0.99
+    assert kept["int8", 0] > 0.9
+    assert kept["round", 2] > 0.9
+    assert 1 > kept["noise", 0.1] > kept["noise", 1] > 0.05
+    assert kept["drop", 0.5] < 0.8
+
+
+def test_noise_is_as_long_as_it_says():
+    vectors = normalize(torch.randn(500, 64, generator=torch.Generator().manual_seed(0)), dim=1) * 3
+    moved = defend(vectors, Defence("noise", 0.5)) - vectors
+    assert moved.norm(dim=1).mean().item() == pytest.approx(1.5, rel=0.02)
+    assert defend(vectors, Defence("drop", 0.25)).shape == (500, 16)
+    with pytest.raises(BadInput, match="no 'magic'"):
+        Defence("magic")
+    with pytest.raises(BadInput, match="no defence"):
+        audits.defences(["noise much"])
+
+
+# ---------------------------------------------------------------- the whole, in a world of twenty subjects
+
+RNG = np.random.default_rng(1)
+SUBJECTS = [f"subject{i}" for i in range(8)]
+TABLE = {
+    w: normalize(torch.from_numpy(RNG.normal(size=16) * (np.arange(16) < 12 - i)).float(), dim=0)
+    for i, w in enumerate(SUBJECTS)
+}
+
+
+def secret_encoder(texts):
+    """Texts -> (n, 16): what both sides' encoders share."""
+    words = [[TABLE[w] for w in t.split() if w in TABLE] or [torch.full((16,), 0.01)] for t in texts]
+    return torch.stack([torch.stack(w).sum(0) + 0.01 for w in words])
+
+
+def some_texts(count, seed):
+    rng = np.random.default_rng(seed)
+    chances = np.arange(8, 0, -1) / 36
+    return list({" ".join(rng.choice(SUBJECTS, size=rng.integers(1, 6), p=chances)) + f" {i}" for i in range(count)})
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "own.txt").write_bytes("\n\n".join(some_texts(300, 0)).encode() + b"\n\n\xff\xfe not utf-8")
+    turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(2)))[0]
+    np.save(tmp_path / "dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(querying, "encoder", lambda study, name: secret_encoder)
+    encoder = {"one": params.Encoder(source="wheel", path="x")}
+    study = params.Study(study="test", corpora={}, encoders=encoder)
+    tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1, "prefix": 1}
+    row = params.Audit.model_validate({
+        "corpus": "none", "limit": 300, "known": 250, "shown": 3, "defended": 200, "labels": SUBJECTS, "template": "{label}",
+        "aligner": "identity",
+        "inverter": tiny, "search": {"samples": 2, "rounds": 1, "swaps": 2}, "defences": ["noise 1", "drop 0.5", "rotate"],
+    })  # fmt: skip
+    return tmp_path, texts, row, study
+
+
+def stand_in(score, word):
+    return lambda source, target, translator: (score, word)
+
+
+def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
+    folder, texts, row, study = world
+    found = audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.9, "aligned"))
+    assert sum(r["vectors"] for r in found.attributes) == found.about["used"] == 300 - found.about["repeated"]
+    assert [len(r["guess"]) > 0 for r in found.inversions] == [True] * 3
+    assert [d["defence"] for d in found.defences] == ["none", "noise 1", "drop 0.5", "rotate"]
+    page = audit_page.write(found, folder / "out", "dump")
+    text = page.read_text()
+    assert "aligned with one" in text
+    assert "data:image/png;base64," in text
+    assert "http" not in text.replace("http-equiv", "")
+    twin = page.with_suffix(".md").read_text()
+    for heading in ("The dump", "Encoders tried", "Inferred topics", "Inverted texts", "Defences", "Time"):
+        assert f"## {heading}" in twin
+
+
+@pytest.mark.parametrize("word", ["failed", "doubtful"])
+def test_without_alignment_nothing_is_claimed(world, word):
+    folder, texts, row, study = world
+    found = audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.1, word))
+    assert not (found.attributes)
+    assert not (found.inversions)
+    assert not (found.defences)
+    twin = audit_page.write(found, folder / "out", "dump").with_suffix(".md").read_text()
+    assert f"Verdict: {word}" in twin
+    assert "Inverted" not in twin
+    assert "Inferred" not in twin
+    if word == "failed":
+        assert "no evidence of leakage by this attack" in twin
+
+
+def test_the_best_verdict_wins_over_the_best_score(world):
+    folder, texts, row, _study = world
+    two = params.Study(study="test", encoders={n: params.Encoder(source="wheel", path="x") for n in ("one", "two")})
+    said = iter([(0.9, "failed"), (0.2, "doubtful")])
+    found = audits.audit(folder / "dump.npy", texts, row, two, lambda *_: next(said))
+    assert (found.best.known.encoder, found.best.word) == ("two", "doubtful")
+
+
+def test_texts_too_few_or_absent_are_one_line(world, tmp_path):
+    folder, _, row, study = world
+    (tmp_path / "few.txt").write_text("a\n\nb")
+    (tmp_path / "bad.parquet").write_bytes(b"no")
+    for name, message in (
+        ("few.txt", "2 distinct texts"),
+        ("no.txt", "no such file"),
+        ("bad.parquet", "cannot be read"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            audits.audit(folder / "dump.npy", tmp_path / name, row, study, stand_in(1, "aligned"))
+
+
+def test_a_page_escapes_what_an_inverted_text_says(world):
+    folder, texts, row, study = world
+    found = audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.9, "aligned"))
+    found.inversions = [{"row": 0, "guess": "<script>alert(1)</script> a|b", "cosine": 0.5}]
+    page = audit_page.write(found, folder / "out", "dump")
+    assert "<script>" not in page.read_text()
+    assert "a\\|b" in page.with_suffix(".md").read_text()

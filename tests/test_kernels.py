@@ -1,0 +1,123 @@
+"""Similarities of weighted point sets against a double loop, and random Fourier features against the exact ones."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate, special, stats
+
+from pipelines.measures import kernels
+from pipelines.measures.kernels import Kernel, PointSets, exact, features, fourier
+
+KERNELS = [Kernel("gaussian", 0.5), Kernel("imq", 0.5), Kernel("gaussian", 1.3, 0.2, 0.9), Kernel("imq", 2.0, 1.0, 0.0)]
+
+
+def sets(n, points, dim, seed, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    v = torch.nn.functional.normalize(torch.randn(n, points, dim, generator=g, dtype=dtype), dim=2)
+    return PointSets(v, torch.randn(n, points, generator=g, dtype=dtype))
+
+
+def double_loop(x, y, kernel):
+    """The definition, one pair of points at a time."""
+    out = np.zeros((len(x), len(y)))
+    for a in range(len(x)):
+        for b in range(len(y)):
+            for v, w in zip(x.points[a].numpy(), x.weights[a].numpy(), strict=True):
+                for t, u in zip(y.points[b].numpy(), y.weights[b].numpy(), strict=True):
+                    r2, c = float(((v - t) ** 2).sum()), kernel.scale
+                    k = math.exp(-r2 / (2 * c * c)) if kernel.law == "gaussian" else c / math.sqrt(c * c + r2)
+                    out[a, b] += w * u * (kernel.linear * float(v @ t) + kernel.nonlinear * k)
+    return out / (x.weights.shape[1] * y.weights.shape[1])
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_exact_is_the_double_loop(kernel, monkeypatch):
+    x, y = sets(5, 4, 3, 0), sets(6, 7, 3, 1)
+    expected = double_loop(x, y, kernel)
+    assert np.abs(exact(x, y, kernel).numpy() - expected).max() < 1e-12
+    monkeypatch.setattr(kernels, "BLOCK", 2 * 4 * 7)  # one pair of sets at a time
+    assert np.abs(exact(x, y, kernel).numpy() - expected).max() < 1e-12
+
+
+@given(seed=st.integers(0, 2**31), dim=st.integers(1, 9), points=st.integers(1, 6))
+@settings(max_examples=25, deadline=None)
+def test_similarity_is_symmetric_linear_in_the_weights_and_blind_to_order(seed, dim, points):
+    x, y, kernel = sets(3, points, dim, seed), sets(4, 5, dim, seed + 1), Kernel()
+    s = exact(x, y, kernel)
+    assert torch.allclose(s, exact(y, x, kernel).T)
+    assert torch.allclose(-2 * s, exact(PointSets(x.points, -2 * x.weights), y, kernel))
+    order = torch.randperm(points, generator=torch.Generator().manual_seed(seed))
+    assert torch.allclose(s, exact(PointSets(x.points[:, order], x.weights[:, order]), y, kernel))
+
+
+@pytest.mark.parametrize("kernel", KERNELS[:2])
+def test_features_are_unbiased(kernel):
+    x, y, g = sets(3, 4, 5, 2), sets(4, 3, 5, 3), torch.Generator().manual_seed(0)
+    draws = [fourier(kernel, 5, 64, g, torch.float64) for _ in range(400)]
+    s = torch.stack([features(x, kernel, d) @ features(y, kernel, d).T for d in draws])
+    z = (s.mean(0) - exact(x, y, kernel)) / (s.std(0) / math.sqrt(len(s)))
+    assert z.abs().max() < 3.5  # twelve entries; 3 standard errors each, with room for the largest of twelve
+    assert z.square().mean() < 2
+
+
+@pytest.mark.parametrize("kernel", KERNELS[:2])
+def test_the_error_of_features_falls_with_the_root_of_their_number(kernel):
+    x, y, g = sets(6, 4, 6, 4), sets(6, 4, 6, 5), torch.Generator().manual_seed(1)
+    truth = exact(x, y, kernel)
+
+    def error(D):
+        draws = [fourier(kernel, 6, D, g, torch.float64) for _ in range(30)]
+        return torch.stack([features(x, kernel, d) @ features(y, kernel, d).T - truth for d in draws]).square().mean().sqrt()
+
+    sizes = np.array([32, 128, 512, 2048])
+    slope = np.polyfit(np.log(sizes), np.log([error(int(D)) for D in sizes]), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.06)
+
+
+@pytest.mark.parametrize(("dim", "c"), [(2, 0.5), (8, 0.5), (16, 1.7)])
+def test_multiquadric_frequencies_have_the_bessel_law(dim, c):
+    """|w| has density ~ r^((d-1)/2) K_((d-1)/2)(c r)."""
+    drawn = fourier(Kernel("imq", c), dim, 4000, torch.Generator().manual_seed(2), torch.float64)
+    radii = drawn.frequencies.norm(dim=0).numpy()
+    order = (dim - 1) / 2
+    grid = np.linspace(1e-9, radii.max() * 1.5, 40_000)
+    density = grid**order * special.kve(order, c * grid) * np.exp(-c * grid)
+    cdf = integrate.cumulative_trapezoid(density, grid, initial=0)
+    assert stats.kstest(radii, lambda r: np.interp(r, grid, cdf / cdf[-1])).pvalue > 0.01
+
+
+def test_gaussian_frequencies_have_standard_deviation_one_over_sigma():
+    drawn = fourier(Kernel("gaussian", 0.5), 8, 20_000, torch.Generator().manual_seed(0))
+    assert drawn.frequencies.std().item() == pytest.approx(2.0, rel=0.01)
+
+
+def test_without_a_nonlinear_part_features_are_the_mean_weighted_point():
+    x = sets(3, 4, 5, 6)
+    assert torch.allclose(features(x, Kernel(linear=1, nonlinear=0), None), x.mean())
+
+
+def test_training_never_holds_a_tensor_of_all_pairs_of_points():
+    """Largest tensor of a forward and a backward pass, watched through every operation's result."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        numel = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, (tuple, list)) else (out,):
+                if isinstance(tensor, torch.Tensor):
+                    self.numel = max(self.numel, tensor.numel())
+            return out
+
+    n, points, D = 32, 16, 64
+    x, y = sets(n, points, 4, 0, torch.float32), sets(n, points, 4, 1, torch.float32)
+    x.points.requires_grad_()
+    draw = fourier(Kernel(), 4, D, torch.Generator().manual_seed(0))
+    with Largest() as seen:
+        (features(x, Kernel(), draw) @ features(y, Kernel(), draw).T).logsumexp(1).sum().backward()
+    assert seen.numel == n * points * D < (n * points) ** 2

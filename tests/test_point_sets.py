@@ -1,0 +1,255 @@
+"""Image and text encoders of weighted point sets: training, ranks, resumption, measures."""
+
+import importlib
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+import torch.multiprocessing as mp
+from pydantic import ValidationError
+
+from pipelines import contrast, recognise
+from pipelines.encoders.point_sets import DualEncoder, activate, load, save
+from pipelines.encoders.towers import Words
+from pipelines.errors import BadInput
+from pipelines.measures import image_text
+from pipelines.measures.kernels import exact
+from pipelines.params import Contrast, Head, Recognise, SampleCorpus, TextTower
+
+generator = importlib.import_module("pipelines.corpora.sample.scenes")
+TINY = {"width": 16, "depth": 1, "heads": 2}
+TINY_TEXT = TINY | {"context": 12}
+
+
+def row(**more):
+    head = {"dim": 4, "features": 16} | more.pop("head", {})
+    settings = {"corpus": "scenes", "image": TINY, "text": TINY_TEXT, "head": head, "batch": 8, "steps": 6, "warmup": 2}
+    return Contrast.model_validate(settings | more)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    frame = generator.scenes(SampleCorpus(source="sample", path="x", rows=40, seed=0))
+    return frame.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
+
+
+def prepared(frame, row):
+    train = frame.filter(pl.col("split") == "train")
+    words = Words.of((c for cs in contrast.captions_of(train) for c in cs), row.text)
+    return contrast.pairs(train, row, words), words
+
+
+def silent(metrics, step):
+    pass
+
+
+def test_point_sets_and_clip_have_as_many_parameters():
+    points, vector = (DualEncoder(row(head={"kind": kind}), 50).parameters() for kind in ("points", "vector"))
+    assert sum(p.numel() for p in points) == sum(p.numel() for p in vector)
+
+
+def test_every_token_gives_a_unit_point_and_a_weight(frame):
+    model, (data, _) = DualEncoder(row(), 80), prepared(frame, row())
+    images, ids = data.batch(torch.arange(3), contrast.generator(0))
+    for sets, tokens in ((model.image_sets(images), 16), (model.text_sets(ids), 12)):
+        assert sets.points.shape == (3, tokens, 4)
+        assert torch.allclose(sets.points.norm(dim=2), torch.ones(3, tokens), atol=1e-5)
+    fewer = DualEncoder(row(head={"points": 5}), 80)
+    assert fewer.image_sets(images).points.shape == (3, 5, 4)
+
+
+def test_activations_are_bounded_as_said():
+    raw = torch.linspace(-1e4, 1e4, 101)
+    assert torch.allclose(activate(raw, "tanh"), 100 * torch.tanh(raw / 100))
+    assert activate(raw, "sigmoid").min() >= 0
+    assert activate(raw, "sigmoid").max() <= 100
+    assert torch.equal(activate(raw, "identity"), raw)
+
+
+def test_masked_padding_has_no_weight_and_learnt_padding_has():
+    words = Words(["<pad>", "<start>", "<unknown>", "cat"], 12)
+    wide = Words(["<pad>", "<start>", "<unknown>", "cat"], 6)
+    masked = DualEncoder(row(text=TINY_TEXT | {"padding": "mask"}), 4).eval()
+    assert (masked.text_sets(words(["cat"])[0]).weights[0, 2:] == 0).all()
+    narrow = DualEncoder(row(text=TINY_TEXT | {"padding": "mask", "context": 6}), 4).eval()
+    state = {k: v[:, :6] if k in ("text.places", "text.nulls") else v for k, v in masked.state_dict().items()}
+    narrow.load_state_dict(state)
+    long, short = masked.text_sets(words(["cat"])[0]).mean(), narrow.text_sets(wide(["cat"])[0]).mean()
+    assert torch.allclose(long, short, atol=1e-5)  # how much padding there is does not matter
+    assert (DualEncoder(row(), 4).text_sets(words(["cat"])[0]).weights[0, 2:] != 0).all()
+
+
+def test_words_are_spelt_cut_and_never_empty():
+    words = Words.of(["a red cat", "a cat", "tac der"], TextTower(context=4, vocabulary=64))
+    ids, cut = words(["A cat", "a cat a cat", "dare"])
+    assert cut == 2
+    assert ids[0].tolist()[3] == 0
+    assert [words.words[i] for i in ids[2]] == ["<start>", "#d", "#a", "#r"]
+    with pytest.raises(BadInput, match="caption 1 is empty"):
+        words(["a", "  "])
+
+
+def test_info_nce_is_the_mean_of_both_cross_entropies():
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    s = (x @ y.T).numpy()
+    p = np.exp(s - s.max())
+    expected = -(np.log(np.diag(p / p.sum(1, keepdims=True))) + np.log(np.diag(p / p.sum(0)))).mean() / 2
+    assert image_text.info_nce(x, y).item() == pytest.approx(expected)
+    with pytest.raises(ValueError, match="batch of one"):
+        image_text.info_nce(x[:1], y[:1])
+    with pytest.raises(ValidationError):
+        row(batch=1)
+
+
+def test_the_scale_starts_at_one_over_seven_hundredths_and_stays_in_its_bounds():
+    for kind in ("points", "vector"):
+        model = DualEncoder(row(head={"kind": kind}), 9)
+        assert model.scale.item() == pytest.approx(1 / 0.07, rel=1e-5)
+        for raw, bound in ((1e6, 100), (-1e6, 1)):
+            with torch.no_grad():
+                model.raw_scale.fill_(raw)
+            model.clamp_scale()
+            assert model.scale.item() == pytest.approx(bound, rel=1e-5)
+
+
+def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp_path):
+    settings = row(steps=6, checkpoint=3, head={"kernel": "imq"})
+    data, words = prepared(frame, settings)
+
+    class Killed(Exception):
+        pass
+
+    def kill(metrics, step):
+        if step == 5:
+            raise Killed
+
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+    whole, _ = contrast.train(settings, data, words, 0, folders[0], silent)
+    with pytest.raises(Killed):
+        contrast.train(settings, data, words, 0, folders[1], kill)
+    assert torch.load(folders[1] / "seed-0.pt")["step"] == 3
+    resumed, _ = contrast.train(settings, data, words, 0, folders[1], silent)
+    assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True))
+    other, _ = contrast.train(settings, data, words, 1, folders[2], silent)
+    assert not torch.equal(whole.image_head.point.weight, other.image_head.point.weight)
+    save(whole, words, tmp_path / "m")
+    again, again_words = load(tmp_path / "m")
+    assert again_words.words == words.words
+    images, ids = data.batch(torch.arange(4), contrast.generator(0))
+    before, after = (exact(m.image_sets(images), m.text_sets(ids), m.kernel) for m in (whole, again))
+    assert torch.equal(before, after)
+    with pytest.raises(BadInput, match="no image and text encoder"):
+        load(tmp_path / "none")
+
+
+def test_a_batch_repeated_is_learnt(frame, tmp_path):
+    settings = row(steps=120, lr=1e-3, head={"dim": 16})
+    train = frame.head(8).with_columns(captions=pl.Series([[f"scene number {'abcdefgh'[i]}"] for i in range(8)]))
+    words = Words.of((c for cs in contrast.captions_of(train) for c in cs), settings.text)
+    _, curve = contrast.train(settings, contrast.pairs(train, settings, words), words, 0, tmp_path, silent)
+    assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
+
+
+def test_overflowing_weights_are_said_in_one_line(frame, tmp_path):
+    settings = row(head={"weight": "identity"})
+    data, words = prepared(frame, settings)
+    model = DualEncoder(settings, len(words.words))
+    with torch.no_grad():
+        model.image_head.weight.bias.fill_(1e38)
+    with pytest.raises(BadInput, match=r"step 0: the loss is .*weights of kind identity"):
+        contrast.step(model, contrast.optimizer_of(model, settings), settings, data, 0, 0)
+
+
+def two_steps(frame, negatives):
+    settings = row(batch=8, negatives=negatives)
+    data, words = prepared(frame, settings)
+    torch.manual_seed(0)
+    model = DualEncoder(settings, len(words.words))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = [contrast.step(model, optimizer, settings, data, 0, at).item() for at in range(2)]
+    return losses, model.state_dict()
+
+
+def one_rank(rank, store, frame_file, out):
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    frame = pl.read_parquet(frame_file)
+    result = {kind: two_steps(frame, kind) for kind in ("gathered", "local")}
+    if rank == 0:
+        torch.save(result, out)
+    torch.distributed.destroy_process_group()
+
+
+def test_two_ranks_do_what_one_process_does(frame, tmp_path):
+    frame.write_parquet(tmp_path / "frame.parquet")
+    mp.spawn(one_rank, (str(tmp_path / "store"), str(tmp_path / "frame.parquet"), str(tmp_path / "out.pt")), nprocs=2)
+    two = torch.load(tmp_path / "out.pt")
+    losses, state = two_steps(frame, "gathered")
+    assert two["gathered"][0] == pytest.approx(losses, abs=1e-6)
+    assert all(torch.allclose(two["gathered"][1][k], v, atol=1e-6) for k, v in state.items())
+    assert two["local"][0][0] < losses[0]  # half as many negatives
+
+
+def test_retrieval_counts_any_right_partner():
+    similarity = torch.tensor([[0.9, 0.1, 0.5], [0.2, 0.3, 0.8]])
+    right = torch.tensor([[True, True, False], [False, False, True]])
+    scores = image_text.retrieval(similarity, right, ks=(1,))
+    assert scores["image_to_text_r1"].tolist() == [1, 1]
+    assert scores["text_to_image_r1"].tolist() == [1, 0, 1]
+
+
+def test_rank_correlation_and_unexplained_are_those_of_scipy():
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 5, (2, 300)).astype(float)
+    assert image_text.rank_correlation(torch.tensor(a), torch.tensor(b)) == pytest.approx(stats.spearmanr(a, b)[0])
+    assert image_text.unexplained(torch.tensor(a), torch.tensor(3 * a + 1)) == pytest.approx(0, abs=1e-9)
+
+
+def test_no_inner_product_beats_the_rank_limit():
+    rng = torch.Generator().manual_seed(0)
+    pmi = torch.randn(30, 40, generator=rng, dtype=torch.float64)
+    u, s, v = torch.linalg.svd(pmi)
+    best = (u[:, :5] * s[:5]) @ v[:5]  # rank 4 + 1
+    reached = ((pmi - best).square().sum() / (pmi - pmi.mean()).square().sum()).item()
+    assert image_text.rank_limit(pmi, 4) == pytest.approx(reached)
+    assert image_text.rank_limit(best, 4) < 1e-20
+
+
+def test_measures_of_an_untrained_model(frame):
+    settings = row()
+    _, words = prepared(frame, settings)
+    model = DualEncoder(settings, len(words.words)).eval()
+    train, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))
+    measures = Recognise(encoders="e", corpus="scenes", templates=("a {}", "a small {}"), features=8)
+    numbers, (scores, pmi) = recognise.measure(model, words, measures, train, test)
+    assert {"zero_shot", "linear", "linear_before_projection", "image_to_text_r5", "rank_limit"} <= set(numbers)
+    assert scores.shape == pmi.shape
+    assert numbers["pmi_correlation"] == pytest.approx(np.corrcoef(scores.flatten(), pmi.flatten())[0, 1])
+    one_class = test.with_columns(labels=pl.lit(["cat"]))
+    with pytest.raises(BadInput, match="1 class among"):
+        recognise.measure(model, words, measures, train, one_class)
+    with pytest.raises(ValidationError, match="needs one"):
+        Recognise(encoders="e", corpus="c", templates=("a photo",))
+
+
+def test_a_single_image_cannot_be_contrasted(frame, tmp_path):
+    settings = row()
+    data, words = prepared(frame.head(1), settings)
+    with pytest.raises(BadInput, match="two at least"):
+        contrast.train(settings, data, words, 0, tmp_path, silent)
+    with pytest.raises(ValidationError):
+        Head(scale=0)
+

@@ -1,0 +1,126 @@
+"""Scenes whose p(image, caption) is known, and images of the user's own."""
+
+import importlib
+import io
+import tarfile
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from pipelines import corpora, store
+from pipelines.corpora import images
+from pipelines.encoders.pixels import pixels
+from pipelines.errors import BadInput
+from pipelines.params import PathCorpus, SampleCorpus
+
+scenes = importlib.import_module("pipelines.corpora.sample.scenes")  # the package exports a function of the same name
+
+
+def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
+    file = io.BytesIO()
+    Image.new(mode, size, colour).save(file, "PNG")
+    return file.getvalue()
+
+
+def corpus(path, **more):
+    return images.rows(PathCorpus(source="path", kind="images", path=str(path), **more))
+
+
+@pytest.fixture(scope="module")
+def generated():
+    return corpora.collect(SampleCorpus(source="sample", kind="scenes", path="x", rows=60, test=10, seed=3))
+
+
+def test_a_scene_corpus_is_a_corpus_and_the_same_each_time(generated):
+    again = corpora.collect(SampleCorpus(source="sample", kind="scenes", path="x", rows=60, test=10, seed=3))
+    store.check_corpus("scenes", generated)
+    assert generated.equals(again)
+    assert generated["captions"].list.len().unique().to_list() == [scenes.CAPTIONS]
+    assert pixels(generated["image"][0], 32).shape == (3, 32, 32)
+
+
+def test_captions_of_a_scene_and_of_all_scenes_are_distributions():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        assert sum(scenes.captions(scenes.draw_scene(rng)).values()) == pytest.approx(1)
+    assert sum(scenes.marginal().values()) == pytest.approx(1)
+
+
+def test_the_marginal_is_the_mean_over_scenes():
+    rng, n = np.random.default_rng(1), 3000
+    said = ["two objects", "a circle", "a red square at the top left", "a circle above a square", "a cross and a cross"]
+    q = np.array([[scenes.captions(scenes.draw_scene(rng)).get(text, 0) for text in said] for _ in range(n)])
+    z = (q.mean(0) - [scenes.marginal()[text] for text in said]) / (q.std(0) / np.sqrt(n))
+    assert np.abs(z).max() < 3.5
+
+
+def test_captions_are_drawn_by_their_probability():
+    rng, n = np.random.default_rng(2), 4000
+    scene = (("small", "red", "circle", 0),)
+    drawn = [scenes.draw_caption(scene, rng) for _ in range(n)]
+    p = (1 - scenes.NOISE) * scenes.captions(scene)["one object"] + scenes.NOISE * scenes.marginal()["one object"]
+    assert abs(drawn.count("one object") / n - p) < 4 * np.sqrt(p * (1 - p) / n)
+
+
+def test_pmi_is_log_of_conditional_over_marginal(generated):
+    texts = ["one object", "a circle", "a small red circle"]
+    pmi = scenes.pmi(['[["small", "red", "circle", 2]]'], texts)[0]
+    q = {"one object": 0.1, "a circle": 0.9 / 8, "a small red circle": 0.9 / 8}
+    for text, value in zip(texts, pmi, strict=True):
+        conditional = (1 - scenes.NOISE) * q[text] + scenes.NOISE * scenes.marginal()[text]
+        assert value == pytest.approx(np.log(conditional / scenes.marginal()[text]))
+    assert scenes.pmi(generated["scene"].to_list(), ["a large blue cross"]).min() == pytest.approx(np.log(scenes.NOISE))
+
+
+def test_images_of_a_parquet_file_with_faults_skipped_and_counted(tmp_path, capsys):
+    rows = [(png(), "red"), (png((0, 0, 255)), " "), (png()[:40], "cut"), (None, "none"), (png(), "red"), (png(), "warm")]
+    pl.DataFrame(rows, schema={"jpg": pl.Binary, "caption": pl.String}, orient="row").write_parquet(tmp_path / "a.parquet")
+    frame = corpus(tmp_path / "a.parquet")
+    assert frame["text"].to_list() == ["red", "warm"]
+    assert "1 image missing, 1 image corrupt, 1 caption empty, 1 repeated" in capsys.readouterr().out
+
+
+def test_a_class_set_has_its_labels_for_captions(tmp_path):
+    pl.DataFrame({"img": [png(), png((0, 9, 0))], "label": ["cat", "dog"]}).write_parquet(tmp_path / "c.parquet")
+    frame = corpus(tmp_path / "c.parquet")
+    assert frame["text"].to_list() == ["cat", "dog"]
+    assert frame["labels"].to_list() == [["cat"], ["dog"]]
+
+
+def test_images_of_folders_and_of_tars(tmp_path):
+    folder, tar = tmp_path / "folder", tmp_path / "x.tar"
+    (folder / "cat").mkdir(parents=True)
+    (folder / "cat" / "1.png").write_bytes(png())
+    (folder / "b.png").write_bytes(png((1, 2, 3)))
+    (folder / "b.txt").write_text("one caption\nanother")
+    with tarfile.open(tar, "w") as out:
+        members = {"0.jpg": png(), "0.txt": b"a red square", "1.png": png((0, 0, 9)), "1.json": b'{"caption": "blue"}'}
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            out.addfile(info, io.BytesIO(data))
+    frame = corpus(folder).sort("id")
+    assert frame["captions"].to_list() == [["one caption", "another"], ["cat"]]
+    assert frame["labels"].to_list() == [None, ["cat"]]
+    assert corpus(tar)["text"].to_list() == ["a red square", "blue"]
+
+
+def test_bad_sources_are_said_in_one_line(tmp_path):
+    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match="no column for image"):
+        corpus(tmp_path / "a.parquet")
+    (tmp_path / "b.tar").write_bytes(b"not a tar")
+    with pytest.raises(BadInput, match="not a whole tar"):
+        corpus(tmp_path / "b.tar")
+    pl.DataFrame({"image": [b"junk"], "text": ["junk"]}).write_parquet(tmp_path / "c.parquet")
+    with pytest.raises(BadInput, match="no usable image"):
+        corpus(tmp_path / "c.parquet")
+    with pytest.raises(ValueError, match="no whole image"):
+        pixels(png()[:50], 8)
+
+
+def test_transparency_is_white_and_sides_are_cut():
+    assert pixels(png((0, 0, 0, 0), (8, 20), "RGBA"), 8).min() == 255
+    assert pixels(png(size=(40, 10)), 16).shape == (3, 16, 16)
