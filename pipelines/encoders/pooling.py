@@ -26,6 +26,7 @@ class FirstLast(Module):
     (56.70 instead of 60.73 average STS for BERT-base, as its authors later corrected).
     """
 
+    pooling_mode = "first-last"  # what embeddings say of their maker
     config_keys: list[str] = ["embedding_dimension", "first"]
 
     def __init__(self, embedding_dimension: int, first: int = 1) -> None:

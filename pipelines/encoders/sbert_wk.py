@@ -122,6 +122,7 @@ class SbertWk(Module):
     by the size of the window, which matters at the edges only. drop_last: leave out each text's last token, the separator.
     """
 
+    pooling_mode = "sbert-wk"  # what embeddings say of their maker
     config_keys: list[str] = [
         "embedding_dimension", "window", "omega", "start", "factorisation", "edges", "drop_last",
     ]  # fmt: skip
