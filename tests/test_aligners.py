@@ -7,6 +7,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.aligners import identity, procrustes, wasserstein_procrustes
+from pipelines.aligners.cloud import spectral
 from pipelines.aligners.translator import Linear, Translator, load, save
 from pipelines.errors import BadInput
 
@@ -63,6 +64,15 @@ def test_saved_and_loaded_translators_are_the_same(tmp_path):
         save(translator, tmp_path / str(n))
         assert torch.equal(load(tmp_path / str(n))(source), translator(source))
         assert translator(source).shape == target.shape
+
+
+@pytest.mark.parametrize(("d", "e"), [(6, 9), (9, 6), (5, 5)])
+@pytest.mark.parametrize("power", [0.0, 0.25, 1.0])
+def test_spectral_is_the_power_of_the_singular_values(d, e, power):
+    cross = torch.randn(d, e, generator=torch.Generator().manual_seed(0))
+    U, S, Vh = torch.linalg.svd(cross.double(), full_matrices=False)
+    torch.testing.assert_close(spectral(cross, power).double(), (U * (S / S[0]) ** power) @ Vh, rtol=0, atol=1e-6)
+    assert not spectral(torch.zeros(d, e), power).any()
 
 
 def test_identity_pads_and_cuts():

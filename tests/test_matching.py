@@ -9,7 +9,6 @@ import torch
 
 from pipelines.aligners.matching import (
     ascend,
-    assignment,
     csls,
     kmeans,
     mutual,
@@ -83,13 +82,6 @@ def test_two_opt_never_falls_and_ends_where_no_swap_gains(generator):
     q, value = ascend(A, B, p)
     assert (value >= objective(A, B, p)).all()
     assert swap_gains(A, permuted(B, q)).max() <= 1e-6 * A.flatten(1).norm(dim=1).max() * B.flatten(1).norm(dim=1).max()
-
-
-def test_assignment_is_the_permutation_where_one_stands_out(generator):
-    hidden = torch.rand(3, 10, generator=generator).argsort(1)
-    scores = 0.3 * torch.rand(3, 10, 10, generator=generator)
-    scores.scatter_add_(2, hidden[:, :, None], torch.full((3, 10, 1), 0.5))
-    assert (assignment(scores) == hidden).all()
 
 
 @pytest.mark.parametrize("k", [1, 3, 50])

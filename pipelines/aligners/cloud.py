@@ -44,11 +44,15 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 def spectral(cross: Tensor, power: float = 0.0) -> Tensor:
-    """U (S / S_max)^power V' of cross = U S V'. Power 0 is the (semi-)orthogonal Procrustes map, 1 keeps the cross-covariance.
+    """U (S / S_max)^power V' of cross = U S V' (d, e): 0 is the (semi-)orthogonal Procrustes map, 1 keeps the cross-covariance.
 
-    In between, directions are trusted as far as the matches agree on them.
+    In between, directions are trusted as far as the matches agree on them. By the eigenvectors of the smaller Gram matrix in
+    float64, which is twice as fast as the decomposition of cross; a null direction of cross stays one.
     """
-    U, S, Vh = torch.linalg.svd(cross, full_matrices=False)
-    if power == 0:
-        return U @ Vh
-    return (U * (S / S[0].clamp_min(1e-30)) ** power) @ Vh
+    if cross.shape[0] > cross.shape[1]:
+        return spectral(cross.T, power).T
+    wide = cross.double()
+    squares, U = torch.linalg.eigh(wide @ wide.T)
+    S = squares.clamp_min(0).sqrt()
+    scale = torch.where(1e-6 * S[-1] < S, (S / S[-1]) ** power / S, 0)  # below is rounding of float32
+    return ((U * scale) @ (U.T @ wide)).to(cross.dtype)

@@ -122,22 +122,6 @@ def quadratic_assignment(
     return ascend(A[top], B[top], best_p[top], None if linear is None else linear[top])
 
 
-def assignment(scores: Tensor, sharpness: float = 30.0, steps: int = 15) -> Tensor:
-    """A near-optimal one-to-one assignment (n, C) for scores (n, C, C) in [-1, 1]: Sinkhorn, then greedily the surest first."""
-    L = sharpness * scores
-    for _ in range(steps):
-        L = L - L.logsumexp(2, keepdim=True)
-        L = L - L.logsumexp(1, keepdim=True)
-    n, C = scores.shape[:2]
-    p, batch = torch.zeros(n, C, dtype=torch.int64, device=scores.device), torch.arange(n, device=scores.device)
-    for _ in range(C):
-        surest = L.flatten(1).argmax(1)
-        row, column = surest // C, surest % C
-        p[batch, row] = column
-        L[batch, row], L[batch, :, column] = -torch.inf, -torch.inf
-    return p
-
-
 def csls(a: Tensor, b: Tensor, k: int) -> Tensor:
     """Cross-domain similarity local scaling (Conneau et al. 2018): 2 cos(a_i, b_j) - r(a_i) - r(b_j), (n, m).
 
@@ -161,20 +145,18 @@ def transport(moved: Tensor, x: Tensor, y: Tensor, sharpness: float, rounds: int
     """Entropic optimal transport (Cuturi 2013) between moved (n, e) and y (m, e), unit rows, with cosines as scores.
 
     P = diag(u) exp(sharpness (cos - 1)) diag(v), rows and columns of equal sums. Returns x' P y (d, e) for x (n, d), and the mean
-    cosine under P. P itself is never kept; a few Sinkhorn rounds do, as the map that it serves is refined again anyway.
+    cosine under P. A few Sinkhorn rounds do, as the map that they serve is refined again anyway. A CPU that can holds P in bf16:
+    five times faster, and x' P y differs by 2e-4 of its norm, far less than another batch of points would change it.
     """
-    cosines = similarities(moved, y)
-    kernel = (cosines * sharpness - sharpness).exp_()  # (n, m)
-    v = torch.ones(len(y), device=y.device)
+    low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
+    kernel = (moved.to(low) @ y.to(low).T).mul_(sharpness).sub_(sharpness).exp_()  # (n, m)
+    v = torch.ones(len(y), 1, device=y.device)
     for _ in range(rounds):
-        u = 1 / (kernel @ v).clamp_min(1e-30)
-        v = 1 / (kernel.T @ u).clamp_min(1e-30)
-    cross = (x * u[:, None]).T @ (kernel @ (y * v[:, None]))
-    return cross, float(u @ ((kernel * cosines) @ v)) / len(y)
+        u = 1 / (kernel @ v.to(low)).to(v.dtype).clamp_min(1e-30)
+        v = 1 / (kernel.T @ u.to(low)).to(v.dtype).clamp_min(1e-30)
+    partner = (kernel @ (y * v).to(low)).to(y.dtype) * u  # (n, e): P y
+    return x.T @ partner, float((moved * partner).sum()) / len(y)
 
 
-def similarities(a: Tensor, b: Tensor) -> Tensor:
-    """a b' (n, m) in float32, computed in bf16 by a CPU that can: several times faster, and a coupling is far coarser."""
-    if a.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return (a.bfloat16() @ b.bfloat16().T).float()
-    return a @ b.T
+def _has_bf16(vectors: Tensor) -> bool:
+    return vectors.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -1,12 +1,15 @@
 """One linear map without pairs: match clusters, let the candidate maps compete, couple the points, map, couple again.
 
-1  k-means on both sides, many times, and the clusters of each repeat matched by a quadratic assignment on their centred Gram
-   matrices: the start of "Shared Geometry as a Rosetta Stone" (Schnaus et al. 2026, arXiv 2610.09411).
+1  k-means on both sides, many times, and the clusters of each repeat matched by a quadratic assignment on the cosines between
+   their centred centroids: "Shared Geometry as a Rosetta Stone" (Schnaus et al. 2026, arXiv 2610.09411), which has Gram
+   matrices; those let the clusters' sizes of norm decide, which two encoders do not share, and fail on hard corpora.
 2  Every repeat's map is a candidate. On random batches each is refined a little, and the worse half is dropped by an unpaired
    score, until one is left: a repeat's optimum may lie above that of the true map, but it does not survive the points.
-3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate a coupling of all points, by entropic optimal transport on the
-   cosines under the map, and the orthogonal Procrustes map of the coupled points; the coupling gets sharper on the way.
-4  The orthogonal map ranks best, least squares on the couplings is nearest: what is returned lies between (see `between`).
+3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate a coupling of random batches, by entropic optimal transport
+   on the cosines under the map, and the map of the coupled points. Small batches first, for their noise frees the map from
+   poor optima, then larger ones and a sharper coupling; singular values to a small power let sure directions lead.
+4  On all points the map is orthogonal, which ranks best; least squares on the couplings is nearest: what is returned lies
+   between (see `between`).
 
 `coupling: mutual` replaces the transport of 2 and 3 by mutual nearest neighbours under CSLS (Conneau et al. 2018).
 """
@@ -24,7 +27,7 @@ from torch.nn.functional import normalize
 from tqdm import tqdm
 
 from pipelines.aligners.cloud import checked, checked_pairs, spectral, unit
-from pipelines.aligners.matching import assignment, csls, kmeans, mutual, quadratic_assignment, transport
+from pipelines.aligners.matching import csls, kmeans, mutual, quadratic_assignment, transport
 from pipelines.aligners.translator import Linear
 from pipelines.errors import BadInput
 
@@ -40,11 +43,11 @@ class Settings:
     repeats: int = 30  # of k-means, each a candidate
     sample: int = 6000  # vectors a side that k-means sees
     restarts: int = 12  # of each quadratic assignment
-    consensus: int = 4  # rounds that carry one repeat's map over to the clusters of all
-    heats: tuple[int, ...] = (2500, 2500, 3000, 4000, 4000)  # vectors a side in each round of the competition
-    heat_steps: int = 8
-    refinements: int = 40
-    batch: int = 5000  # vectors a side that one refinement sees
+    heats: tuple[int, ...] = (1500, 1500, 1500, 2000, 2500)  # vectors a side in each round of the competition
+    heat_steps: int = 10
+    refinements: int = 160
+    batches: tuple[int, int] = (1500, 6000)  # vectors a side that a refinement sees, first and last
+    power: float = 0.25  # of the singular values while refining: sure directions lead
     passes: int = 8  # over all vectors (at most `most` a side), after that
     most: int = 20000
     coupling: Literal["transport", "mutual"] = "transport"
@@ -55,9 +58,9 @@ class Settings:
     pair_weight: float = 10.0  # of a known pair, where a coupled point has 1
 
     def __post_init__(self) -> None:
-        lowest = dict.fromkeys(("clusters", "sample", "batch", "most"), 2)
+        lowest = dict.fromkeys(("clusters", "sample", "most"), 2)
         lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "heat_steps"), 1)
-        lowest |= dict.fromkeys(("consensus", "refinements", "passes", "ridge", "pair_weight"), 0)
+        lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight"), 0)
         for name, least in lowest.items():
             if not least <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
@@ -100,17 +103,11 @@ def candidates(
 ) -> list[Tensor]:
     """A (semi-)orthogonal map (d, e) from each repeat of the cluster matching, and one from the known pairs if there are any."""
     a, b = (kmeans(draw(cloud, settings.sample, generator), settings.clusters, settings.repeats, generator) for cloud in (X, Y))
-    a, b = a - a.mean(1, keepdim=True), b - b.mean(1, keepdim=True)  # (repeats, clusters, d), (repeats, clusters, e)
+    a, b = (normalize(c - c.mean(1, keepdim=True), dim=2) for c in (a, b))  # (repeats, clusters, d), (repeats, clusters, e)
     # A known pair is a cluster whose partner is fixed: its products with the free ones are linear in the assignment.
     linear = 2 * (a @ X[known[:, 0]].T) @ (b @ Y[known[:, 1]].T).mT if len(known) else None
     partner, _ = quadratic_assignment(a @ a.mT, b @ b.mT, generator, linear, settings.restarts)
-    crosses = list(_matched(a, b, partner)) + ([given] if len(known) else [])
-    for number, cross in enumerate(crosses):
-        for _ in range(settings.consensus):
-            scores = normalize(a @ spectral(cross), dim=2) @ normalize(b, dim=2).mT
-            cross = _matched(a, b, assignment(scores)).sum(0) + given
-        crosses[number] = cross
-    return [spectral(cross) for cross in crosses]
+    return [spectral(cross) for cross in (*_matched(a, b, partner) + given, *([given] if len(known) else []))]
 
 
 def _matched(a: Tensor, b: Tensor, partner: Tensor) -> Tensor:
@@ -127,7 +124,7 @@ def compete(
         scores = []
         for number, W in enumerate(maps):
             for x, y in batches[:-1]:
-                W = spectral(couple(x, y, W, settings, 0.0)[0] + given)
+                W = spectral(couple(x, y, W, settings, 0.0)[0] + given, settings.power)
             maps[number] = W
             scores.append(couple(*batches[-1], W, settings, 0.0)[1])
         order = sorted(range(len(maps)), key=lambda number: -scores[number])
@@ -143,11 +140,13 @@ def refine(
     """Alternate coupling and orthogonal Procrustes, on random batches, then on all vectors: the last cross-covariance (d, e)."""
     cross, total = given, settings.refinements + settings.passes
     for step in tqdm(range(total), desc="wasserstein_procrustes", disable=not sys.stderr.isatty(), leave=False):
-        size = settings.batch if step < settings.refinements else settings.most
+        progress = step / max(settings.refinements, 1)
+        first, last = settings.batches
+        size = round(first * (last / first) ** progress) if progress < 1 else settings.most
         x, y = draw(X, size, generator), draw(Y, size, generator)
-        found, cosine = couple(x, y, W, settings, min(1.0, step / max(settings.refinements, 1)))
+        found, cosine = couple(x, y, W, settings, min(1.0, progress))
         cross = found + given
-        W = spectral(cross)
+        W = spectral(cross, settings.power if progress < 1 else 0.0)
         if log:
             log({"coupled_cosine": cosine}, step)
     return cross
