@@ -1,18 +1,24 @@
-"""align: vectors of one half of the texts and target vectors of the OTHER half -> data/translators/<row>/."""
+"""align: vectors of one half of the texts and target vectors of the OTHER half -> data/translators/<row>/, and a verdict."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pipelines import params, stage, store, track
-from pipelines.aligners.translator import save
+from pipelines.aligners.translator import Translator, load, save
+from pipelines.aligners.verdict import Verdict, judge
 from pipelines.errors import BadInput
+
+Log = Callable[[dict[str, float], int], None]
 
 
 @dataclass(frozen=True)
@@ -63,33 +69,55 @@ def _shuffled(embeddings: store.Embeddings, salt: str, seed: int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(int.from_bytes(key, "big")))]
 
 
+WITNESS = 1_000_000  # added to the seed of a row that has one only: the verdict needs a second, independent fit
+
+
 def align(name: str, row: params.Align, study: params.Study, run: track.Run) -> None:
-    """Fit one translator per seed."""
+    """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as witnesses."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     run.input(store.embeddings_path(row.source), "source")
     run.input(store.embeddings_path(row.target), "target")
-    fit = _fitter(row, source, target)
-    with store.work("align", name, row, source.metadata, target.metadata) as folder:
-        for seed in row.seeds:
-            done = folder / f"seed-{seed}.json"
-            if not done.exists():  # written last: a killed run continues at the seed it was at
-                save(fit(seed, run), done.with_suffix(""))
+    judged = row.told in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
+    with store.work("align", name, row, source.metadata, target.metadata) as work:
+        folder = work / "translators"
+        folder.mkdir(exist_ok=True)
+        fitted = {}
+        for seed in (*row.seeds, *([row.seeds[0] + WITNESS] if judged and len(row.seeds) == 1 else [])):
+            path = (folder if seed in row.seeds else work) / f"seed-{seed}"
+            if not path.with_suffix(".json").exists():  # written last: a killed run continues at the seed it was at
+                log = partial(_log, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
+                save(fit(row, source, target, seed, log if seed in row.seeds else None, work), path)
+            fitted[seed] = load(path)
+        verdicts = {}
+        for seed in row.seeds if judged else ():
+            witnesses = [other for s, other in fitted.items() if s != seed]
+            verdict = verdicts[seed] = judge(halves(source, target, row, seed).source, fitted[seed], witnesses)
+            run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
+        store.write_metrics("align", name, summary(row, verdicts))
         store.move_into(folder, store.translators_path(name))
+    run.log({k: v for k, v in summary(row, verdicts).items() if k != "by seed"})
 
 
-def _fitter(row: params.Align, source: store.Embeddings, target: store.Embeddings) -> Callable:
-    """(seed, run) -> translator, with oracles and unpaired aligners told apart by the name of their function."""
+def summary(row: params.Align, verdicts: dict[int, Verdict]) -> dict[str, Any]:
+    """Mean score, share of the seeds that are `aligned`, and every seed's score, word and agreement."""
+    if not verdicts:
+        return {"seeds": len(row.seeds)}
+    found = list(verdicts.values())
+    mean, aligned = (sum(values) / len(found) for values in ([v.score for v in found], [v.word == "aligned" for v in found]))
+    by_seed = {str(seed): asdict(v) for seed, v in verdicts.items()}
+    return {"seeds": len(row.seeds), "verdict": mean, "aligned": aligned, "by seed": by_seed}
+
+
+def fit(
+    row: params.Align, source: store.Embeddings, target: store.Embeddings, seed: int, log: Log | None, folder: Path
+) -> Translator:
+    """Oracles, told by the name of their function, get true pairs; `folder` goes to an aligner that keeps checkpoints there."""
     module = params.aligner_module(row.aligner)
-
-    def oracle(seed: int, run: track.Run):
+    if hasattr(module, "fit_oracle"):
         return module.fit_oracle(*paired_rows(source, target, row, seed), row.settings, seed)
-
-    def unpaired(seed: int, run: track.Run):
-        data = halves(source, target, row, seed)
-        log = partial(_log, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
-        return module.fit(data.source, data.target, row.settings, seed, data.pairs, log)
-
-    return oracle if hasattr(module, "fit_oracle") else unpaired
+    data = halves(source, target, row, seed)
+    more = {"folder": folder} if "folder" in signature(module.fit).parameters else {}
+    return module.fit(data.source, data.target, row.settings, seed, data.pairs, log, **more)
 
 
 def _log(run: track.Run, prefix: str, metrics: dict[str, float], step: int) -> None:

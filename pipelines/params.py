@@ -218,6 +218,15 @@ class Align(Row):
         own["settings"] = TypeAdapter(settings).validate_python({k: v for k, v in row.items() if k not in own})
         return own
 
+    @property
+    def told(self) -> Literal["unpaired", "few pairs", "naive", "oracle"]:
+        """How much the aligner is told of which text is which."""
+        if self.aligner == "identity":
+            return "naive"
+        if hasattr(aligner_module(self.aligner), "fit_oracle"):
+            return "oracle"
+        return "few pairs" if self.pairs else "unpaired"
+
 
 class Evaluate(Row):
     """Measure one translator on true pairs: `source` and `target` are embeddings of one corpus."""

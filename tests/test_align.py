@@ -99,3 +99,6 @@ def test_a_killed_row_continues_at_the_seed_it_was_at(stage):
     align()
     assert fits == [0, 1, 1]
     assert [t.map[0, 0].item() for t in store.read_translators("r").values()] == [1, 2]
+    found = store.read_metrics("align")["r"]
+    assert set(found["by seed"]) == {"0", "1"}
+    assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)

@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 
 from pipelines.aligners.cloud import checked, spectral, unit
 from pipelines.aligners.translator import Linear
+from pipelines.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,7 @@ class Settings:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     method: Literal["emd", "sinkhorn", "hungarian", "gromov_wasserstein"] = "gromov_wasserstein"
     points: int = 1000
-    regularisation: float = (
-        0.005  # entropic, of Sinkhorn and Gromov-Wasserstein; in units of the cost, which is at most 4
-    )
+    regularisation: float = 0.02  # entropic, of Sinkhorn and Gromov-Wasserstein; in units of the cost, which is at most 4
     iterations: int = 1000
 
 
@@ -53,9 +52,11 @@ def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
 
     if settings.method == "gromov_wasserstein":
         within_x, within_y = (_squared_distances(z, z) for z in (x, y))
-        plan = ot.gromov.entropic_gromov_wasserstein(
+        plan: Any = ot.gromov.entropic_gromov_wasserstein(
             within_x, within_y, epsilon=settings.regularisation, max_iter=settings.iterations
         )
+        if not np.isclose(plan.sum(), 1, atol=1e-3):  # POT only warns
+            raise BadInput(f"transport: no plan at regularisation {settings.regularisation}: raise it")
         return torch.from_numpy(np.asarray(plan)).float()
     width = max(x.shape[1], y.shape[1])
     cost = _squared_distances(*(pad(z, (0, width - z.shape[1])) for z in (x, y)))

@@ -1,0 +1,111 @@
+"""Calibrates the verdict of pipelines/aligners/verdict.py on runs that really succeed and really fail.
+
+    python -m benchmarks.verdict collect RUNS.csv [--draws 20]   # on the embeddings of the active study; again: more
+    python -m benchmarks.verdict fit RUNS.csv [MORE.csv ...]
+
+collect: random pairs of embeddings, three quarters of one corpus, a quarter of two (no domain shared); 1,500 to 12,000
+vectors a side, and few candidates, so that many fail. True pairs tell afterwards which. fit: a
+logistic regression of `FOSCTTM <= 0.1` on the agreement; each pair of corpora in turn is left out and predicted from the others.
+benchmarks/verdict.csv has the runs behind the constants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import torch
+
+from pipelines import params, store
+from pipelines.align import halves
+from pipelines.aligners import wasserstein_procrustes as aligner
+from pipelines.aligners.verdict import agreement
+from pipelines.measures.translation import paired_scores
+
+CHEAP = {"sample": 3000, "heats": (1000, 1000, 1500), "heat_steps": 6, "refinements": 40}
+TOGETHER = 4  # fits of one draw
+SUCCESS = 0.1  # FOSCTTM
+
+
+def collect(path: Path, count: int) -> None:
+    """Append `count` draws of TOGETHER runs, each a witness of the others: what, how it ended (true pairs), the agreement."""
+    study = params.load()
+    spaces = {name: store.read_embeddings(name) for name in study.embed}
+    at = {(row.corpus, row.encoder): name for name, row in study.embed.items()}
+    runs = pl.read_csv(path).rows(named=True) if path.exists() else []
+    for number in range(len(runs) // TOGETHER, len(runs) // TOGETHER + count):
+        draw = random.Random(number)
+        source = draw.choice(sorted(name for name in spaces if len(spaces[name].rows("test")) > 1))
+        corpus = study.embed[source].corpus
+        encoder = draw.choice(sorted({e for c, e in at if c == corpus} - {study.embed[source].encoder}))
+        others = sorted({c for c, e in at if e == encoder and c != corpus and len(spaces[at[c, e]].rows("train")) > 2000})
+        target = at[draw.choice(others) if others and draw.random() < 1 / 4 else corpus, encoder]
+        size, repeats = int(1500 * 8 ** draw.random()), draw.choice((5, 15, 30))
+        row = params.Align.model_validate({"source": source, "target": target, "aligner": "identity", "limit": size})
+        drawn = [halves(spaces[source], spaces[target], row, seed) for seed in range(TOGETHER)]
+        cheap = aligner.Settings(**CHEAP | {"repeats": repeats})
+        fitted = [aligner.fit(data.source, data.target, cheap, seed) for seed, data in enumerate(drawn)]
+        rows = spaces[source].rows("test")[:2048]
+        x, y = spaces[source].vectors[rows], spaces[at[corpus, encoder]].vectors[rows]
+        for seed, (data, translator) in enumerate(zip(drawn, fitted, strict=True)):
+            scores = paired_scores(translator(x), y)
+            run = {"study": study.study, "source": source, "target": target, "size": size, "repeats": repeats, "seed": seed}
+            run |= {k: round(float(scores[k].double().mean()), 5) for k in ("centred_cosine", "top1", "foscttm")}
+            found = agreement(data.source, translator, [other for other in fitted if other is not translator])
+            runs.append(run | {"agreement": round(found, 5)})
+            print(runs[-1], flush=True)
+        pl.DataFrame(runs).write_csv(path)
+
+
+def fit(paths: list[Path]) -> None:
+    """Print the constants, and what they are worth on corpora that they were not fitted on."""
+    columns = ["study", "source", "target", "foscttm", "agreement"]
+    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths)
+    x = torch.tensor(runs["agreement"].to_list(), dtype=torch.float64)
+    y = torch.tensor((runs["foscttm"] <= SUCCESS).to_list(), dtype=torch.float64)
+    corpus = [pl.col(side).str.replace("-[^-]*$", "") for side in ("source", "target")]
+    corpora = runs.select(pl.concat_str("study", *corpus, separator=" ")).to_series().to_numpy()
+    held_out = torch.zeros(len(y), dtype=torch.float64)
+    for left_out in np.unique(corpora):
+        out = torch.from_numpy(corpora == left_out)
+        slope, middle = logistic(x[~out], y[~out])
+        held_out[out] = torch.sigmoid(slope * (x[out] - middle))
+    print(f"{len(y)} runs, {int(y.sum())} succeeded; AUC {auc(x, y):.4f}, of scores on corpora left out {auc(held_out, y):.4f}")
+    for threshold in (0.5, 0.95):
+        called = held_out >= threshold
+        wrong, missed = (called & (y == 0)).sum(), (~called & (y == 1)).sum()
+        print(f"  score >= {threshold}: {called.sum()} called, {wrong} of them wrong, {missed} missed")
+    print("SLOPE, MIDDLE = {:.1f}, {:.3f}".format(*logistic(x, y)))
+
+
+def logistic(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
+    """Slope and middle of a logistic regression of y (n,) on x (n,). Newton; a slope of 60 has the weight of one run."""
+    w = torch.zeros(2, dtype=x.dtype)
+    Z = torch.stack([x - x.mean(), torch.ones_like(x)], 1)
+    penalty = torch.tensor([1 / 60**2, 1e-6], dtype=x.dtype)
+    for _ in range(100):
+        p = torch.sigmoid(Z @ w)
+        step = torch.linalg.solve((Z.T * (p * (1 - p))) @ Z + penalty.diag(), Z.T @ (p - y) + penalty * w)
+        w = w - step * min(1.0, 10 / float(step.abs().max()))  # separable data: the full step overshoots
+    return float(w[0]), float(x.mean() - w[1] / w[0])
+
+
+def auc(scores: torch.Tensor, y: torch.Tensor) -> float:
+    """Probability that a success scores above a failure; ties count half."""
+    above = scores[y == 1][:, None] - scores[y == 0][None]
+    return float(((above > 0).double() + (above == 0).double() / 2).mean())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["collect", "fit"])
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--draws", type=int, default=20)
+    given = parser.parse_args()
+    if given.what == "collect":
+        collect(given.files[0], given.draws)
+    else:
+        fit(given.files)

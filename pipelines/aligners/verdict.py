@@ -1,0 +1,53 @@
+"""Did an alignment work? A score in [0, 1] and a word, without a single pair.
+
+Every unpaired method returns some map, and its own objective is no judge: a wrong map couples points almost as well as the right
+one. What wrong maps do not do is agree: fitted with another seed on other texts, a right one comes out the same, and a wrong one
+different. One number, `agreement`, tells; docs/experiments.md has those that do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pipelines.aligners.cloud import unit
+from pipelines.aligners.translator import Translator
+
+# score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))): the chance of a held-out FOSCTTM of at most 0.1, by `benchmarks.verdict fit`
+SLOPE, MIDDLE = 31.0, 0.225
+ALIGNED, DOUBTFUL = 0.95, 0.05  # scores from which the word is so
+
+
+@dataclass(frozen=True)
+class Verdict:
+    score: float
+    word: str  # aligned | doubtful | failed
+    agreement: float
+
+
+@torch.no_grad()
+def agreement(source: Tensor, translator: Translator, witnesses: Sequence[Translator]) -> float:
+    """Mean cosine, about the centre, between what the translator and a witness make of source vectors (n, d).
+
+    Of several witnesses the best counts: two wrong fits do not agree, but a right one may be alone among wrong ones.
+    """
+    moved = unit(translator(source))
+    return max(float((moved * unit(witness(source))).sum(1).mean()) for witness in witnesses)
+
+
+def judge(source: Tensor, translator: Translator, witnesses: Sequence[Translator]) -> Verdict:
+    """A verdict from the source vectors (n, d) of a fit, and translators fitted independently: other seed, other texts.
+
+    An aligner that is deterministic agrees with itself whatever it does: of such a one a second fit is no witness.
+    """
+    return of(agreement(source, translator, witnesses))
+
+
+def of(agreement: float) -> Verdict:
+    """The verdict that an agreement calls for."""
+    score = 1 / (1 + math.exp(-SLOPE * (agreement - MIDDLE)))
+    return Verdict(score, "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed", agreement)

@@ -1,0 +1,116 @@
+"""mini-vec2vec's steps against the same written out in loops; the transport plans against brute force and their definitions."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from pipelines.aligners import mini_vec2vec as mini
+from pipelines.aligners import transport
+from pipelines.aligners.cloud import unit
+from pipelines.errors import BadInput
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_nearest_mean_is_the_mean_over_the_nearest_keys(generator):
+    queries, keys, values = (torch.randn(n, d, generator=generator) for n, d in ((7, 4), (9, 4), (9, 3)))
+    found = mini.nearest_mean(queries, keys, values, k=3, block=2)
+    for query, mean in zip(queries, found, strict=True):
+        nearest = sorted(range(9), key=lambda j: -float(query @ keys[j]))[:3]
+        torch.testing.assert_close(mean, sum(values[j] for j in nearest) / 3)
+
+
+def test_two_opt_finds_the_best_permutation(generator):
+    A, B = (mini.centred_gram(torch.randn(3, 6, 4, dtype=torch.float64, generator=generator)) for _ in range(2))
+    found = mini.two_opt(A, B, 30, generator)
+    value = lambda a, b, p: float((a * b[list(p)][:, list(p)]).sum())  # noqa: E731
+    for a, b, p in zip(A, B, found, strict=True):
+        best = max(value(a, b, q) for q in itertools.permutations(range(6)))
+        assert value(a, b, p.tolist()) == pytest.approx(best)
+
+
+def test_centred_gram_is_that_of_centred_centroids(generator):
+    c = torch.randn(5, 3, dtype=torch.float64, generator=generator)
+    gram = mini.centred_gram(c)
+    torch.testing.assert_close(gram, torch.tensor([[(a - c.mean(0)) @ (b - c.mean(0)) for b in c] for a in c]))
+
+
+def test_one_step_of_refine_1_is_half_way_to_the_procrustes_map_of_the_neighbours(generator):
+    x, y = normalize(torch.randn(40, 5, generator=generator), dim=1), normalize(torch.randn(50, 6, generator=generator), dim=1)
+    start = torch.linalg.qr(torch.randn(6, 5, generator=generator))[0].T
+    settings = mini.Settings(neighbours=4, refine_steps=1, refine_batch=40)
+    found = mini.refine_by_neighbours(start, x, y, settings, generator, None)
+    partners = []
+    for row in x @ start:
+        cosines = [float(row @ other / row.norm()) for other in y]
+        partners.append(sum(y[j] for j in np.argsort(cosines)[-4:]) / 4)
+    U, _, Vh = torch.linalg.svd((x.T @ torch.stack(partners)).double(), full_matrices=False)
+    torch.testing.assert_close(found, (start + (U @ Vh).float()) / 2, rtol=0, atol=1e-5)
+
+
+def test_centroids_turned_and_shuffled_are_matched_again(generator):
+    centroids = torch.randn(4, 8, 6, generator=generator)
+    order = torch.rand(4, 8, generator=generator).argsort(1)
+    turn = torch.linalg.qr(torch.randn(6, 6, generator=generator))[0]
+    turned = centroids.gather(1, order[..., None].expand_as(centroids)) @ turn
+    found = mini.two_opt(mini.centred_gram(centroids), mini.centred_gram(turned), 30, generator)
+    assert torch.equal(order.gather(1, found), torch.arange(8).expand(4, 8))
+
+
+def test_mini_is_seeded_and_says_what_is_too_few():
+    g = torch.Generator().manual_seed(1)
+    x, y = torch.randn(300, 8, generator=g), torch.randn(300, 8, generator=g)
+    small = mini.Settings(clusters=5, repeats=3, refine_steps=5, refine_clusters=20)
+    assert torch.equal(mini.fit(x, y, small, 3).map, mini.fit(x, y, small, 3).map)
+    assert not torch.equal(mini.fit(x, y, small, 3).map, mini.fit(x, y, small, 4).map)
+    with pytest.raises(BadInput, match="source: 10 vectors, but at least 50"):
+        mini.fit(x[:10], y, small, 0)
+
+
+def cost_of(plan: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> float:
+    return float((plan * torch.cdist(x, y) ** 2).sum())
+
+
+@pytest.mark.parametrize("method", ["emd", "sinkhorn", "hungarian", "gromov_wasserstein"])
+def test_plans_are_couplings(generator, method):
+    x, y = (normalize(torch.randn(12, d, generator=generator), dim=1) for d in (5, 7))
+    plan = transport.transport_plan(x, y, transport.Settings(method, regularisation=0.05))
+    assert (plan >= 0).all()
+    for axis in (0, 1):
+        torch.testing.assert_close(plan.sum(axis), torch.full((12,), 1 / 12), rtol=0, atol=1e-4)
+
+
+def test_exact_plans_are_the_cheapest_permutation(generator):
+    x, y = (normalize(torch.randn(6, 4, generator=generator), dim=1) for _ in range(2))
+    cheapest = min(cost_of(torch.eye(6)[list(p)] / 6, x, y) for p in itertools.permutations(range(6)))
+    for method in ("emd", "hungarian"):
+        assert cost_of(transport.transport_plan(x, y, transport.Settings(method)), x, y) == pytest.approx(cheapest, rel=1e-5)
+    plans = [transport.transport_plan(x, y, transport.Settings("sinkhorn", regularisation=r)) for r in (1.0, 0.1, 0.01)]
+    soft = [cost_of(plan, x, y) for plan in plans]
+    assert soft[0] > soft[1] > soft[2] == pytest.approx(cheapest, rel=1e-2)
+
+
+@pytest.mark.filterwarnings("ignore")  # POT's own, of which the error is made
+def test_a_plan_that_did_not_come_about_is_an_error():
+    x = 3 * torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(BadInput, match="no plan at regularisation 1e-05"), np.errstate(all="ignore"):
+        transport.transport_plan(x, x, transport.Settings(regularisation=1e-5))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gromov_wasserstein_undoes_a_rotation_where_costs_across_cannot(generator):
+    x = torch.randn(200, 4, generator=generator) * torch.tensor([3.0, 2.0, 1.0, 0.5]) + torch.rand(200, 1, generator=generator)
+    y = x @ torch.linalg.qr(torch.randn(6, 4, generator=generator))[0].T
+    cosine = {}
+    for method in ("gromov_wasserstein", "hungarian"):
+        translator = transport.fit_oracle(x, y, transport.Settings(method, points=200), 0)
+        cosine[method] = torch.cosine_similarity(unit(translator(x)), unit(y)).mean().item()
+    assert cosine["gromov_wasserstein"] > 0.95 > cosine["hungarian"]

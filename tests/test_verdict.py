@@ -1,0 +1,80 @@
+"""The verdict: what agreement is, that it tells right from wrong, and that its constants fit the runs on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from benchmarks import verdict as calibration
+from pipelines.aligners import verdict, wasserstein_procrustes
+from pipelines.aligners.translator import Linear
+from pipelines.aligners.verdict import MIDDLE, agreement, judge
+from tests.test_aligners import SMALL, clouds
+
+RUNS = Path(__file__).parents[1] / "benchmarks" / "verdict.csv"
+
+
+def turn(d: int, e: int, seed: int) -> torch.Tensor:
+    return torch.linalg.qr(torch.randn(max(d, e), d, generator=torch.Generator().manual_seed(seed)))[0].T[:, :e]
+
+
+def linear(W: torch.Tensor) -> Linear:
+    x = torch.randn(50, len(W), generator=torch.Generator().manual_seed(9))
+    return Linear.of(W, x, x @ W)
+
+
+def test_agreement_is_the_mean_centred_cosine_and_the_best_witness_counts():
+    source = torch.randn(400, 20, generator=torch.Generator().manual_seed(0))
+    one, other = linear(turn(20, 30, 1)), linear(turn(20, 30, 2))
+    a, b = (translator(source) - translator(source).mean(0) for translator in (one, other))
+    assert agreement(source, one, [other]) == pytest.approx(torch.cosine_similarity(a, b).mean().item(), abs=1e-5)
+    assert agreement(source, one, [other, one]) == pytest.approx(1, abs=1e-5)
+
+
+def test_fits_of_one_geometry_agree_and_fits_of_none_do_not():
+    source, target, _ = clouds(8, 10, n=1200)
+    noise = torch.randn(1200, 10, generator=torch.Generator().manual_seed(3))
+    verdicts = []
+    for there in (target, noise):
+        first, second = (wasserstein_procrustes.fit(source[i::2], there[i::2], SMALL, i) for i in (0, 1))
+        verdicts.append(judge(source, first, [second]))
+    right, wrong = verdicts
+    assert right.word == "aligned"
+    assert wrong.word == "failed"
+    assert 0 <= wrong.score < 0.05 < 0.95 <= right.score <= 1
+
+
+def test_the_middle_is_doubtful_and_more_agreement_is_never_a_worse_word():
+    assert verdict.of(MIDDLE).word == "doubtful"
+    assert verdict.of(MIDDLE).score == 0.5
+    words = [verdict.of(a / 100).word for a in range(-100, 101)]
+    assert list(dict.fromkeys(words)) == ["failed", "doubtful", "aligned"]
+
+
+def test_the_constants_tell_the_recorded_runs_apart():
+    runs = pl.read_csv(RUNS)
+    assert len(runs) >= 50
+    succeeded = (runs["foscttm"] <= calibration.SUCCESS).to_numpy()
+    found = runs["agreement"].to_numpy()
+    own = calibration.auc(torch.tensor(found), torch.tensor(succeeded, dtype=torch.float64))
+    assert own == pytest.approx(roc_auc_score(succeeded, found))
+    assert own >= 0.97
+    called = np.array([verdict.of(a).word == "aligned" for a in found])
+    assert (called & ~succeeded).sum() <= 0.01 * called.sum()
+    assert (called & succeeded).sum() >= 0.35 * succeeded.sum()
+
+
+def test_logistic_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    x = rng.normal(0.3, 0.2, 300)
+    y = (rng.random(300) < 1 / (1 + np.exp(-20 * (x - 0.25)))).astype(float)
+    slope, middle = calibration.logistic(torch.from_numpy(x), torch.from_numpy(y))
+    reference = LogisticRegression(C=60**2, tol=1e-10).fit(x[:, None], y)
+    assert slope == pytest.approx(reference.coef_[0, 0], rel=1e-3)
+    assert middle == pytest.approx(-reference.intercept_[0] / reference.coef_[0, 0], rel=1e-3)
