@@ -1,4 +1,4 @@
-"""report: every table of the study in one page, results/report.md, also printed."""
+"""report: every table of the study in one page, report/report.md, also printed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
         "\n".join([f"# {study.study}", "", study.about, "", *corpora_table(study), "", *translation_table(study)])
         + "\n"
     )
-    path = store.RESULTS / "report.md"
+    path = store.REPORT / "report.md"
     with store.atomic(path) as draft:
         draft.write_text(page)
     run.artifact(path)

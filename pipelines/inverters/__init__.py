@@ -1,9 +1,9 @@
 """Inverters: from a vector of the target space back to a text. All that an inverter has seen is the attacker's own
 texts.
 
-decoder.py a small decoder from scratch · hub.py the same from a hub language model · retrieval.py nearest texts of the
-attacker · search.py correction with encoder queries · judge.py an optional yes/no judge · vocabulary.py sub-words
-learnt from the attacker's texts
+attacker.py all of that together · decoder.py a small decoder from scratch · hub.py the same from a hub language model ·
+retrieval.py nearest texts of the attacker · search.py correction with encoder queries · judge.py an optional yes/no judge ·
+vocabulary.py sub-words learnt from the attacker's texts
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ that a checkpoint brings along is never run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -116,8 +117,21 @@ class HubInverter(nn.Module):
         return out
 
 
-def load(settings: Settings, dimension: int) -> HubInverter:
-    """Open the language model, on the GPU where there is one.
+def save(self: HubInverter, path: Path) -> None:
+    """One file: weights and settings; the tokenizer stays where the model came from."""
+    kept = {"weights": self.state_dict(), "settings": asdict(self.settings), "dimension": self.prefix[0].in_features}
+    torch.save(kept, path)
+
+
+def load(kept: dict[str, Any]) -> HubInverter:
+    """From what `save` wrote."""
+    self = opened(Settings(**kept["settings"]), kept["dimension"])
+    self.load_state_dict(kept["weights"])
+    return self.eval()
+
+
+def opened(settings: Settings, dimension: int) -> HubInverter:
+    """The language model, on the GPU where there is one.
 
     Raises BadInput when it is neither cached nor reachable.
     """
@@ -144,7 +158,7 @@ def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, 
         )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        self = load(settings, vectors.shape[1])
+        self = opened(settings, vectors.shape[1])
         _fit(self, vectors, texts, settings, torch.Generator().manual_seed(seed), log)
     return self.eval()
 

@@ -27,14 +27,14 @@ class Queries:
     """The target encoder as the attacker uses it: texts -> unit vectors (n, e), each distinct text once, counted."""
 
     def __init__(self, encode: Callable[[Sequence[str]], Tensor], space: Space) -> None:
-        self.count, self.encode, self._space = 0, encode, space
+        self.count, self.encode, self.space = 0, encode, space
         self._known: dict[str, Tensor] = {}
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         new = [t for t in dict.fromkeys(texts) if t not in self._known]
         if new:
             self.count += len(new)
-            vectors = self._space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
+            vectors = self.space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
             self._known |= dict(zip(new, vectors, strict=True))
         return torch.stack([self._known[t] for t in texts])
 
