@@ -121,7 +121,8 @@ def measured(
         }  # fmt: skip
         if row.judge is not None:
             columns["judged"] = judge(victim.texts, texts, row.judge, JUDGED)
-        frames.append(pl.DataFrame({**columns, **{k: v.double().numpy() for k, v in scores.items()}}))
+        columns |= {k: v.double().numpy() for k, v in scores.items()}
+        frames.append(pl.DataFrame(columns, schema_overrides={"facts": pl.List(pl.String)}))  # polars: no type if none came back
     return pl.concat(frames)
 
 
@@ -135,6 +136,9 @@ def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
             own[m], own[f"{m}_error"] = mean_and_error(torch.tensor(part[m].cast(pl.Float64).to_list()))
         own["facts"] = facts.counts(facts.check(part["guess"].to_list(), victim.facts))
         out.setdefault(str(kind), {})[str(method)] = own
+    mine, best = out["translated"]["corrected"], out["ceiling"]["corrected"]
+    got, could = (own["facts"]["all"]["recovered"] for own in (mine, best))
+    out["of_ceiling"] = {"token_f1": mine["token_f1"] / max(best["token_f1"], 1e-9)} | ({"facts": got / could} if could else {})
     return out
 
 

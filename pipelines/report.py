@@ -12,10 +12,8 @@ DIGITS = {"mean_rank": 1, "foscttm": 4}
 
 def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
     """Write and print the page; keep it with the MLflow run."""
-    page = (
-        "\n".join([f"# {study.study}", "", study.about, "", *corpora_table(study), "", *translation_table(study)])
-        + "\n"
-    )
+    tables = (corpora_table, translation_table, attributes_table, inversion_table)
+    page = "\n".join([f"# {study.study}", "", study.about, *(line for t in tables for line in ["", *t(study)])]) + "\n"
     path = store.REPORT / "report.md"
     with store.atomic(path) as draft:
         draft.write_text(page)
@@ -57,7 +55,7 @@ def translation_table(study: params.Study) -> list[str]:
     for source, target in pairs:
         corpus = study.embed[source].corpus
         names = [n for n, r in study.evaluate.items() if (r.source, r.target) == (source, target)]
-        names.sort(key=lambda n: KINDS.index(kind(study, n)))
+        names.sort(key=lambda n: KINDS.index(kind(study, study.evaluate[n].translator)))
         rows = [[label(study, n), *measured(n)] for n in names if store.seeds_path(n).exists()]
         lines += ["", f"### {source} -> {target} ({origin(study.corpora[corpus])})", ""]
         lines += table(
@@ -70,9 +68,9 @@ def translation_table(study: params.Study) -> list[str]:
 KINDS = ("unpaired", "few pairs", "naive", "oracle")
 
 
-def kind(study: params.Study, name: str) -> str:
+def kind(study: params.Study, translator: str) -> str:
     """How much an aligner was told."""
-    row = study.align[study.evaluate[name].translator]
+    row = study.align[translator]
     if row.aligner == "identity":
         return "naive"
     if hasattr(params.aligner_module(row.aligner), "fit_oracle"):
@@ -81,7 +79,8 @@ def kind(study: params.Study, name: str) -> str:
 
 
 def label(study: params.Study, name: str) -> str:
-    return f"{study.evaluate[name].translator} ({kind(study, name)})"
+    translator = study.evaluate[name].translator
+    return f"{translator} ({kind(study, translator)})"
 
 
 def trained_on(study: params.Study, name: str) -> str:
@@ -98,6 +97,72 @@ def measured(name: str) -> list[str]:
         spread = seeds[measure].std() if len(seeds) > 1 else seeds[f"{measure}_error"][0]
         cells.append(f"{seeds[measure].mean():.{digits}f} ± {spread:.{digits}f}")
     return cells
+
+
+# ---------------------------------------------------------------- leakage
+
+VECTORS = {"ideal source": "ideal source (oracle)", "ideal target": "ideal target (oracle)", "ceiling": "ceiling (oracle)"}
+VECTORS |= {"mismatched": "mismatched (floor)", "prior": "no vector (floor)"}
+TEXT = {"token_f1": "token F1", "bleu": "BLEU", "rouge_l": "ROUGE-L", "cosine": "cosine"}
+
+
+def attack_title(study: params.Study, name: str, row: params.Attributes | params.Invert) -> str:
+    by = f"{row.translator} ({kind(study, row.translator)})"
+    return f"### {name}: {row.source} -> {row.target} by {by} ({origin(study.corpora[row.corpus])})"
+
+
+def attributes_table(study: params.Study) -> list[str]:
+    """One block per row: what the nearest labels say, for each wording of the labels."""
+    found, lines = store.read_metrics("attributes"), []
+    for name, row in study.attributes.items():
+        if not (metrics := found.get(name)):
+            continue
+        k = row.k[-1]
+        measures = {f"top{n}": f"top-{n}" for n in row.k} | {f"precision{k}": f"precision@{k}", f"recall{k}": f"recall@{k}"}
+        measures["mean_rank"] = "mean rank"
+        rows = [
+            [wording, VECTORS.get(method, method), *(with_error(own, m) for m in measures)]
+            for wording in row.wordings
+            for method, own in metrics[wording].items()
+        ]
+        lines += ["", attack_title(study, name, row), "", f"{metrics['examples']} texts, {metrics['labels']} labels.", ""]
+        lines += table(["labels as", "vectors", *measures.values()], rows)
+    about = ["Zero-shot: the labels whose own vectors lie nearest. *Ideal* reads vectors that no attacker has; *naive* reads the"]
+    about += ["untranslated ones; *majority* knows only which labels are common. Mean ± standard error over texts; translated: mean over seeds."]
+    return ["## Attributes", "", *about, *lines] if lines else []
+
+
+def inversion_table(study: params.Study) -> list[str]:
+    """One block per row: every attack by every method, then the facts that correction leaks, by kind."""
+    found, lines = store.read_metrics("invert"), []
+    for name, row in study.invert.items():
+        if not (metrics := found.get(name)):
+            continue
+        attacks = {a: metrics[a] for a in ("translated", "ceiling", "mismatched", "prior") if a in metrics}
+        rows = [
+            [VECTORS.get(a, a), method, *(with_error(own, m) for m in TEXT), leaked(own["facts"]["all"]), f"{own['queries']:.0f}"]
+            for a, methods in attacks.items()
+            for method, own in methods.items()
+        ]
+        about = f"{metrics['texts']} texts; the inverter was learnt from {metrics['known']} others."
+        share = ", ".join(f"{k.replace('_', ' ')} {v:.0%}" for k, v in metrics["of_ceiling"].items())
+        lines += ["", attack_title(study, name, row), "", f"{about} Translated and corrected, of the ceiling: {share}.", ""]
+        lines += table(["vectors", "method", *TEXT.values(), "facts leaked", "queries a text"], rows)
+        corrected = {VECTORS.get(a, a): own["corrected"]["facts"] for a, own in attacks.items() if "corrected" in own}
+        kinds = next(iter(corrected.values()))
+        lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
+    legend = ["Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the"]
+    legend += ["vector of another text, no vector at all) is no leak. Mean ± standard error over texts; facts: recovered/recoverable."]
+    return ["## Inversion", "", *legend, *lines] if lines else []
+
+
+def with_error(own: dict[str, float], measure: str) -> str:
+    digits = DIGITS.get(measure, 3)
+    return f"{own[measure]:.{digits}f} ± {own[f'{measure}_error']:.{digits}f}"
+
+
+def leaked(count: dict[str, int]) -> str:
+    return f"{count['recovered']}/{count['recoverable']}"
 
 
 def table(header: list[str], rows: list[list]) -> list[str]:
