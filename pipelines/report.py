@@ -127,9 +127,12 @@ def attributes_table(study: params.Study) -> list[str]:
         ]
         lines += ["", attack_title(study, name, row), "", f"{metrics['examples']} texts, {metrics['labels']} labels.", ""]
         lines += table(["labels as", "vectors", *measures.values()], rows)
-    about = ["Zero-shot: the labels whose own vectors lie nearest. *Ideal* reads vectors that no attacker has; *naive* reads the"]
-    about += ["untranslated ones; *majority* knows only which labels are common. Mean ± standard error over texts; translated: mean over seeds."]
-    return ["## Attributes", "", *about, *lines] if lines else []
+    legend = [
+        "Zero-shot: the labels whose own vectors lie nearest. *Ideal* reads vectors that no attacker has; *naive* reads the",
+        "untranslated ones; *majority* knows only which labels are common. Mean ± standard error over texts, of translated",
+        "vectors averaged over seeds.",
+    ]
+    return ["## Attributes", "", *legend, *lines] if lines else []
 
 
 def inversion_table(study: params.Study) -> list[str]:
@@ -151,8 +154,10 @@ def inversion_table(study: params.Study) -> list[str]:
         corrected = {VECTORS.get(a, a): own["corrected"]["facts"] for a, own in attacks.items() if "corrected" in own}
         kinds = next(iter(corrected.values()))
         lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
-    legend = ["Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the"]
-    legend += ["vector of another text, no vector at all) is no leak. Mean ± standard error over texts; facts: recovered/recoverable."]
+    legend = [
+        "Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the vector of",
+        "another text, no vector at all) is no leak. Mean ± standard error over texts; facts: recovered/recoverable.",
+    ]
     return ["## Inversion", "", *legend, *lines] if lines else []
 
 
