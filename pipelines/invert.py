@@ -93,9 +93,12 @@ def attack(
         drafts = search.first_guesses(a.inverter, given, generator)
         out.append((kind, "generated", [a.inverter.text(d) for d in drafts], 0.0))
         queries = search.Queries(encode, a.space)
-        found = search.search(a.inverter, given, queries, row.search, row.seed, a.corrector)
+        near = retrieval.nearest(given, a.known, a.texts, max(row.search.nearest, 1))
+        found = search.search(
+            a.inverter, given, queries, row.search, row.seed, a.corrector, [own[: row.search.nearest] for own in near]
+        )
         out.append((kind, "corrected", [a.inverter.text(g.draft) for g in found], queries.count / len(given)))
-        out.append((kind, "retrieved", [t[0] for t in retrieval.nearest(given, a.known, a.texts)], 0.0))
+        out.append((kind, "retrieved", [own[0] for own in near], 0.0))
     if (blind := getattr(a.inverter, "blind", None)) is not None:
         given = blind.detach().expand(len(victim.texts), -1)
         drafts = a.inverter.propose(given, [search.EMPTY] * len(given), a.inverter.tokens, 1.0, generator)

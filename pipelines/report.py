@@ -156,7 +156,8 @@ def inversion_table(study: params.Study) -> list[str]:
         lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
     legend = [
         "Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the vector of",
-        "another text, no vector at all) is no leak. Mean ± standard error over texts; facts: recovered/recoverable.",
+        "another text, no vector at all) is no leak. *Retrieved*: the nearest of the attacker's own texts; *corrected* begins",
+        "with it and with what was generated. Mean ± standard error over texts; facts: recovered/recoverable.",
     ]
     return ["## Inversion", "", *legend, *lines] if lines else []
 

@@ -245,6 +245,17 @@ def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
         hub.opened(hub.Settings(model=str(tmp_path / "nothing")), 4)
 
 
+def test_correction_never_falls_behind_what_it_began_with():
+    space = Space.of(encode(KNOWN))
+    known, given = space(encode(KNOWN)), space(encode(SECRET))
+    model = decoder.train(known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0)
+    near = retrieval.nearest(given, known, KNOWN, 2)
+    found = search.search(model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=1), 0, None, near)
+    best = (given @ known.T).max(1).values
+    assert all(g.cosine >= b - 1e-5 for g, b in zip(found, best.tolist(), strict=True))
+    assert model.text(model.draft(KNOWN[0])) == KNOWN[0].lower()
+
+
 # ---------------------------------------------------------------- judge, against a stub on this machine
 
 

@@ -43,6 +43,10 @@ class Inverter(Protocol):
         """What a draft says."""
         ...
 
+    def draft(self, text: str) -> Draft:
+        """A text that somebody wrote, as a finished draft; its likelihood is not asked for."""
+        ...
+
     def alternatives(self, vectors: Tensor, drafts: Sequence[Draft], count: int, generator: torch.Generator) -> list[list[Draft]]:
         """For each draft, `count` drafts that differ from it in one sub-word."""
         ...

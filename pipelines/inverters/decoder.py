@@ -121,6 +121,11 @@ class Decoder(nn.Module):
         """What a draft says."""
         return self.vocabulary.decode(draft.ids)
 
+    def draft(self, text: str) -> Draft:
+        """A text that somebody wrote, as a finished draft."""
+        ids = self.vocabulary.encode([text], self.tokens)[0]
+        return Draft(tuple(i for i in ids if i != self.vocabulary.end), 0.0, True)
+
     @torch.inference_mode()
     def propose(
         self, vectors: Tensor, drafts: Sequence[Draft], length: int, temperature: float, generator: torch.Generator,

@@ -67,6 +67,10 @@ class HubInverter(nn.Module):
         """What a draft says."""
         return self.tokenizer.decode(list(draft.ids), skip_special_tokens=True).strip()
 
+    def draft(self, text: str) -> Draft:
+        """A text that somebody wrote, as a finished draft."""
+        return Draft(tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"][: self.tokens]), 0.0, True)
+
     @torch.inference_mode()
     def propose(
         self, vectors: Tensor, drafts: Sequence[Draft], length: int, temperature: float, generator: torch.Generator
