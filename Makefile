@@ -7,7 +7,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help repro test test-all check study ui
+.PHONY: help repro test test-all check study audit ui
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ raw:
 
 repro: $(READY) raw  ## run what changed of the active study (params.yaml), then print its tables
 	@dvc repro
-	@echo; cat results/report.md
+	@echo; cat report/report.md
 
 test: $(READY)  ## the tests, without the slow ones
 	@pytest -n 2 -m "not slow"
@@ -40,6 +40,11 @@ check: $(READY)  ## ruff and pyright
 study: $(READY) raw  ## make STUDY=real (a file of studies/, or a path) the active study
 	@test -n "$(STUDY)" || { echo "which? make study STUDY=<$$(ls studies | sed 's/.yaml//' | paste -sd'|')> or a path" >&2; exit 2; }
 	@python -m pipelines.params activate "$(if $(wildcard studies/$(STUDY).yaml),studies/$(STUDY).yaml,$(STUDY))"
+
+audit: $(READY) raw  ## make audit VECTORS=dump [TEXTS=my/texts]: what do these vectors give away?
+	@test -n "$(VECTORS)" || { echo "of what? make audit VECTORS=dump.parquet [TEXTS=my/texts]" >&2; exit 2; }
+	@dvc repro --quiet fetch collect
+	@python -m pipelines.audit "$(VECTORS)" $(if $(TEXTS),"$(TEXTS)")
 
 ui: $(READY)  ## Dagster and MLflow side by side; Ctrl-C stops both
 	@scripts/ui

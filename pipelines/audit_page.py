@@ -33,16 +33,16 @@ def conclusion(found: Findings) -> str:
     best = found.best
     if found.evidence:
         return (
-            f"Verdict: aligned with {best.known.encoder} (score {best.score:.2f}). These vectors can be read "
+            f"Verdict: aligned with {best.known.encoder} (score {best.verdict.score:.2f}). These vectors can be read "
             "by somebody who has nothing but them and texts of his own: what follows is what he reads."
         )
-    if best.word == "doubtful":
+    if best.verdict.word == "doubtful":
         return (
-            f"Verdict: doubtful (best: {best.known.encoder}, score {best.score:.2f}). No leak is claimed: "
+            f"Verdict: doubtful (best: {best.known.encoder}, score {best.verdict.score:.2f}). No leak is claimed: "
             "with more vectors, or texts nearer to those behind the dump, the attack may yet work."
         )
     return (
-        f"Verdict: failed: no evidence of leakage by this attack (best score {best.score:.2f}). "
+        f"Verdict: failed: no evidence of leakage by this attack (best score {best.verdict.score:.2f}). "
         "Another attack, or known pairs, may still work."
     )
 
@@ -50,7 +50,8 @@ def conclusion(found: Findings) -> str:
 def tables(found: Findings) -> list[Table]:
     """Every table of the page; of the attack's results only where the verdict is `aligned`."""
     tried = [
-        {"encoder": a.known.encoder, "known texts": len(a.known.texts), "score": a.score, "verdict": a.word, "seconds": a.seconds}
+        {"encoder": a.known.encoder, "known texts": len(a.known.texts)}
+        | {"score": a.verdict.score, "verdict": a.verdict.word, "seconds": a.seconds}
         for a in found.attempts
     ]
     out: list[Table] = [

@@ -3,7 +3,6 @@ no vector)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,15 @@ import torch
 from torch import Tensor
 
 from pipelines import params, querying, stage, store, track
+from pipelines.aligners.translator import Translator
 from pipelines.errors import BadInput
-from pipelines.inverters import Space, decoder, hub, retrieval, search
+from pipelines.inverters import retrieval, search
+from pipelines.inverters.attacker import Attacker, load
 from pipelines.inverters.judge import judge
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.inversion import text_scores
 
 JUDGED = Path(".cache/judge")
-
-
-@dataclass(frozen=True)
-class Attacker:
-    """All that the attacker has: own texts with their target vectors, what was learnt from them, and the encoder to query."""
-
-    space: Space
-    known: Tensor  # (m, e) unit
-    texts: list[str]
-    inverter: Any
-    corrector: decoder.Decoder | None
-    queries: search.Queries
 
 
 @dataclass(frozen=True)
@@ -46,34 +35,33 @@ class Victim:
 
 
 def invert(name: str, row: params.Invert, study: params.Study, run: track.Run) -> None:
-    """Learn on the attacker's texts, invert, correct, measure."""
-    victim = attacked(name, row)
-    for path in (store.embeddings_path(row.source), store.embeddings_path(row.attacker)):
+    """Invert, correct, measure."""
+    attacker, encode = load(store.inverters_path(row.inverter)), querying.encoder(study, row.encoder)
+    victim = attacked(name, row, set(attacker.texts))
+    for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
-    with store.work("invert", name, row, store.digest(store.embeddings_path(row.attacker))) as folder:
-        attacker = prepare(name, row, victim.texts, querying.encoder(study, row.encoder), folder, run)
-        frames = attack(attacker, victim, row)
-        table = measured(frames, victim, attacker, row)
-        store.write_scores(f"invert-{name}", table)
-        metrics = summary(table, victim, attacker)
-        store.write_metrics("invert", name, metrics)
+    table = measured(attack(attacker, victim, encode, row), victim, search.Queries(encode, attacker.space), row)
+    store.write_scores(f"invert-{name}", table)
+    metrics = summary(table, victim) | {"known": len(attacker.texts)}
+    store.write_metrics("invert", name, metrics)
     run.log(metrics)
-    shown = table.filter((pl.col("attack") != "prior") & (pl.col("method") != "generated"))
-    run.table(shown.sort("id").head(120).to_dicts(), "examples.json")
+    run.table(examples(table, 40), "examples.json")
 
 
-def attacked(name: str, row: params.Invert) -> Victim:
-    """The attacked texts, drawn with the row's seed, their facts, and their vectors by the first seed's translator."""
+def attacked(name: str, row: params.Invert, known: set[str]) -> Victim:
+    """The attacked texts, none of which the attacker knows, drawn with the row's seed, their facts, and their vectors by the
+    first seed's translator."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     store.same_texts(source, target)
     corpus = store.read_corpus(row.corpus)
     if list(source.ids) != corpus["id"].to_list():
         raise BadInput(f"invert.{name}: the ids of {row.source} are not those of corpus {row.corpus}")
-    rows = source.rows(row.split)
+    texts = corpus["text"].to_list()
+    rows = torch.tensor([i for i in source.rows(row.split).tolist() if texts[i] not in known])
     if len(rows) < 2:
-        raise BadInput(f"invert.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed")
+        raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
-    translator = next(iter(store.read_translators(row.translator).values()))
+    translator: Translator = next(iter(store.read_translators(row.translator).values()))
     with torch.inference_mode():
         translated = translator(source.vectors[rows])
     some = corpus[rows.tolist()]
@@ -90,56 +78,27 @@ def known_facts(name: str, row: params.Invert, corpus: pl.DataFrame) -> list[dic
     return [{c: own[c] or [] for c in columns} for own in corpus.select(columns).to_dicts()]
 
 
-def prepare(name: str, row: params.Invert, secret: list[str], encode: querying.Encode, folder: Path, run: track.Run) -> Attacker:
-    """Train on the attacker's texts, without any that is attacked. Raises BadInput when none are left."""
-    embeddings, corpus = store.read_embeddings(row.attacker), store.read_corpus(row.attacker_corpus, ["id", "text"])
-    if list(embeddings.ids) != corpus["id"].to_list():
-        raise BadInput(f"invert.{name}: the ids of {row.attacker} are not those of corpus {row.attacker_corpus}")
-    hidden, every = set(secret), corpus["text"].to_list()
-    rows = [i for i in embeddings.rows(row.attacker_split).tolist() if every[i] not in hidden]
-    if len(rows) < 2:
-        raise BadInput(f"invert.{name}: {row.attacker} has {len(rows)} texts of split {row.attacker_split!r} to learn from")
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed + 1))[: row.known]
-    rows = [rows[i] for i in order]
-    texts, vectors = [every[i] for i in rows], embeddings.vectors[rows]
-    space = Space.of(vectors)
-    known, queries = space(vectors), search.Queries(encode, space)
-    inverter = learnt(row, known, texts, folder, run)
-    corrector = None
-    if row.search.corrections and isinstance(inverter, decoder.Decoder):
-        corrector = search.train_corrector(inverter, known, texts, queries, row.inverter, row.seed)
-    return Attacker(space, known, texts, inverter, corrector, queries)
-
-
-def learnt(row: params.Invert, known: Tensor, texts: list[str], folder: Path, run: track.Run) -> Any:
-    """The trained inverter; a killed run finds it in `folder`."""
-    kept = folder / "inverter.pt"
-    if isinstance(row.inverter, hub.Settings):
-        return hub.train(known, texts, row.inverter, row.seed, run.log)
-    if kept.exists():
-        return decoder.load(kept)
-    model = decoder.train(known, texts, row.inverter, row.seed, run.log)
-    decoder.save(model, kept)
-    return model
-
-
-def attack(attacker: Attacker, victim: Victim, row: params.Invert) -> list[tuple[str, str, list[str], float]]:
-    """(attack, method, guesses, queries per text) of every attack by every method."""
-    a, out = attacker, []
+def attack(
+    a: Attacker, victim: Victim, encode: querying.Encode, row: params.Invert
+) -> list[tuple[str, str, list[str], float]]:
+    """(attack, method, guesses, queries per text) of every attack by every method; every attack pays for its own queries."""
     vectors = {
         "translated": a.space(victim.translated),
         "ceiling": a.space(victim.target),
         "mismatched": a.space(victim.translated).roll(1, 0),
     }
+    out: list[tuple[str, str, list[str], float]] = []
     generator = torch.Generator().manual_seed(row.seed)
     for kind, given in vectors.items():
         drafts = search.first_guesses(a.inverter, given, generator)
         out.append((kind, "generated", [a.inverter.text(d) for d in drafts], 0.0))
-        before = a.queries.count
-        found = search.search(a.inverter, given, a.queries, row.search, row.seed, a.corrector)
-        spent = (a.queries.count - before) / len(given)
-        out.append((kind, "corrected", [a.inverter.text(g.draft) for g in found], spent))
-        out.append((kind, "retrieved", [t[0] for t in retrieval.nearest(given, a.known, a.texts)], 0.0))
+        queries = search.Queries(encode, a.space)
+        near = retrieval.nearest(given, a.known, a.texts, max(row.search.nearest, 1))
+        found = search.search(
+            a.inverter, given, queries, row.search, row.seed, a.corrector, [own[: row.search.nearest] for own in near]
+        )
+        out.append((kind, "corrected", [a.inverter.text(g.draft) for g in found], queries.count / len(given)))
+        out.append((kind, "retrieved", [own[0] for own in near], 0.0))
     if (blind := getattr(a.inverter, "blind", None)) is not None:
         given = blind.detach().expand(len(victim.texts), -1)
         drafts = a.inverter.propose(given, [search.EMPTY] * len(given), a.inverter.tokens, 1.0, generator)
@@ -148,15 +107,12 @@ def attack(attacker: Attacker, victim: Victim, row: params.Invert) -> list[tuple
 
 
 def measured(
-    guesses: list[tuple[str, str, list[str], float]], victim: Victim, attacker: Attacker, row: params.Invert
+    guesses: list[tuple[str, str, list[str], float]], victim: Victim, cosine: search.Queries, row: params.Invert
 ) -> pl.DataFrame:
-    """One row per attack, method and text: the guess, its scores, its facts.
-
-    Queries made here are measuring, not attack.
-    """
-    true, frames, counted = attacker.space(victim.target), [], search.Queries(attacker.queries.encode, attacker.space)
+    """One row per attack, method and text: the guess, its scores, its facts. Queries made here are measuring, not attack."""
+    true, frames = cosine.space(victim.target), []
     for kind, method, texts, queries in guesses:
-        scores = text_scores(texts, victim.texts) | {"cosine": (counted(texts) * true).sum(1)}
+        scores = text_scores(texts, victim.texts) | {"cosine": (cosine(texts) * true).sum(1)}
         found = facts.check(texts, victim.facts)
         got: list[list[str]] = [[] for _ in texts]
         for one in found:
@@ -168,13 +124,14 @@ def measured(
         }  # fmt: skip
         if row.judge is not None:
             columns["judged"] = judge(victim.texts, texts, row.judge, JUDGED)
-        frames.append(pl.DataFrame({**columns, **{k: v.double().numpy() for k, v in scores.items()}}))
+        columns |= {k: v.double().numpy() for k, v in scores.items()}
+        frames.append(pl.DataFrame(columns, schema_overrides={"facts": pl.List(pl.String)}))  # polars: no type if none came back
     return pl.concat(frames)
 
 
-def summary(table: pl.DataFrame, victim: Victim, attacker: Attacker) -> dict[str, Any]:
+def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
     """Per attack and method: means and standard errors, queries per text, facts recovered of recoverable per kind."""
-    out: dict[str, Any] = {"texts": len(victim.texts), "known": len(attacker.texts)}
+    out: dict[str, Any] = {"texts": len(victim.texts)}
     measures = ["token_f1", "bleu", "rouge_l", "exact", "cosine", *(["judged"] if "judged" in table.columns else [])]
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
         own: dict[str, Any] = {"queries": part["queries"][0]}
@@ -182,17 +139,13 @@ def summary(table: pl.DataFrame, victim: Victim, attacker: Attacker) -> dict[str
             own[m], own[f"{m}_error"] = mean_and_error(torch.tensor(part[m].cast(pl.Float64).to_list()))
         own["facts"] = facts.counts(facts.check(part["guess"].to_list(), victim.facts))
         out.setdefault(str(kind), {})[str(method)] = own
+    mine, best = out["translated"]["corrected"], out["ceiling"]["corrected"]
+    got, could = (own["facts"]["all"]["recovered"] for own in (mine, best))
+    out["of_ceiling"] = {"token_f1": mine["token_f1"] / max(best["token_f1"], 1e-9)} | ({"facts": got / could} if could else {})
     return out
 
 
-def of_ceiling(metrics: dict[str, Any], method: str = "corrected") -> dict[str, float]:
-    """Share of the ceiling that the translated vectors give: token F1, and facts recovered."""
-    mine, best = metrics["translated"][method], metrics["ceiling"][method]
-    got, could = mine["facts"]["all"]["recovered"], best["facts"]["all"]["recovered"]
-    return {"token_f1": mine["token_f1"] / max(best["token_f1"], 1e-9), "facts": got / could if could else float("nan")}
-
-
-def examples(table: pl.DataFrame, count: int) -> Sequence[dict[str, Any]]:
+def examples(table: pl.DataFrame, count: int) -> list[dict[str, Any]]:
     """The texts of which most facts came back, with the guess: what a reader should see first."""
     own = table.filter((pl.col("attack") == "translated") & (pl.col("method") == "corrected"))
     return own.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(count).to_dicts()

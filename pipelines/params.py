@@ -330,7 +330,7 @@ class Recognise(Row):
         return self
 
 
-# ---------------------------------------------------------------- attributes, invert, audit
+# ---------------------------------------------------------------- attributes, inverters, invert, audit
 
 
 class Attributes(Row):
@@ -355,33 +355,45 @@ class Attributes(Row):
     centre: bool = False  # subtract each side's own mean before the cosine
 
 
-class Invert(Row):
-    """Texts from translated vectors; the inverter learns from `attacker`, the attacker's own texts by the target encoder, only.
+class Inverter(Row):
+    """An inverter, learnt from the attacker's own texts and their vectors, and from nothing else."""
 
-    `source` and `target` are embeddings of the attacked `corpus`; target vectors of it serve the ceiling and the measuring.
-    """
+    space: str  # a row of embed: the attacker's texts by the attacker's encoder
+    corpus: str
+    encoder: str
+    split: str | None = "train"
+    known: int | None = Field(None, ge=2)  # at most so many texts
+    seed: int = 0
+    corrector: bool = False  # vec2text's; one query per text
+    inverter: Any = None  # inverters.decoder.Settings; with `model`, a hub language model: inverters.hub.Settings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings(cls, row: Any) -> Any:
+        return _inverter_settings(row, ("inverter",))
+
+
+class Invert(Row):
+    """Texts from translated vectors. `source` and `target` are embeddings of the attacked `corpus`; its target vectors serve
+    the ceiling and the measuring alone."""
 
     translator: str
+    inverter: str  # a row of inverters
     source: str
     target: str
     corpus: str
     encoder: str  # of the target
-    attacker: str  # a row of embed
-    attacker_corpus: str
     split: str | None = "test"
-    attacker_split: str | None = "train"
-    known: int | None = Field(None, ge=2)  # at most so many texts of the attacker
     texts: int = Field(100, ge=2)  # how many are attacked
     facts: tuple[str, ...] = ()  # columns of planted facts; none: every column of lists but `labels`, else by pattern
     seed: int = 0
-    inverter: Any = None  # inverters.decoder.Settings; with `model`, a hub language model: inverters.hub.Settings
     search: Any = None  # inverters.search.Settings
     judge: Any = None  # inverters.judge.Settings; None: no judge
 
     @model_validator(mode="before")
     @classmethod
     def _settings(cls, row: Any) -> Any:
-        return _inverter_settings(row, ("inverter", "search", "judge"))
+        return _inverter_settings(row, ("search", "judge"))
 
 
 class Audit(Row):
@@ -440,6 +452,7 @@ class Study(Row):
     align: dict[str, Align] = {}
     evaluate: dict[str, Evaluate] = {}
     attributes: dict[str, Attributes] = {}
+    inverters: dict[str, Inverter] = {}
     invert: dict[str, Invert] = {}
     audit: dict[str, Audit] = {}
     contrast: dict[str, Contrast] = {}
@@ -508,13 +521,20 @@ class Study(Row):
             self._space(f"attributes.{name}.source", row.source, row.corpus, row.source_encoder, spaces)
             self._space(f"attributes.{name}.target", row.target, row.corpus, row.target_encoder, spaces)
             _known(f"attributes.{name}.translator", row.translator, self.align)
+        for name, row in self.inverters.items():
+            self._space(f"inverters.{name}.space", row.space, row.corpus, row.encoder, spaces)
         for name, row in self.invert.items():
             _known(f"invert.{name}.translator", row.translator, self.align)
+            _known(f"invert.{name}.inverter", row.inverter, self.inverters)
             _known(f"invert.{name}.source", row.source, spaces)
             self._space(f"invert.{name}.source", row.source, row.corpus, spaces[row.source].encoder, spaces)
             self._space(f"invert.{name}.target", row.target, row.corpus, row.encoder, spaces)
-            self._space(f"invert.{name}.attacker", row.attacker, row.attacker_corpus, row.encoder, spaces)
-            if row.corpus == row.attacker_corpus and (row.split is None or row.split == row.attacker_split):
+            learnt = self.inverters[row.inverter]
+            if learnt.encoder != row.encoder:
+                raise ValueError(f"invert.{name}: inverter {row.inverter} was learnt from {learnt.encoder}, not {row.encoder}")
+            if row.search.corrections and not learnt.corrector:
+                raise ValueError(f"invert.{name}: corrections need an inverter with `corrector: true`")
+            if row.corpus == learnt.corpus and (row.split is None or row.split == learnt.split):
                 raise ValueError(f"invert.{name}: the attacker's texts are the attacked ones: take another split or corpus")
         for name, row in self.audit.items():
             _known(f"audit.{name}.corpus", row.corpus, self.corpora)

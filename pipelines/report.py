@@ -1,4 +1,4 @@
-"""report: every table of the study in one page, results/report.md, also printed."""
+"""report: every table of the study in one page, report/report.md, also printed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ DIGITS = {"mean_rank": 1, "foscttm": 4}
 
 def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
     """Write and print the page; keep it with the MLflow run."""
-    page = (
-        "\n".join([f"# {study.study}", "", study.about, "", *corpora_table(study), "", *translation_table(study)])
-        + "\n"
-    )
-    path = store.RESULTS / "report.md"
+    tables = (corpora_table, translation_table, attributes_table, inversion_table)
+    page = "\n".join([f"# {study.study}", "", study.about, *(line for t in tables for line in ["", *t(study)])]) + "\n"
+    path = store.REPORT / "report.md"
     with store.atomic(path) as draft:
         draft.write_text(page)
     run.artifact(path)
@@ -98,6 +96,78 @@ def measured(name: str) -> list[str]:
         spread = seeds[measure].std() if len(seeds) > 1 else seeds[f"{measure}_error"][0]
         cells.append(f"{seeds[measure].mean():.{digits}f} ± {spread:.{digits}f}")
     return cells
+
+
+# ---------------------------------------------------------------- leakage
+
+VECTORS = {"ideal source": "ideal source (oracle)", "ideal target": "ideal target (oracle)", "ceiling": "ceiling (oracle)"}
+VECTORS |= {"mismatched": "mismatched (floor)", "prior": "no vector (floor)"}
+TEXT = {"token_f1": "token F1", "bleu": "BLEU", "rouge_l": "ROUGE-L", "cosine": "cosine"}
+
+
+def attack_title(study: params.Study, name: str, row: params.Attributes | params.Invert) -> str:
+    by = f"{row.translator} ({study.align[row.translator].told})"
+    return f"### {name}: {row.source} -> {row.target} by {by} ({origin(study.corpora[row.corpus])})"
+
+
+def attributes_table(study: params.Study) -> list[str]:
+    """One block per row: what the nearest labels say, for each wording of the labels."""
+    found, lines = store.read_metrics("attributes"), []
+    for name, row in study.attributes.items():
+        if not (metrics := found.get(name)):
+            continue
+        k = row.k[-1]
+        measures = {f"top{n}": f"top-{n}" for n in row.k} | {f"precision{k}": f"precision@{k}", f"recall{k}": f"recall@{k}"}
+        measures["mean_rank"] = "mean rank"
+        rows = [
+            [wording, VECTORS.get(method, method), *(with_error(own, m) for m in measures)]
+            for wording in row.wordings
+            for method, own in metrics[wording].items()
+        ]
+        lines += ["", attack_title(study, name, row), "", f"{metrics['examples']} texts, {metrics['labels']} labels.", ""]
+        lines += table(["labels as", "vectors", *measures.values()], rows)
+    legend = [
+        "Zero-shot: the labels whose own vectors lie nearest. *Ideal* reads vectors that no attacker has; *naive* reads the",
+        "untranslated ones; *majority* knows only which labels are common. Mean ± standard error over texts, of translated",
+        "vectors averaged over seeds.",
+    ]
+    return ["## Attributes", "", *legend, *lines] if lines else []
+
+
+def inversion_table(study: params.Study) -> list[str]:
+    """One block per row: every attack by every method, then the facts that correction leaks, by kind."""
+    found, lines = store.read_metrics("invert"), []
+    for name, row in study.invert.items():
+        if not (metrics := found.get(name)):
+            continue
+        attacks = {a: metrics[a] for a in ("translated", "ceiling", "mismatched", "prior") if a in metrics}
+        rows = [
+            [VECTORS.get(a, a), method, *(with_error(own, m) for m in TEXT), leaked(own["facts"]["all"]), f"{own['queries']:.0f}"]
+            for a, methods in attacks.items()
+            for method, own in methods.items()
+        ]
+        about = f"{metrics['texts']} texts; the inverter was learnt from {metrics['known']} others."
+        share = ", ".join(f"{k.replace('_', ' ')} {v:.0%}" for k, v in metrics["of_ceiling"].items())
+        lines += ["", attack_title(study, name, row), "", f"{about} Translated and corrected, of the ceiling: {share}.", ""]
+        lines += table(["vectors", "method", *TEXT.values(), "facts leaked", "queries a text"], rows)
+        corrected = {VECTORS.get(a, a): own["corrected"]["facts"] for a, own in attacks.items() if "corrected" in own}
+        kinds = next(iter(corrected.values()))
+        lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
+    legend = [
+        "Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the vector of",
+        "another text, no vector at all) is no leak. *Retrieved*: the nearest of the attacker's own texts; *corrected* begins",
+        "with it and with what was generated. Mean ± standard error over texts; facts: recovered/recoverable.",
+    ]
+    return ["## Inversion", "", *legend, *lines] if lines else []
+
+
+def with_error(own: dict[str, float], measure: str) -> str:
+    digits = DIGITS.get(measure, 3)
+    return f"{own[measure]:.{digits}f} ± {own[f'{measure}_error']:.{digits}f}"
+
+
+def leaked(count: dict[str, int]) -> str:
+    return f"{count['recovered']}/{count['recoverable']}"
 
 
 def table(header: list[str], rows: list[list]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pipelines import params, track
 from pipelines.errors import BadInput
 
-TABLES = {"collect": "corpora", "fetch": "encoders"}  # every other verb reads the table of its own name
+TABLES = {"collect": "corpora", "fetch": "encoders", "learn": "inverters"}  # every other verb reads the table of its own name
 WHOLE = ("report",)  # verbs that read the whole study and take no name
 
 

@@ -6,9 +6,11 @@ data/trained/<row of finetune>/        a sentence-transformers folder
 data/embeddings/<row of embed>.arrow   id, split, vector; who made them in the schema metadata
 data/contrast/<row of contrast>/       seed-<n>.safetensors + .json: an image and a text encoder
 data/translators/<row of align>/       seed-<n>.safetensors + .json
-data/scores/<row of evaluate>.parquet  per-example scores
+data/inverters/<row of inverters>/      texts.pt, inverter.pt, corrector.pt: all that an attacker has
+data/scores/<row of evaluate>.parquet  per-example scores; attributes-<row>.parquet and invert-<row>.parquet beside them
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
+report/                                pages for people
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 """
 
@@ -34,7 +36,7 @@ import torch
 from pipelines.aligners.translator import Translator, load
 from pipelines.errors import BadInput
 
-DATA, RESULTS, WORK = Path("data"), Path("results"), Path(".cache/work")
+DATA, RESULTS, REPORT, WORK = Path("data"), Path("results"), Path("report"), Path(".cache/work")
 
 
 def corpus_path(name: str) -> Path:
@@ -59,6 +61,10 @@ def contrast_path(name: str) -> Path:
 
 def translators_path(name: str) -> Path:
     return DATA / "translators" / name
+
+
+def inverters_path(name: str) -> Path:
+    return DATA / "inverters" / name
 
 
 def scores_path(name: str) -> Path:

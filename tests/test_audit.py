@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 
 from pipelines import audit as audits
 from pipelines import audit_page, params, querying
+from pipelines.aligners.verdict import Verdict
 from pipelines.corpora import dumps
 from pipelines.errors import BadInput
 from pipelines.measures.defences import Defence, defend, recall_kept
@@ -232,9 +233,8 @@ def some_texts(count, seed):
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    texts = tmp_path / "texts"
-    texts.mkdir()
-    (texts / "own.txt").write_bytes("\n\n".join(some_texts(300, 0)).encode() + b"\n\n\xff\xfe not utf-8")
+    texts = tmp_path / "own.txt"
+    texts.write_text("\n\n".join(some_texts(300, 0)))
     turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(2)))[0]
     np.save(tmp_path / "dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.chdir(tmp_path)
@@ -251,7 +251,7 @@ def world(tmp_path, monkeypatch):
 
 
 def stand_in(score, word):
-    return lambda source, target, translator: (score, word)
+    return lambda source, translator, witnesses: Verdict(score, word, 0.0)
 
 
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
@@ -288,19 +288,21 @@ def test_without_alignment_nothing_is_claimed(world, word):
 def test_the_best_verdict_wins_over_the_best_score(world):
     folder, texts, row, _study = world
     two = params.Study(study="test", encoders={n: params.Encoder(source="wheel", path="x") for n in ("one", "two")})
-    said = iter([(0.9, "failed"), (0.2, "doubtful")])
+    said = iter([Verdict(0.9, "failed", 0.0), Verdict(0.2, "doubtful", 0.0)])
     found = audits.audit(folder / "dump.npy", texts, row, two, lambda *_: next(said))
-    assert (found.best.known.encoder, found.best.word) == ("two", "doubtful")
+    assert (found.best.known.encoder, found.best.verdict.word) == ("two", "doubtful")
 
 
 def test_texts_too_few_or_absent_are_one_line(world, tmp_path):
     folder, _, row, study = world
     (tmp_path / "few.txt").write_text("a\n\nb")
     (tmp_path / "bad.parquet").write_bytes(b"no")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     for name, message in (
         ("few.txt", "2 distinct texts"),
-        ("no.txt", "no such file"),
+        ("no.txt", "cannot be read|no such file"),
         ("bad.parquet", "cannot be read"),
+        ("latin.txt", "not UTF-8"),
     ):
         with pytest.raises(BadInput, match=message):
             audits.audit(folder / "dump.npy", tmp_path / name, row, study, stand_in(1, "aligned"))

@@ -120,7 +120,7 @@ def test_same_seed_same_decoder(trained):
 def test_a_saved_decoder_writes_the_same(trained, tmp_path):
     model, space = trained
     decoder.save(model, tmp_path / "inverter.pt")
-    again = decoder.load(tmp_path / "inverter.pt")
+    again = decoder.load(torch.load(tmp_path / "inverter.pt", weights_only=True))
     vectors, generator = space(encode(SECRET)), torch.Generator()
     assert search.first_guesses(again, vectors, generator) == search.first_guesses(model, vectors, generator)
     assert [p.name for p in tmp_path.iterdir()] == ["inverter.pt"]
@@ -242,7 +242,18 @@ def test_a_language_model_is_conditioned_on_the_vector(tmp_path, pair):
 
 def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
     with pytest.raises(BadInput, match="no language model"):
-        hub.load(hub.Settings(model=str(tmp_path / "nothing")), 4)
+        hub.opened(hub.Settings(model=str(tmp_path / "nothing")), 4)
+
+
+def test_correction_never_falls_behind_what_it_began_with():
+    space = Space.of(encode(KNOWN))
+    known, given = space(encode(KNOWN)), space(encode(SECRET))
+    model = decoder.train(known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0)
+    near = retrieval.nearest(given, known, KNOWN, 2)
+    found = search.search(model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=1), 0, None, near)
+    best = (given @ known.T).max(1).values
+    assert all(g.cosine >= b - 1e-5 for g, b in zip(found, best.tolist(), strict=True))
+    assert model.text(model.draft(KNOWN[0])) == KNOWN[0].lower()
 
 
 # ---------------------------------------------------------------- judge, against a stub on this machine
@@ -318,8 +329,7 @@ INVERT = {
     "target": "v",
     "corpus": "c",
     "encoder": "b",
-    "attacker": "v",
-    "attacker_corpus": "c",
+    "inverter": "i",
     "texts": 12,
 }
 
@@ -334,7 +344,8 @@ def study_of(**row):
         "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
         "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
         "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
-        "invert": {"r": {**INVERT, "inverter": small, "search": {"samples": 2, "rounds": 2}, **row}},
+        "inverters": {"i": {"space": "v", "corpus": "c", "encoder": "b", "inverter": small}},
+        "invert": {"r": {**INVERT, "search": {"samples": 2, "rounds": 2}, **row}},
     })  # fmt: skip
 
 
@@ -350,7 +361,8 @@ def stored(tmp_path, monkeypatch):
     texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
     split = ["train"] * 48 + ["test"] * 12
     frame = pl.DataFrame({"id": ids, "text": texts, "split": split}).with_columns(
-        labels=pl.Series([[]] * 60, dtype=pl.List(pl.String)), names=pl.Series([[t.split()[0]] for t in texts])
+        labels=pl.Series([[]] * 60, dtype=pl.List(pl.String)), names=pl.Series([[t.split()[0]] for t in texts]),
+        codes=pl.Series([["never written"]] * 60),
     )
     store.write_corpus("c", frame)
     vectors = encode(texts)
@@ -364,9 +376,10 @@ def stored(tmp_path, monkeypatch):
 def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     import polars as pl
 
-    from pipelines import invert, store
+    from pipelines import invert, learn, store
 
     study = study_of()
+    learn.learn("i", study.inverters["i"], study, Run())
     invert.invert("r", study.invert["r"], study, Run())
     found = store.read_metrics("invert")["r"]
     assert (found["texts"], found["known"]) == (12, 48)
@@ -384,14 +397,33 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     assert invert.examples(kept, 2)[0]["facts"]
 
 
+def test_facts_that_never_come_back_are_counted(stored):
+    from pipelines import invert, learn, store
+
+    study = study_of(facts=["codes"])
+    learn.learn("i", study.inverters["i"], study, Run())
+    invert.invert("r", study.invert["r"], study, Run())
+    found = store.read_metrics("invert")["r"]
+    assert found["ceiling"]["corrected"]["facts"]["codes"] == {"recovered": 0, "recoverable": 12}
+    assert "facts" not in found["of_ceiling"]
+
+
 def test_an_attacker_who_has_the_attacked_texts_is_refused():
     with pytest.raises(ValueError, match="the attacker's texts are the attacked ones"):
         study_of(split="train")
 
 
+def test_corrections_need_a_corrector():
+    with pytest.raises(ValueError, match="corrector: true"):
+        study_of(search={"corrections": 1})
+
+
 def test_a_column_of_facts_that_is_not_there_is_one_line(stored):
-    from pipelines import invert
+    from pipelines import invert, learn
 
     study = study_of(facts=["amounts"])
+    with pytest.raises(BadInput, match="no inverter there"):
+        invert.invert("r", study.invert["r"], study, Run())
+    learn.learn("i", study.inverters["i"], study, Run())
     with pytest.raises(BadInput, match="no column 'amounts' of facts"):
         invert.invert("r", study.invert["r"], study, Run())

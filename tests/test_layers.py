@@ -18,7 +18,7 @@ CARRIERS = {
     "pipelines.errors",
     "pipelines.ranks",
 }
-NOUNS = {"corpora", "encoders", "aligners", "measures"}
+NOUNS = {"corpora", "encoders", "aligners", "inverters", "measures"}
 
 
 def modules():

@@ -1,9 +1,9 @@
 """Inverters: from a vector of the target space back to a text. All that an inverter has seen is the attacker's own
 texts.
 
-decoder.py a small decoder from scratch · hub.py the same from a hub language model · retrieval.py nearest texts of the
-attacker · search.py correction with encoder queries · judge.py an optional yes/no judge · vocabulary.py sub-words
-learnt from the attacker's texts
+attacker.py all of that together · decoder.py a small decoder from scratch · hub.py the same from a hub language model ·
+retrieval.py nearest texts of the attacker · search.py correction with encoder queries · judge.py an optional yes/no judge ·
+vocabulary.py sub-words learnt from the attacker's texts
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class Inverter(Protocol):
 
     def text(self, draft: Draft) -> str:
         """What a draft says."""
+        ...
+
+    def draft(self, text: str) -> Draft:
+        """A text that somebody wrote, as a finished draft; its likelihood is not asked for."""
         ...
 
     def alternatives(self, vectors: Tensor, drafts: Sequence[Draft], count: int, generator: torch.Generator) -> list[list[Draft]]:

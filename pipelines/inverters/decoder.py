@@ -121,16 +121,16 @@ class Decoder(nn.Module):
         """What a draft says."""
         return self.vocabulary.decode(draft.ids)
 
+    def draft(self, text: str) -> Draft:
+        """A text that somebody wrote, as a finished draft."""
+        ids = self.vocabulary.encode([text], self.tokens)[0]
+        return Draft(tuple(i for i in ids if i != self.vocabulary.end), 0.0, True)
+
     @torch.inference_mode()
     def propose(
-        self,
-        vectors: Tensor,
-        drafts: Sequence[Draft],
-        length: int,
-        temperature: float,
-        generator: torch.Generator,
+        self, vectors: Tensor, drafts: Sequence[Draft], length: int, temperature: float, generator: torch.Generator,
         memory: Tensor | None = None,
-    ) -> list[Draft]:
+    ) -> list[Draft]:  # fmt: skip
         """Continue drafts by at most `length` sub-words, with keys and values cached.
 
         Rows of one length run together.
@@ -243,16 +243,13 @@ def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, 
 
 
 def save(model: Decoder, path: Path) -> None:
-    """One file, whole or not at all: weights, vocabulary, settings."""
+    """One file: weights, vocabulary, settings."""
     config = {"vocabulary": model.vocabulary.dumps(), "dimension": model.prefix.in_features, "memory": model.memory}
-    draft = path.with_suffix(".part")
-    torch.save({"weights": model.state_dict(), "settings": asdict(model.settings), **config}, draft)
-    draft.replace(path)
+    torch.save({"weights": model.state_dict(), "settings": asdict(model.settings), **config}, path)
 
 
-def load(path: Path) -> Decoder:
-    """Read what `save` wrote."""
-    kept = torch.load(path, weights_only=True)
+def load(kept: dict[str, Any]) -> Decoder:
+    """From what `save` wrote."""
     vocabulary = Vocabulary.loads(kept["vocabulary"])
     model = Decoder(vocabulary, kept["dimension"], Settings(**kept["settings"]), kept["memory"])
     model.load_state_dict(kept["weights"])

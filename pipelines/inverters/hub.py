@@ -9,7 +9,8 @@ that a checkpoint brings along is never run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -66,6 +67,10 @@ class HubInverter(nn.Module):
         """What a draft says."""
         return self.tokenizer.decode(list(draft.ids), skip_special_tokens=True).strip()
 
+    def draft(self, text: str) -> Draft:
+        """A text that somebody wrote, as a finished draft."""
+        return Draft(tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"][: self.tokens]), 0.0, True)
+
     @torch.inference_mode()
     def propose(
         self, vectors: Tensor, drafts: Sequence[Draft], length: int, temperature: float, generator: torch.Generator
@@ -116,8 +121,21 @@ class HubInverter(nn.Module):
         return out
 
 
-def load(settings: Settings, dimension: int) -> HubInverter:
-    """Open the language model, on the GPU where there is one.
+def save(self: HubInverter, path: Path) -> None:
+    """One file: weights and settings; the tokenizer stays where the model came from."""
+    kept = {"weights": self.state_dict(), "settings": asdict(self.settings), "dimension": self.prefix[0].in_features}
+    torch.save(kept, path)
+
+
+def load(kept: dict[str, Any]) -> HubInverter:
+    """From what `save` wrote."""
+    self = opened(Settings(**kept["settings"]), kept["dimension"])
+    self.load_state_dict(kept["weights"])
+    return self.eval()
+
+
+def opened(settings: Settings, dimension: int) -> HubInverter:
+    """The language model, on the GPU where there is one.
 
     Raises BadInput when it is neither cached nor reachable.
     """
@@ -144,7 +162,7 @@ def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, 
         )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        self = load(settings, vectors.shape[1])
+        self = opened(settings, vectors.shape[1])
         _fit(self, vectors, texts, settings, torch.Generator().manual_seed(seed), log)
     return self.eval()
 

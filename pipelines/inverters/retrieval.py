@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 BLOCK = 1024
 
 
-def nearest(vectors: Tensor, known: Tensor, texts: Sequence[str], count: int = 1) -> list[list[str]]:
+def nearest(vectors: Tensor, known: Tensor, texts: list[str], count: int = 1) -> list[list[str]]:
     """The `count` texts whose unit vectors `known` (m, e) are nearest to each of the unit `vectors` (n, e), nearest first."""
-    out: list[list[str]] = []
-    for i in range(0, len(vectors), BLOCK):
-        best = (vectors[i : i + BLOCK] @ known.T).topk(min(count, len(texts)), dim=1).indices
-        out += [[texts[j] for j in row] for row in best.tolist()]
-    return out
+    return [[texts[j] for j in row] for row in neighbours(vectors, known, count).tolist()]
 
 
 def overlap(first: Tensor, second: Tensor) -> Tensor:

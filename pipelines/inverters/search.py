@@ -27,14 +27,14 @@ class Queries:
     """The target encoder as the attacker uses it: texts -> unit vectors (n, e), each distinct text once, counted."""
 
     def __init__(self, encode: Callable[[Sequence[str]], Tensor], space: Space) -> None:
-        self.count, self.encode, self._space = 0, encode, space
+        self.count, self.encode, self.space = 0, encode, space
         self._known: dict[str, Tensor] = {}
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
         new = [t for t in dict.fromkeys(texts) if t not in self._known]
         if new:
             self.count += len(new)
-            vectors = self._space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
+            vectors = self.space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
             self._known |= dict(zip(new, vectors, strict=True))
         return torch.stack([self._known[t] for t in texts])
 
@@ -45,6 +45,7 @@ class Settings:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     samples: int = 8  # first guesses, one of them greedy
+    nearest: int = 1  # of the attacker's own texts, which are first guesses too
     beams: int = 0  # 0: no guided beam search
     branches: int = 4  # continuations tried of each beam
     stride: int = 8  # sub-words a beam grows by between queries
@@ -59,7 +60,7 @@ class Settings:
         for name in ("samples", "branches", "stride", "swaps", "width"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-        for name in ("beams", "rounds", "corrections", "temperature", "fluency"):
+        for name in ("nearest", "beams", "rounds", "corrections", "temperature", "fluency"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 0")
 
@@ -78,11 +79,17 @@ def first_guesses(inverter: Inverter, vectors: Tensor, generator: torch.Generato
 
 
 def search(
-    inverter: Inverter, vectors: Tensor, queries: Queries, s: Settings, seed: int, corrector: Decoder | None = None
-) -> list[Guess]:
-    """Unit vectors (n, e) -> the guess whose embedding is nearest to each, after every kind of correction that `s` asks for."""
+    inverter: Inverter, vectors: Tensor, queries: Queries, s: Settings, seed: int, corrector: Decoder | None = None,
+    near: Sequence[Sequence[str]] | None = None,
+) -> list[Guess]:  # fmt: skip
+    """Unit vectors (n, e) -> the guess whose embedding is nearest to each, after every kind of correction that `s` asks for.
+
+    near: for each vector, texts to begin with beside the inverter's own.
+    """
     generator = torch.Generator().manual_seed(seed)
     pools = [[d] for d in first_guesses(inverter, vectors, generator)]
+    for pool, texts in zip(pools, near or [[]] * len(pools), strict=True):
+        pool += [inverter.draft(text) for text in texts]
     if s.samples > 1:
         rows = torch.arange(len(vectors)).repeat_interleave(s.samples - 1)
         drafts = inverter.propose(vectors[rows], [EMPTY] * len(rows), inverter.tokens, s.temperature, generator)

@@ -1,0 +1,69 @@
+"""All that an attacker has: own texts, their vectors by the target encoder, and what was learnt from both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pipelines.errors import BadInput
+from pipelines.inverters import Space, decoder, hub, search
+
+
+@dataclass(frozen=True)
+class Attacker:
+    space: Space
+    known: Tensor  # (m, e) unit: the vectors of `texts`
+    texts: list[str]
+    inverter: decoder.Decoder | hub.HubInverter
+    corrector: decoder.Decoder | None = None
+
+
+def learn(
+    vectors: Tensor,
+    texts: list[str],
+    settings: decoder.Settings | hub.Settings,
+    seed: int,
+    log: decoder.Log | None = None,
+    encode: Callable[[Sequence[str]], Tensor] | None = None,
+) -> Attacker:
+    """From raw vectors (m, e) of own texts. With `encode`, the target encoder, a corrector too, at one query per text."""
+    space = Space.of(vectors)
+    known = space(vectors)
+    if isinstance(settings, hub.Settings):
+        if encode is not None:
+            raise BadInput("inverter: a corrector is learnt beside a decoder from scratch only")
+        return Attacker(space, known, texts, hub.train(known, texts, settings, seed, log))
+    inverter = decoder.train(known, texts, settings, seed, log)
+    if encode is None:
+        return Attacker(space, known, texts, inverter)
+    corrector = search.train_corrector(inverter, known, texts, search.Queries(encode, space), settings, seed)
+    return Attacker(space, known, texts, inverter, corrector)
+
+
+def save(attacker: Attacker, folder: Path) -> None:
+    """Write what `load` reads."""
+    a = attacker
+    torch.save({"mean": a.space.mean, "known": a.known, "texts": a.texts}, folder / "texts.pt")
+    if isinstance(a.inverter, hub.HubInverter):
+        hub.save(a.inverter, folder / "inverter.pt")
+    else:
+        decoder.save(a.inverter, folder / "inverter.pt")
+    if a.corrector is not None:
+        decoder.save(a.corrector, folder / "corrector.pt")
+
+
+def load(folder: Path) -> Attacker:
+    """Raises BadInput where `learn` has not been."""
+    if not (folder / "inverter.pt").is_file():
+        raise BadInput(f"{folder}: no inverter there; `dvc repro` makes it")
+    kept, made = torch.load(folder / "texts.pt", weights_only=True), torch.load(folder / "inverter.pt", weights_only=True)
+    inverter = hub.load(made) if "model" in made["settings"] else decoder.load(made)
+    corrector = folder / "corrector.pt"
+    return Attacker(
+        Space(kept["mean"]), kept["known"], kept["texts"], inverter,
+        decoder.load(torch.load(corrector, weights_only=True)) if corrector.is_file() else None,
+    )  # fmt: skip
