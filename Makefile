@@ -26,7 +26,7 @@ raw:
 
 repro: $(READY) raw  ## run what changed of the active study (params.yaml), then print its tables
 	@dvc repro
-	@echo; cat results/report.md
+	@echo; cat report/report.md
 
 test: $(READY)  ## the tests, without the slow ones
 	@pytest -n 2 -m "not slow"

@@ -461,9 +461,12 @@ class Study(Row):
                 raise ValueError(
                     f"embed.{name}: a corpus of vectors takes an encoder with `source: given`, and only that"
                 )
+        for name, row in self.encoders.items():
+            self._made(f"encoders.{name}.path", row.path)
         for name, row in self.finetune.items():
             _known(f"finetune.{name}.corpus", row.corpus, self.corpora)
             self._sts(f"finetune.{name}.dev", row.dev)
+            self._made(f"finetune.{name}.start", row.start)
         for name, row in self.similarity.items():
             _known(f"similarity.{name}.encoder", row.encoder, self.encoders)
             self._sts(f"similarity.{name}.corpus", row.corpus)
@@ -519,6 +522,12 @@ class Study(Row):
             raise ValueError(
                 f"{where}: {space} is {spaces[space].corpus} by {spaces[space].encoder}, not {corpus} by {encoder}"
             )
+
+    def _made(self, where: str, path: str) -> None:
+        """A folder that a stage of this study makes: its row is there."""
+        for folder, table in (("data/trained/", self.finetune), ("data/encoders/", self.encoders)):
+            if path.startswith(folder):
+                _known(where, path.removeprefix(folder), table)
 
     def _sts(self, where: str, corpus: str) -> None:
         _known(where, corpus, self.corpora)

@@ -9,6 +9,7 @@ data/translators/<row of align>/       seed-<n>.safetensors + .json
 data/scores/<row of evaluate>.parquet  per-example scores
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
+report/                                pages for people
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 """
 
@@ -34,7 +35,7 @@ import torch
 from pipelines.aligners.translator import Translator, load
 from pipelines.errors import BadInput
 
-DATA, RESULTS, WORK = Path("data"), Path("results"), Path(".cache/work")
+DATA, RESULTS, REPORT, WORK = Path("data"), Path("results"), Path("report"), Path(".cache/work")
 
 
 def corpus_path(name: str) -> Path:

@@ -61,8 +61,8 @@ def test_every_output_is_there_and_a_second_run_does_nothing(repository):
     metrics = json.loads((repository / "results/evaluate/wp.json").read_text())
     assert metrics["pairs"] == 40
     assert 0 <= metrics["foscttm"] <= 1
-    assert "wp (unpaired)" in (repository / "results/report.md").read_text()
-    assert "GENERATED" in (repository / "results/report.md").read_text()
+    assert "wp (unpaired)" in (repository / "report/report.md").read_text()
+    assert "GENERATED" in (repository / "report/report.md").read_text()
     assert "up to date" in dvc("repro")
 
 
