@@ -114,8 +114,8 @@ def similarity_table(study: params.Study) -> list[str]:
         lines += table(["encoder", "pooling", *SIMILARITY], measured)
     legend = [
         "Cosines of raw vectors against human scores, or those of the generator: Spearman and Pearson x 100, all pairs together,",
-        "no regressor. *Alignment*: mean squared distance of pairs with a score above 4; *uniformity* (lower is more even), *mean",
-        "cosine* and *effective rank* of all sentences: anisotropy.",
+        "no regressor. *Alignment*: mean squared distance of pairs with a score above 4; *uniformity* (lower is more even),",
+        "*mean cosine* and *effective rank* of all sentences: anisotropy.",
     ]
     return ["## Similarity", "", *legend, *lines] if lines else []
 
@@ -141,7 +141,7 @@ def trained_table(study: params.Study) -> list[str]:
             cells = [f"{point[k]:.{n}f}" for k, n in (("spearman", 2), ("alignment", 3), ("uniformity", 3))]
             of = f"{row.corpus} ({origin(study.corpora[row.corpus])})"
             rows.append([name, of, row.dev, "untrained" if when == "before" else f"step {point['step']}", *cells])
-    legend = ["SimCSE. The step is chosen on the dev split of the pairs named, so that these numbers flatter it: see Similarity.", ""]
+    legend = ["SimCSE. The step is chosen on the dev split of the pairs named, so these numbers flatter it: see Similarity.", ""]
     header = ["encoder", "texts", "chosen on", "", "Spearman", "alignment", "uniformity"]
     return ["## Trained here", "", *legend, *table(header, rows)] if rows else []
 
@@ -154,23 +154,25 @@ def geometry_table(study: params.Study) -> list[str]:
             continue
         own = dict(found[name])
         texts, chance = own.pop("texts"), own.pop("chance")
-        pairs = sorted(own.items(), key=lambda p: -p[1]["overlap"])
-        rows = [[pair, f"{m['cka']:.3f}", f"{m['overlap']:.3f}", *translated(study, row.corpus, pair)] for pair, m in pairs]
+        rows = [
+            [pair.replace(":", " and "), f"{m['cka']:.3f}", f"{m['overlap']:.3f}", *translated(study, row.corpus, pair.split(":"))]
+            for pair, m in sorted(own.items(), key=lambda p: -p[1]["overlap"])
+        ]
         lines += ["", f"### {row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)", ""]
         lines += table(["encoders", "linear CKA", f"shared (chance {chance:.4f})", "top-1, unpaired", "top-1, oracle"], rows)
     legend = [
-        "Who shares geometry with whom. *Shared*: the part of a text's nearest texts that are so in both spaces. Beside it the best",
-        "top-1 of a translation between the two, in either direction, without pairs and by an oracle, where there is one.",
+        "Who shares geometry with whom. *Shared*: the part of a text's nearest texts that are so in both spaces. Beside it,",
+        "where there is one, the best top-1 of a translation between the two, in either direction, without pairs and by an oracle.",
     ]
     return ["## Geometry", "", *legend, *lines] if lines else []
 
 
-def translated(study: params.Study, corpus: str, pair: str) -> list[str]:
+def translated(study: params.Study, corpus: str, pair: list[str]) -> list[str]:
     """Best top-1 on a corpus between two encoders: unpaired, oracle."""
     found, best = store.read_metrics("evaluate"), {"unpaired": "", "oracle": ""}
     for name, row in study.evaluate.items():
         sides = [study.spaces()[s] for s in (row.source, row.target)]
-        if name in found and {s.encoder for s in sides} == set(pair.split("+")) and sides[0].corpus == corpus:
+        if name in found and {s.encoder for s in sides} == set(pair) and sides[0].corpus == corpus:
             told = kind(study, name)
             best[told] = max(best.get(told, ""), f"{found[name]['top1']:.3f}")
     return [best["unpaired"], best["oracle"]]
