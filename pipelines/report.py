@@ -121,6 +121,7 @@ def similarity_table(study: params.Study) -> list[str]:
 
 
 SIMILARITY = {"Spearman": 2, "Pearson": 2, "alignment": 3, "uniformity": 3, "mean cosine": 3, "effective rank": 1}
+SHARED = {"cka": 3, "overlap": 3}
 
 
 def numbers(metrics: dict[str, float], digits: dict[str, int]) -> list[str]:
@@ -155,14 +156,14 @@ def geometry_table(study: params.Study) -> list[str]:
         own = dict(found[name])
         texts, chance = own.pop("texts"), own.pop("chance")
         rows = [
-            [pair.replace(":", " and "), f"{m['cka']:.3f}", f"{m['overlap']:.3f}", *translated(study, row.corpus, pair.split(":"))]
+            [pair.replace(":", " and "), *numbers(m, SHARED), *translated(study, row.corpus, pair.split(":"))]
             for pair, m in sorted(own.items(), key=lambda p: -p[1]["overlap"])
         ]
         lines += ["", f"### {row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)", ""]
         lines += table(["encoders", "linear CKA", f"shared (chance {chance:.4f})", "top-1, unpaired", "top-1, oracle"], rows)
     legend = [
         "Who shares geometry with whom. *Shared*: the part of a text's nearest texts that are so in both spaces. Beside it,",
-        "where there is one, the best top-1 of a translation between the two, in either direction, without pairs and by an oracle.",
+        "where there is one, the best top-1 of a translation between the two, in either direction, unpaired and by an oracle.",
     ]
     return ["## Geometry", "", *legend, *lines] if lines else []
 
