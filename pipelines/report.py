@@ -110,7 +110,7 @@ def similarity_table(study: params.Study) -> list[str]:
         names.sort(key=lambda n: -found[n]["spearman"])
         pairs = f"{found[names[0]]['pairs']} pairs" + (f", {split}" if split else "")
         lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
-        measured = [[rows[n].encoder, pooled(study, rows[n].encoder), *numbers(found[n], SIMILARITY)] for n in names]
+        measured = [[rows[n].encoder, pooled(study, rows[n]), *numbers(found[n], SIMILARITY)] for n in names]
         lines += table(["encoder", "pooling", *SIMILARITY], measured)
     legend = [
         "Cosines of raw vectors against human scores, or those of the generator: Spearman and Pearson x 100, all pairs together,",
@@ -128,8 +128,8 @@ def numbers(metrics: dict[str, float], digits: dict[str, int]) -> list[str]:
     return [f"{metrics[name.lower().replace(' ', '_')]:.{n}f}" for name, n in digits.items()]
 
 
-def pooled(study: params.Study, encoder: str) -> str:
-    return study.encoders[encoder].pooling or "its own"
+def pooled(study: params.Study, row: params.Similarity) -> str:
+    return row.pooling or study.encoders[row.encoder].pooling or "its own"
 
 
 def trained_table(study: params.Study) -> list[str]:

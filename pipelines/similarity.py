@@ -24,6 +24,8 @@ def similarity(name: str, row: params.Similarity, study: params.Study, run: trac
     if len(frame) < 3:
         raise BadInput(f"similarity.{name}: {row.corpus} has {len(frame)} pairs of split {row.split!r}; three are needed")
     encoder = study.encoders[row.encoder]
+    if row.pooling is not None:
+        encoder = encoder.model_copy(update={"pooling": row.pooling})
     folder = store.encoder_path(row.encoder)
     loaded = encoders.load(folder, encoder)
     run.input(store.corpus_path(row.corpus), "pairs")
@@ -39,7 +41,7 @@ def similarity(name: str, row: params.Similarity, study: params.Study, run: trac
     plots = store.plots_path("similarity", name)
     store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()}))
     pictures.spectra(plots / "spectrum.png", {row.encoder: spectrum})
-    if isinstance(loaded.model[0], Transformer):
+    if isinstance(loaded.model[0], Transformer) and row.pooling is None:  # another pooling leaves the layers as they are
         exact = encoders.load(folder, encoder.model_copy(update={"precision": "float32"}))  # the layers as they were trained
         metrics["layers"] = dissect(name, exact, texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)
