@@ -6,7 +6,7 @@ import base64
 import csv
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ ROWS = 50
 def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
     """Metadata of a materialization. Numbers are floats, so that Dagster draws them over time."""
     outs = [dg.TableRecord({k: out.get(k, "") for k in ("path", "size", "nfiles", "md5")}) for out in entry.outs]
-    shown = {path: show(root / path) for path in (*stage.plots, *(o for o in stage.outs if o.endswith(".md")))}
+    pages = (o for o in stage.outs if o.endswith(".md"))
+    shown = {path: show(root / path) for path in (*within(root, stage.plots), *pages)}
     try:
         numbers = {f"metrics/{name}": _number(value) for name, value in metrics(root, stage).items()}
     except ValueError as error:  # the stage has run all the same; a check says so too
@@ -51,6 +52,13 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
                 raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
             found |= dict(_flat(content))
     return found
+
+
+def within(root: Path, paths: Iterable[str]) -> Iterator[str]:
+    """The paths, and the files of those that are folders."""
+    for path in paths:
+        inside = sorted((root / path).iterdir()) if (root / path).is_dir() else ()
+        yield from (f"{path}/{file.name}" for file in inside) if inside else (path,)
 
 
 def show(path: Path) -> Any:

@@ -41,7 +41,7 @@ def geometry(name: str, row: params.Geometry, study: params.Study, run: track.Ru
     title = f"shared among {row.neighbours} nearest, on {row.corpus}"
     pictures.similarity_map(plots / "neighbours.png", encoders, overlap, title)
     metrics = {"texts": len(rows), "chance": row.neighbours / (len(rows) - 1)}
-    metrics |= {f"{f['first']}+{f['second']}": {k: f[k] for k in ("cka", "overlap")} for f in found}
+    metrics |= {f"{f['first']}:{f['second']}": {k: f[k] for k in ("cka", "overlap")} for f in found}
     store.write_metrics("geometry", name, metrics)
     run.log(metrics)
     for picture in ("cka.png", "neighbours.png"):

@@ -105,6 +105,8 @@ AnyCorpus = Annotated[
 
 # ---------------------------------------------------------------- encoders
 
+Pooler = Literal["cls", "mean", "first-last", "sbert-wk"]
+
 
 class Encoder(Row):
     """A way from text to one vector.
@@ -123,7 +125,7 @@ class Encoder(Row):
     store: Literal["float32", "float16"] = "float32"  # of the file
     batch_tokens: int = Field(4096, ge=1)  # padded tokens per batch
     prompt: str = ""  # put before every text (e5: "query: ")
-    pooling: Literal["cls", "mean", "first-last", "sbert-wk"] | None = None  # in the place of the model's own
+    pooling: Pooler | None = None  # in the place of the model's own
     window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
     omega: float = Field(0.5, ge=0, le=1)  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
     first_layer: int | None = Field(None, ge=0)  # of sbert-wk: first layer used; None: a third of the layers
@@ -183,6 +185,7 @@ class Similarity(Row):
     encoder: str
     corpus: str
     split: str | None = "test"  # None: every pair
+    pooling: Pooler | None = None  # in the place of the encoder's own, without a copy of its weights
 
 
 class Geometry(Row):
@@ -483,9 +486,12 @@ class Study(Row):
                 raise ValueError(
                     f"embed.{name}: a corpus of vectors takes an encoder with `source: given`, and only that"
                 )
+        for name, row in self.encoders.items():
+            self._made(f"encoders.{name}.path", row.path)
         for name, row in self.finetune.items():
             _known(f"finetune.{name}.corpus", row.corpus, self.corpora)
             self._sts(f"finetune.{name}.dev", row.dev)
+            self._made(f"finetune.{name}.start", row.start)
         for name, row in self.similarity.items():
             _known(f"similarity.{name}.encoder", row.encoder, self.encoders)
             self._sts(f"similarity.{name}.corpus", row.corpus)
@@ -548,6 +554,12 @@ class Study(Row):
             raise ValueError(
                 f"{where}: {space} is {spaces[space].corpus} by {spaces[space].encoder}, not {corpus} by {encoder}"
             )
+
+    def _made(self, where: str, path: str) -> None:
+        """A folder that a stage of this study makes: its row is there."""
+        for folder, table in (("data/trained/", self.finetune), ("data/encoders/", self.encoders)):
+            if path.startswith(folder):
+                _known(where, path.removeprefix(folder), table)
 
     def _sts(self, where: str, corpus: str) -> None:
         _known(where, corpus, self.corpora)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from torch import Tensor
 
 from pipelines import encoders, params, pictures, stage, store, track
 from pipelines.encoders import layers
+from pipelines.encoders.encode import encode
 from pipelines.errors import BadInput
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
@@ -25,10 +24,15 @@ def similarity(name: str, row: params.Similarity, study: params.Study, run: trac
     if len(frame) < 3:
         raise BadInput(f"similarity.{name}: {row.corpus} has {len(frame)} pairs of split {row.split!r}; three are needed")
     encoder = study.encoders[row.encoder]
-    loaded = encoders.load(store.encoder_path(row.encoder), encoder)
+    if row.pooling is not None:
+        encoder = encoder.model_copy(update={"pooling": row.pooling})
+    folder = store.encoder_path(row.encoder)
+    loaded = encoders.load(folder, encoder)
     run.input(store.corpus_path(row.corpus), "pairs")
     texts = list(dict.fromkeys(frame["text"].to_list() + frame["pair"].to_list()))
-    vectors = encode(loaded.model, [loaded.prompt + text for text in texts])
+    made_from = (row, encoder, loaded.weights, str(loaded.device), store.digest(store.corpus_path(row.corpus)))
+    with store.work("similarity", name, *made_from) as parts:
+        vectors = torch.from_numpy(encode(loaded, texts, encoder, parts).vectors).float()
     at = {text: i for i, text in enumerate(texts)}
     first, second = (vectors[[at[text] for text in frame[column]]] for column in ("text", "pair"))
     metrics = {"pairs": len(frame), **measures.sts(first, second, frame["score"].cast(pl.Float64).to_torch())}
@@ -37,25 +41,21 @@ def similarity(name: str, row: params.Similarity, study: params.Study, run: trac
     plots = store.plots_path("similarity", name)
     store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()}))
     pictures.spectra(plots / "spectrum.png", {row.encoder: spectrum})
-    if isinstance(loaded.model[0], Transformer):
-        metrics["layers"] = dissect(name, loaded.model, texts[:SHOWN])
+    if isinstance(loaded.model[0], Transformer) and row.pooling is None:  # another pooling leaves the layers as they are
+        exact = encoders.load(folder, encoder.model_copy(update={"precision": "float32"}))  # the layers as they were trained
+        metrics["layers"] = dissect(name, exact, texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)
     run.log(metrics)
     for picture in sorted(plots.glob("*.png")):
         run.artifact(picture)
 
 
-def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
-    """n texts -> (n, d) float32 on the CPU, as the encoder gives them."""
-    return model.encode(texts, batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False).float().cpu()
-
-
-def dissect(name: str, model: SentenceTransformer, texts: list[str]) -> dict[str, float]:
+def dissect(name: str, loaded: encoders.Loaded, texts: list[str]) -> dict[str, float]:
     """The figures of SBERT-WK: cosine of neighbouring layers, and the words whose vectors change most and least."""
-    found = layers.dissect(model, texts, BATCH)
+    found = layers.dissect(loaded.model, texts, BATCH)
     plots = store.plots_path("similarity", name)
     pictures.layer_cosines(plots / "layers.png", found.mean, found.spread)
-    table = pl.DataFrame({"word": found.words, "variance": found.variances, "count": found.counts})
+    table = pl.DataFrame({"word": found.words, "count": found.counts, "variance": found.variances})
     table = table.sort("variance", "word", descending=[True, False])
     store.write_csv(plots / "words.csv", pl.concat([table.head(25), table.tail(25)]) if len(table) > 50 else table)
     return {f"{k:02d}": float(v) for k, v in enumerate(torch.as_tensor(found.mean), start=1)}

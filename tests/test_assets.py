@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from assets.definitions import build
-from assets.facts import INLINE, facts, show
+from assets.facts import INLINE, facts, show, within
 from assets.graph import Entry, lock, read
 from assets.repro import reproduce
 
@@ -302,6 +302,14 @@ def test_a_large_picture_is_named_and_not_carried(tmp_path):
     large.write_bytes(bytes(INLINE + 1))
     assert show(small).value.startswith("![small](data:image/png")
     assert show(large).value == str(large)
+
+
+def test_a_folder_of_plots_is_shown_file_by_file(tmp_path):
+    (tmp_path / "plots").mkdir()
+    for name in ("b.csv", "a.png"):
+        (tmp_path / "plots" / name).touch()
+    paths = ("plots", "missing", "plots/b.csv")
+    assert list(within(tmp_path, paths)) == ["plots/a.png", "plots/b.csv", "missing", "plots/b.csv"]
 
 
 def test_numbers_that_the_web_page_cannot_carry_are_words(root):

@@ -89,6 +89,10 @@ def test_rows_take_what_their_name_says():
             {"embed": {"a": {"corpus": "leak", "encoder": "minilm"}}},
             "embed.a: a corpus of vectors takes an encoder with `source: given`",
         ),
+        (
+            {"encoders": {"mine": {"source": "path", "path": "data/trained/simcs"}}, "embed": {}, "align": {}, "evaluate": {}},
+            "encoders.mine.path: there is no row 'simcs'",
+        ),
         ({"study": None}, "study: "),
         ({"seeds": 3}, "seeds: unknown key"),
         ({"embed": {"a/b": {"corpus": "nq", "encoder": "minilm"}}}, "embed: 'a/b' is no row name"),

@@ -1,13 +1,20 @@
-"""Measures of sentence similarity and geometry against independent references."""
+"""Measures of sentence similarity and geometry against independent references, and their stages."""
+
+import shutil
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
+from sentence_transformers import SentenceTransformer
 
-from pipelines import corpora
+from pipelines import corpora, params, report, store
+from pipelines import geometry as geometry_stage
+from pipelines import similarity as stages
+from pipelines.encoders import pooling, scratch
 from pipelines.errors import BadInput
 from pipelines.measures import geometry, similarity
 from pipelines.params import Study
@@ -119,3 +126,102 @@ def test_a_score_that_is_no_number_is_named(tmp_path):
     file.write_text("text,pair,score\na,b,high\n")
     with pytest.raises(BadInput, match="score"):
         collected("sts", source="path", path=str(file))
+
+
+# ---------------------------------------------------------------- the stages, on a small network
+
+WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish", "waits")
+PAIRS = [(f"{a} {does} today", f"{b} {does} in winter", 5.0 * (a == b)) for a in WHO for b in WHO for does in DOES]
+
+
+class Quiet:
+    def log(self, *_): ...
+    def input(self, *_): ...
+    def artifact(self, *_): ...
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """A folder of a small untrained network with one of our own poolers."""
+    folder = tmp_path_factory.mktemp("network")
+    shape = params.Network(layers=3, width=32, heads=2, vocabulary=150, positions=16)
+    transformer = scratch.network([text for pair in PAIRS for text in pair[:2]], shape, 0, folder / "new")
+    model = SentenceTransformer(modules=[transformer, pooling.pooler("first-last", 32)], device="cpu")
+    model.save(str(folder / "saved"), create_model_card=False)
+    return folder / "saved"
+
+
+@pytest.fixture
+def house(network, tmp_path, monkeypatch):
+    """A folder with a corpus of pairs and an encoder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(network, store.encoder_path("small"))
+    first, second, scores = zip(*PAIRS, strict=True)
+    ids = [str(i) for i in range(len(PAIRS))]
+    columns = {"id": ids, "text": first, "split": "test", "labels": [[] for _ in ids], "pair": second, "score": scores}
+    store.write_corpus("sts", pl.DataFrame(columns, schema_overrides={"labels": pl.List(pl.String)}))
+
+
+def study(**row):
+    tables = {
+        "corpora": {"sts": {"source": "sample", "path": "x"}},
+        "encoders": {name: {"source": "path", "path": "x"} for name in ("small", "other")},
+        "similarity": {"row": {"encoder": "small", "corpus": "sts", **row}},
+        "embed": {f"sts-{name}": {"corpus": "sts", "encoder": name} for name in ("small", "other")},
+        "geometry": {"row": {"corpus": "sts"}},
+    }
+    return Study.model_validate({"study": "t", **tables})
+
+
+def measured(**row):
+    whole = study(**row)
+    stages.similarity("row", whole.similarity["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]
+    return store.read_metrics("similarity")["row"]
+
+
+def test_the_similarity_stage_measures_and_dissects(house):
+    found = measured()
+    model = pooling.opened(store.encoder_path("small"), device="cpu", local_files_only=True)
+    first, second = (torch.from_numpy(model.encode(list(side))) for side in list(zip(*PAIRS, strict=True))[:2])
+    expected = similarity.sts(first, second, torch.tensor([score for *_, score in PAIRS]))
+    assert {k: found[k] for k in expected} == pytest.approx(expected, abs=0.05)  # padding may swap near ties
+    assert found["pairs"] == len(PAIRS)
+    assert list(found["layers"]) == ["01", "02", "03"]
+    words = pl.read_csv(store.plots_path("similarity", "row") / "words.csv")
+    assert words["variance"].is_sorted(descending=True)
+    assert not list(store.WORK.rglob("*.npy"))
+
+
+def test_a_row_may_put_another_pooling_in_the_place_of_the_encoder_s(house):
+    own = measured()["spearman"]
+    others = [measured(pooling=kind) for kind in ("cls", "mean")]
+    assert len({own, *(found["spearman"] for found in others)}) == 3
+    assert all("layers" not in found for found in others)
+    assert measured(pooling="first-last")["spearman"] == own
+
+
+def test_too_few_pairs_are_named(house):
+    with pytest.raises(BadInput, match="0 pairs of split 'dev'"):
+        measured(split="dev")
+
+
+def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(house, capsys):
+    whole, x = study(), cloud(len(PAIRS), 12).numpy()
+    ids, splits = [str(i) for i in range(len(x))], ["test"] * len(x)
+    for name, vectors in (("small", x), ("other", x[:, ::-1].copy())):
+        store.write_embeddings(f"sts-{name}", ids, splits, vectors, {"source": "sample"})
+    geometry_stage.geometry("row", whole.geometry["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]
+    assert store.read_metrics("geometry")["row"]["small:other"] == {"cka": 1.0, "overlap": 1.0}
+    measured()
+    report.report("report", None, whole, Quiet())  # pyright: ignore[reportArgumentType]
+    said = capsys.readouterr().out
+    assert f"### sts (GENERATED; {len(PAIRS)} pairs, test)" in said
+    assert "| small   | its own |" in said
+    assert "| small and other | 1.000      | 1.000" in said
+    assert "Trained here" not in said
+
+
+def test_one_embedding_is_no_geometry(house):
+    whole = study().model_copy(update={"embed": {}})
+    with pytest.raises(BadInput, match="corpus sts has 0 embeddings; two are needed"):
+        geometry_stage.geometry("row", whole.geometry["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]

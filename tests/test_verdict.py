@@ -59,7 +59,7 @@ def test_the_middle_is_doubtful_and_more_agreement_is_never_a_worse_word():
 
 def test_the_constants_tell_the_recorded_runs_apart():
     runs = pl.read_csv(RUNS)
-    assert len(runs) >= 50
+    assert len(runs) >= 100
     succeeded = (runs["foscttm"] <= calibration.SUCCESS).to_numpy()
     found = runs["agreement"].to_numpy()
     own = calibration.auc(torch.tensor(found), torch.tensor(succeeded, dtype=torch.float64))
@@ -67,7 +67,7 @@ def test_the_constants_tell_the_recorded_runs_apart():
     assert own >= 0.97
     called = np.array([verdict.of(a).word == "aligned" for a in found])
     assert (called & ~succeeded).sum() <= 0.01 * called.sum()
-    assert (called & succeeded).sum() >= 0.35 * succeeded.sum()
+    assert (called & succeeded).sum() >= 0.7 * succeeded.sum()
 
 
 def test_logistic_is_that_of_scikit_learn():

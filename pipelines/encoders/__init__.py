@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from pipelines.encoders.clip import TextSide, is_clip
-from pipelines.encoders.pooling import compose
+from pipelines.encoders.pooling import compose, opened
 from pipelines.encoders.sources import fetch, weights
 from pipelines.errors import BadInput
 from pipelines.params import Encoder
@@ -91,7 +91,7 @@ def _open(folder: Path, precision: str) -> SentenceTransformer:
         if is_clip(folder):
             return SentenceTransformer(modules=[TextSide(folder)], device="cpu")
         options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True, "device": "cpu"}
-        return SentenceTransformer(str(folder), model_kwargs={"dtype": dtype}, **options)
+        return opened(folder, model_kwargs={"dtype": dtype}, **options)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         if "trust_remote_code" in str(error):
             raise BadInput(f"encoder {folder}: it needs code of its own, which is not run here") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from pipelines.encoders.sbert_wk import SbertWk
 from pipelines.errors import BadInput
-
-Pooler = Literal["cls", "mean", "first-last", "sbert-wk"]
+from pipelines.params import Pooler
 
 
 class FirstLast(Module):
