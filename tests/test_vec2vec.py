@@ -456,7 +456,7 @@ def test_the_best_state_is_kept_not_the_last():
 def test_from_a_good_linear_start_the_translator_stays_good():
     source, target, paired_source, paired_target = clustered()
     start = wasserstein_procrustes.Settings(
-        clusters=10, repeats=6, restarts=4, sample=600, heats=(600, 600), batch=600, refinements=15, passes=2
+        clusters=10, repeats=6, restarts=4, sample=600, heats=(600, 600), batches=(600, 600), refinements=15, passes=2
     )
     settings = replace(SMALL, init="linear", centre=True, linear=start, steps=40, batch=128, ema=0.99, lr=3e-4, log_every=20)
     linear = wasserstein_procrustes.fit(source, target, start, 0)
