@@ -18,7 +18,7 @@ from scipy import special
 from pipelines import contrast
 from pipelines.encoders.point_sets import DualEncoder
 from pipelines.measures.kernels import Fourier, Kernel, PointSets, exact, features, fourier
-from pipelines.params import Contrast
+from pipelines.rows import Contrast
 
 WORDS = 500
 

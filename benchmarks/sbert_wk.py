@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines import encoders, params
+from pipelines import encoders
 from pipelines.encoders.pooling import token_layers
 from pipelines.encoders.sbert_wk import SbertWk, used_tokens
+from pipelines.rows import Encoder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import reference_sbert_wk as reference
@@ -43,7 +44,7 @@ def main(threads: int) -> None:
     torch.set_num_threads(threads)
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, rng.integers(8, 25))) for _ in range(BATCH)]
-    row = params.Encoder(source="wheel", model="minilm", path="constraints.txt")
+    row = Encoder(source="wheel", model="minilm", path="constraints.txt")
     with tempfile.TemporaryDirectory() as folder:
         encoders.fetch(row, Path(folder) / "minilm")
         model = encoders.load(Path(folder) / "minilm", row).model

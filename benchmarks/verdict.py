@@ -24,6 +24,7 @@ from pipelines.align import halves
 from pipelines.aligners import wasserstein_procrustes as aligner
 from pipelines.aligners.verdict import agreement
 from pipelines.measures.translation import paired_scores
+from pipelines.rows import Align
 
 CHEAP = {"sample": 3000, "heats": (1000, 1000, 1500), "heat_steps": 6, "refinements": 40}
 TOGETHER = 4  # fits of one draw
@@ -44,7 +45,7 @@ def collect(path: Path, count: int) -> None:
         others = sorted({c for c, e in at if e == encoder and c != corpus and len(spaces[at[c, e]].rows("train")) > 2000})
         target = at[draw.choice(others) if others and draw.random() < 1 / 4 else corpus, encoder]
         size, repeats = int(1500 * 8 ** draw.random()), draw.choice((5, 15, 30))
-        row = params.Align.model_validate({"source": source, "target": target, "aligner": "identity", "limit": size})
+        row = Align.model_validate({"source": source, "target": target, "aligner": "identity", "limit": size})
         drawn = [halves(spaces[source], spaces[target], row, seed) for seed in range(TOGETHER)]
         cheap = aligner.Settings(**CHEAP | {"repeats": repeats})
         fitted = [aligner.fit(data.source, data.target, cheap, seed) for seed, data in enumerate(drawn)]

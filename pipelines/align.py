@@ -17,6 +17,7 @@ from pipelines import params, stage, store, track
 from pipelines.aligners.translator import Translator, load, save
 from pipelines.aligners.verdict import Verdict, judge
 from pipelines.errors import BadInput
+from pipelines.rows import Align, aligner_module
 
 Log = Callable[[dict[str, float], int], None]
 
@@ -30,7 +31,7 @@ class Halves:
     pairs: Tensor | None  # (k, 2) indices into source and target of the same texts, where the row grants known pairs
 
 
-def halves(source: store.Embeddings, target: store.Embeddings, row: params.Align, seed: int) -> Halves:
+def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> Halves:
     """Draw two disjoint halves of the train texts; with `pairs: k`, append k texts to both sides.
 
     Of two different corpora each side still gets one half, so that a row's sizes do not depend on what it is paired with.
@@ -41,9 +42,7 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: params.Align
     rows_x, rows_y = _shuffled(source, "source", seed), _shuffled(target, "source" if one_corpus else "target", seed)
     shared = rows_x[: row.pairs] if one_corpus else rows_x[:0]
     if row.pairs > len(shared):
-        raise BadInput(
-            f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {len(shared)}"
-        )
+        raise BadInput(f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {len(shared)}")
     middle_x, middle_y = (len(rows_x) + row.pairs) // 2, (len(rows_y) + row.pairs) // 2
     rows_x, rows_y = rows_x[row.pairs : middle_x][: row.limit], rows_y[middle_y:][: row.limit]
     if min(len(rows_x), len(rows_y)) < 2:
@@ -53,9 +52,7 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: params.Align
     return Halves(source.vectors[torch.cat([rows_x, shared])], target.vectors[torch.cat([rows_y, shared])], pairs)
 
 
-def paired_rows(
-    source: store.Embeddings, target: store.Embeddings, row: params.Align, seed: int
-) -> tuple[Tensor, Tensor]:
+def paired_rows(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> tuple[Tensor, Tensor]:
     """True pairs, for oracles only: as many as `halves` gives to each side."""
     store.same_texts(source, target)
     rows = _shuffled(source, "source", seed)
@@ -72,7 +69,7 @@ def _shuffled(embeddings: store.Embeddings, salt: str, seed: int) -> Tensor:
 WITNESS = 1_000_000  # added to the seed of a row that has one only: the verdict needs a second, independent fit
 
 
-def align(name: str, row: params.Align, study: params.Study, run: track.Run) -> None:
+def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as witnesses."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     run.input(store.embeddings_path(row.source), "source")
@@ -98,7 +95,7 @@ def align(name: str, row: params.Align, study: params.Study, run: track.Run) -> 
     run.log({k: v for k, v in summary(row, verdicts).items() if k != "by seed"})
 
 
-def summary(row: params.Align, verdicts: dict[int, Verdict]) -> dict[str, Any]:
+def summary(row: Align, verdicts: dict[int, Verdict]) -> dict[str, Any]:
     """Mean score, share of the seeds that are `aligned`, and every seed's score, word and agreement."""
     if not verdicts:
         return {"seeds": len(row.seeds)}
@@ -108,11 +105,9 @@ def summary(row: params.Align, verdicts: dict[int, Verdict]) -> dict[str, Any]:
     return {"seeds": len(row.seeds), "verdict": mean, "aligned": aligned, "by seed": by_seed}
 
 
-def fit(
-    row: params.Align, source: store.Embeddings, target: store.Embeddings, seed: int, log: Log | None, folder: Path
-) -> Translator:
+def fit(row: Align, source: store.Embeddings, target: store.Embeddings, seed: int, log: Log | None, folder: Path) -> Translator:
     """Oracles, told by the name of their function, get true pairs; `folder` goes to an aligner that keeps checkpoints there."""
-    module = params.aligner_module(row.aligner)
+    module = aligner_module(row.aligner)
     if hasattr(module, "fit_oracle"):
         return module.fit_oracle(*paired_rows(source, target, row, seed), row.settings, seed)
     data = halves(source, target, row, seed)

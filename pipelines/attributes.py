@@ -13,11 +13,12 @@ from pipelines.aligners.identity import Identity
 from pipelines.errors import BadInput
 from pipelines.measures import attributes as measures
 from pipelines.measures import mean_and_error
+from pipelines.rows import Attributes
 
 Scores = dict[str, Tensor]
 
 
-def attributes(name: str, row: params.Attributes, study: params.Study, run: track.Run) -> None:
+def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) -> None:
     """Every wording: translated (all seeds), naive, ideal in source, ideal in target, majority, chance."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     store.same_texts(source, target)
@@ -50,7 +51,7 @@ def attributes(name: str, row: params.Attributes, study: params.Study, run: trac
     run.table(tables, "labels.json")
 
 
-def labelled(name: str, row: params.Attributes, source: store.Embeddings) -> tuple[Tensor, list[list[str]], list[str]]:
+def labelled(name: str, row: Attributes, source: store.Embeddings) -> tuple[Tensor, list[list[str]], list[str]]:
     """Rows of the split that have one of the labels, their labels, and the label set. Raises BadInput for < 2 labels or rows."""
     corpus = store.read_corpus(row.corpus)
     where = f"attributes.{name}: corpus {row.corpus}"

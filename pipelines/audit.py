@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines import audit_page, params, querying, store, track
+from pipelines import audit_page, imported, params, querying, store, track
 from pipelines.aligners.translator import Translator
 from pipelines.aligners.verdict import Verdict, judge
 from pipelines.corpora import dumps, path
@@ -29,6 +29,7 @@ from pipelines.inverters import Space, retrieval, search
 from pipelines.inverters.attacker import learn
 from pipelines.measures import attributes
 from pipelines.measures.defences import Defence, defend, recall_kept
+from pipelines.rows import Audit, aligner_module
 
 TOPICS = (
     "arts & culture", "business", "celebrities & pop culture", "daily life", "family", "fashion & style", "film, tv & video",
@@ -78,7 +79,7 @@ class Findings:
         return self.best.verdict.word == "aligned"
 
 
-def audit(dump: Path, texts: Path | None, row: params.Audit, study: params.Study, judge: Judge = judge) -> Findings:
+def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge: Judge = judge) -> Findings:
     """Fit every encoder, judge, pick the best, and only if it is aligned infer, invert and try the defences."""
     clock = Clock()
     taken = dumps.sample(dump, row.limit, row.seed)
@@ -121,7 +122,8 @@ class Clock:
 
 # ---------------------------------------------------------------- what the attacker has
 
-def known_texts(where: Path | None, row: params.Audit) -> list[str]:
+
+def known_texts(where: Path | None, row: Audit) -> list[str]:
     """The auditor's own texts, distinct, at most `known`, drawn with the row's seed."""
     frame = store.read_corpus(row.corpus, ["text"]) if where is None else path.mapped(path.read(where), {}, str(where), NAMES)
     texts = list(dict.fromkeys(t for t in frame["text"].to_list() if t and not t.isspace()))
@@ -133,7 +135,7 @@ def known_texts(where: Path | None, row: params.Audit) -> list[str]:
     return [texts[i] for i in order]
 
 
-def embedded(encoder: str, texts: list[str], of_study: bool, row: params.Audit, study: params.Study) -> Known:
+def embedded(encoder: str, texts: list[str], of_study: bool, row: Audit, study: params.Study) -> Known:
     """The texts by one encoder: read where the study has embedded them, else encoded now."""
     encode = querying.encoder(study, encoder)
     for name, space in study.embed.items():
@@ -147,22 +149,22 @@ def embedded(encoder: str, texts: list[str], of_study: bool, row: params.Audit, 
 # ---------------------------------------------------------------- the attack
 
 
-def attempt(vectors: Tensor, known: Known, row: params.Audit, judge: Judge) -> Attempt:
+def attempt(vectors: Tensor, known: Known, row: Audit, judge: Judge) -> Attempt:
     """Fit the dump to one encoder, without a single pair, and judge."""
     start = time.monotonic()
     translator, verdict = fitted(vectors, known.vectors, row, row.seed, judge)
     return Attempt(known, translator, verdict, time.monotonic() - start)
 
 
-def fitted(vectors: Tensor, known: Tensor, row: params.Audit, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
+def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
     """A translator of all vectors, judged by a witness that sees half of them."""
-    fit = params.aligner_module(row.aligner).fit
+    fit = aligner_module(row.aligner).fit
     translator = fit(vectors, known, row.settings, seed)
     return translator, judge(vectors, translator, [fit(vectors[::2], known[::2], row.settings, seed + 1_000_000)])
 
 
 @torch.inference_mode()
-def infer(vectors: Tensor, best: Attempt, row: params.Audit) -> list[dict[str, Any]]:
+def infer(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
     """How many vectors are nearest to each label, most first."""
     labels = list(row.labels or TOPICS)
     there = best.known.encode([row.template.format(label=label) for label in labels])
@@ -175,7 +177,7 @@ def infer(vectors: Tensor, best: Attempt, row: params.Audit) -> list[dict[str, A
     ]
 
 
-def inverted(vectors: Tensor, best: Attempt, row: params.Audit) -> list[dict[str, Any]]:
+def inverted(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
     """`shown` vectors, drawn with the row's seed: what the inverter writes, and the nearest of the attacker's own texts."""
     known = best.known
     encode = known.encode if row.search.corrections else None
@@ -205,7 +207,7 @@ def defences(names: Sequence[str]) -> list[Defence]:
     return out
 
 
-def defended(vectors: Tensor, best: Attempt, row: params.Audit, judge: Judge) -> list[dict[str, Any]]:
+def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[dict[str, Any]]:
     """Each defence: retrieval recall@10 kept (utility), and what a fresh attack on the defended vectors still gets (leakage).
 
     Leakage: of the 10 known texts that the attack on the bare vectors names for a vector, the share that the fresh one
@@ -241,6 +243,7 @@ def main(argv: list[str]) -> int:
     if len(argv) not in (1, 2):
         print("usage: python -m pipelines.audit DUMP [TEXTS]", file=sys.stderr)
         return 2
+    imported()
     try:
         study = params.load()
         row = params.find("audit", "default", study.audit)

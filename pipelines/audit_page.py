@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-from pipelines import store
+from pipelines import page, pictures
+from pipelines.tables import escaped, table
 
 if TYPE_CHECKING:
     from pipelines.audit import Findings
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem;color:#222;background:#fff}"
-    "table{border-collapse:collapse;display:block;overflow-x:auto}"
-    "td,th{border:1px solid #bbb;padding:.3rem .6rem;text-align:left}"
-    "img{max-width:100%}.verdict{font-size:1.2rem;padding:.8rem;border-left:6px solid #b00}.clear{border-color:#1b6ca8}"
-)
 Table = tuple[str, str, list[dict[str, Any]]]  # heading, explanation, rows
 
 
@@ -83,55 +70,30 @@ def tables(found: Findings) -> list[Table]:
 
 def write(found: Findings, folder: Path, stem: str) -> Path:
     """Write `stem`.html and `stem`.md; returns the first."""
-    shown, said = tables(found), conclusion(found)
-    markdown = [f"# Audit of {found.dump}", "", f"**{said}**"]
-    page = [f"<p class='verdict{'' if found.evidence else ' clear'}'>{html.escape(said)}</p>"]
-    for heading, about, rows in shown:
-        markdown += ["", f"## {heading}", "", *([about, ""] if about else []), *_markdown(rows)]
-        page += [f"<h2>{heading}</h2>", f"<p>{html.escape(about)}</p>", _html(rows)]
+    title = f"Audit of {found.dump}"
+    markdown = [f"# {title}", "", f"> {conclusion(found)}"]
+    for heading, about, rows in tables(found):
+        cells = [[escaped(f"{v:.3f}" if isinstance(v, float) else str(v)) for v in row.values()] for row in rows]
+        markdown += [
+            "",
+            f"## {heading}",
+            "",
+            *([about, ""] if about else []),
+            *(table(list(rows[0]), cells) if rows else ["none"]),
+        ]
         if heading == "Defences":
-            image = base64.b64encode(picture(rows)).decode()
-            page.append(f"<img alt='utility against leakage' src='data:image/png;base64,{image}'>")
-    head = "<meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
-    head += f"<title>Audit of {html.escape(found.dump)}</title>"
-    body = f"<h1>Audit of {html.escape(found.dump)}</h1>" + "\n".join(page)
-    for suffix, text in (
-        ("html", f"<!doctype html><html lang='en'><head>{head}<style>{STYLE}</style></head><body>{body}</body></html>\n"),
-        ("md", "\n".join(markdown) + "\n"),
-    ):
-        with store.atomic(folder / f"{stem}.{suffix}") as draft:
-            draft.write_text(text)
-    return folder / f"{stem}.html"
+            picture(folder / f"{stem}.png", rows)
+            markdown += ["", f"![utility against leakage]({stem}.png)"]
+    return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
 
 
-def _cell(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _markdown(rows: Sequence[dict[str, Any]]) -> list[str]:
-    if not rows:
-        return ["none"]
-    cells = [[_cell(v).replace("|", "\\|").replace("\n", " ") for v in row.values()] for row in rows]
-    return [f"| {' | '.join(rows[0])} |", "|" + "---|" * len(rows[0]), *(f"| {' | '.join(c)} |" for c in cells)]
-
-
-def _html(rows: Sequence[dict[str, Any]]) -> str:
-    if not rows:
-        return "<p>none</p>"
-    head = "".join(f"<th>{html.escape(k)}</th>" for k in rows[0])
-    lines = ("<tr>" + "".join(f"<td>{html.escape(_cell(v))}</td>" for v in row.values()) + "</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
-
-
-def picture(rows: Sequence[dict[str, Any]]) -> bytes:
+def picture(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Utility against leakage, one point per defence: the upper left corner is where an owner wants to be."""
-    fig, ax = plt.subplots(layout="constrained", dpi=120, figsize=(6.4, 4.4))
-    for row in rows:
-        ax.scatter(row["leakage"], row["utility"], color="#1b6ca8" if row["defence"] != "none" else "#d95f02", zorder=3)
-        ax.annotate(row["defence"], (row["leakage"], row["utility"]), xytext=(5, 4), textcoords="offset points", fontsize=8)
-    ax.set(xlabel="leakage that is left", ylabel="retrieval recall@10 kept", xlim=(-0.03, 1.08), ylim=(-0.03, 1.08))
-    ax.grid(alpha=0.3)
-    out = io.BytesIO()
-    fig.savefig(out, format="png", metadata={"Software": None})
-    plt.close(fig)
-    return out.getvalue()
+    with pictures.figure(path, figsize=(6.4, 4.4)) as (_, ax):
+        for row in rows:
+            colour = pictures.SOURCE if row["defence"] == "none" else pictures.TARGET
+            ax.scatter(row["leakage"], row["utility"], color=colour, zorder=3)
+            at = (row["leakage"], row["utility"])
+            ax.annotate(row["defence"], at, xytext=(5, 4), textcoords="offset points", fontsize=8)
+        ax.set(xlabel="leakage that is left", ylabel="retrieval recall@10 kept", xlim=(-0.03, 1.08), ylim=(-0.03, 1.08))
+        ax.grid(alpha=0.3)

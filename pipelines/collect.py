@@ -5,9 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines import corpora, params, stage, store, track
+from pipelines.rows import AnyCorpus
 
 
-def collect(name: str, row: params.AnyCorpus, study: params.Study, run: track.Run) -> None:
+def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> None:
     """Read or generate the corpus, check it, write it, and say what is in it."""
     frame = corpora.collect(row)
     store.write_corpus(name, frame)
@@ -21,10 +22,7 @@ def collect(name: str, row: params.AnyCorpus, study: params.Study, run: track.Ru
     store.write_metrics("collect", name, metrics)
     run.log(metrics)
     run.table(
-        frame.drop("vector", "image", strict=False)
-        .head(20)
-        .with_columns(pl.col(pl.List(pl.String)).list.join(", "))
-        .to_dicts(),
+        frame.drop("vector", "image", strict=False).head(20).with_columns(pl.col(pl.List(pl.String)).list.join(", ")).to_dicts(),
         "examples.json",
     )
 

@@ -23,6 +23,7 @@ from pipelines.encoders.towers import Words
 from pipelines.errors import BadInput
 from pipelines.measures.image_text import info_nce
 from pipelines.measures.kernels import Fourier, fourier
+from pipelines.rows import Contrast
 
 LOGGED = 10  # steps between two points of the curve
 
@@ -62,7 +63,7 @@ def read(corpus: str, split: str | None = None) -> pl.DataFrame:
     return frame
 
 
-def pairs(frame: pl.DataFrame, row: params.Contrast, words: Words) -> Pairs:
+def pairs(frame: pl.DataFrame, row: Contrast, words: Words) -> Pairs:
     captions = captions_of(frame)
     ids, truncated = words([c for cs in captions for c in cs])
     starts = torch.tensor([0, *np.cumsum([len(cs) for cs in captions])])
@@ -75,7 +76,7 @@ def generator(*keys: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(seed >> np.uint64(1)))
 
 
-def rate(row: params.Contrast, step: int) -> float:
+def rate(row: Contrast, step: int) -> float:
     """Learning rate: linear warm-up, then a half cosine to `lr_end`."""
     if step < row.warmup:
         return row.lr * (step + 1) / row.warmup
@@ -83,14 +84,14 @@ def rate(row: params.Contrast, step: int) -> float:
     return row.lr_end + (row.lr - row.lr_end) * (1 + math.cos(math.pi * done)) / 2
 
 
-def rows_of(row: params.Contrast, n: int, seed: int, step: int) -> Tensor:
+def rows_of(row: Contrast, n: int, seed: int, step: int) -> Tensor:
     """The image rows of one step's batch over all ranks: consecutive parts of one permutation per epoch."""
     size = min(row.batch, n)
     epoch, at = divmod(step, n // size)
     return torch.randperm(n, generator=generator(seed, 0, epoch))[at * size : (at + 1) * size]
 
 
-def draw(row: params.Contrast, model: DualEncoder, seed: int, step: int) -> Fourier | None:
+def draw(row: Contrast, model: DualEncoder, seed: int, step: int) -> Fourier | None:
     """This step's random Fourier features, the same on every rank."""
     if model.kernel.nonlinear == 0:
         return None
@@ -98,7 +99,7 @@ def draw(row: params.Contrast, model: DualEncoder, seed: int, step: int) -> Four
     return drawn.to(model.raw_scale.device)
 
 
-def loss_of(model: DualEncoder, row: params.Contrast, images: Tensor, ids: Tensor, fourier: Fourier | None) -> Tensor:
+def loss_of(model: DualEncoder, row: Contrast, images: Tensor, ids: Tensor, fourier: Fourier | None) -> Tensor:
     """Symmetric InfoNCE of the batch of all ranks; this rank's gradient is of its own images and captions."""
     with torch.autocast(ranks.device().type, torch.bfloat16, enabled=row.precision == "bf16"):
         x, y = model(images, ids, fourier)
@@ -108,7 +109,7 @@ def loss_of(model: DualEncoder, row: params.Contrast, images: Tensor, ids: Tenso
     return info_nce(x, y) / ranks.size()
 
 
-def optimizer_of(model: DualEncoder, row: params.Contrast) -> torch.optim.AdamW:
+def optimizer_of(model: DualEncoder, row: Contrast) -> torch.optim.AdamW:
     """AdamW; what is no matrix (norms, biases, the scale) does not decay."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
@@ -118,7 +119,7 @@ def optimizer_of(model: DualEncoder, row: params.Contrast) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=row.lr, betas=row.betas)
 
 
-def step(model: DualEncoder, optimizer: torch.optim.Optimizer, row: params.Contrast, data: Pairs, seed: int, at: int) -> Tensor:
+def step(model: DualEncoder, optimizer: torch.optim.Optimizer, row: Contrast, data: Pairs, seed: int, at: int) -> Tensor:
     """One step of training. -> the loss of the whole batch. Raises BadInput when it is not finite."""
     for group in optimizer.param_groups:
         group["lr"] = rate(row, at)
@@ -136,7 +137,7 @@ def step(model: DualEncoder, optimizer: torch.optim.Optimizer, row: params.Contr
     return ranks.total(loss.detach()) if row.negatives == "local" else loss.detach()
 
 
-def train(row: params.Contrast, data: Pairs, words: Words, seed: int, folder: Path, log) -> tuple[DualEncoder, list[dict]]:
+def train(row: Contrast, data: Pairs, words: Words, seed: int, folder: Path, log) -> tuple[DualEncoder, list[dict]]:
     """Train from scratch, or from the checkpoint in `folder`. -> the model and its curve; `log(metrics, step)`."""
     if len(data) < 2:
         raise BadInput(f"{len(data)} training image: two at least are needed, to be told apart")
@@ -171,7 +172,7 @@ def vectors(model: DualEncoder, images: Pixels, ids: Tensor, batch: int = 512) -
     return x.numpy(), y.numpy()
 
 
-def contrast(name: str, row: params.Contrast, study: params.Study, run: track.Run) -> None:
+def contrast(name: str, row: Contrast, study: params.Study, run: track.Run) -> None:
     """Train one pair of encoders per seed; write them, their curves, and the first one's vectors of the whole corpus."""
     with ranks.started():
         frame = read(row.corpus)

@@ -10,9 +10,10 @@ import polars as pl
 from pipelines import encoders, params, stage, store, track
 from pipelines.encoders.encode import encode
 from pipelines.errors import BadInput
+from pipelines.rows import Embed
 
 
-def embed(name: str, row: params.Embed, study: params.Study, run: track.Run) -> None:
+def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     """Encode the texts of a corpus, in corpus order, or copy the vectors that came with it. A killed run continues.
 
     Raises BadInput for a missing file, a dimension that is not one, or a vector that is zero or not finite.

@@ -10,9 +10,10 @@ from pipelines import params, pictures, stage, store, track
 from pipelines.aligners.identity import Identity
 from pipelines.errors import BadInput
 from pipelines.measures import mean_and_error, translation
+from pipelines.rows import Evaluate
 
 
-def evaluate(name: str, row: params.Evaluate, study: params.Study, run: track.Run) -> None:
+def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> None:
     """Measure every seed's translator on the pairs of one split; pairs are seen here and nowhere before."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     store.same_texts(source, target)
@@ -29,14 +30,10 @@ def evaluate(name: str, row: params.Evaluate, study: params.Study, run: track.Ru
         with torch.inference_mode():
             translated = translator(x)
         scores = translation.paired_scores(translated, y, row.batch)
-        frames.append(
-            pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **{k: v.numpy() for k, v in scores.items()}})
-        )
+        frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **{k: v.numpy() for k, v in scores.items()}}))
         summary = {k: mean_and_error(v) for k, v in scores.items()}
         per_seed.append(
-            {"seed": seed}
-            | {k: m for k, (m, _) in summary.items()}
-            | {f"{k}_error": e for k, (_, e) in summary.items()}
+            {"seed": seed} | {k: m for k, (m, _) in summary.items()} | {f"{k}_error": e for k, (_, e) in summary.items()}
         )
         run.log({f"seed/{k}": m for k, (m, _) in summary.items()}, step=seed)
         if row.pictures and len(per_seed) == 1:

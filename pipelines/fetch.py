@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 
 from pipelines import encoders, params, stage, store, track
+from pipelines.rows import Encoder
 
 
-def fetch(name: str, row: params.Encoder, study: params.Study, run: track.Run) -> None:
+def fetch(name: str, row: Encoder, study: params.Study, run: track.Run) -> None:
     """Copy or download into a folder beside, then rename: a killed download leaves no half of an encoder."""
     folder = store.encoder_path(name)
     with store.work("fetch", name, row) as draft:

@@ -25,6 +25,7 @@ from pipelines import params, pictures, ranks, stage, store, track
 from pipelines.encoders import pooling, scratch, simcse
 from pipelines.errors import BadInput
 from pipelines.measures import geometry, similarity
+from pipelines.rows import Finetune, Network
 
 CLIP = 1.0  # largest norm of the gradient, as the Trainer that the paper used
 
@@ -56,7 +57,7 @@ class Training:
         return [p for group in self.optimizer.param_groups for p in group["params"]]
 
 
-def finetune(name: str, row: params.Finetune, study: params.Study, run: track.Run) -> None:
+def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> None:
     """Train, keep the checkpoint that is best on STS dev, write it with its curves and pictures."""
     columns = columns_of(row, study)
     dev = pairs(row.dev, "dev")
@@ -75,7 +76,7 @@ def finetune(name: str, row: params.Finetune, study: params.Study, run: track.Ru
 # ---------------------------------------------------------------- what to train on
 
 
-def columns_of(row: params.Finetune, study: params.Study) -> list[list[str]]:
+def columns_of(row: Finetune, study: params.Study) -> list[list[str]]:
     """One column of texts (unsupervised), or three: anchors, positives, negatives. Checked before any work is done."""
     names = ["text", "positive", "negative"] if study.corpora[row.corpus].kind == "nli" else ["text"]
     frame = store.read_corpus(row.corpus)
@@ -107,7 +108,7 @@ def pairs(corpus: str, split: str | None) -> Pairs:
 # ---------------------------------------------------------------- the network
 
 
-def begin(row: params.Finetune, columns: list[list[str]], folder: Path) -> Training:
+def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     """The network to train, from a folder or from nothing; where a killed run left a state, at that state."""
     transformer: Any = start(row, columns, folder)
     positions = transformer.model.config.max_position_embeddings
@@ -130,12 +131,12 @@ def begin(row: params.Finetune, columns: list[list[str]], folder: Path) -> Train
     return training
 
 
-def start(row: params.Finetune, columns: list[list[str]], folder: Path) -> Transformer:
+def start(row: Finetune, columns: list[list[str]], folder: Path) -> Transformer:
     """The transformer of a sentence-transformers folder, or a new one with a vocabulary learnt on the texts."""
     if row.start.endswith("scratch.py"):
         own = folder / "network"
         if ranks.rank() == 0:  # transformers writes on the first rank only
-            shape = row.network or params.Network.model_validate({})
+            shape = row.network or Network.model_validate({})
             scratch.network([text for column in columns for text in column], shape, row.seed, own)
         ranks.wait()
         return Transformer(str(own))
@@ -178,7 +179,7 @@ def keep(training: Training, folder: Path) -> None:
 
 
 def train(
-    training: Training, row: params.Finetune, columns: list[list[str]], dev: Pairs, folder: Path, log: Callable[[dict, int], None]
+    training: Training, row: Finetune, columns: list[list[str]], dev: Pairs, folder: Path, log: Callable[[dict, int], None]
 ) -> None:
     """From where `training` is to `row.steps`, measuring on dev every `row.every` steps and at both ends."""
     if not training.curve:
@@ -191,7 +192,7 @@ def train(
             log({"loss": loss}, training.step)
 
 
-def step(training: Training, row: params.Finetune, columns: list[list[str]]) -> float:
+def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
     """One optimizer step. Its batch, augmentation, dropout and masks come from (seed, step).
 
     Raises BadInput if the loss is not finite.
@@ -224,7 +225,7 @@ def batch_rows(n: int, batch: int, seed: int, step: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(n)[at * batch : (at + 1) * batch]
 
 
-def second_view(texts: list[str], row: params.Finetune, step: int, batch: list[int]) -> list[str]:
+def second_view(texts: list[str], row: Finetune, step: int, batch: list[int]) -> list[str]:
     """The same texts, for dropout to tell apart, or augmented copies of them."""
     if row.augment is None:
         return texts
@@ -234,14 +235,14 @@ def second_view(texts: list[str], row: params.Finetune, step: int, batch: list[i
     ]
 
 
-def contrast(training: Training, row: params.Finetune, views: list[list[str]]) -> Tensor:
+def contrast(training: Training, row: Finetune, views: list[list[str]]) -> Tensor:
     """InfoNCE of the whole batch, all ranks' texts in it."""
     vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
     gathered = [ranks.gather(v) for v in vectors]
     return simcse.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
 
 
-def word_loss(training: Training, row: params.Finetune, texts: list[str]) -> Tensor:
+def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
     """Mean cross entropy of the masked words of the whole batch; this rank's gradient is that of its own words."""
     assert training.words is not None
     first: Any = training.trained[0]
@@ -255,16 +256,14 @@ def word_loss(training: Training, row: params.Finetune, texts: list[str]) -> Ten
     return training.words(hidden[targets], features["input_ids"][targets]) / ranks.total(targets.sum()).clamp(min=1)
 
 
-def rate(step: int, row: params.Finetune) -> float:
+def rate(step: int, row: Finetune) -> float:
     """Learning rate as a share of `row.lr`: linear up during the warm-up, then linear down to 0 after the last step."""
     if step < row.warmup:
         return (step + 1) / row.warmup
     return (row.steps - step) / max(1, row.steps - row.warmup)
 
 
-def measure(
-    training: Training, row: params.Finetune, dev: Pairs, loss: float, folder: Path, log: Callable[[dict, int], None]
-) -> None:
+def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: Path, log: Callable[[dict, int], None]) -> None:
     """A point of the curve; a candidate for selection, unless nothing has been learnt yet."""
     if ranks.rank() == 0:
         first, second = encode(training.model, dev.first), encode(training.model, dev.second)
@@ -287,7 +286,7 @@ def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
 # ---------------------------------------------------------------- what is left behind
 
 
-def finish(name: str, row: params.Finetune, training: Training, dev: Pairs, folder: Path, run: track.Run) -> None:
+def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Path, run: track.Run) -> None:
     """Write the best checkpoint, its metrics, its curve, and the spectrum before and after."""
     texts = list(dict.fromkeys(dev.first + dev.second))
     plots = store.plots_path("finetune", name)

@@ -11,9 +11,10 @@ from pipelines import params, pictures, stage, store, track
 from pipelines.errors import BadInput
 from pipelines.measures import geometry as measures
 from pipelines.measures import mean_and_error
+from pipelines.rows import Geometry
 
 
-def geometry(name: str, row: params.Geometry, study: params.Study, run: track.Run) -> None:
+def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> None:
     """Compares the first `limit` rows of a split. This sees true pairs: it measures, and fits nothing."""
     names = [embedding for embedding, e in study.embed.items() if e.corpus == row.corpus]
     if len(names) < 2:

@@ -19,6 +19,7 @@ from pipelines.inverters.attacker import Attacker, load
 from pipelines.inverters.judge import judge
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.inversion import text_scores
+from pipelines.rows import Invert
 
 JUDGED = Path(".cache/judge")
 
@@ -34,7 +35,7 @@ class Victim:
     target: Tensor  # (n, e), the ceiling
 
 
-def invert(name: str, row: params.Invert, study: params.Study, run: track.Run) -> None:
+def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     """Invert, correct, measure."""
     attacker, encode = load(store.inverters_path(row.inverter)), querying.encoder(study, row.encoder)
     victim = attacked(name, row, set(attacker.texts))
@@ -45,10 +46,12 @@ def invert(name: str, row: params.Invert, study: params.Study, run: track.Run) -
     metrics = summary(table, victim) | {"known": len(attacker.texts)}
     store.write_metrics("invert", name, metrics)
     run.log(metrics)
-    run.table(examples(table, 40), "examples.json")
+    shown = examples(table, 40)
+    store.write_csv(store.examples_path(name), shown)
+    run.table(shown.to_dicts(), "examples.json")
 
 
-def attacked(name: str, row: params.Invert, known: set[str]) -> Victim:
+def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     """The attacked texts, none of which the attacker knows, drawn with the row's seed, their facts, and their vectors by the
     first seed's translator."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
@@ -68,7 +71,7 @@ def attacked(name: str, row: params.Invert, known: set[str]) -> Victim:
     return Victim(some["id"].to_list(), some["text"].to_list(), known_facts(name, row, some), translated, target.vectors[rows])
 
 
-def known_facts(name: str, row: params.Invert, corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
+def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
     """Of each text: the planted facts (columns of lists), or what patterns find where nothing was planted."""
     columns = list(row.facts) or [c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"]
     if missing := [c for c in columns if c not in corpus.columns]:
@@ -78,9 +81,7 @@ def known_facts(name: str, row: params.Invert, corpus: pl.DataFrame) -> list[dic
     return [{c: own[c] or [] for c in columns} for own in corpus.select(columns).to_dicts()]
 
 
-def attack(
-    a: Attacker, victim: Victim, encode: querying.Encode, row: params.Invert
-) -> list[tuple[str, str, list[str], float]]:
+def attack(a: Attacker, victim: Victim, encode: querying.Encode, row: Invert) -> list[tuple[str, str, list[str], float]]:
     """(attack, method, guesses, queries per text) of every attack by every method; every attack pays for its own queries."""
     vectors = {
         "translated": a.space(victim.translated),
@@ -107,7 +108,7 @@ def attack(
 
 
 def measured(
-    guesses: list[tuple[str, str, list[str], float]], victim: Victim, cosine: search.Queries, row: params.Invert
+    guesses: list[tuple[str, str, list[str], float]], victim: Victim, cosine: search.Queries, row: Invert
 ) -> pl.DataFrame:
     """One row per attack, method and text: the guess, its scores, its facts. Queries made here are measuring, not attack."""
     true, frames = cosine.space(victim.target), []
@@ -145,10 +146,11 @@ def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
     return out
 
 
-def examples(table: pl.DataFrame, count: int) -> list[dict[str, Any]]:
+def examples(table: pl.DataFrame, count: int) -> pl.DataFrame:
     """The texts of which most facts came back, with the guess: what a reader should see first."""
     own = table.filter((pl.col("attack") == "translated") & (pl.col("method") == "corrected"))
-    return own.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(count).to_dicts()
+    worst = own.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(count)
+    return worst.with_columns(pl.col("facts").list.join("; "))
 
 
 if __name__ == "__main__":

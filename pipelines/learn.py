@@ -7,9 +7,10 @@ import torch
 from pipelines import params, querying, stage, store, track
 from pipelines.errors import BadInput
 from pipelines.inverters import attacker
+from pipelines.rows import Inverter
 
 
-def learn(name: str, row: params.Inverter, study: params.Study, run: track.Run) -> None:
+def learn(name: str, row: Inverter, study: params.Study, run: track.Run) -> None:
     """Draw the attacker's texts with the row's seed and learn from them, and from nothing else."""
     embeddings, corpus = store.read_embeddings(row.space), store.read_corpus(row.corpus, ["id", "text"])
     if list(embeddings.ids) != corpus["id"].to_list():

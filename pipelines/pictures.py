@@ -47,9 +47,7 @@ def spaces(path: Path, before: Tensor, translated: Tensor, target: Tensor, shown
     plane = torch.linalg.svd(y, full_matrices=False).Vh[:2].T  # (dim, 2)
     b = y[:shown] @ plane
     with figure(path, ncols=2, figsize=(9.5, 4.6), sharex=True, sharey=True) as (_, axes):
-        for ax, vectors, title in zip(
-            axes, (before, translated), ("before: untranslated", "after: translated"), strict=True
-        ):
+        for ax, vectors, title in zip(axes, (before, translated), ("before: untranslated", "after: translated"), strict=True):
             a = centred(vectors)[:shown] @ plane
             ends = torch.stack([a[:lines], b[:lines]])  # (2, lines, 2)
             ax.plot(ends[..., 0], ends[..., 1], color="0.6", lw=0.6, zorder=1)

@@ -19,6 +19,7 @@ from pipelines.encoders.towers import Words
 from pipelines.errors import BadInput
 from pipelines.measures import image_text, mean_and_error
 from pipelines.measures.kernels import PointSets, exact, features, fourier
+from pipelines.rows import Recognise
 
 BATCH = 512
 EXACT = 4e9  # kernel values up to which similarities are exact; beyond, MANY random Fourier features
@@ -90,7 +91,7 @@ def linear_accuracy(train: np.ndarray, labels: np.ndarray, test: np.ndarray, tru
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(train)
-    train, test = scaler.transform(train), scaler.transform(test)
+    train, test = (np.asarray(scaler.transform(part)) for part in (train, test))
     held = np.random.default_rng(0).permutation(len(train))[: max(1, len(train) // 5)]
     kept = np.setdiff1d(np.arange(len(train)), held)
     if len(set(labels[kept])) < 2:
@@ -137,7 +138,7 @@ def scenes():
     return importlib.import_module("pipelines.corpora.sample.scenes")
 
 
-def classification(model: DualEncoder, words: Words, row: params.Recognise, train: pl.DataFrame, test: pl.DataFrame):
+def classification(model: DualEncoder, words: Words, row: Recognise, train: pl.DataFrame, test: pl.DataFrame):
     """-> per-image scores of zero-shot and linear classification, and the chosen C of the latter."""
     test, classes = single(test)
     size, numbers = model.row.image.size, {}
@@ -152,7 +153,7 @@ def classification(model: DualEncoder, words: Words, row: params.Recognise, trai
     return scores, numbers
 
 
-def measure(model: DualEncoder, words: Words, row: params.Recognise, train: pl.DataFrame, test: pl.DataFrame):
+def measure(model: DualEncoder, words: Words, row: Recognise, train: pl.DataFrame, test: pl.DataFrame):
     """Every measure that the corpus allows. -> numbers, and (similarity, PMI) where there is one"""
     scores, numbers, known = {}, {}, None
     if test["labels"].list.len().sum():
@@ -167,7 +168,7 @@ def measure(model: DualEncoder, words: Words, row: params.Recognise, train: pl.D
     return numbers, known
 
 
-def recognise(name: str, row: params.Recognise, study: params.Study, run: track.Run) -> None:
+def recognise(name: str, row: Recognise, study: params.Study, run: track.Run) -> None:
     """Measure the encoders of every seed; mean and spread over seeds."""
     frame = read(row.corpus)
     train, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))

@@ -12,12 +12,13 @@ from pipelines.encoders.encode import encode
 from pipelines.errors import BadInput
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
+from pipelines.rows import Similarity
 
 SHOWN = 1000  # sentences whose layers are looked at
 BATCH = 64
 
 
-def similarity(name: str, row: params.Similarity, study: params.Study, run: track.Run) -> None:
+def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) -> None:
     """Cosine of the encoder's raw vectors, no regressor, all pairs of the split together."""
     frame = store.read_corpus(row.corpus, ["text", "pair", "score", "split"])
     frame = frame if row.split is None else frame.filter(pl.col("split") == row.split)

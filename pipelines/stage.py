@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from pipelines import params, track
+from pipelines import imported, params, track
 from pipelines.errors import BadInput
 
 TABLES = {"collect": "corpora", "fetch": "encoders", "learn": "inverters"}  # every other verb reads the table of its own name
@@ -14,6 +14,7 @@ WHOLE = ("report",)  # verbs that read the whole study and take no name
 
 def main(verb: Callable[..., None]) -> None:
     """Run `verb(name, row, study, run)` for the row named on the command line. Bad input: one line on stderr, exit code 2."""
+    imported()
     table = TABLES.get(verb.__name__, verb.__name__)
     try:
         name, study, row = verb.__name__, params.load(), None

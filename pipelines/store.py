@@ -79,6 +79,15 @@ def plots_path(verb: str, name: str) -> Path:
     return RESULTS / verb / name
 
 
+def examples_path(name: str) -> Path:
+    """Inverted texts, the worst leaks first."""
+    return plots_path("invert", name) / "examples.csv"
+
+
+def read_examples(name: str) -> pl.DataFrame:
+    return pl.read_csv(examples_path(name))
+
+
 def seeds_path(name: str) -> Path:
     """One row per seed: every measure's mean and standard error."""
     return plots_path("evaluate", name) / "seeds.csv"
@@ -179,9 +188,7 @@ class Embeddings:
     ids: np.ndarray  # (n,) of str
     splits: np.ndarray  # (n,) of str
     vectors: torch.Tensor
-    metadata: dict[
-        str, str
-    ]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source (of the texts)
+    metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source (of the texts)
 
     @property
     def generated(self) -> bool:
@@ -194,9 +201,7 @@ class Embeddings:
         return torch.from_numpy(np.flatnonzero(mask))
 
 
-def write_embeddings(
-    name: str, ids: Sequence[str], splits: Sequence[str], vectors: np.ndarray, metadata: dict[str, str]
-) -> None:
+def write_embeddings(name: str, ids: Sequence[str], splits: Sequence[str], vectors: np.ndarray, metadata: dict[str, str]) -> None:
     """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16, (n, dimension))."""
     dimension = vectors.shape[1]
     flat = pa.array(vectors.reshape(-1))

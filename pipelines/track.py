@@ -147,6 +147,19 @@ def _first_use() -> Iterator[None]:
         yield
 
 
+def seconds(study: str) -> dict[str, float]:
+    """Of every stage of a study: how long its latest finished run took."""
+    from mlflow.tracking import MlflowClient
+
+    client, out = MlflowClient(tracking_uri()), {}
+    for experiment in client.search_experiments():
+        for found in client.search_runs([experiment.experiment_id], "attributes.status = 'FINISHED'", max_results=1000):
+            stage = found.data.tags.get("dvc.stage")  # latest first
+            if stage and found.data.tags.get("study") == study and "seconds" in found.data.metrics:
+                out.setdefault(stage, found.data.metrics["seconds"])
+    return out
+
+
 def flat(nested: Mapping[str, Any], by: str) -> dict[str, Any]:
     """{"a": {"b": 1}} -> {"a/b": 1}"""
     out: dict[str, Any] = {}

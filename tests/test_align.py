@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import align as verb
-from pipelines import params, store
+from pipelines import store
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.translator import Linear
 from pipelines.errors import BadInput
+from pipelines.rows import Align
 
 N, TEST = 60, 10
 
@@ -24,7 +25,7 @@ def embeddings(name, corpus="nq", encoder="x", n=N, value=None):
 
 
 def row(**settings):
-    return params.Align.model_validate({"source": "a", "target": "b", "aligner": "identity"} | settings)
+    return Align.model_validate({"source": "a", "target": "b", "aligner": "identity"} | settings)
 
 
 def texts(vectors):

@@ -77,9 +77,7 @@ def test_spectral_is_the_power_of_the_singular_values(d, e, power):
 
 def test_identity_pads_and_cuts():
     source, target = torch.randn(5, 3), torch.randn(5, 4)
-    assert torch.equal(
-        identity.fit(source, target, identity.Settings(), 0)(source), torch.cat([source, torch.zeros(5, 1)], 1)
-    )
+    assert torch.equal(identity.fit(source, target, identity.Settings(), 0)(source), torch.cat([source, torch.zeros(5, 1)], 1))
     assert torch.equal(identity.fit(target, source, identity.Settings(), 0)(target), target[:, :3])
 
 

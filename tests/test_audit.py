@@ -19,6 +19,7 @@ from pipelines.aligners.verdict import Verdict
 from pipelines.corpora import dumps
 from pipelines.errors import BadInput
 from pipelines.measures.defences import Defence, defend, recall_kept
+from pipelines.rows import Audit, Encoder
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -214,8 +215,7 @@ def test_noise_is_as_long_as_it_says():
 RNG = np.random.default_rng(1)
 SUBJECTS = [f"subject{i}" for i in range(8)]
 TABLE = {
-    w: normalize(torch.from_numpy(RNG.normal(size=16) * (np.arange(16) < 12 - i)).float(), dim=0)
-    for i, w in enumerate(SUBJECTS)
+    w: normalize(torch.from_numpy(RNG.normal(size=16) * (np.arange(16) < 12 - i)).float(), dim=0) for i, w in enumerate(SUBJECTS)
 }
 
 
@@ -239,10 +239,10 @@ def world(tmp_path, monkeypatch):
     np.save(tmp_path / "dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(querying, "encoder", lambda study, name: secret_encoder)
-    encoder = {"one": params.Encoder(source="wheel", path="x")}
+    encoder = {"one": Encoder(source="wheel", path="x")}
     study = params.Study(study="test", corpora={}, encoders=encoder)
     tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1, "prefix": 1}
-    row = params.Audit.model_validate({
+    row = Audit.model_validate({
         "corpus": "none", "limit": 300, "known": 250, "shown": 3, "defended": 200, "labels": SUBJECTS, "template": "{label}",
         "aligner": "identity",
         "inverter": tiny, "search": {"samples": 2, "rounds": 1, "swaps": 2}, "defences": ["noise 1", "drop 0.5", "rotate"],
@@ -287,7 +287,7 @@ def test_without_alignment_nothing_is_claimed(world, word):
 
 def test_the_best_verdict_wins_over_the_best_score(world):
     folder, texts, row, _study = world
-    two = params.Study(study="test", encoders={n: params.Encoder(source="wheel", path="x") for n in ("one", "two")})
+    two = params.Study(study="test", encoders={n: Encoder(source="wheel", path="x") for n in ("one", "two")})
     said = iter([Verdict(0.9, "failed", 0.0), Verdict(0.2, "doubtful", 0.0)])
     found = audits.audit(folder / "dump.npy", texts, row, two, lambda *_: next(said))
     assert (found.best.known.encoder, found.best.verdict.word) == ("two", "doubtful")

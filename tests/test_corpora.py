@@ -17,7 +17,7 @@ from pipelines.corpora.chunk import cut
 from pipelines.corpora.sample.tweets import TOPICS
 from pipelines.corpora.tweets import named
 from pipelines.errors import BadInput
-from pipelines.params import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
+from pipelines.rows import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
 from pipelines.store import check_corpus
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]

@@ -33,7 +33,7 @@ from pipelines import encoders
 from pipelines.encoders import sources
 from pipelines.encoders.encode import Encoded, encode, parts, plan
 from pipelines.errors import BadInput
-from pipelines.params import Encoder
+from pipelines.rows import Encoder
 
 WORDS = ["the", "a", "cat", "dog", "house", "river", "runs", "sleeps", "under", "over", "old", "red", "quick", "and"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -49,9 +49,7 @@ def tokenizer(template: str, **special: str) -> PreTrainedTokenizerFast:
     rust.pre_tokenizer = pre_tokenizers.Whitespace()
     named = [(t, vocabulary[t]) for t in ("[CLS]", "[SEP]")]
     rust.post_processor = processors.TemplateProcessing(single=template, special_tokens=named)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=rust, pad_token="[PAD]", unk_token="[UNK]", model_max_length=32, **special
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=rust, pad_token="[PAD]", unk_token="[UNK]", model_max_length=32, **special)
 
 
 def saved(folder: Path, network, tokens, *later) -> Path:

@@ -361,7 +361,8 @@ def stored(tmp_path, monkeypatch):
     texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
     split = ["train"] * 48 + ["test"] * 12
     frame = pl.DataFrame({"id": ids, "text": texts, "split": split}).with_columns(
-        labels=pl.Series([[]] * 60, dtype=pl.List(pl.String)), names=pl.Series([[t.split()[0]] for t in texts]),
+        labels=pl.Series([[]] * 60, dtype=pl.List(pl.String)),
+        names=pl.Series([[t.split()[0]] for t in texts]),
         codes=pl.Series([["never written"]] * 60),
     )
     store.write_corpus("c", frame)
@@ -394,7 +395,7 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     assert kept.height == 12 * 10
     assert set(kept["text"]) == set(SECRET)
     assert not (set(kept.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
-    assert invert.examples(kept, 2)[0]["facts"]
+    assert invert.examples(kept, 2)[0, "facts"]
 
 
 def test_facts_that_never_come_back_are_counted(stored):

@@ -15,7 +15,7 @@ from pipelines.encoders.towers import Words
 from pipelines.errors import BadInput
 from pipelines.measures import image_text
 from pipelines.measures.kernels import exact
-from pipelines.params import Contrast, Head, Recognise, SampleCorpus, TextTower
+from pipelines.rows import Contrast, Head, Recognise, SampleCorpus, TextTower
 
 generator = importlib.import_module("pipelines.corpora.sample.scenes")
 TINY = {"width": 16, "depth": 1, "heads": 2}
@@ -252,4 +252,3 @@ def test_a_single_image_cannot_be_contrasted(frame, tmp_path):
         contrast.train(settings, data, words, 0, tmp_path, silent)
     with pytest.raises(ValidationError):
         Head(scale=0)
-

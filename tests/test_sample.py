@@ -8,7 +8,7 @@ from pipelines.corpora.sample import emails, notes, passages, tweets
 from pipelines.corpora.sample.conditions import SPECIALTIES
 from pipelines.corpora.sample.engine import Draft, Pen, split, zipf
 from pipelines.corpora.sample.tweets import TOPICS
-from pipelines.params import SampleCorpus
+from pipelines.rows import SampleCorpus
 from pipelines.store import check_corpus
 
 MAKERS = {"nq": passages, "tweets": tweets, "mimic": notes, "enron": emails}

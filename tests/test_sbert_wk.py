@@ -12,7 +12,7 @@ from pipelines.encoders import layers as dissecting
 from pipelines.encoders import pooling, scratch
 from pipelines.encoders.sbert_wk import SbertWk, used_tokens, windows
 from pipelines.errors import BadInput
-from pipelines.params import Network
+from pipelines.rows import Network
 
 TEXTS = ["the heart beats", "the lung exchanges gases in the chest", "water expands when it freezes", "a heart"]
 

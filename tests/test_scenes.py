@@ -13,7 +13,7 @@ from pipelines import corpora, store
 from pipelines.corpora import images
 from pipelines.encoders.pixels import pixels
 from pipelines.errors import BadInput
-from pipelines.params import PathCorpus, SampleCorpus
+from pipelines.rows import PathCorpus, SampleCorpus
 
 scenes = importlib.import_module("pipelines.corpora.sample.scenes")  # the package exports a function of the same name
 

@@ -18,6 +18,7 @@ from torch.multiprocessing.spawn import spawn
 from pipelines import finetune, params, ranks, store
 from pipelines.encoders import pooling, scratch, simcse
 from pipelines.errors import BadInput
+from pipelines.rows import Finetune, Network
 
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
 TEXTS = [f"{who} {does} {where}" for who in WHO for does in DOES for where in ("in winter", "near the old bridge", "today")]
@@ -61,7 +62,7 @@ def test_a_batch_of_one_is_named():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    transformer = scratch.network(TEXTS, params.Network(**SHAPE), 0, tmp_path_factory.mktemp("network"))
+    transformer = scratch.network(TEXTS, Network(**SHAPE), 0, tmp_path_factory.mktemp("network"))
     return SentenceTransformer(modules=[transformer, pooling.pooler("mean", 16)], device="cpu")
 
 
@@ -322,4 +323,4 @@ def test_one_process_needs_no_group():
 
 def test_rows_of_a_study_are_read_back():
     row = study(temperature=1.0).finetune["row"]
-    assert params.Finetune.model_validate(yaml.safe_load(yaml.safe_dump(row.model_dump(mode="json")))) == row
+    assert Finetune.model_validate(yaml.safe_load(yaml.safe_dump(row.model_dump(mode="json")))) == row

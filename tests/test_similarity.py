@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sentence_transformers import SentenceTransformer
 
-from pipelines import corpora, params, report, store
+from pipelines import corpora, report, store
 from pipelines import geometry as geometry_stage
 from pipelines import similarity as stages
 from pipelines.encoders import pooling, scratch
 from pipelines.errors import BadInput
 from pipelines.measures import geometry, similarity
 from pipelines.params import Study
+from pipelines.rows import Network
 
 
 def cloud(n=60, d=8, seed=0):
@@ -144,7 +145,7 @@ class Quiet:
 def network(tmp_path_factory):
     """A folder of a small untrained network with one of our own poolers."""
     folder = tmp_path_factory.mktemp("network")
-    shape = params.Network(layers=3, width=32, heads=2, vocabulary=150, positions=16)
+    shape = Network(layers=3, width=32, heads=2, vocabulary=150, positions=16)
     transformer = scratch.network([text for pair in PAIRS for text in pair[:2]], shape, 0, folder / "new")
     model = SentenceTransformer(modules=[transformer, pooling.pooler("first-last", 32)], device="cpu")
     model.save(str(folder / "saved"), create_model_card=False)

@@ -8,9 +8,10 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from pipelines import params, track
+from pipelines import track
+from pipelines.rows import Embed
 
-ROW = params.Embed(corpus="nq", encoder="minilm")
+ROW = Embed(corpus="nq", encoder="minilm")
 
 
 @pytest.fixture(autouse=True)
@@ -26,9 +27,7 @@ def runs(verb):
 
 def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "brave-name")
-    Path("dvc.lock").write_text(
-        yaml.safe_dump({"stages": {"embed": {"outs": [{"path": "data/x.arrow", "md5": "abc123"}]}}})
-    )
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"embed": {"outs": [{"path": "data/x.arrow", "md5": "abc123"}]}}}))
     with track.run("embed", "nq-minilm", ROW, "smoke") as run:
         for step in range(1500):  # more than one batch
             run.log({"loss": {"gan": step / 2}}, step)

@@ -136,9 +136,7 @@ def test_swapped_labels_are_the_same_game_mirrored(gan):
 
     mirror = (lambda z: 1 - z) if gan == "least_squares" else (lambda z: -z)
     for loss in (losses.generator_loss, smoothed, losses.accuracy):
-        assert loss(mirror(real), mirror(fake), gan, True).item() == pytest.approx(
-            loss(real, fake, gan, False).item(), rel=1e-12
-        )
+        assert loss(mirror(real), mirror(fake), gan, True).item() == pytest.approx(loss(real, fake, gan, False).item(), rel=1e-12)
 
 
 def test_accuracy_counts_rows_told_right():

@@ -56,9 +56,7 @@ def fit(
     generator = torch.Generator().manual_seed(seed)
     x, y = unit(source), unit(target)
     anchors_x, anchors_y = matched_anchors(x, y, settings, generator)
-    partners = nearest_mean(
-        normalize(x @ anchors_x.T, dim=1), normalize(y @ anchors_y.T, dim=1), y, settings.neighbours
-    )
+    partners = nearest_mean(normalize(x @ anchors_x.T, dim=1), normalize(y @ anchors_y.T, dim=1), y, settings.neighbours)
     map = spectral(x.T @ partners)
     map = refine_by_neighbours(map, x, y, settings, generator, log)
     map = refine_by_clusters(map, x, y, settings, generator)
@@ -68,8 +66,7 @@ def fit(
 def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Steps 1a and 1b: (repeats * clusters, d) and (repeats * clusters, e), row i of one belonging to row i of the other."""
     cx, cy = (
-        kmeans(z[torch.randperm(len(z), generator=generator)[: s.sample]], s.clusters, s.repeats, generator)
-        for z in (x, y)
+        kmeans(z[torch.randperm(len(z), generator=generator)[: s.sample]], s.clusters, s.repeats, generator) for z in (x, y)
     )  # (repeats, clusters, d), (repeats, clusters, e)
     partner = two_opt(centred_gram(cx), centred_gram(cy), s.restarts, generator)
     cy = cy.gather(1, partner[..., None].expand_as(cy))

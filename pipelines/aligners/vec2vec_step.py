@@ -120,9 +120,7 @@ class Training:
         self.discriminators = nn.ModuleDict(made).to(device)
         adam: dict[str, Any] = {"betas": (0.5, 0.999), "fused": True}  # both rates and both epsilons: code
         self.optimiser = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
-        self.disc_optimiser = torch.optim.Adam(
-            self.discriminators.parameters(), lr=settings.disc_lr, eps=6.25e-10, **adam
-        )
+        self.disc_optimiser = torch.optim.Adam(self.discriminators.parameters(), lr=settings.disc_lr, eps=6.25e-10, **adam)
         self.average = copy.deepcopy(model).requires_grad_(False) if settings.ema else model
         self.done = 0  # steps
         self.doubtful = dict.fromkeys(made, 0)  # steps in a row that a discriminator looked collapsed

@@ -31,6 +31,8 @@ from pipelines.aligners.matching import csls, kmeans, mutual, quadratic_assignme
 from pipelines.aligners.translator import Linear
 from pipelines.errors import BadInput
 
+MANY, LEAST = 13000, 500  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
+
 Log = Callable[[dict[str, float], int], None]
 
 
@@ -120,6 +122,7 @@ def compete(
 ) -> Tensor:
     """Refine all maps on the same batches, drop the worse half by the coupled cosine on a fresh one; again, until one is left."""
     for heat, size in enumerate(settings.heats):
+        size = batch(size, X, Y)
         batches = [(draw(X, size, generator), draw(Y, size, generator)) for _ in range(settings.heat_steps + 1)]
         scores = []
         for number, W in enumerate(maps):
@@ -142,7 +145,7 @@ def refine(
     for step in tqdm(range(total), desc="wasserstein_procrustes", disable=not sys.stderr.isatty(), leave=False):
         progress = step / max(settings.refinements, 1)
         first, last = settings.batches
-        size = round(first * (last / first) ** progress) if progress < 1 else settings.most
+        size = batch(round(first * (last / first) ** progress), X, Y) if progress < 1 else settings.most
         x, y = draw(X, size, generator), draw(Y, size, generator)
         found, cosine = couple(x, y, W, settings, min(1.0, progress))
         cross = found + given
@@ -171,6 +174,12 @@ def between(X: Tensor, cross: Tensor, settings: Settings) -> Tensor:
     gram = X.T @ X
     least_squares = torch.linalg.solve(gram + settings.ridge * gram.diagonal().mean() * torch.eye(len(gram)).to(gram), cross)
     return spectral(least_squares, settings.fidelity) if settings.fidelity else spectral(cross)
+
+
+def batch(size: int, X: Tensor, Y: Tensor) -> int:
+    """`size` where there are MANY vectors, the same share of fewer: a batch that is nearly the whole cloud has no noise, and
+    the map stays in the poor optimum where it began. Never below LEAST."""
+    return min(size, max(LEAST, round(size * min(len(X), len(Y)) / MANY)))
 
 
 def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from pipelines.errors import BadInput
-from pipelines.params import AnyCorpus, VectorsCorpus
+from pipelines.rows import AnyCorpus, VectorsCorpus
 
 ROWS_DISTINCT = ("sts", "nli", "scenes", "images")  # kinds in which rows are distinct, not texts
 
@@ -39,9 +39,7 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
 
 def distinct(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     """Without empty texts, and with the first of each set of equal texts; prints one line if that drops any."""
-    kept = frame.filter(pl.col("text").fill_null("").str.strip_chars() != "").unique(
-        "text", keep="first", maintain_order=True
-    )
+    kept = frame.filter(pl.col("text").fill_null("").str.strip_chars() != "").unique("text", keep="first", maintain_order=True)
     if dropped := len(frame) - len(kept):
         print(f"{where}: {dropped} empty or repeated texts of {len(frame)} dropped")
     return kept

@@ -12,7 +12,7 @@ import polars as pl
 from tqdm import tqdm
 
 from pipelines.errors import BadInput
-from pipelines.params import Chunk
+from pipelines.rows import Chunk
 
 _WORD = re.compile(r"\S+")
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from pipelines.corpora import hub, path, sample
 from pipelines.errors import BadInput
-from pipelines.params import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
+from pipelines.rows import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
 
 
 def rows(p: AnyCorpus) -> pl.DataFrame:

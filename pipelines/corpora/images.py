@@ -18,7 +18,7 @@ import polars as pl
 
 from pipelines.corpora import hub, path
 from pipelines.errors import BadInput
-from pipelines.params import AnyCorpus, HubCorpus, PathCorpus
+from pipelines.rows import AnyCorpus, HubCorpus, PathCorpus
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 IMAGE, TEXT = ("image", "jpg", "png", "jpeg", "webp", "img"), ("text", "caption", "txt", "captions")  # usual names

@@ -12,20 +12,25 @@ import ast
 import gc
 import hashlib
 import inspect
+import os
 import re
 import sys
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
 from importlib import metadata
 from itertools import takewhile
+from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 
 import polars as pl
 from tqdm import tqdm
 
 from pipelines.errors import BadInput
-from pipelines.params import LibraryCorpus
+from pipelines.rows import LibraryCorpus
 
+AHEAD = 64  # files of a package that are read at once: what its cap leaves unused is read for nothing
 LARGEST = 1_000_000  # bytes; longer files are generated tables
 SKIPPED = {"tests", "test", "_tests", "testing", "_vendor", "vendor", "vendored", "third_party", "site-packages"}
 
@@ -40,9 +45,7 @@ _SECTION = re.compile(
 _CODE = re.compile(r">>>|^\s*(\.\. |[:@]\w+|[-*+|#$%]|\d+[.)]|[a-z_*][\w.*]* ?: |[\w.*]+ : |def |import )|\|.*\||{%")
 _ASIDE = re.compile(r"\s*\[\w+\]_|`[^`<]+<[^`]+>`_+")
 _ADDRESS = re.compile(r"http|www\.|\.\.\.|\\|\w\(|<[a-z/]")
-_LICENCE = re.compile(
-    r"licen[sc]e|copyright|warrant|all rights reserved|\bauthors?\b|deprecated since|versionadded", re.I
-)
+_LICENCE = re.compile(r"licen[sc]e|copyright|warrant|all rights reserved|\bauthors?\b|deprecated since|versionadded", re.I)
 _ROLE = re.compile(r":[\w:+-]+:`~?!?([^`<]+?)(?:\s*<[^`>]*>)?`")
 _MARKS = re.compile(r"`+|\*{1,2}(?=\S)|(?<=\S)\*{1,2}")
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?<!\bcf\.)\s+(?=[A-Z\"'(])")
@@ -55,14 +58,10 @@ def rows(p: LibraryCorpus) -> pl.DataFrame:
     names = pinned(Path(p.path))
     found: list[tuple[str, str, str]] = []
     seen: set[str] = set()
-    collecting = gc.isenabled()
-    gc.disable()  # syntax trees are no cycles, and looking for some among them takes long
-    try:
+    # Syntax trees are no cycles, and looking for some among them takes long: no collector in these processes.
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=gc.disable) as pool:
         for name in tqdm(names, desc="docstrings", unit=" packages", disable=None):
-            found += _package(name, p, seen)
-    finally:
-        if collecting:
-            gc.enable()
+            found += _package(name, p, seen, pool)
     if not found:
         raise BadInput(f"{p.path}: none of the {len(names)} packages that it names is installed")
     return pl.DataFrame(found, schema=["id", "text", "package"], orient="row")
@@ -85,18 +84,30 @@ def pinned(path: Path) -> list[str]:
     return names
 
 
-def _package(name: str, p: LibraryCorpus, seen: set[str]) -> list[tuple[str, str, str]]:
+def _package(name: str, p: LibraryCorpus, seen: set[str], pool: Executor) -> list[tuple[str, str, str]]:
     """At most `per_package` sequences, from the package's files in the order of a hash, so that a capped one is
     sampled widely."""
     found: list[tuple[str, str, str]] = []
-    for file in sorted(_sources(name), key=lambda f: hashlib.sha256(str(f).encode()).digest()):
-        for line, docstring in docstrings(Path(str(file.locate()))):
-            for k, text in enumerate(sequences(prose(docstring), *p.words)):
+    files = sorted(_sources(name), key=lambda f: hashlib.sha256(str(f).encode()).digest())
+    for at in range(0, len(files), AHEAD):
+        some = files[at : at + AHEAD]
+        read = pool.map(partial(_texts, words=p.words), [str(f.locate()) for f in some], chunksize=8)
+        for file, texts in zip(some, read, strict=True):
+            for place, text in texts:
                 if _new(text, seen):
-                    found.append((f"{file}:{line}#{k}", text, name))
+                    found.append((f"{file}:{place}", text, name))
                     if len(found) == p.per_package:
                         return found
     return found
+
+
+def _texts(path: str, words: tuple[int, int]) -> list[tuple[str, str]]:
+    """(line#number, text) of every sequence of a file."""
+    return [
+        (f"{line}#{k}", text)
+        for line, docstring in docstrings(Path(path))
+        for k, text in enumerate(sequences(prose(docstring), *words))
+    ]
 
 
 def _sources(name: str) -> list[metadata.PackagePath]:
@@ -178,12 +189,7 @@ def _reads(sentence: str) -> bool:
     words = sentence.split()
     plain = sum(bool(_PLAIN.fullmatch(w)) for w in words)
     strange = len(_STRANGE.findall(sentence)) + sentence.count("(") // 2
-    return (
-        len(words) >= 3
-        and not _ADDRESS.search(sentence)
-        and plain >= 0.8 * len(words)
-        and strange <= 0.03 * len(sentence)
-    )
+    return len(words) >= 3 and not _ADDRESS.search(sentence) and plain >= 0.8 * len(words) and strange <= 0.03 * len(sentence)
 
 
 def sequences(sentences: list[str], shortest: int, longest: int) -> Iterator[str]:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from pipelines.corpora import chunk, path, sample
 from pipelines.errors import BadInput
-from pipelines.params import AnyCorpus, PathCorpus, SampleCorpus
+from pipelines.rows import AnyCorpus, PathCorpus, SampleCorpus
 
 NOTE_ID = ("ROW_ID", "row_id", "note_id", "doc_id", "id")
 CONCEPT = ("pretty_name", "concept", "name", "label")
@@ -38,9 +38,7 @@ def _notes_file(p: PathCorpus) -> Path | None:
     try:
         place = path.located(p.path)
     except BadInput as error:
-        raise BadInput(
-            f"mimic: {error} (MIMIC-III is credentialed: physionet.org gives out NOTEEVENTS.csv.gz)"
-        ) from None
+        raise BadInput(f"mimic: {error} (MIMIC-III is credentialed: physionet.org gives out NOTEEVENTS.csv.gz)") from None
     if place.is_dir():
         found = sorted(f for f in place.glob("*.csv*") if f.name.upper().startswith("NOTEEVENTS"))
         if not found:
@@ -96,9 +94,7 @@ def _beside(file: Path, name: str) -> Path:
     """The annotations, named relative to the folder of the notes."""
     place = file.parent / name
     if not place.is_file():
-        raise BadInput(
-            f"{place}: there is no such file; `annotations` names MedCAT's output, json or csv, beside {file.name}"
-        )
+        raise BadInput(f"{place}: there is no such file; `annotations` names MedCAT's output, json or csv, beside {file.name}")
     return place
 
 
@@ -110,9 +106,7 @@ def concepts(file: Path) -> dict[str, list[str]]:
     frame = path.read(file)
     note, concept = (next((c for c in usual if c in frame.columns), None) for usual in (NOTE_ID, CONCEPT))
     if note is None or concept is None:
-        raise BadInput(
-            f"{file}: no column of note ids ({NOTE_ID[0]}) beside one of concepts ({CONCEPT[0]}) in {frame.columns}"
-        )
+        raise BadInput(f"{file}: no column of note ids ({NOTE_ID[0]}) beside one of concepts ({CONCEPT[0]}) in {frame.columns}")
     grouped = frame.group_by(note, maintain_order=True).agg(pl.col(concept).drop_nulls().unique(maintain_order=True))
     return dict(zip(grouped[note].cast(pl.String), grouped[concept].to_list(), strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines.corpora import hub, library, path, sample
-from pipelines.params import AnyCorpus, HubCorpus, LibraryCorpus, PathCorpus, SampleCorpus
+from pipelines.rows import AnyCorpus, HubCorpus, LibraryCorpus, PathCorpus, SampleCorpus
 
 
 def rows(p: AnyCorpus) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import polars as pl
 
 from pipelines.corpora import hub, path
 from pipelines.errors import BadInput
-from pipelines.params import HubCorpus, PathCorpus
+from pipelines.rows import HubCorpus, PathCorpus
 
 SPLITS = {"validation": "dev", "val": "dev"}
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from pipelines.corpora import chunk, distinct, mail
 from pipelines.errors import BadInput
-from pipelines.params import PathCorpus
+from pipelines.rows import PathCorpus
 
 OURS = ("id", "text", "split", "labels")
 
@@ -71,9 +71,7 @@ def _read(path: Path) -> pl.DataFrame:
         case ".mbox":
             return mail.read(path)
         case suffix:
-            raise BadInput(
-                f"{path}: {suffix or 'a file without a suffix'} is none of parquet, csv, tsv, jsonl, txt, mbox"
-            )
+            raise BadInput(f"{path}: {suffix or 'a file without a suffix'} is none of parquet, csv, tsv, jsonl, txt, mbox")
 
 
 def _check_encoding(path: Path) -> None:
@@ -169,9 +167,7 @@ def check(frame: pl.DataFrame, where: str) -> pl.DataFrame:
         if twice.any():
             row = int(twice.arg_max() or 0)
             other = int((frame[column].slice(row + 1) == frame[column][row]).arg_max() or 0) + row + 1
-            raise BadInput(
-                f"{where}: {twice.sum()} rows share their {column}, the first two are rows {row + 1} and {other + 1}"
-            )
+            raise BadInput(f"{where}: {twice.sum()} rows share their {column}, the first two are rows {row + 1} and {other + 1}")
     return frame
 
 

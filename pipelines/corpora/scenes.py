@@ -6,7 +6,7 @@ import polars as pl
 
 from pipelines.corpora import sample
 from pipelines.errors import BadInput
-from pipelines.params import AnyCorpus, SampleCorpus
+from pipelines.rows import AnyCorpus, SampleCorpus
 
 
 def rows(p: AnyCorpus) -> pl.DataFrame:

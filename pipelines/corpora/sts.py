@@ -6,7 +6,7 @@ import polars as pl
 
 from pipelines.corpora import paired, sample
 from pipelines.errors import BadInput
-from pipelines.params import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
+from pipelines.rows import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
 
 USUAL = {"text": ("text", "sentence1"), "pair": ("pair", "sentence2"), "score": ("score", "relatedness_score")}
 

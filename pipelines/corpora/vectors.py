@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipelines.corpora.path import located
 from pipelines.errors import BadInput
-from pipelines.params import VectorsCorpus
+from pipelines.rows import VectorsCorpus
 
 VECTOR = ("vector", "vectors", "embedding", "embeddings")
 ID = ("id", "ids")
@@ -79,9 +79,7 @@ def _chosen(path: Path, p: VectorsCorpus, ours: str, usual: tuple[str, ...], col
     if not found and ours == "vector":
         if len(columns) == 1:
             return next(iter(columns))
-        raise BadInput(
-            f"{path}: which column holds the vectors? `columns: {{vector: ...}}`; there are: {', '.join(columns)}"
-        )
+        raise BadInput(f"{path}: which column holds the vectors? `columns: {{vector: ...}}`; there are: {', '.join(columns)}")
     return found[0] if found else ""
 
 

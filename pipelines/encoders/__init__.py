@@ -20,7 +20,7 @@ from pipelines.encoders.clip import TextSide, is_clip
 from pipelines.encoders.pooling import compose, opened
 from pipelines.encoders.sources import fetch, weights
 from pipelines.errors import BadInput
-from pipelines.params import Encoder
+from pipelines.rows import Encoder
 
 __all__ = ["Loaded", "fetch", "load", "weights"]
 log = logging.getLogger(__name__)

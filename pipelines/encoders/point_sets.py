@@ -19,7 +19,7 @@ from torch.nn.functional import adaptive_avg_pool1d, normalize
 from pipelines.encoders.towers import TextTransformer, Words, image_tower
 from pipelines.errors import BadInput
 from pipelines.measures.kernels import Fourier, Kernel, PointSets, features
-from pipelines.params import Contrast, Head
+from pipelines.rows import Contrast, Head
 
 START_SCALE, SCALES = 1 / 0.07, (1.0, 100.0)
 BOUND = 100.0  # of weights

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pipelines.encoders.sbert_wk import SbertWk
 from pipelines.errors import BadInput
-from pipelines.params import Pooler
+from pipelines.rows import Pooler
 
 
 class FirstLast(Module):

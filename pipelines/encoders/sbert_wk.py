@@ -247,4 +247,3 @@ def adjacent(cosines: Tensor) -> Tensor:
 def _shares(weights: Tensor) -> Tensor:
     total = weights.sum(1, keepdim=True)
     return torch.where(total == 0, 1 / weights.shape[1], weights / torch.where(total == 0, 1.0, total))
-

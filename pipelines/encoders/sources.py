@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pipelines.errors import BadInput
-from pipelines.params import Encoder
+from pipelines.rows import Encoder
 
 MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # also the sha256 of the hub's own file
 WORDLLAMA = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"  # wordllama 0.4.0.post1: 256-d table
@@ -164,9 +164,7 @@ def _downloaded(row: Encoder, cache: str | None) -> Path:
     except Exception as error:  # whatever the hub's client of the day raises for a dead line, a timeout, offline mode
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BadInput(f"encoder {at}: no space left on the disk for its weights") from error
-        raise BadInput(
-            f"encoder {at}: not in the local cache, and no network to the hub ({type(error).__name__})"
-        ) from error
+        raise BadInput(f"encoder {at}: not in the local cache, and no network to the hub ({type(error).__name__})") from error
 
 
 # ---------------------------------------------------------------- files

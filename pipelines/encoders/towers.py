@@ -11,16 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from pipelines.errors import BadInput
-from pipelines.params import ImageTower, TextTower
+from pipelines.rows import ImageTower, TextTower
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 PAD, START, UNKNOWN = "<pad>", "<start>", "<unknown>"
 
 
 def _blocks(width: int, depth: int, heads: int) -> nn.TransformerEncoder:
-    layer = nn.TransformerEncoderLayer(
-        width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-    )
+    layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
     return nn.TransformerEncoder(layer, depth, norm=nn.LayerNorm(width), enable_nested_tensor=False)
 
 

@@ -8,7 +8,7 @@ import polars as pl
 
 from pipelines.corpora.sample.business import DISHES, MATTERS, SIDES
 from pipelines.corpora.sample.engine import Draft, Pen, Scope, companies, corpus, people, split
-from pipelines.params import SampleCorpus
+from pipelines.rows import SampleCorpus
 
 FACTS = ("names", "companies", "dates", "amounts", "addresses", "orders")
 YEARS = date(1999, 1, 1), date(2002, 6, 30)  # fixed, so that a seed means the same text on every day

@@ -16,7 +16,7 @@ import polars as pl
 from faker import Faker
 from tqdm import tqdm
 
-from pipelines.params import SampleCorpus
+from pipelines.rows import SampleCorpus
 
 Scope = dict[str, Callable[[], str]]
 _SLOT = re.compile(r"\{(\w+)(?:!(\w+))?\}")
@@ -114,9 +114,7 @@ def _once(make: Callable[[], str], count: int) -> list[str]:
     return list(dict.fromkeys(make() for _ in range(count)))
 
 
-def corpus(
-    p: SampleCorpus, name: str, facts: Iterable[str], write: Callable[[Pen, int], tuple[str, Draft]]
-) -> pl.DataFrame:
+def corpus(p: SampleCorpus, name: str, facts: Iterable[str], write: Callable[[Pen, int], tuple[str, Draft]]) -> pl.DataFrame:
     """`p.rows` different texts by `write(pen, count)`: id, text, labels and a list[str] column of planted facts for
     each of `facts`.
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from pipelines.corpora.sample.claims import PLAIN, WITH_PLACE, claim, other
 from pipelines.corpora.sample.engine import Pen
-from pipelines.params import SampleCorpus
+from pipelines.rows import SampleCorpus
 
 DENIALS = (
     "It is not true that {subject} {act}.",

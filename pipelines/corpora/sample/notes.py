@@ -8,7 +8,7 @@ import polars as pl
 
 from pipelines.corpora.sample.conditions import SPECIALTIES
 from pipelines.corpora.sample.engine import Draft, Pen, Scope, corpus, split
-from pipelines.params import SampleCorpus
+from pipelines.rows import SampleCorpus
 
 FACTS = ("conditions", "names", "dates", "addresses")
 YEARS = date(2008, 1, 1), date(2019, 12, 31)  # fixed, so that a seed means the same text on every day
@@ -50,9 +50,7 @@ def notes(p: SampleCorpus) -> pl.DataFrame:
     addresses."""
     frame = corpus(p, "note", FACTS, _note)
     by_condition = {c: s for s, words in SPECIALTIES.items() for c in split(words["conditions"])}
-    return frame.with_columns(
-        specialty=pl.col("labels").list.first().replace_strict(by_condition, return_dtype=pl.String)
-    )
+    return frame.with_columns(specialty=pl.col("labels").list.first().replace_strict(by_condition, return_dtype=pl.String))
 
 
 def _note(pen: Pen, _: int) -> tuple[str, Draft]:
@@ -88,11 +86,7 @@ def _scope(pen: Pen, specialty: str, draft: Draft) -> Scope:
 
     def condition() -> str:
         from_other = draft.labels and pen.chance(0.2)
-        value = (
-            pen.skewed(split(elsewhere["conditions"]), 0.8)
-            if from_other
-            else pen.near(words["conditions"], place, 0.13)
-        )
+        value = pen.skewed(split(elsewhere["conditions"]), 0.8) if from_other else pen.near(words["conditions"], place, 0.13)
         if value not in draft.labels and value not in draft.used:
             draft.labels.append(value)
         return value

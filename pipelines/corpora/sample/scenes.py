@@ -19,7 +19,7 @@ from collections import defaultdict
 import numpy as np
 import polars as pl
 
-from pipelines.params import SampleCorpus
+from pipelines.rows import SampleCorpus
 
 SHAPES = ("circle", "square", "triangle", "cross")
 COLOURS = {"red": (214, 40, 40), "green": (44, 150, 60), "blue": (40, 80, 200), "yellow": (232, 196, 30)}

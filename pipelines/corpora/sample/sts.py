@@ -9,7 +9,7 @@ import polars as pl
 
 from pipelines.corpora.sample.claims import PLAIN, WITH_PLACE, Claim, claim, other
 from pipelines.corpora.sample.engine import Pen
-from pipelines.params import SampleCorpus
+from pipelines.rows import SampleCorpus
 
 
 def sts(p: SampleCorpus) -> pl.DataFrame:

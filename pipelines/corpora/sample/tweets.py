@@ -7,7 +7,7 @@ import polars as pl
 
 from pipelines.corpora.sample.engine import Draft, Pen, corpus, people, split
 from pipelines.corpora.sample.topics import AFFINITY, LEXICON
-from pipelines.params import SampleCorpus
+from pipelines.rows import SampleCorpus
 
 TOPICS = tuple(sorted(LEXICON))  # in TweetTopic's own order, which is that of their numbers
 FACTS = ("names", "dates", "places")

@@ -1,0 +1,67 @@
+"""Rows of align and evaluate: from one space to another."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, TypeAdapter, model_validator
+
+from pipelines.rows.row import Row
+
+
+class Align(Row):
+    """Fit translators source -> target: `source` and `target` name rows of `embed`; every other key is the aligner's own."""
+
+    source: str
+    target: str
+    aligner: str
+    seeds: tuple[int, ...] = (0,)  # one translator per seed; each draws its own two halves
+    limit: int | None = Field(None, ge=2)  # at most so many vectors per side
+    pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
+    settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_settings(cls, row: Any) -> Any:
+        if not isinstance(row, dict) or "settings" in row:
+            return row
+        own = {k: v for k, v in row.items() if k in cls.model_fields}
+        settings = settings_type(str(row.get("aligner")))
+        own["settings"] = TypeAdapter(settings).validate_python({k: v for k, v in row.items() if k not in own})
+        return own
+
+    @property
+    def told(self) -> Literal["unpaired", "few pairs", "naive", "oracle"]:
+        """How much the aligner is told of which text is which."""
+        if self.aligner == "identity":
+            return "naive"
+        if hasattr(aligner_module(self.aligner), "fit_oracle"):
+            return "oracle"
+        return "few pairs" if self.pairs else "unpaired"
+
+
+class Evaluate(Row):
+    """Measure one translator on true pairs: `source` and `target` are embeddings of one corpus."""
+
+    translator: str
+    source: str
+    target: str
+    split: str | None = "test"  # None: every row of the corpus
+    batch: int = Field(8192, ge=2)  # ranks are within batches of so many pairs, as in the vec2vec paper
+    pictures: bool = True
+
+
+def aligner_module(aligner: str) -> Any:
+    """The module `pipelines/aligners/<aligner>.py`."""
+    files = sorted((Path(__file__).parents[1] / "aligners").glob("*.py"))
+    known = [p.stem for p in files if "class Settings" in p.read_text()]
+    if aligner not in known:
+        raise ValueError(f"there is no aligner {aligner!r}; there are: {', '.join(known)}")
+    return importlib.import_module(f"pipelines.aligners.{aligner}")
+
+
+def settings_type(aligner: str) -> type:
+    """The frozen dataclass `Settings` of an aligner."""
+    return aligner_module(aligner).Settings

@@ -1,0 +1,76 @@
+"""Corpora, and translators measured on true pairs."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines import params, store
+from pipelines.tables import DIGITS, origin, pictures, table
+
+MEASURES = {"centred_cosine": "centred cosine", "top1": "top-1", "mean_rank": "mean rank", "foscttm": "FOSCTTM"}
+
+
+def corpora_table(study: params.Study) -> list[str]:
+    """One line per corpus."""
+    metrics = store.read_metrics("collect")
+    rows = [
+        [name, origin(row), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"]]
+        for name, row in study.corpora.items()
+        if (m := metrics.get(name))
+    ]
+    return ["## Corpora", "", *table(["corpus", "texts", "rows", "held out", "words per text", "labels"], rows)]
+
+
+def translation_table(study: params.Study) -> list[str]:
+    """One block per pair of embeddings measured on: every translator, unpaired first, then identity and the oracles."""
+    lines = [
+        "## Translation",
+        "",
+        "Mean over seeds ± spread (standard deviation) over seeds, or ± standard error of one seed. The verdict comes from",
+        "unpaired vectors alone: how many seeds are `aligned`, and the mean score; all else from true pairs, afterwards.",
+    ]
+    pairs = dict.fromkeys((r.source, r.target) for r in study.evaluate.values())
+    for source, target in pairs:
+        corpus = study.spaces()[source].corpus
+        names = [n for n, r in study.evaluate.items() if (r.source, r.target) == (source, target)]
+        names.sort(key=lambda n: KINDS.index(study.align[study.evaluate[n].translator].told))
+        rows = [[label(study, n), *measured(n)] for n in names if store.seeds_path(n).exists()]
+        lines += ["", f"### {source} -> {target} ({origin(study.corpora[corpus])})", ""]
+        lines += table(
+            ["aligner", "trained on", "verdict", "seeds", *MEASURES.values()],
+            [[r[0], trained_on(study, n), verdict(study, n), *r[1:]] for r, n in zip(rows, names, strict=True)],
+        )
+        lines += pictures("evaluate", names[0], "spaces.png")
+    return lines if pairs else []
+
+
+KINDS = ("unpaired", "few pairs", "naive", "oracle")
+
+
+def label(study: params.Study, name: str) -> str:
+    translator = study.evaluate[name].translator
+    return f"{translator} ({study.align[translator].told})"
+
+
+def trained_on(study: params.Study, name: str) -> str:
+    row = study.align[study.evaluate[name].translator]
+    return study.spaces()[row.source].corpus
+
+
+def verdict(study: params.Study, name: str) -> str:
+    """`4/5 aligned, 0.97`: of the seeds of the translator."""
+    found = store.read_metrics("align")[study.evaluate[name].translator]
+    if "verdict" not in found:
+        return ""
+    return f"{found['aligned'] * found['seeds']:.0f}/{found['seeds']} aligned, {found['verdict']:.2f}"
+
+
+def measured(name: str) -> list[str]:
+    """Number of seeds, then `mean ± spread` for each measure."""
+    seeds = pl.read_csv(store.seeds_path(name))
+    cells = [str(len(seeds))]
+    for measure in MEASURES:
+        digits = DIGITS.get(measure, 3)
+        spread = seeds[measure].std() if len(seeds) > 1 else seeds[f"{measure}_error"][0]
+        cells.append(f"{seeds[measure].mean():.{digits}f} ± {spread:.{digits}f}")
+    return cells

@@ -1,0 +1,74 @@
+"""The report's page: one file, pictures inside, foreign text obeyed nowhere; published numbers beside ours."""
+
+import base64
+import json
+
+import pytest
+from markdown_it import MarkdownIt
+
+from pipelines import page, params, pictures
+from pipelines.errors import BadInput
+from pipelines.tables import escaped, table
+from pipelines.tables.study import measured, published_table
+
+STUDY = {
+    "study": "s",
+    "corpora": {"nq": {"source": "sample", "path": "x"}},
+    "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")},
+    "embed": {n: {"corpus": "nq", "encoder": n} for n in ("one", "two")},
+    "align": {"row": {"source": "one", "target": "two", "aligner": "identity"}},
+    "evaluate": {"row": {"translator": "row", "source": "one", "target": "two"}},
+}
+
+
+def test_a_page_is_one_file_with_its_pictures_and_a_twin(tmp_path):
+    with pictures.figure(tmp_path / "a.png") as (_, ax):
+        ax.plot([0, 1])
+    path = page.write(tmp_path / "out" / "p.html", "T & U", "# T\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![a picture](../a.png)\n")
+    text = path.read_text()
+    assert base64.b64encode((tmp_path / "a.png").read_bytes()).decode() in text
+    assert "<td>2</td>" in text
+    assert "<title>T &amp; U</title>" in text
+    assert "src='http" not in text
+    assert path.with_suffix(".md").read_text().startswith("# T")
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "a | b", "`code` **bold**", "[x](http://y)", "line\nline", "\\", "![i](../../x.png)"]
+)
+def test_a_foreign_text_is_one_cell_as_it_is(tmp_path, text):
+    markdown = "\n".join(table(["text", "next"], [[escaped(text), "here"]]))
+    tokens = MarkdownIt("commonmark", {"html": False}).enable("table").parse(markdown)
+    cells = [t for t in tokens if t.type == "inline"]
+    assert [t.content for t in cells][-1] == "here"
+    assert {child.type for t in cells for child in t.children} <= {"text", "text_special"}
+    assert "".join(child.content for child in cells[2].children) == " ".join(text.split())
+    assert "<script>" not in page.rendered("t", markdown, tmp_path)
+
+
+def test_a_long_text_is_cut():
+    assert escaped("word " * 200, most=20) == "word word word word…"
+
+
+def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/evaluate").mkdir(parents=True)
+    (tmp_path / "results/evaluate/row.json").write_text(json.dumps({"top1": 0.25, "deep": {"er": 3}}))
+    assert measured("evaluate.row.top1") == 0.25
+    assert measured("evaluate.row.deep.er") == 3
+    assert measured("evaluate.row.nothing.there") is None
+    rows = {
+        "known": {"what": "top-1 of vec2vec", "value": 0.99, "by": "table 2", "of": "evaluate.row.top1"},
+        "other": {"what": "of nothing here", "value": 1, "by": "table 9"},
+    }
+    lines = published_table(params.Study.model_validate(STUDY | {"published": rows}))
+    known, other = lines[-2:]
+    assert [cell.strip() for cell in known.split("|")][2:5] == ["0.99", "table 2", "0.25"]
+    assert "not measured" in other
+
+
+@pytest.mark.parametrize("of", ["evaluate.rwo.top1", "evalaute.row.top1", "evaluate.row"])
+def test_a_published_number_names_a_cell_that_can_be(tmp_path, of):
+    (tmp_path / "s.yaml").write_text(json.dumps(STUDY | {"published": {"x": {"what": "w", "value": 1, "by": "p", "of": of}}}))
+    with pytest.raises(BadInput, match=r"published\.x\.of"):
+        params.load(tmp_path / "s.yaml")
