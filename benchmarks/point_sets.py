@@ -57,7 +57,11 @@ def step_cost(batch: int, steps: int) -> dict[str, float]:
 def grid_frequencies(dim: int, D: int, c: float, seed: int, top: float = 100.0, points: int = 10_000) -> torch.Tensor:
     """Multiquadric frequencies whose radii are drawn on a grid up to `top`, as the released code of the paper does."""
     rng, grid, order = np.random.default_rng(seed), np.linspace(top / points, top, points), (dim - 1) / 2
-    log_density = order * np.log(grid) + np.log(special.kve(order, c * grid)) - c * grid
+    x = c * grid
+    bessel = special.kve(order, x)
+    near_zero = special.gammaln(order) + order * np.log(2 / x) - np.log(2) + x  # where it overflows: its limit
+    log_bessel = np.where(np.isfinite(bessel), np.log(bessel), near_zero)
+    log_density = order * np.log(grid) + log_bessel - x
     p = np.exp(log_density - log_density.max())
     radii = rng.choice(grid, D, p=p / p.sum())
     directions = torch.from_numpy(rng.standard_normal((dim, D)))

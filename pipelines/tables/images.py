@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipelines import params, store
+from pipelines.pictures import by_dimension as by_dim
 from pipelines.rows import Head
 from pipelines.tables import origin, pictures, table, with_error
 
@@ -28,12 +29,31 @@ def recognition_table(study: params.Study) -> list[str]:
         lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {found[names[0]]['test']:.0f} images)", ""]
         lines += table(["row", "head", "seeds", *shown.values()], cells)
         lines += [line for n in names[:2] for line in pictures("recognise", n, "pmi.png")]
+        lines += [line for m in ("pmi_correlation", "zero_shot") if m in shown for line in by_dimension(study, found, names, m)]
     legend = [
         "Encoders trained here from nothing. *PMI correlation*: of the learnt similarity with the true pointwise mutual",
         "information, where the generator knows it; *unexplained*: what of its variance the similarity does not reach;",
         "*rank limit*: what no inner product of as many dimensions reaches (oracle). Mean ± spread over seeds.",
     ]
     return ["## Images and captions", "", *legend, *lines] if lines else []
+
+
+def by_dimension(study: params.Study, found: dict, names: list[str], measure: str) -> list[str]:
+    """A measure against the dimension, of the rows that differ from the default head in kind and dimension alone."""
+    plain: dict[str, dict[int, tuple[float, float]]] = {"points": {}, "vector": {}}
+    for name in names:
+        head = study.contrast[study.recognise[name].encoders].head
+        if head == Head(kind=head.kind, dim=head.dim):
+            plain[head.kind][head.dim] = (found[name][measure], found[name].get(f"{measure}_std", 0.0))
+    if min(map(len, plain.values())) < 2:
+        return []
+    drawn = {kind: (sorted(own), *zip(*(own[d] for d in sorted(own)), strict=True)) for kind, own in plain.items()}
+    path = store.REPORT / "pictures" / f"{study.recognise[names[0]].corpus}-{measure}.png"
+    by_dim(path, {title: drawn[kind] for kind, title in KINDS.items()}, MEASURES[measure])
+    return ["", f"![{MEASURES[measure]} by dimension](pictures/{path.name})"]
+
+
+KINDS = {"points": "weighted points", "vector": "one vector (CLIP)"}
 
 
 def described(head: Head) -> str:
