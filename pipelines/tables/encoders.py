@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipelines import params, store
+from pipelines.pictures import plane
 from pipelines.rows import Similarity
 from pipelines.tables import origin, pictures, table
 
@@ -18,6 +19,10 @@ def similarity_table(study: params.Study) -> list[str]:
         lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
         measured = [[rows[n].encoder, pooled(study, rows[n]), *numbers(found[n], SIMILARITY)] for n in names]
         lines += table(["encoder", "pooling", *SIMILARITY], measured)
+        if all("alignment" in found[n] for n in names):
+            path = store.REPORT / "pictures" / f"{corpus}-plane.png"
+            plane(path, {n: (found[n]["uniformity"], found[n]["alignment"], found[n]["spearman"]) for n in names})
+            lines += ["", f"![{corpus}: alignment and uniformity of every encoder](pictures/{path.name})"]
     legend = [
         "Cosines of raw vectors against human scores, or those of the generator: Spearman and Pearson x 100, all pairs together,",
         "no regressor. *Alignment*: mean squared distance of pairs with a score above 4; *uniformity* (lower is more even),",
