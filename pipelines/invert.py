@@ -53,7 +53,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 
 def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     """The attacked texts, none of which the attacker knows, drawn with the row's seed, their facts, and their vectors by the
-    first seed's translator."""
+    chosen translator."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     store.same_texts(source, target)
     corpus = store.read_corpus(row.corpus)
@@ -64,11 +64,19 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     if len(rows) < 2:
         raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
-    translator: Translator = next(iter(store.read_translators(row.translator).values()))
+    translator = chosen(row.translator)
     with torch.inference_mode():
         translated = translator(source.vectors[rows])
     some = corpus[rows.tolist()]
     return Victim(some["id"].to_list(), some["text"].to_list(), known_facts(name, row, some), translated, target.vectors[rows])
+
+
+def chosen(name: str) -> Translator:
+    """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
+    oracle's) the first."""
+    verdicts = store.read_metrics("align").get(name, {}).get("by seed", {})
+    translators = store.read_translators(name)
+    return translators[max(translators, key=lambda seed: verdicts.get(str(seed), {}).get("score", 0.0))]
 
 
 def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, list[str]]]:

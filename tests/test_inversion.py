@@ -428,3 +428,18 @@ def test_a_column_of_facts_that_is_not_there_is_one_line(stored):
     learn.learn("i", study.inverters["i"], study, Run())
     with pytest.raises(BadInput, match="no column 'amounts' of facts"):
         invert.invert("r", study.invert["r"], study, Run())
+
+
+def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeypatch):
+    from pipelines import invert, store
+    from pipelines.aligners.translator import Linear, save
+
+    monkeypatch.chdir(tmp_path)
+    vectors = torch.randn(8, 3)
+    store.translators_path("t").mkdir(parents=True)
+    for seed in (0, 1, 2):
+        save(Linear.of(torch.eye(3) * (seed + 1), vectors, vectors), store.translators_path("t") / f"seed-{seed}")
+    assert torch.equal(invert.chosen("t").map, torch.eye(3))
+    by_seed = {str(seed): {"score": score} for seed, score in ((0, 0.2), (1, 0.9), (2, 0.5))}
+    store.write_metrics("align", "t", {"by seed": by_seed})
+    assert torch.equal(invert.chosen("t").map, 2 * torch.eye(3))

@@ -43,13 +43,16 @@ def by_dimension(study: params.Study, found: dict, names: list[str], measure: st
     plain: dict[str, dict[int, tuple[float, float]]] = {"points": {}, "vector": {}}
     for name in names:
         head = study.contrast[study.recognise[name].encoders].head
-        if head == Head(kind=head.kind, dim=head.dim):
+        if head == Head.model_validate({"kind": head.kind, "dim": head.dim}):
             plain[head.kind][head.dim] = (found[name][measure], found[name].get(f"{measure}_std", 0.0))
     if min(map(len, plain.values())) < 2:
         return []
-    drawn = {kind: (sorted(own), *zip(*(own[d] for d in sorted(own)), strict=True)) for kind, own in plain.items()}
+    drawn = {
+        KINDS[kind]: ([float(d) for d in sorted(own)], [own[d][0] for d in sorted(own)], [own[d][1] for d in sorted(own)])
+        for kind, own in plain.items()
+    }
     path = store.REPORT / "pictures" / f"{study.recognise[names[0]].corpus}-{measure}.png"
-    by_dim(path, {title: drawn[kind] for kind, title in KINDS.items()}, MEASURES[measure])
+    by_dim(path, drawn, MEASURES[measure])
     return ["", f"![{MEASURES[measure]} by dimension](pictures/{path.name})"]
 
 
