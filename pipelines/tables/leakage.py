@@ -58,7 +58,7 @@ def inversion_table(study: params.Study) -> list[str]:
         lines += ["", attack_title(study, name, row), "", f"{about} Translated and corrected, of the ceiling: {share}.", ""]
         lines += table(["vectors", "method", *TEXT.values(), "facts leaked", "queries a text"], rows)
         corrected = {VECTORS.get(a, a): own["corrected"]["facts"] for a, own in attacks.items() if "corrected" in own}
-        kinds = next(iter(corrected.values()))
+        kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
         lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
         lines += ["", f"The {SHOWN} texts of which most came back:", "", *examples(name)]
     legend = [

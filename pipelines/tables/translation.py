@@ -32,13 +32,16 @@ def translation_table(study: params.Study) -> list[str]:
     pairs = dict.fromkeys((r.source, r.target) for r in study.evaluate.values())
     for source, target in pairs:
         corpus = study.spaces()[source].corpus
-        names = [n for n, r in study.evaluate.items() if (r.source, r.target) == (source, target)]
+        names = [
+            n for n, r in study.evaluate.items() if (r.source, r.target) == (source, target) and store.seeds_path(n).exists()
+        ]
+        if not names:
+            continue
         names.sort(key=lambda n: KINDS.index(study.align[study.evaluate[n].translator].told))
-        rows = [[label(study, n), *measured(n)] for n in names if store.seeds_path(n).exists()]
         lines += ["", f"### {source} -> {target} ({origin(study.corpora[corpus])})", ""]
         lines += table(
             ["aligner", "trained on", "verdict", "seeds", *MEASURES.values()],
-            [[r[0], trained_on(study, n), verdict(study, n), *r[1:]] for r, n in zip(rows, names, strict=True)],
+            [[label(study, n), trained_on(study, n), verdict(study, n), *measured(n)] for n in names],
         )
         lines += pictures("evaluate", names[0], "spaces.png")
     return lines if pairs else []
