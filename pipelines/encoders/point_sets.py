@@ -44,9 +44,11 @@ class SetHead(nn.Module):
         self.row = row
         self.point, self.weight = nn.Linear(width, row.dim, bias=False), nn.Linear(width, 1)
         nn.init.normal_(self.point.weight, std=width**-0.5)
-        nn.init.normal_(self.weight.weight, std=width**-0.5)
-        # Points start near weight 1 whatever the activation, so that a set starts as the mean of its points.
-        start = {"tanh": 1.0, "identity": 1.0, "sigmoid": -4.595}[row.weight] if row.kind == "points" else 0.0
+        # A set starts as twice the mean of its points. Weights of random sign, or nearer to 0, let it shrink to nothing in the
+        # first steps; there every similarity is 0, and so are the gradients (docs/experiments.md).
+        set_of_points = row.kind == "points"
+        nn.init.normal_(self.weight.weight, std=(0.3 if set_of_points else 1) * width**-0.5)
+        start = {"tanh": 2.0, "identity": 2.0, "sigmoid": -3.892}[row.weight] if set_of_points else 0.0
         nn.init.constant_(self.weight.bias, start)
 
     def forward(self, tokens: Tensor, empty: Tensor | None = None) -> PointSets:
