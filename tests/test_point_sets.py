@@ -154,7 +154,7 @@ def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp
 
 
 def test_a_batch_repeated_is_learnt(frame, tmp_path):
-    settings = row(steps=120, lr=1e-3, head={"dim": 16})
+    settings = row(steps=300, lr=1e-3, head={"dim": 16})
     train = frame.head(8).with_columns(captions=pl.Series([[f"scene number {'abcdefgh'[i]}"] for i in range(8)]))
     words = Words.of((c for cs in contrast.captions_of(train) for c in cs), settings.text)
     _, curve = contrast.train(settings, contrast.pairs(train, settings, words), words, 0, tmp_path, silent)
