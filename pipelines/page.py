@@ -31,7 +31,7 @@ def write(path: Path, title: str, markdown: str) -> Path:
 def rendered(title: str, markdown: str, folder: Path) -> str:
     """The whole HTML. Tags within the Markdown are shown, never obeyed."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = parser.parse(markdown)
+    tokens = parser.parse(markdown.replace(" ± ", "\u00a0±\u00a0"))  # a number and its error stay on one line
     for image in (child for token in tokens for child in token.children or () if child.type == "image"):
         data = base64.b64encode(Path(os.path.normpath(folder / str(image.attrs["src"]))).read_bytes()).decode()
         image.attrs["src"] = f"data:image/png;base64,{data}"
