@@ -13,7 +13,7 @@ from pipelines import store
 
 STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:auto;padding:1rem;color:#222;background:#fff}"
-    "table{border-collapse:collapse;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}"
+    "table{border-collapse:collapse;margin:.8rem 0;display:block;overflow-x:auto;font-variant-numeric:tabular-nums}"
     "td,th{border:1px solid #ccc;padding:.25rem .6rem;text-align:left}th{background:#f3f5f7}"
     "img{max-width:100%}"
     "blockquote{font-size:1.15rem;margin:1rem 0;padding:.6rem 1rem;border-left:6px solid #1b6ca8;background:#f3f5f7}"
