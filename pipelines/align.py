@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pipelines import params, stage, store, track
 from pipelines.aligners.translator import Translator, load, save
-from pipelines.aligners.verdict import Verdict, judge
+from pipelines.aligners.verdict import WITNESS, Verdict, judge
 from pipelines.errors import BadInput
 from pipelines.rows import Align, aligner_module
 
@@ -64,9 +64,6 @@ def _shuffled(embeddings: store.Embeddings, salt: str, seed: int) -> Tensor:
     rows = embeddings.rows("train")
     key = hashlib.sha256(f"{salt}:{seed}".encode()).digest()[:7]  # two corpora: two independent permutations
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(int.from_bytes(key, "big")))]
-
-
-WITNESS = 1_000_000  # added to the seed of a row that has one only: the verdict needs a second, independent fit
 
 
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pipelines import audit_page, imported, params, querying, store, track
 from pipelines.aligners.translator import Translator
-from pipelines.aligners.verdict import Verdict, judge
+from pipelines.aligners.verdict import WITNESS, Verdict, judge
 from pipelines.corpora import dumps, path
 from pipelines.errors import BadInput
 from pipelines.inverters import Space, retrieval, search
@@ -160,7 +160,7 @@ def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) 
     """A translator of all vectors, judged by a witness that sees half of them."""
     fit = aligner_module(row.aligner).fit
     translator = fit(vectors, known, row.settings, seed)
-    return translator, judge(vectors, translator, [fit(vectors[::2], known[::2], row.settings, seed + 1_000_000)])
+    return translator, judge(vectors, translator, [fit(vectors[::2], known[::2], row.settings, seed + WITNESS)])
 
 
 @torch.inference_mode()

@@ -74,13 +74,8 @@ def write(found: Findings, folder: Path, stem: str) -> Path:
     markdown = [f"# {title}", "", f"> {conclusion(found)}"]
     for heading, about, rows in tables(found):
         cells = [[escaped(f"{v:.3f}" if isinstance(v, float) else str(v)) for v in row.values()] for row in rows]
-        markdown += [
-            "",
-            f"## {heading}",
-            "",
-            *([about, ""] if about else []),
-            *(table(list(rows[0]), cells) if rows else ["none"]),
-        ]
+        markdown += ["", f"## {heading}", "", *([about, ""] if about else [])]
+        markdown += table(list(rows[0]), cells) if rows else ["none"]
         if heading == "Defences":
             picture(folder / f"{stem}.png", rows)
             markdown += ["", f"![utility against leakage]({stem}.png)"]

@@ -104,10 +104,10 @@ class Study(Row):
             _known(f"recognise.{name}.encoders", row.encoders, self.contrast)
             _known(f"recognise.{name}.corpus", row.corpus, self.corpora)
         for name, row in self.published.items():
-            verb, own, *_ = row.of.split(".") if row.of else (None, None)
-            if verb is not None:
+            if row.of:
+                verb, own, *_ = row.of.split(".")
                 _known(f"published.{name}.of", verb, dict(self))
-                _known(f"published.{name}.of", str(own), getattr(self, verb))
+                _known(f"published.{name}.of", own, getattr(self, verb))
         spaces = self.spaces()
         for name, row in self.align.items():
             _known(f"align.{name}.source", row.source, spaces)

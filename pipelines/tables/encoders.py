@@ -61,14 +61,14 @@ def trained_table(study: params.Study) -> list[str]:
 
 def geometry_table(study: params.Study) -> list[str]:
     """One block per row: every two encoders, beside how well one could be translated into the other."""
-    found, lines = store.read_metrics("geometry"), []
+    found, evaluated, lines = store.read_metrics("geometry"), store.read_metrics("evaluate"), []
     for name, row in study.geometry.items():
         if name not in found:
             continue
         own = dict(found[name])
         texts, chance = own.pop("texts"), own.pop("chance")
         rows = [
-            [pair.replace(":", " and "), *numbers(m, SHARED), *translated(study, row.corpus, pair.split(":"))]
+            [pair.replace(":", " and "), *numbers(m, SHARED), *translated(study, evaluated, row.corpus, pair.split(":"))]
             for pair, m in sorted(own.items(), key=lambda p: -p[1]["overlap"])
         ]
         lines += ["", f"### {row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)", ""]
@@ -81,12 +81,12 @@ def geometry_table(study: params.Study) -> list[str]:
     return ["## Geometry", "", *legend, *lines] if lines else []
 
 
-def translated(study: params.Study, corpus: str, pair: list[str]) -> list[str]:
+def translated(study: params.Study, evaluated: dict[str, dict], corpus: str, pair: list[str]) -> list[str]:
     """Best top-1 on a corpus between two encoders: unpaired, oracle."""
-    found, best = store.read_metrics("evaluate"), {"unpaired": "", "oracle": ""}
+    best, spaces = {"unpaired": "", "oracle": ""}, study.spaces()
     for name, row in study.evaluate.items():
-        sides = [study.spaces()[s] for s in (row.source, row.target)]
-        if name in found and {s.encoder for s in sides} == set(pair) and sides[0].corpus == corpus:
+        sides = [spaces[s] for s in (row.source, row.target)]
+        if name in evaluated and {s.encoder for s in sides} == set(pair) and sides[0].corpus == corpus:
             told = study.align[row.translator].told
-            best[told] = max(best.get(told, ""), f"{found[name]['top1']:.3f}")
+            best[told] = max(best.get(told, ""), f"{evaluated[name]['top1']:.3f}")
     return [best["unpaired"], best["oracle"]]

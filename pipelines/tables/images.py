@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines import params, store
-from pipelines.pictures import by_dimension as by_dim
+from pipelines.pictures import by_dimension
 from pipelines.rows import Head
 from pipelines.tables import origin, pictures, table, with_error
 
@@ -29,7 +29,7 @@ def recognition_table(study: params.Study) -> list[str]:
         lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {found[names[0]]['test']:.0f} images)", ""]
         lines += table(["row", "head", "seeds", *shown.values()], cells)
         lines += [line for n in names[:2] for line in pictures("recognise", n, "pmi.png")]
-        lines += [line for m in ("pmi_correlation", "zero_shot") if m in shown for line in by_dimension(study, found, names, m)]
+        lines += [line for m in ("pmi_correlation", "zero_shot") if m in shown for line in dimensions(study, found, names, m)]
     legend = [
         "Encoders trained here from nothing. *PMI correlation*: of the learnt similarity with the true pointwise mutual",
         "information, where the generator knows it; *unexplained*: what of its variance the similarity does not reach;",
@@ -38,7 +38,7 @@ def recognition_table(study: params.Study) -> list[str]:
     return ["## Images and captions", "", *legend, *lines] if lines else []
 
 
-def by_dimension(study: params.Study, found: dict, names: list[str], measure: str) -> list[str]:
+def dimensions(study: params.Study, found: dict, names: list[str], measure: str) -> list[str]:
     """A measure against the dimension, of the rows that differ from the default head in kind and dimension alone."""
     plain: dict[str, dict[int, tuple[float, float]]] = {"points": {}, "vector": {}}
     for name in names:
@@ -47,12 +47,12 @@ def by_dimension(study: params.Study, found: dict, names: list[str], measure: st
             plain[head.kind][head.dim] = (found[name][measure], found[name].get(f"{measure}_std", 0.0))
     if min(map(len, plain.values())) < 2:
         return []
-    drawn = {
-        KINDS[kind]: ([float(d) for d in sorted(own)], [own[d][0] for d in sorted(own)], [own[d][1] for d in sorted(own)])
-        for kind, own in plain.items()
-    }
+    drawn = {}
+    for kind, own in plain.items():
+        dims = sorted(own)
+        drawn[KINDS[kind]] = ([float(d) for d in dims], [own[d][0] for d in dims], [own[d][1] for d in dims])
     path = store.REPORT / "pictures" / f"{study.recognise[names[0]].corpus}-{measure}.png"
-    by_dim(path, drawn, MEASURES[measure])
+    by_dimension(path, drawn, MEASURES[measure])
     return ["", f"![{MEASURES[measure]} by dimension](pictures/{path.name})"]
 
 

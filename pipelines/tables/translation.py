@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 
 from pipelines import params, store
@@ -29,9 +31,10 @@ def translation_table(study: params.Study) -> list[str]:
         "Mean over seeds ± spread (standard deviation) over seeds, or ± standard error of one seed. The verdict comes from",
         "unpaired vectors alone: how many seeds are `aligned`, and the mean score; all else from true pairs, afterwards.",
     ]
+    judged, spaces = store.read_metrics("align"), study.spaces()
     pairs = dict.fromkeys((r.source, r.target) for r in study.evaluate.values())
     for source, target in pairs:
-        corpus = study.spaces()[source].corpus
+        corpus = spaces[source].corpus
         names = [
             n for n, r in study.evaluate.items() if (r.source, r.target) == (source, target) and store.seeds_path(n).exists()
         ]
@@ -39,10 +42,12 @@ def translation_table(study: params.Study) -> list[str]:
             continue
         names.sort(key=lambda n: KINDS.index(study.align[study.evaluate[n].translator].told))
         lines += ["", f"### {source} -> {target} ({origin(study.corpora[corpus])})", ""]
-        lines += table(
-            ["aligner", "trained on", "verdict", "seeds", *MEASURES.values()],
-            [[label(study, n), trained_on(study, n), verdict(study, n), *measured(n)] for n in names],
-        )
+        rows = []
+        for name in names:
+            translator = study.evaluate[name].translator
+            fit = study.align[translator]
+            rows.append([f"{translator} ({fit.told})", spaces[fit.source].corpus, verdict(judged[translator]), *measured(name)])
+        lines += table(["aligner", "trained on", "verdict", "seeds", *MEASURES.values()], rows)
         lines += pictures("evaluate", names[0], "spaces.png")
     return lines if pairs else []
 
@@ -50,19 +55,8 @@ def translation_table(study: params.Study) -> list[str]:
 KINDS = ("unpaired", "few pairs", "naive", "oracle")
 
 
-def label(study: params.Study, name: str) -> str:
-    translator = study.evaluate[name].translator
-    return f"{translator} ({study.align[translator].told})"
-
-
-def trained_on(study: params.Study, name: str) -> str:
-    row = study.align[study.evaluate[name].translator]
-    return study.spaces()[row.source].corpus
-
-
-def verdict(study: params.Study, name: str) -> str:
-    """`4/5 aligned, 0.97`: of the seeds of the translator."""
-    found = store.read_metrics("align")[study.evaluate[name].translator]
+def verdict(found: dict[str, Any]) -> str:
+    """`4/5 aligned, 0.97`: of the seeds of a translator, from its metrics."""
     if "verdict" not in found:
         return ""
     return f"{found['aligned'] * found['seeds']:.0f}/{found['seeds']} aligned, {found['verdict']:.2f}"
