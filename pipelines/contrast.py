@@ -22,7 +22,7 @@ from pipelines.encoders.point_sets import DualEncoder, save
 from pipelines.encoders.towers import Words
 from pipelines.errors import BadInput
 from pipelines.measures.image_text import info_nce
-from pipelines.measures.kernels import Fourier, fourier
+from pipelines.measures.kernels import Fourier, PointSets, exact, features, fourier
 from pipelines.rows import Contrast
 
 LOGGED = 10  # steps between two points of the curve
@@ -92,8 +92,8 @@ def rows_of(row: Contrast, n: int, seed: int, step: int) -> Tensor:
 
 
 def draw(row: Contrast, model: DualEncoder, seed: int, step: int) -> Fourier | None:
-    """This step's random Fourier features, the same on every rank."""
-    if model.kernel.nonlinear == 0:
+    """This step's random Fourier features, the same on every rank; None where the kernel is linear or exact."""
+    if model.kernel.nonlinear == 0 or row.head.features is None:
         return None
     drawn = fourier(model.kernel, row.head.dim, row.head.features, generator(seed, 1, step))
     return drawn.to(model.raw_scale.device)
@@ -101,12 +101,18 @@ def draw(row: Contrast, model: DualEncoder, seed: int, step: int) -> Fourier | N
 
 def loss_of(model: DualEncoder, row: Contrast, images: Tensor, ids: Tensor, fourier: Fourier | None) -> Tensor:
     """Symmetric InfoNCE of the batch of all ranks; this rank's gradient is of its own images and captions."""
+    gather = ranks.gather if row.negatives == "gathered" else lambda rows: rows
     with torch.autocast(ranks.device().type, torch.bfloat16, enabled=row.precision == "bf16"):
-        x, y = model(images, ids, fourier)
-    x, y = (model.scale * x).float(), y.float()
-    if row.negatives == "gathered":
-        return info_nce(ranks.gather(x), ranks.gather(y))
-    return info_nce(x, y) / ranks.size()
+        x, y = model.image_sets(images), model.text_sets(ids)
+        x = PointSets(x.points, model.scale * x.weights)  # before the gather: its gradient, too, is of this rank's rows alone
+        if fourier is None and model.kernel.nonlinear > 0:
+            x, y = (PointSets(gather(s.points), gather(s.weights)) for s in (x, y))
+            logits = exact(x, y, model.kernel)
+        else:
+            x, y = (gather(features(s, model.kernel, fourier).float()) for s in (x, y))
+            logits = x @ y.T
+    loss = info_nce(logits.float())
+    return loss if row.negatives == "gathered" else loss / ranks.size()
 
 
 def optimizer_of(model: DualEncoder, row: Contrast) -> torch.optim.AdamW:

@@ -201,11 +201,11 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
     torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + ranks.rank())
     views = [[column[i] for i in batch] for column in columns]
     if len(views) == 1:
-        views.append(second_view(views[0], row, training.step, batch))
+        views = two_views(views[0], row, training.step, batch)
     training.trained.train()
     loss = contrast(training, row, views)
     if training.words is not None:
-        loss = loss + row.mlm * word_loss(training, row, views[0])
+        loss = loss + row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
     if not torch.isfinite(loss):
         raise BadInput(f"finetune: the loss is {loss.item()} at step {training.step + 1}; a lower lr may help")
     training.optimizer.zero_grad()
@@ -225,14 +225,14 @@ def batch_rows(n: int, batch: int, seed: int, step: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(n)[at * batch : (at + 1) * batch]
 
 
-def second_view(texts: list[str], row: Finetune, step: int, batch: list[int]) -> list[str]:
-    """The same texts, for dropout to tell apart, or augmented copies of them."""
-    if row.augment is None:
-        return texts
-    return [
-        simcse.augmented(text, row.augment, row.augment_share, np.random.default_rng([row.seed, step, int(i)]))
-        for text, i in zip(texts, batch, strict=True)
-    ]
+def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> list[list[str]]:
+    """The same texts twice, for dropout to tell apart; the second or both augmented, each on its own."""
+    kind = row.augment
+    if kind is None:
+        return [texts, texts]
+    rngs = [np.random.default_rng([row.seed, step, int(i)]) for i in batch]
+    views = [[simcse.augmented(t, kind, row.augment_share, rng) for t, rng in zip(texts, rngs, strict=True)] for _ in range(2)]
+    return views if row.augment_views == "both" else [texts, views[0]]
 
 
 def contrast(training: Training, row: Finetune, views: list[list[str]]) -> Tensor:

@@ -100,7 +100,7 @@ def test_without_a_nonlinear_part_features_are_the_mean_weighted_point():
     assert torch.allclose(features(x, Kernel(linear=1, nonlinear=0), None), x.mean())
 
 
-def test_training_never_holds_a_tensor_of_all_pairs_of_points():
+def test_training_never_holds_a_tensor_of_all_pairs_of_points(monkeypatch):
     """Largest tensor of a forward and a backward pass, watched through every operation's result."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -115,9 +115,23 @@ def test_training_never_holds_a_tensor_of_all_pairs_of_points():
             return out
 
     n, points, D = 32, 16, 64
+    monkeypatch.setattr(kernels, "BLOCK", n * points * D)
     x, y = sets(n, points, 4, 0, torch.float32), sets(n, points, 4, 1, torch.float32)
     x.points.requires_grad_()
     draw = fourier(Kernel(), 4, D, torch.Generator().manual_seed(0))
     with Largest() as seen:
         (features(x, Kernel(), draw) @ features(y, Kernel(), draw).T).logsumexp(1).sum().backward()
     assert seen.numel == n * points * D < (n * points) ** 2
+    with Largest() as seen:
+        exact(x, y, Kernel()).logsumexp(1).sum().backward()
+    assert seen.numel <= n * points * D
+
+
+def test_the_gradient_of_blocks_is_that_of_one(monkeypatch):
+    x, y = sets(5, 4, 3, 0), sets(6, 7, 3, 1)
+    gradients = []
+    for block in (1 << 22, 2 * 4 * 7):
+        monkeypatch.setattr(kernels, "BLOCK", block)
+        w, v = x.weights.clone().requires_grad_(), x.points.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(exact(PointSets(v, w), y, Kernel()).logsumexp(1).sum(), (w, v)))
+    assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))

@@ -213,6 +213,7 @@ def test_seeds_halves_and_settings_matter(house):
     augment = {"augment": "delete", "augment_share": 0.4}
     for change in ({"seed": 1}, {"half": "first"}, {"mask": "fixed"}, augment, {"dropout": 0.0}):
         assert not same(first, run(steps=1, **change)[0]), change
+    assert not same(run(steps=1, **augment)[0], run(steps=1, **augment, augment_views="both")[0])
 
 
 def test_head_and_start_from_a_trained_folder(house):

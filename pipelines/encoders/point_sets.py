@@ -18,7 +18,7 @@ from torch.nn.functional import adaptive_avg_pool1d, normalize
 
 from pipelines.encoders.towers import TextTransformer, Words, image_tower
 from pipelines.errors import BadInput
-from pipelines.measures.kernels import Fourier, Kernel, PointSets, features
+from pipelines.measures.kernels import Kernel, PointSets
 from pipelines.rows import Contrast, Head
 
 START_SCALE, SCALES = 1 / 0.07, (1.0, 100.0)
@@ -100,10 +100,6 @@ class DualEncoder(nn.Module):
         """Token ids (n, context) -> sets"""
         ids = ids.to(self.raw_scale.device)
         return self.text_head(self.text(ids), ids == 0 if self.text.masked else None)
-
-    def forward(self, images: Tensor, ids: Tensor, draw: Fourier | None) -> tuple[Tensor, Tensor]:
-        """Features of both sides, whose inner products are similarities. -> (n, k), (n, k)"""
-        return features(self.image_sets(images), self.kernel, draw), features(self.text_sets(ids), self.kernel, draw)
 
 
 def kernel(row: Head) -> Kernel:

@@ -13,15 +13,15 @@ from torch.nn.functional import cross_entropy
 BLOCK = 1024  # rows of a similarity matrix ranked at once
 
 
-def info_nce(x: Tensor, y: Tensor) -> Tensor:
-    """Symmetric InfoNCE of a batch whose row i of `x` belongs to row i of `y`; logits are x y^T. (n, k), (n, k) -> ()
+def info_nce(logits: Tensor) -> Tensor:
+    """Symmetric InfoNCE of a batch: the image of row i belongs to the caption of column i. (n, n) -> ()
 
-    On several ranks give it gathered rows, with the logit scale multiplied in before the gather: a gradient that flows
+    On several ranks: of gathered rows, with the logit scale multiplied in before the gather, so that a gradient that flows
     through a rank's own rows only can be summed over the ranks. Raises ValueError for a batch of one: it has no negatives.
     """
-    if len(x) < 2:
+    if len(logits) < 2:
         raise ValueError("a batch of one has no negatives")
-    logits, own = x @ y.T, torch.arange(len(x), device=x.device)
+    own = torch.arange(len(logits), device=logits.device)
     return (cross_entropy(logits, own) + cross_entropy(logits.T, own)) / 2
 
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint as _again
 
 BLOCK = 1 << 22  # kernel values held at once by `exact`
 
@@ -57,16 +59,15 @@ class Kernel:
 
 
 def exact(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
-    """S of every pair of sets, in blocks of `x` and `y`. (n, M, d), (m, M', d) -> (n, m)"""
-    out = kernel.linear * x.mean() @ y.mean().T
+    """S of every pair of sets, in blocks of `x` and `y`, which a backward pass computes again. (n, M, d), (m, M', d) -> (n, m)"""
+    linear = kernel.linear * x.mean() @ y.mean().T
     if kernel.nonlinear == 0:
-        return out
+        return linear
     side = max(1, math.isqrt(BLOCK // (x.weights.shape[1] * y.weights.shape[1])))
-    for i in range(0, len(x), side):
-        for j in range(0, len(y), side):
-            block = _kernel_sums(x[i : i + side], y[j : j + side], kernel)
-            out[i : i + side, j : j + side] += kernel.nonlinear * block
-    return out
+    sums = partial(_again, _kernel_sums, use_reentrant=False) if torch.is_grad_enabled() else _kernel_sums
+    ys = [y[j : j + side] for j in range(0, len(y), side)]
+    rows = [torch.cat([sums(x[i : i + side], part, kernel) for part in ys], 1) for i in range(0, len(x), side)]
+    return linear + kernel.nonlinear * torch.cat(rows)
 
 
 def _kernel_sums(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:

@@ -67,8 +67,9 @@ class Finetune(Row):
     negative_weight: float = Field(1.0, ge=0)
     dropout: float = Field(0.1, ge=0, lt=1)
     mask: Literal["independent", "fixed"] = "independent"  # fixed: both views through one dropout mask
-    augment: Literal["crop", "delete"] | None = None  # of the second view
-    augment_share: float = Field(0.1, ge=0, lt=1)  # of its words
+    augment: Literal["crop", "delete"] | None = None  # leave out words
+    augment_share: float = Field(0.1, ge=0, lt=1)  # so many of them
+    augment_views: Literal["second", "both"] = "second"
     mlm: float = Field(0.0, ge=0)  # weight of the auxiliary masked language model
     batch: int = Field(64, ge=2)  # over all ranks
     steps: int = Field(..., ge=0)  # 0: the network as it starts

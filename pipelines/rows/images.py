@@ -56,7 +56,7 @@ class Head(Row):
     scale: float = Field(0.5, gt=0)  # the Gaussian's sigma, the inverse multiquadric's c
     linear: float = Field(2 / 3, ge=0)
     nonlinear: float = Field(1 / 3, ge=0)
-    features: int = Field(256, ge=1)  # random Fourier features in training, redrawn at each step
+    features: int | None = Field(256, ge=1)  # random Fourier features in training, redrawn at each step; None: the kernel itself
 
 
 class Contrast(Row):
