@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Dense, Transformer
 from torch import Tensor, nn
 
 from pipelines import params, pictures, ranks, stage, store, track
@@ -110,7 +110,7 @@ def pairs(corpus: str, split: str | None) -> Pairs:
 
 def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     """The network to train, from a folder or from nothing; where a killed run left a state, at that state."""
-    transformer: Any = start(row, columns, folder)
+    transformer, head = start(row, columns, folder)
     positions = transformer.model.config.max_position_embeddings
     if row.max_tokens > positions:
         raise BadInput(f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of {row.start}")
@@ -118,7 +118,7 @@ def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     simcse.set_dropout(transformer, row.dropout)
     width = pooling.width(transformer)
     torch.manual_seed(row.seed)  # the head's and the word model's weights
-    pooler, head = pooling.pooler(row.pooling, width), pooling.head(width)
+    pooler, head = pooling.pooler(row.pooling, width), head or pooling.head(width)
     words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(ranks.device()) if row.mlm else None
     kept = [transformer, pooler, *([head] if row.head == "always" else [])]
     model = SentenceTransformer(modules=kept, device=str(ranks.device()))
@@ -131,23 +131,24 @@ def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     return training
 
 
-def start(row: Finetune, columns: list[list[str]], folder: Path) -> Transformer:
-    """The transformer of a sentence-transformers folder, or a new one with a vocabulary learnt on the texts."""
+def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, Dense | None]:
+    """The transformer of a sentence-transformers folder and the head that was kept there, if any; or a new one with a vocabulary
+    learnt on the texts."""
     if row.start.endswith("scratch.py"):
         own = folder / "network"
         if ranks.rank() == 0:  # transformers writes on the first rank only
             shape = row.network or Network.model_validate({})
             scratch.network([text for column in columns for text in column], shape, row.seed, own)
         ranks.wait()
-        return Transformer(str(own))
+        return Transformer(str(own)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
     if not Path(row.start, "modules.json").is_file():
         raise BadInput(f"finetune: {row.start} is no sentence-transformers folder (there is no modules.json)")
-    transformer = pooling.opened(Path(row.start), device="cpu", local_files_only=True)[0]
+    transformer, *others = pooling.opened(Path(row.start), device="cpu", local_files_only=True)
     if not isinstance(transformer, Transformer):
         raise BadInput(f"finetune: {row.start} starts with {type(transformer).__name__}, which is no transformer")
-    return transformer
+    return transformer, next((module for module in others if isinstance(module, Dense)), None)
 
 
 def restore(training: Training, folder: Path) -> None:

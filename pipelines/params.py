@@ -40,6 +40,7 @@ from pipelines.rows import (
 )
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # row names become file names and DVC stage names (DVC reads a '.' as a path)
+VERBS = {"corpora": "collect", "encoders": "fetch", "inverters": "learn"}  # of a table whose verb has another name
 KINDS = ("nq", "tweets", "mimic", "enron", "sts", "nli", "scenes", "images")
 
 
@@ -106,8 +107,8 @@ class Study(Row):
         for name, row in self.published.items():
             if row.of:
                 verb, own, *_ = row.of.split(".")
-                _known(f"published.{name}.of", verb, dict(self))
-                _known(f"published.{name}.of", own, getattr(self, verb))
+                _known(f"published.{name}.of", verb, tables())
+                _known(f"published.{name}.of", own, getattr(self, tables()[verb]))
         spaces = self.spaces()
         for name, row in self.align.items():
             _known(f"align.{name}.source", row.source, spaces)
@@ -225,6 +226,11 @@ def _one_line(error: ValidationError) -> str:
         message = "unknown key"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{'.'.join(at)}: {message}{more}" if at else message + more
+
+
+def tables() -> dict[str, str]:
+    """Which table each verb reads."""
+    return {VERBS.get(table, table): table for table in Study.model_fields}
 
 
 def activate(path: str | Path, to: str | Path = "params.yaml") -> None:

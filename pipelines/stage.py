@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pipelines import imported, params, track
 from pipelines.errors import BadInput
 
-TABLES = {"collect": "corpora", "fetch": "encoders", "learn": "inverters"}  # every other verb reads the table of its own name
 WHOLE = ("report",)  # verbs that read the whole study and take no name
 
 
 def main(verb: Callable[..., None]) -> None:
     """Run `verb(name, row, study, run)` for the row named on the command line. Bad input: one line on stderr, exit code 2."""
     imported()
-    table = TABLES.get(verb.__name__, verb.__name__)
+    table = params.tables().get(verb.__name__, verb.__name__)
     try:
         name, study, row = verb.__name__, params.load(), None
         if verb.__name__ not in WHOLE:

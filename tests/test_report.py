@@ -67,7 +67,7 @@ def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
     assert "not measured" in other
 
 
-@pytest.mark.parametrize("of", ["evaluate.rwo.top1", "evalaute.row.top1", "evaluate.row"])
+@pytest.mark.parametrize("of", ["evaluate.rwo.top1", "evalaute.row.top1", "evaluate.row", "corpora.nq.texts"])
 def test_a_published_number_names_a_cell_that_can_be(tmp_path, of):
     (tmp_path / "s.yaml").write_text(json.dumps(STUDY | {"published": {"x": {"what": "w", "value": 1, "by": "p", "of": of}}}))
     with pytest.raises(BadInput, match=r"published\.x\.of"):

@@ -225,6 +225,9 @@ def test_head_and_start_from_a_trained_folder(house):
     run(corpus="nli", start="start", network=None, steps=0, head="none")
     after = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)[0].model.state_dict()
     assert same(before, after)
+    run(corpus="nli", start="start", network=None, steps=0, head="always")
+    kept = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)
+    assert same(model[2].state_dict(), kept[2].state_dict())  # it goes on with the head that was kept
 
 
 @pytest.mark.parametrize(
