@@ -186,9 +186,8 @@ def inverted(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors[rows]))
     queries = search.Queries(known.encode, attacker.space)
-    near = retrieval.nearest(given, attacker.known, known.texts, max(row.search.nearest, 1))
-    first = [own[: row.search.nearest] for own in near]
-    guesses = search.search(attacker.inverter, given, queries, row.search, row.seed, attacker.corrector, first)
+    near = retrieval.nearest(given, attacker.known, known.texts, row.search.near)
+    guesses = search.search(attacker.inverter, given, queries, row.search, row.seed, attacker.corrector, near)
     return [
         {"row": int(i), "guess": attacker.inverter.text(g.draft), "cosine": g.cosine, "nearest known text": t[0]}
         for i, g, t in zip(rows, guesses, near, strict=True)

@@ -102,10 +102,8 @@ def attack(a: Attacker, victim: Victim, encode: querying.Encode, row: Invert) ->
         drafts = search.first_guesses(a.inverter, given, generator)
         out.append((kind, "generated", [a.inverter.text(d) for d in drafts], 0.0))
         queries = search.Queries(encode, a.space)
-        near = retrieval.nearest(given, a.known, a.texts, max(row.search.nearest, 1))
-        found = search.search(
-            a.inverter, given, queries, row.search, row.seed, a.corrector, [own[: row.search.nearest] for own in near]
-        )
+        near = retrieval.nearest(given, a.known, a.texts, row.search.near)
+        found = search.search(a.inverter, given, queries, row.search, row.seed, a.corrector, near)
         out.append((kind, "corrected", [a.inverter.text(g.draft) for g in found], queries.count / len(given)))
         out.append((kind, "retrieved", [own[0] for own in near], 0.0))
     if (blind := getattr(a.inverter, "blind", None)) is not None:

@@ -2,9 +2,9 @@
 counted.
 
 guided_beam: ZSInvert (Zhang et al. 2025, arXiv 2504.00147): beams grow by a few sub-words, and those whose embedding
-is nearest to the target vector stay. substitute: one sub-word at a time is swapped for another that the inverter
-thinks likely there. iterate: vec2text (Morris et al. 2023, arXiv 2310.06816): a corrector that has been shown (target
-vector, vector of the guess, difference, guess) proposes better guesses.
+is nearest to the target vector stay. splice: pieces of the attacker's own texts, put together (splice.py). substitute: one
+sub-word at a time is swapped for another that the inverter thinks likely there. iterate: vec2text (Morris et al. 2023, arXiv
+2310.06816): a corrector that has been shown (target vector, vector of the guess, difference, guess) proposes better guesses.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from pipelines.inverters import Draft, Inverter, Space
 from pipelines.inverters.decoder import Decoder, fit
 from pipelines.inverters.decoder import Settings as DecoderSettings
+from pipelines.inverters.splice import splice
 
 EMPTY = Draft((), 0.0, False)
 
@@ -46,6 +47,9 @@ class Settings:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     samples: int = 8  # first guesses, one of them greedy
     nearest: int = 1  # of the attacker's own texts, which are first guesses too
+    splices: int = 0  # rounds of splicing pieces of the nearest texts together
+    pool: int = 20  # texts whose pieces these are
+    pieces: int = 12  # tried in each round
     beams: int = 0  # 0: no guided beam search
     branches: int = 4  # continuations tried of each beam
     stride: int = 8  # sub-words a beam grows by between queries
@@ -56,11 +60,16 @@ class Settings:
     temperature: float = 0.7
     fluency: float = 0.0  # weight of the mean log-probability of a sub-word beside the cosine
 
+    @property
+    def near(self) -> int:
+        """How many of the attacker's own texts a search asks for."""
+        return max(self.nearest, self.pool if self.splices else 1)
+
     def __post_init__(self) -> None:
-        for name in ("samples", "branches", "stride", "swaps", "width"):
+        for name in ("samples", "pool", "pieces", "branches", "stride", "swaps", "width"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-        for name in ("nearest", "beams", "rounds", "corrections", "temperature", "fluency"):
+        for name in ("nearest", "splices", "beams", "rounds", "corrections", "temperature", "fluency"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 0")
 
@@ -84,12 +93,17 @@ def search(
 ) -> list[Guess]:  # fmt: skip
     """Unit vectors (n, e) -> the guess whose embedding is nearest to each, after every kind of correction that `s` asks for.
 
-    near: for each vector, texts to begin with beside the inverter's own.
+    near: for each vector, the attacker's own texts, nearest first: to begin with, beside the inverter's own, and for pieces.
     """
     generator = torch.Generator().manual_seed(seed)
     pools = [[d] for d in first_guesses(inverter, vectors, generator)]
     for pool, texts in zip(pools, near or [[]] * len(pools), strict=True):
-        pool += [inverter.draft(text) for text in texts]
+        pool += [inverter.draft(text) for text in texts[: s.nearest]]
+    if near and s.splices:
+        some = [texts[: s.pool] for texts in near]
+        spliced = splice(vectors, some, queries, lambda t: len(inverter.draft(t).ids) < inverter.tokens, s.splices, s.pieces)
+        for pool, text in zip(pools, spliced, strict=True):
+            pool.append(inverter.draft(text))
     if s.samples > 1:
         rows = torch.arange(len(vectors)).repeat_interleave(s.samples - 1)
         drafts = inverter.propose(vectors[rows], [EMPTY] * len(rows), inverter.tokens, s.temperature, generator)
