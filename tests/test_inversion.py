@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 
 from pipelines.errors import BadInput
 from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
+from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import learn
 from pipelines.measures import inversion
 
@@ -254,6 +255,41 @@ def test_correction_never_falls_behind_what_it_began_with():
     best = (given @ known.T).max(1).values
     assert all(g.cosine >= b - 1e-5 for g, b in zip(found, best.tolist(), strict=True))
     assert model.text(model.draft(KNOWN[0])) == KNOWN[0].lower()
+
+
+def bag(texts):
+    """An encoder that counts words."""
+    return torch.tensor([[float(inversion.words(t).count(w)) for w in WORLD] for t in texts])
+
+
+WORLD = ["ann", "smith", "pays", "rent", "bo", "jones", "owes", "gold", "cy", "reads", "books"]
+
+
+def test_splicing_puts_sentences_and_names_of_several_texts_together():
+    known = ["Cy reads books. Ann Smith owes gold.", "Bo Jones pays rent.", "Cy reads."]
+    queries = search.Queries(lambda texts: bag(texts) + 0.01, Space(torch.zeros(len(WORLD))))
+    secret = ["Bo Jones owes gold. Cy reads books.", "Ann Smith pays rent."]
+    vectors = queries(secret)
+    found = splice(vectors, [known, known[::-1]], queries, lambda text: True, rounds=6, tried=8)
+    before = (queries([known[0], known[2]]) * vectors).sum(1)
+    assert ((queries(found) * vectors).sum(1) > before).all()
+    assert "Cy reads books." in found[0]
+    assert "Bo Jones" in found[0]
+    assert {"Ann Smith", "Bo Jones pays rent."} & set(found[1].split("\n"))
+    short = splice(vectors, [known, known[::-1]], queries, lambda text: len(text) < 20, rounds=6, tried=8)
+    assert all(len(text) < 20 or text.replace("\n", " ") in known for text in short)
+
+
+def test_a_search_that_splices_is_never_further_than_one_that_does_not():
+    space = Space.of(encode(KNOWN))
+    known, given = space(encode(KNOWN)), space(encode(SECRET))
+    model = decoder.train(known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0)
+    near = retrieval.nearest(given, known, KNOWN, 5)
+    plain, spliced = (
+        search.search(model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=0, splices=n), 0, None, near)
+        for n in (0, 3)
+    )
+    assert all(b.cosine >= a.cosine - 1e-6 for a, b in zip(plain, spliced, strict=True))
 
 
 # ---------------------------------------------------------------- judge, against a stub on this machine
