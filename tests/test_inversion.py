@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from pipelines.errors import BadInput
 from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
-from pipelines.inverters.splice import splice
+from pipelines.inverters.splice import splice, with_facts
 from pipelines.inverters.vocabulary import learn
 from pipelines.measures import inversion
 
@@ -280,13 +280,22 @@ def test_splicing_puts_sentences_and_names_of_several_texts_together():
     assert all(len(text) < 20 or text.replace("\n", " ") in known for text in short)
 
 
+def test_facts_are_added_where_they_bring_a_guess_nearer_and_nothing_is_taken_away():
+    queries = search.Queries(lambda texts: bag(texts) + 0.01, Space(torch.zeros(len(WORLD))))
+    vectors = queries(["Ann Smith owes gold.", "reads books"])
+    found = with_facts(vectors, ["owes gold.", "reads books"], [["Bo Jones pays Ann Smith."]] * 2, queries, rounds=3, tried=5)
+    assert found == ["owes gold.\nAnn Smith", "reads books"]
+
+
 def test_a_search_that_splices_is_never_further_than_one_that_does_not():
     space = Space.of(encode(KNOWN))
     known, given = space(encode(KNOWN)), space(encode(SECRET))
     model = decoder.train(known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0)
     near = retrieval.nearest(given, known, KNOWN, 5)
     plain, spliced = (
-        search.search(model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=0, splices=n), 0, None, near)
+        search.search(
+            model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=0, splices=n, facts=n), 0, None, near
+        )
         for n in (0, 3)
     )
     assert all(b.cosine >= a.cosine - 1e-6 for a, b in zip(plain, spliced, strict=True))
