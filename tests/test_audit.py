@@ -251,7 +251,7 @@ def world(tmp_path, monkeypatch):
 
 
 def stand_in(score, word):
-    return lambda source, translator, witnesses: Verdict(score, word, 0.0)
+    return lambda source, translator, witnesses: Verdict(score, word, 0.0, 100)
 
 
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
@@ -288,7 +288,7 @@ def test_without_alignment_nothing_is_claimed(world, word):
 def test_the_best_verdict_wins_over_the_best_score(world):
     folder, texts, row, _study = world
     two = params.Study(study="test", encoders={n: Encoder(source="wheel", path="x") for n in ("one", "two")})
-    said = iter([Verdict(0.9, "failed", 0.0), Verdict(0.2, "doubtful", 0.0)])
+    said = iter([Verdict(0.9, "failed", 0.0, 100), Verdict(0.2, "doubtful", 0.0, 100)])
     found = audits.audit(folder / "dump.npy", texts, row, two, lambda *_: next(said))
     assert (found.best.known.encoder, found.best.verdict.word) == ("two", "doubtful")
 

@@ -37,7 +37,8 @@ def test_agreement_is_the_mean_centred_cosine_and_the_best_witness_counts():
     assert agreement(source, one, [other, one]) == pytest.approx(1, abs=1e-5)
 
 
-def test_fits_of_one_geometry_agree_and_fits_of_none_do_not():
+def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):
+    monkeypatch.setattr(verdict, "FEW", 3)  # these clouds have few dimensions
     source, target, _ = clouds(8, 10, n=1200)
     noise = torch.randn(1200, 10, generator=torch.Generator().manual_seed(3))
     verdicts = []
@@ -50,10 +51,23 @@ def test_fits_of_one_geometry_agree_and_fits_of_none_do_not():
     assert 0 <= wrong.score < 0.05 < 0.95 <= right.score <= 1
 
 
+def test_dimensions_are_those_that_vectors_spread_over():
+    cloud = torch.randn(4000, 30, generator=torch.Generator().manual_seed(0))
+    assert verdict.dimensions(cloud) == pytest.approx(30, rel=0.03)
+    assert verdict.dimensions(5 * cloud + 7) == pytest.approx(verdict.dimensions(cloud), rel=1e-3)
+    assert verdict.dimensions(cloud[:, :6] @ turn(6, 30, 0)) == pytest.approx(6, rel=0.03)
+
+
+def test_in_few_dimensions_agreement_is_no_proof():
+    assert verdict.of(0.7, verdict.FEW - 1).word == "doubtful"
+    assert verdict.of(0.7, verdict.FEW + 1).word == "aligned"
+    assert verdict.of(0.0, verdict.FEW - 1).word == "failed"
+
+
 def test_the_middle_is_doubtful_and_more_agreement_is_never_a_worse_word():
-    assert verdict.of(MIDDLE).word == "doubtful"
-    assert verdict.of(MIDDLE).score == 0.5
-    words = [verdict.of(a / 100).word for a in range(-100, 101)]
+    assert verdict.of(MIDDLE, 100).word == "doubtful"
+    assert verdict.of(MIDDLE, 100).score == 0.5
+    words = [verdict.of(a / 100, 100).word for a in range(-100, 101)]
     assert list(dict.fromkeys(words)) == ["failed", "doubtful", "aligned"]
 
 
@@ -65,7 +79,7 @@ def test_the_constants_tell_the_recorded_runs_apart():
     own = calibration.auc(torch.tensor(found), torch.tensor(succeeded, dtype=torch.float64))
     assert own == pytest.approx(roc_auc_score(succeeded, found))
     assert own >= 0.97
-    called = np.array([verdict.of(a).word == "aligned" for a in found])
+    called = np.array([verdict.of(a, 100).word == "aligned" for a in found])
     assert (called & ~succeeded).sum() <= 0.01 * called.sum()
     assert (called & succeeded).sum() >= 0.7 * succeeded.sum()
 

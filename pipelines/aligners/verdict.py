@@ -21,6 +21,7 @@ from pipelines.aligners.translator import Translator
 SLOPE, MIDDLE = 33.5, 0.227
 WITNESS = 1_000_000  # added to the seed of a lone translator: the seed of the second, independent fit that its verdict needs
 ALIGNED, DOUBTFUL = 0.95, 0.05  # scores from which the word is so
+FEW = 20  # effective dimensions: in fewer, two wrong fits can agree (docs/experiments.md), and no score goes beyond 0.5
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Verdict:
     score: float
     word: str  # aligned | doubtful | failed
     agreement: float
+    dimensions: float  # effective number of the translated cloud's dimensions
 
 
 @torch.no_grad()
@@ -45,10 +47,21 @@ def judge(source: Tensor, translator: Translator, witnesses: Sequence[Translator
 
     An aligner that is deterministic agrees with itself whatever it does: of such a one a second fit is no witness.
     """
-    return of(agreement(source, translator, witnesses))
+    return of(agreement(source, translator, witnesses), dimensions(translator(source)))
 
 
-def of(agreement: float) -> Verdict:
-    """The verdict that an agreement calls for."""
+@torch.no_grad()
+def dimensions(vectors: Tensor) -> float:
+    """Effective number of dimensions of a cloud (n, d): the participation ratio (sum of l)^2 / sum of l^2 of the variances l
+    along its principal axes, about the centre. Texts by a text encoder have 35 to 140."""
+    x = unit(vectors)
+    spread = (x.T @ x).double()
+    return float(spread.trace() ** 2 / spread.square().sum())
+
+
+def of(agreement: float, dimensions: float) -> Verdict:
+    """The verdict that an agreement calls for, in a cloud of so many dimensions."""
     score = 1 / (1 + math.exp(-SLOPE * (agreement - MIDDLE)))
-    return Verdict(score, "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed", agreement)
+    score = min(score, 0.5) if dimensions < FEW else score
+    word = "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed"
+    return Verdict(score, word, agreement, dimensions)
