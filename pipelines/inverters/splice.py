@@ -67,7 +67,7 @@ def with_facts(
     offered = [[fact for fact, _ in count.most_common(tried)] for count in counts]
     grown = [[guess] for guess in guesses]
     for _ in range(rounds):
-        tries = [[[*g, f] for f in some if f not in joined(g)] for g, some in zip(grown, offered, strict=True)]
+        tries = [[[*g, f] for f in some if f.lower() not in joined(g).lower()] for g, some in zip(grown, offered, strict=True)]
         grown = _nearer(vectors, grown, tries, queries)
     return [joined(g) for g in grown]
 
