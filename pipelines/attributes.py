@@ -30,14 +30,15 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
     query_source, query_target = (querying.encoder(study, n) for n in (row.source_encoder, row.target_encoder))
+    near_x, near_y = (measures.crowd(v, row.neighbours) for v in (x, y))  # of itself alone where neighbours is 1
     metrics, frames, tables = {}, [], []
     for wording in row.wordings:
         texts = [measures.wording(n, wording, row.descriptions, row.template) for n in names]
         there, here = query_target(texts), query_source(texts)
-        ranked = {f"translated {seed}": measures.order(v, there, row.centre) for seed, v in translated.items()}
-        ranked["naive"] = measures.order(Identity(x.shape[1], y.shape[1])(x), there, row.centre)
-        ranked["ideal source"] = measures.order(x, here, row.centre)
-        ranked["ideal target"] = measures.order(y, there, row.centre)
+        ranked = {f"translated {seed}": measures.order(v, there, row.centre, near_x) for seed, v in translated.items()}
+        ranked["naive"] = measures.order(Identity(x.shape[1], y.shape[1])(x), there, row.centre, near_x)
+        ranked["ideal source"] = measures.order(x, here, row.centre, near_x)
+        ranked["ideal target"] = measures.order(y, there, row.centre, near_y)
         ranked["majority"] = measures.majority(true)
         scores = {k: measures.scores(v, true, row.k) for k, v in ranked.items()} | {"chance": measures.chance(true, row.k)}
         metrics[wording] = summary(scores)

@@ -50,6 +50,19 @@ def test_centring_removes_what_all_vectors_share():
     assert measures.order(vectors + shift, labels, centre=True)[:, 0].tolist() == list(range(6))
 
 
+def test_a_crowd_is_the_nearest_and_outvotes_a_vector_that_is_off():
+    groups = torch.tensor([[1.0, 0.0], [0.9, 0.1], [1.0, -0.1], [0.0, 1.0], [0.1, 0.9], [-0.1, 1.0]])
+    near = measures.crowd(groups, 3, block=4)
+    assert [set(row) for row in near.tolist()] == [{0, 1, 2}] * 3 + [{3, 4, 5}] * 3
+    assert measures.crowd(groups, 1).tolist() == [[i] for i in range(6)]
+    assert measures.crowd(groups, 99).shape == (6, 6)
+    labels = torch.eye(2)
+    translated = groups.clone()
+    translated[0] = torch.tensor([0.4, 0.6])  # this one went astray
+    assert measures.order(translated, labels)[:, 0].tolist() == [1, 0, 0, 1, 1, 1]
+    assert measures.order(translated, labels, crowd=near)[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
+
+
 def test_per_label_counts():
     ranked = torch.tensor([[0, 1], [1, 0], [0, 1]])
     true = torch.tensor([[True, False], [True, False], [False, True]])

@@ -58,15 +58,24 @@ def truth(labels: Sequence[Sequence[str]], names: Sequence[str]) -> Tensor:
     return out
 
 
-def order(vectors: Tensor, label_vectors: Tensor, centre: bool = False) -> Tensor:
+def order(vectors: Tensor, label_vectors: Tensor, centre: bool = False, crowd: Tensor | None = None) -> Tensor:
     """Labels of each vector, nearest by cosine first. (n, d), (labels, d) -> (n, labels) int
 
     `centre` subtracts from each side its own mean: vectors of one corpus share a direction that is no attribute.
+    `crowd` (n, k): rows whose mean cosine counts in the place of a vector's own.
     """
     if centre:
         vectors, label_vectors = vectors - vectors.mean(0), label_vectors - label_vectors.mean(0)
     scores = normalize(vectors.float(), dim=1) @ normalize(label_vectors.float(), dim=1).T
+    if crowd is not None:
+        scores = scores[crowd].mean(1)
     return scores.argsort(dim=1, descending=True, stable=True)
+
+
+def crowd(vectors: Tensor, k: int, block: int = 1024) -> Tensor:
+    """Each vector's k nearest among all of them by centred cosine, itself the first. (n, d) -> (n, k)"""
+    x = normalize(vectors.float() - vectors.float().mean(0), dim=1)
+    return torch.cat([(part @ x.T).topk(min(k, len(x)), dim=1).indices for part in x.split(block)])
 
 
 def scores(ranked: Tensor, true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:

@@ -31,6 +31,7 @@ class Attributes(Row):
     descriptions: dict[str, str] = {}
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
     centre: bool = False  # subtract each side's own mean before the cosine
+    neighbours: int = Field(1, ge=1)  # a vector's scores are averaged over so many nearest in the dump, itself one
 
 
 class Inverter(Row):
