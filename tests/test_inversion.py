@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 
 from pipelines.errors import BadInput
 from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
+from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice, with_facts
 from pipelines.inverters.vocabulary import learn
 from pipelines.measures import inversion
@@ -178,7 +179,7 @@ def test_the_learnt_corrector_is_trained_on_guesses_and_only_helps(trained):
     model, space = trained
     queries = search.Queries(encode, space)
     short = decoder.Settings(**{**SMALL.__dict__, "epochs": 10})
-    corrector = search.train_corrector(model, space(encode(KNOWN)), KNOWN, queries, short, 0)
+    corrector = train_corrector(model, space(encode(KNOWN)), KNOWN, queries, short, 0)
     vectors = space(encode(SECRET))
     plain = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0), 0)
     better = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0, corrections=2), 0, corrector)

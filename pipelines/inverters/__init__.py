@@ -2,13 +2,14 @@
 texts.
 
 attacker.py all of that together · decoder.py a small decoder from scratch · hub.py the same from a hub language model ·
-retrieval.py nearest texts of the attacker · search.py correction with encoder queries · judge.py an optional yes/no judge ·
+retrieval.py nearest texts of the attacker · search.py correction with encoder queries ·
+splice.py guesses from pieces of those texts · corrector.py vec2text's, learnt · judge.py an optional yes/no judge ·
 vocabulary.py sub-words learnt from the attacker's texts
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-__all__ = ["Draft", "Inverter", "Space"]
+__all__ = ["EMPTY", "Draft", "Inverter", "Queries", "Space"]
 
 
 @dataclass(frozen=True)
@@ -68,3 +69,22 @@ class Space:
     def __call__(self, vectors: Tensor) -> Tensor:
         """(n, e) raw -> (n, e) unit rows"""
         return normalize(vectors.float() - self.mean, dim=1)
+
+
+EMPTY = Draft((), 0.0, False)
+
+
+class Queries:
+    """The target encoder as the attacker uses it: texts -> unit vectors (n, e), each distinct text once, counted."""
+
+    def __init__(self, encode: Callable[[Sequence[str]], Tensor], space: Space) -> None:
+        self.count, self.encode, self.space = 0, encode, space
+        self._known: dict[str, Tensor] = {}
+
+    def __call__(self, texts: Sequence[str]) -> Tensor:
+        new = [t for t in dict.fromkeys(texts) if t not in self._known]
+        if new:
+            self.count += len(new)
+            vectors = self.space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
+            self._known |= dict(zip(new, vectors, strict=True))
+        return torch.stack([self._known[t] for t in texts])

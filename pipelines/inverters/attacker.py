@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from pipelines.errors import BadInput
-from pipelines.inverters import Space, decoder, hub, search
+from pipelines.inverters import Queries, Space, decoder, hub
+from pipelines.inverters.corrector import train_corrector
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def learn(
     inverter = decoder.train(known, texts, settings, seed, log)
     if encode is None:
         return Attacker(space, known, texts, inverter)
-    corrector = search.train_corrector(inverter, known, texts, search.Queries(encode, space), settings, seed)
+    corrector = train_corrector(inverter, known, texts, Queries(encode, space), settings, seed)
     return Attacker(space, known, texts, inverter, corrector)
 
 

@@ -9,35 +9,17 @@ sub-word at a time is swapped for another that the inverter thinks likely there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from pipelines.inverters import Draft, Inverter, Space
-from pipelines.inverters.decoder import Decoder, fit
-from pipelines.inverters.decoder import Settings as DecoderSettings
+from pipelines.inverters import EMPTY, Draft, Inverter, Queries
+from pipelines.inverters.corrector import memory_of, shown_to
+from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.splice import splice, with_facts
-
-EMPTY = Draft((), 0.0, False)
-
-
-class Queries:
-    """The target encoder as the attacker uses it: texts -> unit vectors (n, e), each distinct text once, counted."""
-
-    def __init__(self, encode: Callable[[Sequence[str]], Tensor], space: Space) -> None:
-        self.count, self.encode, self.space = 0, encode, space
-        self._known: dict[str, Tensor] = {}
-
-    def __call__(self, texts: Sequence[str]) -> Tensor:
-        new = [t for t in dict.fromkeys(texts) if t not in self._known]
-        if new:
-            self.count += len(new)
-            vectors = self.space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
-            self._known |= dict(zip(new, vectors, strict=True))
-        return torch.stack([self._known[t] for t in texts])
 
 
 @dataclass(frozen=True)
@@ -178,30 +160,6 @@ def _best(
 # ---------------------------------------------------------------- vec2text
 
 
-def _shown(target: Tensor, guess: Tensor) -> Tensor:
-    """What a corrector is conditioned on: (n, e), (n, e) -> (n, 3e)."""
-    return torch.cat([target, guess, target - guess], 1)
-
-
-def _memory(ids: Sequence[Sequence[int]], size: int, pad: int) -> Tensor:
-    return torch.tensor([[*i[:size], *[pad] * (size - len(i))] for i in ids])
-
-
-def train_corrector(
-    base: Decoder, vectors: Tensor, texts: Sequence[str], queries: Queries, settings: DecoderSettings, seed: int
-) -> Decoder:
-    """A second decoder, taught on the first one's guesses for the attacker's own vectors (n, e) to write the true texts."""
-    generator = torch.Generator().manual_seed(seed)
-    guesses = base.propose(vectors, [EMPTY] * len(vectors), base.tokens, 0.7, generator)
-    shown = _shown(vectors, queries([base.text(g) for g in guesses]))
-    memory = _memory([g.ids for g in guesses], base.tokens, base.vocabulary.pad)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = Decoder(base.vocabulary, shown.shape[1], settings, memory=base.tokens)
-        fit(model, shown, base.vocabulary.encode(texts, base.tokens), settings, seed, memory=memory)
-    return model
-
-
 def iterate(
     inverter: Inverter,
     corrector: Decoder,
@@ -214,8 +172,8 @@ def iterate(
     """`corrections` rounds: the corrector proposes `width` texts from what the last round knew, and the nearest stays."""
     rows = torch.arange(len(vectors)).repeat_interleave(s.width)
     for _ in range(s.corrections):
-        shown = _shown(vectors, queries([inverter.text(g.draft) for g in best]))[rows]
-        memory = _memory([g.draft.ids for g in best], corrector.memory, corrector.vocabulary.pad)[rows]
+        shown = shown_to(vectors, queries([inverter.text(g.draft) for g in best]))[rows]
+        memory = memory_of([g.draft.ids for g in best], corrector.memory, corrector.vocabulary.pad)[rows]
         drafts = corrector.propose(shown, [EMPTY] * len(rows), corrector.tokens, s.temperature, generator, memory)
         pools = [drafts[i * s.width : (i + 1) * s.width] for i in range(len(vectors))]
         best = _best(inverter, vectors, queries, pools, s, best)
