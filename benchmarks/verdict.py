@@ -55,7 +55,7 @@ def collect(path: Path, count: int) -> None:
             scores = paired_scores(translator(x), y)
             run = {"study": study.study, "source": source, "target": target, "size": size, "repeats": repeats, "seed": seed}
             run |= {k: round(float(scores[k].double().mean()), 5) for k in ("centred_cosine", "top1", "foscttm")}
-            found = agreement(data.source, translator, [other for other in fitted if other is not translator])
+            found = agreement(data.source, translator(data.source), [other for other in fitted if other is not translator])
             runs.append(run | {"agreement": round(found, 5)})
             print(runs[-1], flush=True)
         pl.DataFrame(runs).write_csv(path)

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from pipelines import params, querying, stage, store, track
+from pipelines.aligners.cloud import unit
 from pipelines.aligners.identity import Identity
 from pipelines.errors import BadInput
+from pipelines.inverters.retrieval import neighbours
 from pipelines.measures import attributes as measures
 from pipelines.measures import mean_and_error
 from pipelines.rows import Attributes
@@ -30,7 +32,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
     query_source, query_target = (querying.encoder(study, n) for n in (row.source_encoder, row.target_encoder))
-    near_x, near_y = (measures.crowd(v, row.neighbours) for v in (x, y))  # of itself alone where neighbours is 1
+    near_x, near_y = (crowd(v, row.neighbours) for v in (x, y))
     metrics, frames, tables = {}, [], []
     for wording in row.wordings:
         texts = [measures.wording(n, wording, row.descriptions, row.template) for n in names]
@@ -50,6 +52,14 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     store.write_metrics("attributes", name, metrics)
     run.log(metrics)
     run.table(tables, "labels.json")
+
+
+def crowd(vectors: Tensor, k: int) -> Tensor:
+    """Each vector's k nearest among all of them by centred cosine, itself one of them. (n, d) -> (n, k)"""
+    if k == 1:
+        return torch.arange(len(vectors))[:, None]
+    x = unit(vectors.float())
+    return neighbours(x, x, k)
 
 
 def labelled(name: str, row: Attributes, source: store.Embeddings) -> tuple[Tensor, list[list[str]], list[str]]:

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.attributes import crowd
 from pipelines.errors import BadInput
 from pipelines.measures import attributes as measures
 
@@ -52,10 +53,10 @@ def test_centring_removes_what_all_vectors_share():
 
 def test_a_crowd_is_the_nearest_and_outvotes_a_vector_that_is_off():
     groups = torch.tensor([[1.0, 0.0], [0.9, 0.1], [1.0, -0.1], [0.0, 1.0], [0.1, 0.9], [-0.1, 1.0]])
-    near = measures.crowd(groups, 3, block=4)
+    near = crowd(groups, 3)
     assert [set(row) for row in near.tolist()] == [{0, 1, 2}] * 3 + [{3, 4, 5}] * 3
-    assert measures.crowd(groups, 1).tolist() == [[i] for i in range(6)]
-    assert measures.crowd(groups, 99).shape == (6, 6)
+    assert crowd(groups, 1).tolist() == [[i] for i in range(6)]
+    assert crowd(groups, 99).shape == (6, 6)
     labels = torch.eye(2)
     translated = groups.clone()
     translated[0] = torch.tensor([0.4, 0.6])  # this one went astray

@@ -33,8 +33,8 @@ def test_agreement_is_the_mean_centred_cosine_and_the_best_witness_counts():
     source = torch.randn(400, 20, generator=torch.Generator().manual_seed(0))
     one, other = linear(turn(20, 30, 1)), linear(turn(20, 30, 2))
     a, b = (translator(source) - translator(source).mean(0) for translator in (one, other))
-    assert agreement(source, one, [other]) == pytest.approx(torch.cosine_similarity(a, b).mean().item(), abs=1e-5)
-    assert agreement(source, one, [other, one]) == pytest.approx(1, abs=1e-5)
+    assert agreement(source, one(source), [other]) == pytest.approx(torch.cosine_similarity(a, b).mean().item(), abs=1e-5)
+    assert agreement(source, one(source), [other, one]) == pytest.approx(1, abs=1e-5)
 
 
 def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):

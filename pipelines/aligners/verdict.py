@@ -33,21 +33,23 @@ class Verdict:
 
 
 @torch.no_grad()
-def agreement(source: Tensor, translator: Translator, witnesses: Sequence[Translator]) -> float:
-    """Mean cosine, about the centre, between what the translator and a witness make of source vectors (n, d).
+def agreement(source: Tensor, translated: Tensor, witnesses: Sequence[Translator]) -> float:
+    """Mean cosine, about the centre, between what a translator made of source vectors (n, d) -> (n, e) and what a witness does.
 
     Of several witnesses the best counts: two wrong fits do not agree, but a right one may be alone among wrong ones.
     """
-    moved = unit(translator(source))
+    moved = unit(translated)
     return max(float((moved * unit(witness(source))).sum(1).mean()) for witness in witnesses)
 
 
+@torch.no_grad()
 def judge(source: Tensor, translator: Translator, witnesses: Sequence[Translator]) -> Verdict:
     """A verdict from the source vectors (n, d) of a fit, and translators fitted independently: other seed, other texts.
 
     An aligner that is deterministic agrees with itself whatever it does: of such a one a second fit is no witness.
     """
-    return of(agreement(source, translator, witnesses), dimensions(translator(source)))
+    translated = translator(source)
+    return of(agreement(source, translated, witnesses), dimensions(translated))
 
 
 @torch.no_grad()

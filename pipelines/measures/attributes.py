@@ -72,12 +72,6 @@ def order(vectors: Tensor, label_vectors: Tensor, centre: bool = False, crowd: T
     return scores.argsort(dim=1, descending=True, stable=True)
 
 
-def crowd(vectors: Tensor, k: int, block: int = 1024) -> Tensor:
-    """Each vector's k nearest among all of them by centred cosine, itself the first. (n, d) -> (n, k)"""
-    x = normalize(vectors.float() - vectors.float().mean(0), dim=1)
-    return torch.cat([(part @ x.T).topk(min(k, len(x)), dim=1).indices for part in x.split(block)])
-
-
 def scores(ranked: Tensor, true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
     """Per-example scores of a ranking (n, labels) against multi-hot truth (n, labels), every row with a true label. -> each (n,)
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint as _again
+from torch.utils.checkpoint import checkpoint
 
 BLOCK = 1 << 22  # kernel values held at once by `exact`
 
@@ -64,7 +64,7 @@ def exact(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
     if kernel.nonlinear == 0:
         return linear
     side = max(1, math.isqrt(BLOCK // (x.weights.shape[1] * y.weights.shape[1])))
-    sums = partial(_again, _kernel_sums, use_reentrant=False) if torch.is_grad_enabled() else _kernel_sums
+    sums = partial(checkpoint, _kernel_sums, use_reentrant=False) if torch.is_grad_enabled() else _kernel_sums
     ys = [y[j : j + side] for j in range(0, len(y), side)]
     rows = [torch.cat([sums(x[i : i + side], part, kernel) for part in ys], 1) for i in range(0, len(x), side)]
     return linear + kernel.nonlinear * torch.cat(rows)
