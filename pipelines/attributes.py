@@ -28,7 +28,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
-    translators = store.read_translators(row.translator)
+    translators = store.read_translators(row.translator, row.sharpness)
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
     query_source, query_target = (querying.encoder(study, n) for n in (row.source_encoder, row.target_encoder))

@@ -17,7 +17,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     """Measure every seed's translator on the pairs of one split; pairs are seen here and nowhere before."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     store.same_texts(source, target)
-    translators = store.read_translators(row.translator)
+    translators = store.read_translators(row.translator, row.sharpness)
     rows = source.rows(row.split)
     if len(rows) < 2:
         raise BadInput(f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed")

@@ -33,6 +33,7 @@ import polars as pl
 import pyarrow as pa
 import torch
 
+from pipelines.aligners.hubness import InvertedSoftmax
 from pipelines.aligners.translator import Translator, load
 from pipelines.errors import BadInput
 
@@ -279,13 +280,19 @@ def move_into(folder: Path, path: Path) -> None:
     draft.replace(path)
 
 
-def read_translators(name: str) -> dict[int, Translator]:
-    """The translators of one row of `align`, by seed."""
+def read_translators(name: str, sharpness: float | None = None) -> dict[int, Translator]:
+    """The translators of one row of `align`, by seed; `sharpness` in the place of their own, where they bend away from hubs."""
     folder = translators_path(name)
     seeds = sorted(int(p.stem.removeprefix("seed-")) for p in folder.glob("seed-*.json"))
     if not seeds:
         raise BadInput(f"{folder}: no translators there; `dvc repro` makes them")
-    return {seed: load(folder / f"seed-{seed}") for seed in seeds}
+    translators = {seed: load(folder / f"seed-{seed}") for seed in seeds}
+    if sharpness is not None:
+        for translator in translators.values():
+            if not isinstance(translator, InvertedSoftmax):
+                raise BadInput(f"{folder}: no inverted softmax there whose sharpness could be set")
+            translator.sharpness = sharpness
+    return translators
 
 
 # ---------------------------------------------------------------- metrics and scores

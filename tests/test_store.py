@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pipelines import store
+from pipelines.aligners.hubness import InvertedSoftmax
 from pipelines.aligners.translator import Linear, save
 from pipelines.errors import BadInput
 
@@ -164,6 +165,18 @@ def test_translators_appear_together(tmp_path):
     read = store.read_translators("t")
     assert list(read) == [3, 11]
     assert torch.equal(read[11].map, torch.eye(2) * 11)
+
+
+def test_translators_are_read_at_another_sharpness_where_they_have_one():
+    source = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    linear = Linear.of(torch.eye(3), source, source)
+    for name, translator in (("bent", InvertedSoftmax.around(linear, source, 1.5)), ("straight", linear)):
+        store.translators_path(name).mkdir(parents=True)
+        save(translator, store.translators_path(name) / "seed-0")
+    torch.testing.assert_close(store.read_translators("bent", 0.0)[0](source), linear(source))
+    assert not torch.allclose(store.read_translators("bent")[0](source), linear(source))
+    with pytest.raises(BadInput, match="no inverted softmax"):
+        store.read_translators("straight", 1.0)
 
 
 def test_metrics_round_trip_rounded():

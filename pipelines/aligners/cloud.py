@@ -7,6 +7,8 @@ from torch import Tensor
 
 from pipelines.errors import BadInput
 
+FEW = 20  # effective dimensions: with fewer, a cloud has no hubs, and wrong maps of it resemble each other (docs/experiments.md)
+
 
 def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
     """(n, d) float32 on the same device, or BadInput: not two-dimensional, not finite, too few, or without directions."""
@@ -41,6 +43,15 @@ def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
 def unit(vectors: Tensor) -> Tensor:
     """Centred, then L2-normalised rows."""
     return torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)
+
+
+@torch.no_grad()
+def dimensions(vectors: Tensor) -> float:
+    """Effective number of dimensions of a cloud (n, d): the participation ratio (sum of l)^2 / sum of l^2 of the variances l
+    along its principal axes, about the centre. Texts by a text encoder have 35 to 140."""
+    x = unit(vectors)
+    spread = (x.T @ x).double()
+    return float(spread.trace() ** 2 / spread.square().sum())
 
 
 def spectral(cross: Tensor, power: float = 0.0) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -99,7 +99,8 @@ def fit(
         translator = Vec2VecTranslator(source.shape[1], target.shape[1], **settings.shape).to(source.device)
         translator.describe(source, target, settings.centre)
         if settings.init == "linear":
-            translator.start(wasserstein_procrustes.fit(source, target, settings.linear, seed, pairs))
+            linear = replace(settings.linear, inverted_softmax=0)  # adapters begin as a matrix
+            translator.start(wasserstein_procrustes.fit(source, target, linear, seed, pairs))
         clouds = {"source": translator.prepared(source, "source"), "target": translator.prepared(target, "target")}
         path = folder / f"vec2vec-{seed}.pt" if folder else None
         state = _train(translator.model, clouds, settings, seed, log, path)

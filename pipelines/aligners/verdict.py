@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipelines.aligners.cloud import unit
+from pipelines.aligners.cloud import FEW, dimensions, unit
 from pipelines.aligners.translator import Translator
 
 # score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))): the chance of a held-out FOSCTTM of at most 0.1, by `benchmarks.verdict fit`
 SLOPE, MIDDLE = 33.5, 0.227
 WITNESS = 1_000_000  # added to the seed of a lone translator: the seed of the second, independent fit that its verdict needs
 ALIGNED, DOUBTFUL = 0.95, 0.05  # scores from which the word is so
-FEW = 20  # effective dimensions: in fewer, two wrong fits can agree (docs/experiments.md), and no score goes beyond 0.5
 
 
 @dataclass(frozen=True)
@@ -52,17 +51,8 @@ def judge(source: Tensor, translator: Translator, witnesses: Sequence[Translator
     return of(agreement(source, translated, witnesses), dimensions(translated))
 
 
-@torch.no_grad()
-def dimensions(vectors: Tensor) -> float:
-    """Effective number of dimensions of a cloud (n, d): the participation ratio (sum of l)^2 / sum of l^2 of the variances l
-    along its principal axes, about the centre. Texts by a text encoder have 35 to 140."""
-    x = unit(vectors)
-    spread = (x.T @ x).double()
-    return float(spread.trace() ** 2 / spread.square().sum())
-
-
 def of(agreement: float, dimensions: float) -> Verdict:
-    """The verdict that an agreement calls for, in a cloud of so many dimensions."""
+    """The verdict that an agreement calls for, in a cloud of so many dimensions: in few, two wrong fits can agree."""
     score = 1 / (1 + math.exp(-SLOPE * (agreement - MIDDLE)))
     score = min(score, 0.5) if dimensions < FEW else score
     word = "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed"

@@ -8,8 +8,8 @@
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate a coupling of random batches, by entropic optimal transport
    on the cosines under the map, and the map of the coupled points. Small batches first, for their noise frees the map from
    poor optima, then larger ones and a sharper coupling; singular values to a small power let sure directions lead.
-4  On all points the map is orthogonal, which ranks best; least squares on the couplings is nearest: what is returned lies
-   between (see `between`).
+4  On all points the map is orthogonal; least squares on the couplings is nearest: what is returned lies between (see
+   `between`), and bends away from hubs (`hubness`), which ranks better than either.
 
 `coupling: mutual` replaces the transport of 2 and 3 by mutual nearest neighbours under CSLS (Conneau et al. 2018).
 """
@@ -26,7 +26,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from pipelines.aligners.cloud import checked, checked_pairs, spectral, unit
+from pipelines.aligners.cloud import FEW, checked, checked_pairs, dimensions, spectral, unit
+from pipelines.aligners.hubness import InvertedSoftmax
 from pipelines.aligners.matching import csls, kmeans, mutual, quadratic_assignment, transport
 from pipelines.aligners.translator import Linear
 from pipelines.errors import BadInput
@@ -51,18 +52,20 @@ class Settings:
     batches: tuple[int, int] = (1500, 6000)  # vectors a side that a refinement sees, first and last
     power: float = 0.25  # of the singular values while refining: sure directions lead
     passes: int = 8  # over all vectors (at most `most` a side), after that
-    most: int = 20000
+    most: int = 32000
     coupling: Literal["transport", "mutual"] = "transport"
     sharpness: tuple[float, float] = (30.0, 50.0)  # inverse temperature of the transport, first and last
     neighbours: int = 10  # of CSLS
-    fidelity: float = 0.4  # 0: the orthogonal map; 1: least squares
-    ridge: float = 0.03  # of least squares, relative to the mean variance of a source direction
+    fidelity: float = 0.6  # 0: the orthogonal map; 1: least squares
+    ridge: float = 0.3  # of least squares, relative to the mean variance of a source direction
+    inverted_softmax: float = 1.5  # its sharpness; 0, or vectors of few dimensions: the linear map as it is
+    anchors: int = 4000  # source vectors whose translations tell where hubs are
     pair_weight: float = 10.0  # of a known pair, where a coupled point has 1
 
     def __post_init__(self) -> None:
         lowest = dict.fromkeys(("clusters", "sample", "most"), 2)
-        lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "heat_steps"), 1)
-        lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight"), 0)
+        lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "heat_steps", "anchors"), 1)
+        lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight", "inverted_softmax"), 0)
         for name, least in lowest.items():
             if not least <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
@@ -97,7 +100,11 @@ def fit(
     maps = candidates(X, Y, known, given, settings, generator)
     W = compete(X, Y, maps, given, settings, generator, log)
     cross = refine(X, Y, W, given, settings, generator, log)
-    return Linear.of(between(X, cross, settings), source, target)
+    linear = Linear.of(between(X, cross, settings), source, target)
+    anchors = draw(source, settings.anchors, generator)
+    if not settings.inverted_softmax or dimensions(linear(anchors)) < FEW:
+        return linear
+    return InvertedSoftmax.around(linear, anchors, settings.inverted_softmax)
 
 
 def candidates(

@@ -30,6 +30,7 @@ class Attributes(Row):
     template: str = "This text is about {label}."
     descriptions: dict[str, str] = {}
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
+    sharpness: float | None = Field(None, ge=0)  # of the inverted softmax, in the place of the translator's; 0: the linear map
     centre: bool = False  # subtract each side's own mean before the cosine
     neighbours: int = Field(1, ge=1)  # a vector's scores are averaged over so many nearest in the dump, itself one
 

@@ -1,0 +1,110 @@
+"""A translator that bends away from hubs: the formula, what it does to neighbours, and when it is the linear map."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from test_aligners import SMALL, clouds
+from torch.nn.functional import normalize
+
+from pipelines.aligners import wasserstein_procrustes
+from pipelines.aligners.cloud import unit
+from pipelines.aligners.hubness import InvertedSoftmax
+from pipelines.aligners.translator import Linear, load, save
+from pipelines.measures.translation import paired_scores
+
+
+def pairs(n: int = 1500, d: int = 48, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Noisy copies of one skewed cloud, (n, d) each: in so many dimensions what lies near its middle is near to all."""
+    g = torch.Generator().manual_seed(seed)
+    axes = torch.linspace(2, 0.5, d)
+    x = torch.randn(n, d, generator=g) * axes
+    return x, x + 1.5 * torch.randn(n, d, generator=g) * axes
+
+
+def bent(sharpness: float = 1.5) -> tuple[InvertedSoftmax, torch.Tensor, torch.Tensor]:
+    source, target = pairs()
+    return InvertedSoftmax.around(Linear.of(torch.eye(48), source, target), source, sharpness), *pairs(seed=1)
+
+
+def test_it_leaves_the_density_of_the_translated_cloud():
+    """Against the gradient of the log density, by differentiation in float64."""
+    translator, x, _ = bent()
+    translator.double()
+    linear = Linear.forward(translator, x.double()) - translator.target_mean
+    q = normalize(linear, dim=1).requires_grad_()
+    s = translator.sharpness / translator.deviation
+    density = torch.logsumexp(s * q @ translator.anchors.T, 1).sum()
+    (gradient,) = torch.autograd.grad(density / s, q)
+    want = normalize(q.detach() - gradient, dim=1) * linear.norm(dim=1, keepdim=True) + translator.target_mean
+    torch.testing.assert_close(translator(x.double()), want, atol=1e-10, rtol=0)
+
+
+def test_it_ranks_better_than_the_inverted_softmax_and_hubs_lose_their_queries():
+    translator, x, y = bent(0.0)
+    q, candidates = unit(translator(x)), unit(y)
+    scores = q @ candidates.T
+    s = 1.5 / float(translator.deviation)
+    inverted = s * scores - torch.logsumexp(s * translator.anchors @ candidates.T, 0)
+    translator.sharpness = 1.5
+    bends = unit(translator(x)) @ candidates.T
+
+    def right(of):
+        return float((of.argmax(1) == torch.arange(len(of))).double().mean())
+
+    def uneven(of):  # the variance of how many queries a candidate is the nearest of
+        return float(of.argmax(1).bincount(minlength=len(of)).double().var())
+
+    assert right(scores) < right(inverted) < right(bends)
+    assert uneven(bends) < uneven(inverted) < uneven(scores)
+
+
+def test_at_no_sharpness_it_is_the_linear_map():
+    translator, x, _ = bent(0.0)
+    torch.testing.assert_close(translator(x), Linear.forward(translator, x))
+
+
+def test_an_anchor_translates_as_if_it_were_none():
+    """Its own share in c(q) changes the length of q - c(q) and not the direction."""
+    translator, x, _ = bent()
+    q = normalize(Linear.forward(translator, x[:1]) - translator.target_mean, dim=1)
+    before = translator(x[:1])
+    translator.anchors = torch.cat([translator.anchors, q])
+    torch.testing.assert_close(translator(x[:1]), before, atol=1e-4, rtol=0)
+
+
+def test_saved_with_its_anchors_and_its_sharpness(tmp_path):
+    translator, x, _ = bent(1.2)
+    save(translator, tmp_path / "t")
+    again = load(tmp_path / "t")
+    assert isinstance(again, InvertedSoftmax)
+    assert again.sharpness == 1.2
+    assert torch.equal(again(x), translator(x))
+
+
+def test_a_fit_bends_where_there_are_many_dimensions():
+    settings = replace(SMALL, refinements=3, passes=1)
+    few = wasserstein_procrustes.fit(*clouds(10, 10)[:2], settings, 0)
+    assert type(few) is Linear
+    many = wasserstein_procrustes.fit(*pairs(), settings, 0)
+    assert isinstance(many, InvertedSoftmax)
+    straight = wasserstein_procrustes.fit(*pairs(), replace(settings, inverted_softmax=0), 0)
+    assert type(straight) is Linear
+    assert torch.equal(many.map, straight.map)
+
+
+def test_ranks_are_better_and_cosines_lower():
+    translator, x, y = bent()
+    sharp = paired_scores(translator(x), y)
+    translator.sharpness = 0.0
+    linear = paired_scores(translator(x), y)
+    assert sharp["top1"].mean() > linear["top1"].mean()
+    assert sharp["centred_cosine"].mean() < linear["centred_cosine"].mean()
+
+
+@pytest.mark.parametrize("bad", [{"inverted_softmax": -1.0}, {"anchors": 0}])
+def test_impossible_settings_are_refused(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        wasserstein_procrustes.Settings(**bad)
