@@ -52,13 +52,13 @@ class Settings:
     batches: tuple[int, int] = (1500, 6000)  # vectors a side that a refinement sees, first and last
     power: float = 0.25  # of the singular values while refining: sure directions lead
     passes: int = 8  # over all vectors (at most `most` a side), after that
-    most: int = 32000
+    most: int = 20000
     coupling: Literal["transport", "mutual"] = "transport"
     sharpness: tuple[float, float] = (30.0, 50.0)  # inverse temperature of the transport, first and last
     neighbours: int = 10  # of CSLS
     fidelity: float = 0.6  # 0: the orthogonal map; 1: least squares
     ridge: float = 0.3  # of least squares, relative to the mean variance of a source direction
-    inverted_softmax: float = 1.5  # its sharpness; 0, or vectors of few dimensions: the linear map as it is
+    inverted_softmax: float = 1.1  # its sharpness; 0, or vectors of few dimensions: the linear map as it is
     anchors: int = 4000  # source vectors whose translations tell where hubs are
     pair_weight: float = 10.0  # of a known pair, where a coupled point has 1
 
