@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_aligners import SMALL, clouds
 from torch.nn.functional import normalize
 
 from pipelines.aligners import wasserstein_procrustes
@@ -14,6 +13,7 @@ from pipelines.aligners.cloud import unit
 from pipelines.aligners.hubness import InvertedSoftmax
 from pipelines.aligners.translator import Linear, load, save
 from pipelines.measures.translation import paired_scores
+from tests.test_aligners import SMALL, clouds
 
 
 def pairs(n: int = 1500, d: int = 48, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
