@@ -18,7 +18,7 @@ from pipelines.aligners.cloud import FEW, dimensions, unit
 from pipelines.aligners.translator import Translator
 
 # score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))): the chance of a held-out FOSCTTM of at most 0.1, by `benchmarks.verdict fit`
-SLOPE, MIDDLE = 33.5, 0.227
+SLOPE, MIDDLE = 29.7, 0.294
 WITNESS = 1_000_000  # added to the seed of a lone translator: the seed of the second, independent fit that its verdict needs
 ALIGNED, DOUBTFUL = 0.95, 0.05  # scores from which the word is so
 
