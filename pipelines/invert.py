@@ -64,18 +64,18 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     if len(rows) < 2:
         raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
-    translator = chosen(row.translator)
+    translator = chosen(row.translator, row.sharpness)
     with torch.inference_mode():
         translated = translator(source.vectors[rows])
     some = corpus[rows.tolist()]
     return Victim(some["id"].to_list(), some["text"].to_list(), known_facts(name, row, some), translated, target.vectors[rows])
 
 
-def chosen(name: str) -> Translator:
+def chosen(name: str, sharpness: float | None = None) -> Translator:
     """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
     oracle's) the first."""
     verdicts = store.read_metrics("align").get(name, {}).get("by seed", {})
-    translators = store.read_translators(name)
+    translators = store.read_translators(name, sharpness)
     return translators[max(translators, key=lambda seed: verdicts.get(str(seed), {}).get("score", 0.0))]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from pipelines.rows.row import Row
+from pipelines.rows.row import Row, Sharpness
 from pipelines.rows.translation import settings_type
 
 
@@ -30,7 +30,7 @@ class Attributes(Row):
     template: str = "This text is about {label}."
     descriptions: dict[str, str] = {}
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
-    sharpness: float | None = Field(None, ge=0)  # of the inverted softmax, in the place of the translator's; 0: the linear map
+    sharpness: Sharpness = None
     centre: bool = False  # subtract each side's own mean before the cosine
     neighbours: int = Field(1, ge=1)  # a vector's scores are averaged over so many nearest in the dump, itself one
 
@@ -63,6 +63,7 @@ class Invert(Row):
     target: str
     corpus: str
     encoder: str  # of the target
+    sharpness: Sharpness = None
     split: str | None = "test"
     texts: int = Field(100, ge=2)  # how many are attacked
     facts: tuple[str, ...] = ()  # columns of planted facts; none: every column of lists but `labels`, else by pattern

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# Of a translator's inverted softmax, in place of its own: higher ranks better, lower is nearer in cosine, 0 is the linear map.
+Sharpness = Annotated[float | None, Field(ge=0)]
 
 
 class Row(BaseModel):

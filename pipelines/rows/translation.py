@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from pipelines.rows.row import Row
+from pipelines.rows.row import Row, Sharpness
 
 
 class Align(Row):
@@ -49,7 +49,7 @@ class Evaluate(Row):
     source: str
     target: str
     split: str | None = "test"  # None: every row of the corpus
-    sharpness: float | None = Field(None, ge=0)  # of the inverted softmax, in the place of the translator's; 0: the linear map
+    sharpness: Sharpness = None
     batch: int = Field(8192, ge=2)  # ranks are within batches of so many pairs, as in the vec2vec paper
     pictures: bool = True
 
