@@ -13,7 +13,6 @@ WHOLE = ("report",)  # verbs that read the whole study and take no name
 
 def main(verb: Callable[..., None]) -> None:
     """Run `verb(name, row, study, run)` for the row named on the command line. Bad input: one line on stderr, exit code 2."""
-    imported()
     table = params.tables().get(verb.__name__, verb.__name__)
     try:
         name, study, row = verb.__name__, params.load(), None
@@ -23,6 +22,7 @@ def main(verb: Callable[..., None]) -> None:
             name = sys.argv[1]
             row = params.find(table, name, getattr(study, table))
         with track.run(verb.__name__, name, row, study.study) as run:
+            imported()  # MLflow, too: a third of what there is
             verb(name, row, study, run)
     except BadInput as error:
         print(f"{verb.__name__} {' '.join(sys.argv[1:])}: {error}", file=sys.stderr)
