@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def imported() -> None:
-    """Called by every `main` before its work: what its imports made lives as long as the process, so the collector need not look at it.
+    """Called by every `main` before its work: what imports made lives as long as the process, no need for the collector to look.
 
     A million objects of torch, transformers and MLflow: looking through them while they come and when they go takes half
     the time of a short stage.
