@@ -101,7 +101,7 @@ def fit(
     W = compete(X, Y, maps, given, settings, generator, log)
     cross = refine(X, Y, W, given, settings, generator, log)
     linear = Linear.of(between(X, cross, settings), source, target)
-    anchors = draw(source, settings.anchors, generator)
+    anchors = draw(source, settings.anchors, generator).to(linear.map.device)  # a translator is on the CPU
     if not settings.inverted_softmax or dimensions(linear(anchors)) < FEW:
         return linear
     return InvertedSoftmax.around(linear, anchors, settings.inverted_softmax)
