@@ -207,6 +207,7 @@ def test_what_dvc_itself_cannot_do_is_said_in_its_words(root, instance):
 
 def test_an_interrupted_run_leaves_no_process(root, capfd):
     """As when Dagster cancels: an exception reaches the thread that waits for the child."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without
     setting(root, "sleep")
     stage = read(root)["make@one-row"]
     mine, pids = psutil.Process(), []
