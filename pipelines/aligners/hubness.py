@@ -50,9 +50,10 @@ class InvertedSoftmax(Linear):
         return self
 
     def forward(self, vectors: Tensor) -> Tensor:
-        linear = super().forward(vectors) - self.target_mean  # (n, target_dim)
+        translated = super().forward(vectors)  # (n, target_dim)
         if not self.sharpness:
-            return linear + self.target_mean
+            return translated
+        linear = translated - self.target_mean
         q = normalize(linear, dim=1)
         weights = ((self.sharpness / self.deviation * block @ self.anchors.T).softmax(1) for block in q.split(BLOCK))
         centres = torch.cat([weight @ self.anchors for weight in weights])
