@@ -32,10 +32,19 @@ class Halves:
 
 
 def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> Halves:
-    """Draw two disjoint halves of the train texts; with `pairs: k`, append k texts to both sides.
+    """Draw two disjoint halves of the train texts, or the two splits that the row names; with `pairs: k`, append k texts to both
+    sides.
 
     Of two different corpora each side still gets one half, so that a row's sizes do not depend on what it is paired with.
     """
+    if row.splits:
+        dump, own = (_shuffled(side, "source", seed, split) for side, split in zip((source, target), row.splits, strict=True))
+        for rows, side, split in zip((dump, own), (source, target), row.splits, strict=True):
+            if len(rows) < 2:
+                raise BadInput(f"align: {side.name} has {len(rows)} rows of split {split!r}; two are needed")
+        share = 2 if seed >= WITNESS else 1  # seeds have all the dump; a witness must have other texts, and has half of them
+        dump, own = dump[: len(dump) // share][: row.limit], own[: len(own) // share][: row.limit]
+        return Halves(source.vectors[dump], target.vectors[own], None)
     one_corpus = source.metadata.get("corpus") == target.metadata.get("corpus")
     if one_corpus:
         store.same_texts(source, target)
@@ -53,21 +62,22 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
 
 
 def paired_rows(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> tuple[Tensor, Tensor]:
-    """True pairs, for oracles only: as many as `halves` gives to each side."""
+    """True pairs, for oracles only: as many as `halves` gives to each side, of the dump's split where the row names one."""
     store.same_texts(source, target)
-    rows = _shuffled(source, "source", seed)
-    rows = rows[: len(rows) // 2][: row.limit]
+    rows = _shuffled(source, "source", seed, row.splits[0] if row.splits else "train")
+    rows = rows[: len(rows) if row.splits else len(rows) // 2][: row.limit]
     return source.vectors[rows], target.vectors[rows]
 
 
-def _shuffled(embeddings: store.Embeddings, salt: str, seed: int) -> Tensor:
-    rows = embeddings.rows("train")
+def _shuffled(embeddings: store.Embeddings, salt: str, seed: int, split: str = "train") -> Tensor:
+    rows = embeddings.rows(split)
     key = hashlib.sha256(f"{salt}:{seed}".encode()).digest()[:7]  # two corpora: two independent permutations
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(int.from_bytes(key, "big")))]
 
 
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
-    """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as witnesses."""
+    """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as witnesses; where there
+    are none, or all have the same texts, with one more."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     run.input(store.embeddings_path(row.source), "source")
     run.input(store.embeddings_path(row.target), "target")
@@ -76,7 +86,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
         folder = work / "translators"
         folder.mkdir(exist_ok=True)
         fitted = {}
-        for seed in (*row.seeds, *([row.seeds[0] + WITNESS] if judged and len(row.seeds) == 1 else [])):
+        lone = len(row.seeds) == 1 or row.splits is not None
+        for seed in (*row.seeds, *([row.seeds[0] + WITNESS] if judged and lone else [])):
             path = (folder if seed in row.seeds else work) / f"seed-{seed}"
             if not path.with_suffix(".json").exists():  # written last: a killed run continues at the seed it was at
                 log = partial(_log, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
@@ -84,7 +95,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             fitted[seed] = load(path)
         verdicts = {}
         for seed in row.seeds if judged else ():
-            witnesses = [other for s, other in fitted.items() if s != seed]
+            witnesses = [other for s, other in fitted.items() if s != seed and (s >= WITNESS or not row.splits)]
             verdict = verdicts[seed] = judge(halves(source, target, row, seed).source, fitted[seed], witnesses)
             run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
         store.write_metrics("align", name, summary(row, verdicts))

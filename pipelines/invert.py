@@ -16,6 +16,7 @@ from pipelines.aligners.translator import Translator
 from pipelines.errors import BadInput
 from pipelines.inverters import retrieval, search
 from pipelines.inverters.attacker import Attacker, load
+from pipelines.inverters.consensus import Voters, consensus
 from pipelines.inverters.judge import judge
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.inversion import text_scores
@@ -98,14 +99,18 @@ def attack(a: Attacker, victim: Victim, encode: querying.Encode, row: Invert) ->
     }
     out: list[tuple[str, str, list[str], float]] = []
     generator = torch.Generator().manual_seed(row.seed)
+    voters = Voters(a.known, a.texts)
     for kind, given in vectors.items():
         drafts = search.first_guesses(a.inverter, given, generator)
         out.append((kind, "generated", [a.inverter.text(d) for d in drafts], 0.0))
         queries = search.Queries(encode, a.space)
         near = retrieval.nearest(given, a.known, a.texts, row.search.near)
         found = search.search(a.inverter, given, queries, row.search, row.seed, a.corrector, near)
-        out.append((kind, "corrected", [a.inverter.text(g.draft) for g in found], queries.count / len(given)))
+        best = voters.add(given, [a.inverter.text(g.draft) for g in found], row.consensus)
+        out.append((kind, "corrected", best, queries.count / len(given)))
         out.append((kind, "retrieved", [own[0] for own in near], 0.0))
+        agreed = consensus(given, a.known, a.texts, row.consensus)
+        out.append((kind, "consensus", voters.add(given, agreed, row.consensus), 0.0))
     if (blind := getattr(a.inverter, "blind", None)) is not None:
         given = blind.detach().expand(len(victim.texts), -1)
         drafts = a.inverter.propose(given, [search.EMPTY] * len(given), a.inverter.tokens, 1.0, generator)
@@ -144,12 +149,17 @@ def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
         own: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:
             own[m], own[f"{m}_error"] = mean_and_error(torch.tensor(part[m].cast(pl.Float64).to_list()))
+        own["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)  # by pattern, right or wrong
         own["facts"] = facts.counts(facts.check(part["guess"].to_list(), victim.facts))
         out.setdefault(str(kind), {})[str(method)] = own
-    mine, best = out["translated"]["corrected"], out["ceiling"]["corrected"]
-    got, could = (own["facts"]["all"]["recovered"] for own in (mine, best))
-    out["of_ceiling"] = {"token_f1": mine["token_f1"] / max(best["token_f1"], 1e-9)} | ({"facts": got / could} if could else {})
+    out["of_ceiling"] = {m: share(out["translated"][m], out["ceiling"][m]) for m in ("corrected", "consensus")}
     return out
+
+
+def share(mine: dict[str, Any], best: dict[str, Any]) -> dict[str, float]:
+    """Of what the ceiling reaches: token F1, and facts where it has any."""
+    got, could = (own["facts"]["all"]["recovered"] for own in (mine, best))
+    return {"token_f1": mine["token_f1"] / max(best["token_f1"], 1e-9)} | ({"facts": got / could} if could else {})
 
 
 def examples(table: pl.DataFrame, count: int) -> pl.DataFrame:

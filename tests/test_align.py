@@ -10,6 +10,7 @@ from pipelines import align as verb
 from pipelines import store
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.translator import Linear
+from pipelines.aligners.verdict import Verdict
 from pipelines.errors import BadInput
 from pipelines.rows import Align
 
@@ -67,6 +68,27 @@ def test_oracles_see_true_pairs_of_train_texts():
     assert max(texts(x)) <= N - TEST
 
 
+def test_of_two_splits_one_is_the_dump_and_the_other_the_attackers():
+    apart = row(splits=["test", "train"], limit=15)
+    data = verb.halves(embeddings("a"), embeddings("b"), apart, 0)
+    assert min(texts(data.source)) > N - TEST >= max(texts(data.target))
+    assert len(data.source) == min(TEST, 15)
+    assert len(data.target) == 15
+    witness = verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), verb.WITNESS)
+    assert (len(witness.source), len(witness.target)) == (TEST // 2, (N - TEST) // 2)
+    x, y = verb.paired_rows(embeddings("a"), embeddings("b"), apart, 0)  # an oracle is told whose the dump's are
+    assert torch.equal(x, y)
+    assert texts(x) == texts(data.source)
+
+
+def test_splits_that_are_not_two_or_not_there_are_refused():
+    with pytest.raises(BadInput, match="b has 0 rows of split 'else'; two are needed"):
+        verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "else"]), 0)
+    for wrong in ({"splits": ["test", "test"]}, {"splits": ["test", "train"], "pairs": 3}):
+        with pytest.raises(ValueError, match="splits: "):
+            row(**wrong)
+
+
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     """A row of `align` with two seeds, in a folder of its own; its aligner notes each fit, and may be told to fail."""
@@ -89,7 +111,8 @@ def stage(tmp_path, monkeypatch):
         def log(self, metrics, step=0): ...
         def input(self, path, context): ...
 
-    return lambda: verb.align("r", row(aligner="wasserstein_procrustes", seeds=[0, 1]), None, Run()), fits
+    given = {"aligner": "wasserstein_procrustes", "seeds": [0, 1]}
+    return lambda **more: verb.align("r", row(**given | more), None, Run()), fits
 
 
 def test_a_killed_row_continues_at_the_seed_it_was_at(stage):
@@ -103,3 +126,15 @@ def test_a_killed_row_continues_at_the_seed_it_was_at(stage):
     found = store.read_metrics("align")["r"]
     assert set(found["by seed"]) == {"0", "1"}
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)
+
+
+def test_seeds_that_share_the_dump_are_judged_by_a_witness_that_sees_half_of_it(stage, monkeypatch):
+    align, fits = stage
+    asked = []
+    monkeypatch.setattr(
+        verb, "judge", lambda source, one, witnesses: asked.append(len(witnesses)) or Verdict(1.0, "aligned", 1.0, 99)
+    )
+    align(seeds=[0, 2], splits=["test", "train"])
+    assert fits == [0, 2, verb.WITNESS]
+    assert asked == [1, 1]
+    assert list(store.read_translators("r")) == [0, 2]  # the witness is none of the row's

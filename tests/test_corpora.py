@@ -195,6 +195,19 @@ def test_chunking_drops_what_repeats_and_names_the_source(tmp_path, capsys):
     assert "1 empty or repeated texts of 3 dropped" in capsys.readouterr().out
 
 
+def test_whole_texts_are_drawn_and_split(tmp_path):
+    theirs = pl.DataFrame({"id": [f"p{i}" for i in range(30)], "text": [f"{i}a {i}b {i}c {i}d {i}e" for i in range(30)]})
+    path = write(tmp_path / "t.parquet", theirs)
+    frame = collect(file(path, chunk={"size": 2, "whole": True}, rows=20, test=7)).with_columns(
+        text=pl.col("id").str.split("#").list[0]
+    )
+    split = frame.group_by("text").agg(pl.col("split").unique(), pl.len())
+    assert split["len"].to_list() == [3] * 20  # all pieces of each text
+    assert sorted(split["split"].to_list()) == [["test"]] * 7 + [["train"]] * 13
+    apart = collect(file(path, chunk={"size": 2}, test=40))
+    assert apart.filter(pl.col("split") == "test").height == 40
+
+
 # ---------------------------------------------------------------- mimic, tweets, hub
 
 

@@ -67,3 +67,8 @@ def test_counts_recovered_and_recoverable_per_kind():
         "all": {"recovered": 2, "recoverable": 4},
     }
     assert facts.counts([]) == {"all": {"recovered": 0, "recoverable": 0}}
+
+
+def test_a_text_states_each_fact_once():
+    assert facts.stated("Ann Smith owes Bo Jones $5; Ann Smith pays.") == ["$5", "Ann Smith", "Bo Jones"]
+    assert facts.stated("nothing to see") == []

@@ -13,8 +13,10 @@ from torch.nn.functional import normalize
 
 from pipelines.errors import BadInput
 from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
+from pipelines.inverters.consensus import Settings as Consensus
+from pipelines.inverters.consensus import Voters, agreement, consensus
 from pipelines.inverters.corrector import train_corrector
-from pipelines.inverters.splice import splice, with_facts
+from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import learn
 from pipelines.measures import inversion
 
@@ -281,11 +283,31 @@ def test_splicing_puts_sentences_and_names_of_several_texts_together():
     assert all(len(text) < 20 or text.replace("\n", " ") in known for text in short)
 
 
-def test_facts_are_added_where_they_bring_a_guess_nearer_and_nothing_is_taken_away():
-    queries = search.Queries(lambda texts: bag(texts) + 0.01, Space(torch.zeros(len(WORLD))))
-    vectors = queries(["Ann Smith owes gold.", "reads books"])
-    found = with_facts(vectors, ["owes gold.", "reads books"], [["Bo Jones pays Ann Smith."]] * 2, queries, rounds=3, tried=5)
-    assert found == ["owes gold.\nAnn Smith", "reads books"]
+@given(st.lists(WORDS.map(" ".join), min_size=1, max_size=5))
+def test_agreement_is_token_f1_of_each_pair(some):
+    expected = [[inversion.token_f1(inversion.words(a), inversion.words(b)) if a and b else 0.0 for b in some] for a in some]
+    torch.testing.assert_close(agreement(some), torch.tensor(expected))
+
+
+def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest():
+    texts = ["an odd one out", "the rent is due now", "rent is due", "the rent is due", "far away"]
+    known = normalize(torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.99, 0.12], [0.99, 0.14], [0.0, 1.0]]), dim=1)
+    vector = torch.tensor([[1.0, 0.0]])
+    assert consensus(vector, known, texts, Consensus(near=4, sharpness=1)) == ["the rent is due"]
+    assert (
+        consensus(vector, known, texts, Consensus(near=1))
+        == consensus(vector, known, texts, Consensus(sharpness=1e4))
+        == [texts[0]]
+    )
+
+
+def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_what_is_said_already():
+    texts = ["Ann Smith asked Cy Reed.", "Ann Smith asked Bo Jones.", "Bo Jones owes Ann Smith.", *["Thanks, Ann Smith"] * 5]
+    known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)
+    voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
+    assert voters.add(vectors, ["a guess"], Consensus(voters=3, facts=1)) == ["a guess\nBo Jones"]
+    assert voters.add(vectors, ["to bo jones"], Consensus(voters=3, facts=1)) == ["to bo jones\nCy Reed"]
+    assert voters.add(vectors, ["a guess"], Consensus(voters=3)) == ["a guess"]
 
 
 def test_a_search_that_splices_is_never_further_than_one_that_does_not():
@@ -294,9 +316,7 @@ def test_a_search_that_splices_is_never_further_than_one_that_does_not():
     model = decoder.train(known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0)
     near = retrieval.nearest(given, known, KNOWN, 5)
     plain, spliced = (
-        search.search(
-            model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=0, splices=n, facts=n), 0, None, near
-        )
+        search.search(model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=0, splices=n), 0, None, near)
         for n in (0, 3)
     )
     assert all(b.cosine >= a.cosine - 1e-6 for a, b in zip(plain, spliced, strict=True))
@@ -438,7 +458,7 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     assert mine["queries"] > 0
     assert found["translated"]["generated"]["queries"] == found["translated"]["retrieved"]["queries"] == 0
     kept = pl.read_parquet(store.scores_path("invert-r"))
-    assert kept.height == 12 * 10
+    assert kept.height == 12 * 13
     assert set(kept["text"]) == set(SECRET)
     assert not (set(kept.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
     assert invert.examples(kept, 2)[0, "facts"]
@@ -452,7 +472,7 @@ def test_facts_that_never_come_back_are_counted(stored):
     invert.invert("r", study.invert["r"], study, Run())
     found = store.read_metrics("invert")["r"]
     assert found["ceiling"]["corrected"]["facts"]["codes"] == {"recovered": 0, "recoverable": 12}
-    assert "facts" not in found["of_ceiling"]
+    assert all("facts" not in own and own["token_f1"] > 0 for own in found["of_ceiling"].values())
 
 
 def test_an_attacker_who_has_the_attacked_texts_is_refused():

@@ -23,8 +23,8 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
     has.
 
     `row.rows` texts are drawn with `row.seed` and keep the order of the source. A source's own split is kept;
-    otherwise the last `row.test` of a seeded permutation are "test" and the rest "train". Same row and source: same
-    frame. Raises BadInput if there are no rows, or no more rows than `test`.
+    otherwise the last `row.test` of a seeded permutation are "test" and the rest "train". With `chunk: {whole: true}` both
+    count the texts that were cut. Same row and source: same frame. Raises BadInput if there are no rows, or no more than `test`.
     """
     if isinstance(row, VectorsCorpus):
         from pipelines.corpora import vectors
@@ -47,19 +47,22 @@ def distinct(frame: pl.DataFrame, where: str) -> pl.DataFrame:
 
 def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
     """Draw `row.rows`, then split."""
-    n = len(frame)
-    if n == 0:
+    if len(frame) == 0:
         raise BadInput(f"{_name(row)}: no rows")
+    chunk = getattr(row, "chunk", None)
+    unit = np.arange(len(frame))  # what is drawn, and split: the rows themselves, or the texts that they were cut from
+    if chunk is not None and chunk.whole:
+        unit = frame["id"].str.replace(r"#\d+$", "").rle_id().to_numpy()  # pieces of a text are neighbours
+    n = int(unit[-1]) + 1
     if row.rows is not None and row.rows > n:
         print(f"{_name(row)}: {row.rows} rows were asked for, there are {n}")
     drawn = np.random.default_rng(row.seed).permutation(n)[: row.rows]
     if "split" not in frame.columns:
         if row.test >= len(drawn):
             raise BadInput(f"{_name(row)}: test: {row.test} leaves no row of {len(drawn)} to train on")
-        test = np.zeros(n, bool)
-        test[drawn[len(drawn) - row.test :]] = True
+        test = np.isin(unit, drawn[len(drawn) - row.test :])
         frame = frame.with_columns(split=pl.Series(np.where(test, "test", "train"), dtype=pl.String))
-    return frame[np.sort(drawn)]
+    return frame.filter(np.isin(unit, drawn))
 
 
 def _ordered(frame: pl.DataFrame) -> pl.DataFrame:

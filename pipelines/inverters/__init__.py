@@ -2,7 +2,7 @@
 texts.
 
 attacker.py all of that together · decoder.py a small decoder from scratch · hub.py the same from a hub language model ·
-retrieval.py nearest texts of the attacker · search.py correction with encoder queries ·
+retrieval.py nearest texts of the attacker · consensus.py what they agree on · search.py correction with encoder queries ·
 splice.py guesses from pieces of those texts · corrector.py vec2text's, learnt · judge.py an optional yes/no judge ·
 vocabulary.py sub-words learnt from the attacker's texts
 """

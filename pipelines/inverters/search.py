@@ -19,7 +19,7 @@ from torch import Tensor
 from pipelines.inverters import EMPTY, Draft, Inverter, Queries
 from pipelines.inverters.corrector import memory_of, shown_to
 from pipelines.inverters.decoder import Decoder
-from pipelines.inverters.splice import splice, with_facts
+from pipelines.inverters.splice import splice
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ class Settings:
     splices: int = 0  # rounds of splicing pieces of the nearest texts together
     pool: int = 20  # texts whose pieces these are
     pieces: int = 12  # tried in each round
-    facts: int = 0  # of the nearest texts, added at last where they bring the guess nearer; 3 x `pieces` are tried for each
     beams: int = 0  # 0: no guided beam search
     branches: int = 4  # continuations tried of each beam
     stride: int = 8  # sub-words a beam grows by between queries
@@ -46,13 +45,13 @@ class Settings:
     @property
     def near(self) -> int:
         """How many of the attacker's own texts a search asks for."""
-        return max(self.nearest, self.pool if self.splices or self.facts else 1)
+        return max(self.nearest, self.pool if self.splices else 1)
 
     def __post_init__(self) -> None:
         for name in ("samples", "pool", "pieces", "branches", "stride", "swaps", "width"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-        for name in ("nearest", "splices", "facts", "beams", "rounds", "corrections", "temperature", "fluency"):
+        for name in ("nearest", "splices", "beams", "rounds", "corrections", "temperature", "fluency"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least 0")
 
@@ -101,9 +100,6 @@ def search(
         best = _best(inverter, vectors, queries, pools, s, best)
     if corrector is not None:
         best = iterate(inverter, corrector, vectors, queries, best, s, generator)
-    if near and s.facts:
-        texts = with_facts(vectors, [inverter.text(g.draft) for g in best], near, queries, s.facts, 3 * s.pieces)
-        best = _best(inverter, vectors, queries, [[inverter.draft(text)] for text in texts], s, best)
     return best
 
 

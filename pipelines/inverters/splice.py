@@ -8,7 +8,6 @@ the encoder finds nearest to the vector stays. A name that a decoder would have 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -26,12 +25,7 @@ def sentences(text: str) -> list[str]:
 
 def pieces(texts: Sequence[str]) -> list[str]:
     """Sentences and facts of texts, each once."""
-    return list(dict.fromkeys(p for text in texts for p in (*sentences(text), *facts_of(text))))
-
-
-def facts_of(text: str) -> list[str]:
-    """Its facts of every kind."""
-    return [fact for own in facts.annotate(text).values() for fact in own]
+    return list(dict.fromkeys(p for text in texts for p in (*sentences(text), *facts.stated(text))))
 
 
 def splice(
@@ -53,23 +47,6 @@ def splice(
         tries = [_changed(g, [own[i][j] for j in best[i]]) for i, g in enumerate(guesses)]
         guesses = _nearer(vectors, guesses, [[t for t in some if fits(joined(t))] for some in tries], queries)
     return [joined(g) for g in guesses]
-
-
-def with_facts(
-    vectors: Tensor, guesses: Sequence[str], near: Sequence[Sequence[str]], queries: Callable[[Sequence[str]], Tensor],
-    rounds: int, tried: int,
-) -> list[str]:  # fmt: skip
-    """Guesses and, in each round, that fact more of the nearest texts' `tried` commonest which brings them nearest.
-
-    Replacing sentences trades a name that is right for a topic that is nearer; here nothing is taken away.
-    """
-    counts = [Counter(f for text in texts for f in facts_of(text)) for texts in near]
-    offered = [[fact for fact, _ in count.most_common(tried)] for count in counts]
-    grown = [[guess] for guess in guesses]
-    for _ in range(rounds):
-        tries = [[[*g, f] for f in some if f.lower() not in joined(g).lower()] for g, some in zip(grown, offered, strict=True)]
-        grown = _nearer(vectors, grown, tries, queries)
-    return [joined(g) for g in grown]
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -148,6 +148,11 @@ def annotate(text: str, gazetteer: Mapping[str, Iterable[str]] | None = None) ->
     return {kind: list(dict.fromkeys(facts)) for kind, facts in found.items() if facts}
 
 
+def stated(text: str) -> list[str]:
+    """Its facts of every kind, each once."""
+    return list(dict.fromkeys(fact for own in annotate(text).values() for fact in own))
+
+
 def _padded(text: str) -> str:
     return f" {' '.join(words(text))} "
 

@@ -69,12 +69,13 @@ class Invert(Row):
     facts: tuple[str, ...] = ()  # columns of planted facts; none: every column of lists but `labels`, else by pattern
     seed: int = 0
     search: Any = None  # inverters.search.Settings
+    consensus: Any = None  # inverters.consensus.Settings
     judge: Any = None  # inverters.judge.Settings; None: no judge
 
     @model_validator(mode="before")
     @classmethod
     def _settings(cls, row: Any) -> Any:
-        return _inverter_settings(row, ("search", "judge"))
+        return _inverter_settings(row, ("search", "consensus", "judge"))
 
 
 class Audit(Row):
@@ -91,6 +92,7 @@ class Audit(Row):
     shown: int = Field(12, ge=1)  # vectors inverted, and shown
     inverter: Any = None
     search: Any = None
+    consensus: Any = None
     defences: tuple[str, ...] = ("noise 0.1", "noise 0.3", "noise 1", "int8", "round 1", "drop 0.5", "drop 0.25", "rotate")
     defended: int = Field(6000, ge=100)  # vectors that each defence is tried on
     seed: int = 0
@@ -98,7 +100,7 @@ class Audit(Row):
     @model_validator(mode="before")
     @classmethod
     def _settings(cls, row: Any) -> Any:
-        row = _inverter_settings(row, ("inverter", "search"))
+        row = _inverter_settings(row, ("inverter", "search", "consensus"))
         if isinstance(row, dict) and isinstance(row.get("settings", {}), dict):
             settings = settings_type(str(row.get("aligner", "wasserstein_procrustes")))
             row = {**row, "settings": TypeAdapter(settings).validate_python(row.get("settings", {}))}

@@ -15,6 +15,7 @@ class Chunk(Row):
     unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM, cut at their offsets
     size: int = Field(45, ge=1)
     least: int = Field(1, ge=1)
+    whole: bool = False  # draw and split whole texts, so that no text has pieces on both sides; `rows` and `test` count texts
 
 
 class Corpus(Row):

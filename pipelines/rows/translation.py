@@ -18,6 +18,8 @@ class Align(Row):
     target: str
     aligner: str
     seeds: tuple[int, ...] = (0,)  # one translator per seed; each draws its own two halves
+    splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
+    # the attacker's own texts. None: two disjoint halves of "train"
     limit: int | None = Field(None, ge=2)  # at most so many vectors per side
     pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
     settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
@@ -31,6 +33,14 @@ class Align(Row):
         settings = settings_type(str(row.get("aligner")))
         own["settings"] = TypeAdapter(settings).validate_python({k: v for k, v in row.items() if k not in own})
         return own
+
+    @model_validator(mode="after")
+    def _apart(self) -> Align:
+        if self.splits and self.splits[0] == self.splits[1]:
+            raise ValueError(f"splits: both are {self.splits[0]!r}: the target's texts would be the source's")
+        if self.splits and self.pairs:
+            raise ValueError("splits: two splits share no text, so `pairs` must be 0")
+        return self
 
     @property
     def told(self) -> Literal["unpaired", "few pairs", "naive", "oracle"]:

@@ -49,14 +49,24 @@ def inversion_table(study: params.Study) -> list[str]:
             continue
         attacks = {a: metrics[a] for a in ("translated", "ceiling", "mismatched", "prior") if a in metrics}
         rows = [
-            [VECTORS.get(a, a), method, *(with_error(own, m) for m in TEXT), leaked(own["facts"]["all"]), f"{own['queries']:.0f}"]
+            [
+                VECTORS.get(a, a),
+                method,
+                *(with_error(own, m) for m in TEXT),
+                leaked(own["facts"]["all"]),
+                f"{own['stated']:.1f}",
+                f"{own['queries']:.0f}",
+            ]
             for a, methods in attacks.items()
             for method, own in methods.items()
         ]
         about = f"{metrics['texts']} texts; the inverter was learnt from {metrics['known']} others."
-        share = ", ".join(f"{k.replace('_', ' ')} {v:.0%}" for k, v in metrics["of_ceiling"].items())
-        lines += ["", attack_title(study, name, row), "", f"{about} Translated and corrected, of the ceiling: {share}.", ""]
-        lines += table(["vectors", "method", *TEXT.values(), "facts leaked", "queries a text"], rows)
+        shares = "; ".join(
+            f"{method}: " + ", ".join(f"{k.replace('_', ' ')} {v:.0%}" for k, v in own.items())
+            for method, own in metrics["of_ceiling"].items()
+        )
+        lines += ["", attack_title(study, name, row), "", f"{about} Translated, of the ceiling: {shares}.", ""]
+        lines += table(["vectors", "method", *TEXT.values(), "facts leaked", "facts stated a text", "queries a text"], rows)
         corrected = {VECTORS.get(a, a): own["corrected"]["facts"] for a, own in attacks.items() if "corrected" in own}
         kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
         lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
@@ -64,7 +74,8 @@ def inversion_table(study: params.Study) -> list[str]:
     legend = [
         "Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the vector of",
         "another text, no vector at all) is no leak. *Retrieved*: the nearest of the attacker's own texts; *corrected* begins",
-        "with it and with what was generated. Mean ± standard error over texts; facts: recovered/recoverable.",
+        "with it and with what was generated; *consensus*: what the nearest texts agree on, without a query.",
+        "Mean ± standard error over texts; facts: recovered/recoverable, and how many a guess states, right or wrong.",
     ]
     return ["## Inversion", "", *legend, *lines] if lines else []
 
