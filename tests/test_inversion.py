@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
@@ -283,6 +283,7 @@ def test_splicing_puts_sentences_and_names_of_several_texts_together():
     assert all(len(text) < 20 or text.replace("\n", " ") in known for text in short)
 
 
+@settings(deadline=None)
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=5))
 def test_agreement_is_token_f1_of_each_pair(some):
     expected = [[inversion.token_f1(inversion.words(a), inversion.words(b)) if a and b else 0.0 for b in some] for a in some]
@@ -306,8 +307,10 @@ def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_wh
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)
     voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
     assert voters.add(vectors, ["a guess"], Consensus(voters=3, facts=1)) == ["a guess\nBo Jones"]
+    assert voters.add(vectors, ["a guess"], Consensus(voters=3, facts=2)) == ["a guess\nBo Jones; Cy Reed"]
     assert voters.add(vectors, ["to bo jones"], Consensus(voters=3, facts=1)) == ["to bo jones\nCy Reed"]
     assert voters.add(vectors, ["a guess"], Consensus(voters=3)) == ["a guess"]
+    assert voters.add(vectors, ["a guess"], Consensus(voters=8, facts=3)) == ["a guess"]  # all vote: nothing is peculiar
 
 
 def test_a_search_that_splices_is_never_further_than_one_that_does_not():

@@ -70,9 +70,10 @@ class Voters:
         self.common = Counter(fact for own in self.stated for fact in own)  # in how many texts it is
 
     def add(self, vectors: Tensor, guesses: Sequence[str], s: Settings) -> list[str]:
-        """Each guess and, a line each, `s.facts` facts more: the most peculiar to what is nearest to its unit vector (n, e)."""
+        """Each guess and, in a last line, at most `s.facts` more: the most peculiar to the nearest of its unit vector (n, e)."""
         near = neighbours(vectors, self.known, s.voters).tolist()
-        return ["\n".join([guess, *self._missing(guess, own)[: s.facts]]) for guess, own in zip(guesses, near, strict=True)]
+        more = ["; ".join(self._missing(guess, own)[: s.facts]) for guess, own in zip(guesses, near, strict=True)]
+        return [f"{guess}\n{line}" if line else guess for guess, line in zip(guesses, more, strict=True)]
 
     def _missing(self, guess: str, near: Sequence[int]) -> list[str]:
         """Facts of the texts `near` that the guess does not state, most peculiar to them first."""
@@ -80,4 +81,4 @@ class Voters:
         share = len(near) / len(self.stated)
         surprise = {fact: count * log(count / (share * self.common[fact])) for fact, count in counts.items()}
         ranked = sorted(surprise, key=lambda fact: -surprise[fact])
-        return [fact for fact in ranked if not facts.recovers(guess, fact)]
+        return [fact for fact in ranked if surprise[fact] > 0 and not facts.recovers(guess, fact)]
