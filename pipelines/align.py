@@ -37,6 +37,9 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
 
     Of two different corpora each side still gets one half, so that a row's sizes do not depend on what it is paired with.
     """
+    one_corpus = source.metadata.get("corpus") == target.metadata.get("corpus")
+    if one_corpus:
+        store.same_texts(source, target)
     if row.splits:
         dump, own = (_shuffled(side, "source", seed, split) for side, split in zip((source, target), row.splits, strict=True))
         for rows, side, split in zip((dump, own), (source, target), row.splits, strict=True):
@@ -45,9 +48,6 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
         share = 2 if seed >= WITNESS else 1  # seeds have all the dump; a witness must have other texts, and has half of them
         dump, own = dump[: len(dump) // share][: row.limit], own[: len(own) // share][: row.limit]
         return Halves(source.vectors[dump], target.vectors[own], None)
-    one_corpus = source.metadata.get("corpus") == target.metadata.get("corpus")
-    if one_corpus:
-        store.same_texts(source, target)
     rows_x, rows_y = _shuffled(source, "source", seed), _shuffled(target, "source" if one_corpus else "target", seed)
     shared = rows_x[: row.pairs] if one_corpus else rows_x[:0]
     if row.pairs > len(shared):
@@ -86,8 +86,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
         folder = work / "translators"
         folder.mkdir(exist_ok=True)
         fitted = {}
-        lone = len(row.seeds) == 1 or row.splits is not None
-        for seed in (*row.seeds, *([row.seeds[0] + WITNESS] if judged and lone else [])):
+        extra = (row.seeds[0] + WITNESS,) if judged and (len(row.seeds) == 1 or row.splits) else ()
+        for seed in (*row.seeds, *extra):
             path = (folder if seed in row.seeds else work) / f"seed-{seed}"
             if not path.with_suffix(".json").exists():  # written last: a killed run continues at the seed it was at
                 log = partial(_log, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
@@ -95,7 +95,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             fitted[seed] = load(path)
         verdicts = {}
         for seed in row.seeds if judged else ():
-            witnesses = [other for s, other in fitted.items() if s != seed and (s >= WITNESS or not row.splits)]
+            witnesses = [fitted[other] for other in extra or row.seeds if other != seed]
             verdict = verdicts[seed] = judge(halves(source, target, row, seed).source, fitted[seed], witnesses)
             run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
         store.write_metrics("align", name, summary(row, verdicts))

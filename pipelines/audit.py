@@ -27,7 +27,7 @@ from pipelines.corpora import dumps, path
 from pipelines.errors import BadInput
 from pipelines.inverters import Space, retrieval, search
 from pipelines.inverters.attacker import learn
-from pipelines.inverters.consensus import Voters
+from pipelines.inverters.consensus import Voters, stating
 from pipelines.measures import attributes
 from pipelines.measures.defences import Defence, defend, recall_kept
 from pipelines.rows import Audit, aligner_module
@@ -189,7 +189,8 @@ def inverted(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]
     queries = search.Queries(known.encode, attacker.space)
     near = retrieval.nearest(given, attacker.known, known.texts, row.search.near)
     guesses = search.search(attacker.inverter, given, queries, row.search, row.seed, attacker.corrector, near)
-    texts = Voters(attacker.known, known.texts).add(given, [attacker.inverter.text(g.draft) for g in guesses], row.consensus)
+    peculiar = Voters(attacker.known, known.texts).peculiar(given, row.consensus)
+    texts = stating([attacker.inverter.text(g.draft) for g in guesses], peculiar, row.consensus)
     return [
         {"row": int(i), "guess": text, "cosine": g.cosine, "nearest known text": t[0]}
         for i, text, g, t in zip(rows, texts, guesses, near, strict=True)

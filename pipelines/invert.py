@@ -16,7 +16,7 @@ from pipelines.aligners.translator import Translator
 from pipelines.errors import BadInput
 from pipelines.inverters import retrieval, search
 from pipelines.inverters.attacker import Attacker, load
-from pipelines.inverters.consensus import Voters, consensus
+from pipelines.inverters.consensus import Voters, consensus, stating
 from pipelines.inverters.judge import judge
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.inversion import text_scores
@@ -106,11 +106,12 @@ def attack(a: Attacker, victim: Victim, encode: querying.Encode, row: Invert) ->
         queries = search.Queries(encode, a.space)
         near = retrieval.nearest(given, a.known, a.texts, row.search.near)
         found = search.search(a.inverter, given, queries, row.search, row.seed, a.corrector, near)
-        best = voters.add(given, [a.inverter.text(g.draft) for g in found], row.consensus)
+        peculiar = voters.peculiar(given, row.consensus)
+        best = stating([a.inverter.text(g.draft) for g in found], peculiar, row.consensus)
         out.append((kind, "corrected", best, queries.count / len(given)))
         out.append((kind, "retrieved", [own[0] for own in near], 0.0))
         agreed = consensus(given, a.known, a.texts, row.consensus)
-        out.append((kind, "consensus", voters.add(given, agreed, row.consensus), 0.0))
+        out.append((kind, "consensus", stating(agreed, peculiar, row.consensus), 0.0))
     if (blind := getattr(a.inverter, "blind", None)) is not None:
         given = blind.detach().expand(len(victim.texts), -1)
         drafts = a.inverter.propose(given, [search.EMPTY] * len(given), a.inverter.tokens, 1.0, generator)

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from pipelines.errors import BadInput
 from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
 from pipelines.inverters.consensus import Settings as Consensus
-from pipelines.inverters.consensus import Voters, agreement, consensus
+from pipelines.inverters.consensus import Voters, agreement, consensus, stating
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import learn
@@ -306,11 +306,15 @@ def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_wh
     texts = ["Ann Smith asked Cy Reed.", "Ann Smith asked Bo Jones.", "Bo Jones owes Ann Smith.", *["Thanks, Ann Smith"] * 5]
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)
     voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
-    assert voters.add(vectors, ["a guess"], Consensus(voters=3, facts=1)) == ["a guess\nBo Jones"]
-    assert voters.add(vectors, ["a guess"], Consensus(voters=3, facts=2)) == ["a guess\nBo Jones; Cy Reed"]
-    assert voters.add(vectors, ["to bo jones"], Consensus(voters=3, facts=1)) == ["to bo jones\nCy Reed"]
-    assert voters.add(vectors, ["a guess"], Consensus(voters=3)) == ["a guess"]
-    assert voters.add(vectors, ["a guess"], Consensus(voters=8, facts=3)) == ["a guess"]  # all vote: nothing is peculiar
+
+    def add(guess, s):
+        return stating([guess], voters.peculiar(vectors, s), s)
+
+    assert add("a guess", Consensus(voters=3, facts=1)) == ["a guess\nBo Jones"]
+    assert add("a guess", Consensus(voters=3, facts=2)) == ["a guess\nBo Jones; Cy Reed"]
+    assert add("to bo jones", Consensus(voters=3, facts=1)) == ["to bo jones\nCy Reed"]
+    assert add("a guess", Consensus(voters=3)) == ["a guess"]
+    assert add("a guess", Consensus(voters=8, facts=3)) == ["a guess"]  # all vote: nothing is peculiar
 
 
 def test_a_search_that_splices_is_never_further_than_one_that_does_not():

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import log
 from typing import Any, ClassVar
 
@@ -69,16 +70,19 @@ class Voters:
         self.known, self.stated = known, [facts.stated(text) for text in texts]
         self.common = Counter(fact for own in self.stated for fact in own)  # in how many texts it is
 
-    def add(self, vectors: Tensor, guesses: Sequence[str], s: Settings) -> list[str]:
-        """Each guess and, in a last line, at most `s.facts` more: the most peculiar to the nearest of its unit vector (n, e)."""
-        near = neighbours(vectors, self.known, s.voters).tolist()
-        more = ["; ".join(self._missing(guess, own)[: s.facts]) for guess, own in zip(guesses, near, strict=True)]
-        return [f"{guess}\n{line}" if line else guess for guess, line in zip(guesses, more, strict=True)]
+    def peculiar(self, vectors: Tensor, s: Settings) -> list[list[str]]:
+        """For each of the unit `vectors` (n, e) the facts that are commoner among its nearest texts than among all, best first."""
+        return [self._ranked(near) for near in neighbours(vectors, self.known, s.voters).tolist()]
 
-    def _missing(self, guess: str, near: Sequence[int]) -> list[str]:
-        """Facts of the texts `near` that the guess does not state, most peculiar to them first."""
+    def _ranked(self, near: Sequence[int]) -> list[str]:
         counts = Counter(fact for j in near for fact in self.stated[j])
         share = len(near) / len(self.stated)
         surprise = {fact: count * log(count / (share * self.common[fact])) for fact, count in counts.items()}
-        ranked = sorted(surprise, key=lambda fact: -surprise[fact])
-        return [fact for fact in ranked if surprise[fact] > 0 and not facts.recovers(guess, fact)]
+        return [fact for fact in sorted(surprise, key=lambda fact: -surprise[fact]) if surprise[fact] > 0]
+
+
+def stating(guesses: Sequence[str], peculiar: Sequence[Sequence[str]], s: Settings) -> list[str]:
+    """Each guess and, in a last line, the first `s.facts` of its facts that it does not state already."""
+    new = ((fact for fact in own if not facts.recovers(guess, fact)) for guess, own in zip(guesses, peculiar, strict=True))
+    lines = ["; ".join(islice(own, s.facts)) for own in new]
+    return [f"{guess}\n{line}" if line else guess for guess, line in zip(guesses, lines, strict=True)]
