@@ -71,7 +71,7 @@ class Voters:
         self.common = Counter(fact for own in self.stated for fact in own)  # in how many texts it is
 
     def peculiar(self, vectors: Tensor, s: Settings) -> list[list[str]]:
-        """For each of the unit `vectors` (n, e) the facts that are commoner among its nearest texts than among all, best first."""
+        """Facts that are commoner near each of the unit `vectors` (n, e) than in all texts, the most so first."""
         return [self._ranked(near) for near in neighbours(vectors, self.known, s.voters).tolist()]
 
     def _ranked(self, near: Sequence[int]) -> list[str]:
