@@ -23,7 +23,7 @@ import torch
 
 from pipelines import encoders
 from pipelines.encoders.encode import encode
-from pipelines.rows import Encoder
+from pipelines.study import Encoder
 
 PACKAGES = ("scipy", "sklearn", "pandas", "torch", "mlflow", "dagster", "transformers")
 PLAIN = (16, 32, 64, 128)  # batch sizes tried for the plain contestant

@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from scipy import special
 
-from pipelines import contrast
-from pipelines.encoders.point_sets import DualEncoder
-from pipelines.measures.kernels import Fourier, Kernel, PointSets, exact, features, fourier
-from pipelines.rows import Contrast
+from pipelines import train_image_text
+from pipelines.contrastive.kernels import Fourier, Kernel, PointSets, exact, features, fourier
+from pipelines.contrastive.point_sets import DualEncoder
+from pipelines.study import TrainImageText
 
 WORDS = 500
 
 
 class Noise:
-    """Images and captions of noise, for `contrast.step`."""
+    """Images and captions of noise, for `train_image_text.step`."""
 
-    def __init__(self, row: Contrast) -> None:
+    def __init__(self, row: TrainImageText) -> None:
         g = torch.Generator().manual_seed(0)
         self.images = torch.randint(0, 256, (row.batch, 3, row.image.size, row.image.size), generator=g, dtype=torch.uint8)
         self.ids = torch.randint(1, WORDS, (row.batch, row.text.context), generator=g)
@@ -42,14 +42,14 @@ def step_cost(batch: int, steps: int) -> dict[str, float]:
     """Median seconds of a step of each, after one to warm up. CPU time of all threads where the machine is shared."""
     runs = {}
     for kind in ("points", "vector"):
-        row = Contrast.model_validate({"corpus": "noise", "batch": batch, "head": {"kind": kind}})
+        row = TrainImageText.model_validate({"corpus": "noise", "batch": batch, "head": {"kind": kind}})
         model = DualEncoder(row, WORDS)
-        runs[kind] = (model, contrast.optimizer_of(model, row), row, Noise(row))
+        runs[kind] = (model, train_image_text.optimizer_of(model, row), row, Noise(row))
     times: dict[str, list[float]] = {kind: [] for kind in runs}
     for at in range(steps + 1):
         for kind, (model, optimizer, row, data) in runs.items():
             start = time.process_time()
-            contrast.step(model, optimizer, row, data, 0, at)
+            train_image_text.step(model, optimizer, row, data, 0, at)
             times[kind].append(time.process_time() - start)
     return {kind: statistics.median(t[1:]) for kind, t in times.items()}
 

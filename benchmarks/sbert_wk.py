@@ -20,7 +20,7 @@ import torch
 from pipelines import encoders
 from pipelines.encoders.pooling import token_layers
 from pipelines.encoders.sbert_wk import SbertWk, used_tokens
-from pipelines.rows import Encoder
+from pipelines.study import Encoder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import reference_sbert_wk as reference

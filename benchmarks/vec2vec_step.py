@@ -17,8 +17,8 @@ import torch
 from torch.nn.functional import normalize
 
 from pipelines.aligners.vec2vec import Settings
-from pipelines.aligners.vec2vec_networks import Vec2Vec
-from pipelines.aligners.vec2vec_step import Training
+from pipelines.aligners.vec2vec.networks import Vec2Vec
+from pipelines.aligners.vec2vec.step import Training
 from tests.reference_vec2vec import Reference
 
 D, E = 768, 768

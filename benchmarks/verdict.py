@@ -20,14 +20,14 @@ import numpy as np
 import polars as pl
 import torch
 
-from pipelines import params, store
 from pipelines.align import halves
 from pipelines.aligners import wasserstein_procrustes as aligner
-from pipelines.aligners.verdict import agreement
+from pipelines.aligners.core.verdict import agreement
 from pipelines.measures.translation import paired_scores
-from pipelines.rows import Align
+from pipelines.runtime import store
+from pipelines.study import Align, params
 
-CHEAP = {"sample": 3000, "heats": (1000, 1000, 1500), "heat_steps": 6, "refinements": 40}
+CHEAP = {"sample": 3000, "rounds": (1000, 1000, 1500), "round_steps": 6, "refinements": 40}
 TOGETHER = 4  # fits of one draw
 SUCCESS = 0.1  # FOSCTTM
 

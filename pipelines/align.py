@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines import params, stage, store, track
-from pipelines.aligners.translator import Translator, load, save
-from pipelines.aligners.verdict import WITNESS, Verdict, judge
-from pipelines.errors import BadInput
-from pipelines.rows import Align, aligner_module
+from pipelines.aligners.core.translator import Translator, load, save
+from pipelines.aligners.core.verdict import WITNESS, Verdict, judge
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Align, aligner_module, params
 
 Log = Callable[[dict[str, float], int], None]
 
@@ -81,7 +81,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     run.input(store.embeddings_path(row.source), "source")
     run.input(store.embeddings_path(row.target), "target")
-    judged = row.told in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
+    judged = row.supervision in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
     with store.work("align", name, row, source.metadata, target.metadata) as work:
         folder = work / "translators"
         folder.mkdir(exist_ok=True)
@@ -114,9 +114,9 @@ def summary(row: Align, verdicts: dict[int, Verdict]) -> dict[str, Any]:
 
 
 def fit(row: Align, source: store.Embeddings, target: store.Embeddings, seed: int, log: Log | None, folder: Path) -> Translator:
-    """Oracles, told by the name of their function, get true pairs; `folder` goes to an aligner that keeps checkpoints there."""
+    """Oracles get true pairs; `folder` goes to an aligner that keeps checkpoints there."""
     module = aligner_module(row.aligner)
-    if hasattr(module, "fit_oracle"):
+    if row.supervision == "oracle":
         return module.fit_oracle(*paired_rows(source, target, row, seed), row.settings, seed)
     data = halves(source, target, row, seed)
     more = {"folder": folder} if "folder" in signature(module.fit).parameters else {}

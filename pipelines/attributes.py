@@ -8,14 +8,16 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines import params, querying, stage, store, track
-from pipelines.aligners.cloud import unit
+from pipelines.aligners.core.cloud import unit
+from pipelines.aligners.core.translator import load_seeds
 from pipelines.aligners.identity import Identity
-from pipelines.errors import BadInput
+from pipelines.encoders import query
 from pipelines.inverters.retrieval import neighbours
 from pipelines.measures import attributes as measures
 from pipelines.measures import mean_and_error
-from pipelines.rows import Attributes
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Attributes, params
 
 Scores = dict[str, Tensor]
 
@@ -28,10 +30,12 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
-    translators = store.read_translators(row.translator, row.sharpness)
+    translators = load_seeds(store.translators_path(row.translator), row.hub_correction)
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
-    query_source, query_target = (querying.encoder(study, n) for n in (row.source_encoder, row.target_encoder))
+    query_source, query_target = (
+        query.as_function(store.encoder_path(n), study.encoders[n]) for n in (row.source_encoder, row.target_encoder)
+    )
     near_x, near_y = (crowd(v, row.neighbours) for v in (x, y))
     metrics, frames, tables = {}, [], []
     for wording in row.wordings:

@@ -13,24 +13,28 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pipelines import audit_page, imported, params, querying, store, track
-from pipelines.aligners.translator import Translator
-from pipelines.aligners.verdict import WITNESS, Verdict, judge
+from pipelines import imported
+from pipelines.aligners.core.translator import Translator
+from pipelines.aligners.core.verdict import WITNESS, Verdict, judge
 from pipelines.corpora import dumps, path
-from pipelines.errors import BadInput
+from pipelines.encoders import query
 from pipelines.inverters import Space, retrieval, search
 from pipelines.inverters.attacker import learn
 from pipelines.inverters.consensus import Voters, stating
 from pipelines.measures import attributes
 from pipelines.measures.defences import Defence, defend, recall_kept
-from pipelines.rows import Audit, aligner_module
+from pipelines.pages import audit as audit_page
+from pipelines.pages.audit import Findings, Tried
+from pipelines.runtime import store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Audit, aligner_module, params
 
 TOPICS = (
     "arts & culture", "business", "celebrities & pop culture", "daily life", "family", "fashion & style", "film, tv & video",
@@ -49,7 +53,7 @@ class Known:
     encoder: str
     texts: list[str]
     vectors: Tensor  # (m, e)
-    encode: querying.Encode
+    encode: query.Encode
 
 
 @dataclass(frozen=True)
@@ -61,23 +65,9 @@ class Attempt:
     verdict: Verdict
     seconds: float
 
-
-@dataclass
-class Findings:
-    """All that the page shows."""
-
-    dump: str
-    about: dict[str, Any]
-    attempts: list[Attempt]
-    best: Attempt
-    attributes: list[dict[str, Any]] = field(default_factory=list)
-    inversions: list[dict[str, Any]] = field(default_factory=list)
-    defences: list[dict[str, Any]] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-
     @property
-    def evidence(self) -> bool:
-        return self.best.verdict.word == "aligned"
+    def tried(self) -> Tried:
+        return Tried(self.known.encoder, len(self.known.texts), self.verdict.score, self.verdict.word, self.seconds)
 
 
 def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge: Judge = judge) -> Findings:
@@ -98,7 +88,7 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     if not attempts:
         raise BadInput("audit: the study has no encoder to try")
     best = max(attempts, key=lambda a: (("failed", "doubtful", "aligned").index(a.verdict.word), a.verdict.score))
-    found = Findings(dump.name, about, attempts, best, seconds=clock.laps)
+    found = Findings(dump.name, about, [a.tried for a in attempts], best.tried, seconds=clock.laps)
     if found.evidence:
         found.attributes = infer(vectors, best, row)
         clock.lap("infer")
@@ -138,7 +128,7 @@ def known_texts(where: Path | None, row: Audit) -> list[str]:
 
 def embedded(encoder: str, texts: list[str], of_study: bool, row: Audit, study: params.Study) -> Known:
     """The texts by one encoder: read where the study has embedded them, else encoded now."""
-    encode = querying.encoder(study, encoder)
+    encode = query.as_function(store.encoder_path(encoder), study.encoders[encoder])
     for name, space in study.embed.items():
         there = of_study and (space.corpus, space.encoder) == (row.corpus, encoder)
         if there and store.embeddings_path(name).is_file():
@@ -253,7 +243,7 @@ def main(argv: list[str]) -> int:
         with track.run("audit", dump.stem, row, study.study) as run:
             found = audit(dump, texts, row, study)
             page = audit_page.write(found, store.REPORT / "audit", dump.stem)
-            run.log({a.known.encoder: a.verdict.score for a in found.attempts})
+            run.log({one.encoder: one.score for one in found.tried})
             run.artifact(page)
     except BadInput as error:
         print(f"audit {' '.join(argv)}: {error}", file=sys.stderr)

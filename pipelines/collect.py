@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines import corpora, params, stage, store, track
-from pipelines.rows import AnyCorpus
+from pipelines import corpora
+from pipelines.runtime import stage, store, track
+from pipelines.study import AnyCorpus, params
 
 
 def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> None:

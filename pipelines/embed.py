@@ -7,10 +7,11 @@ import time
 import numpy as np
 import polars as pl
 
-from pipelines import encoders, params, stage, store, track
+from pipelines import encoders
 from pipelines.encoders.encode import encode
-from pipelines.errors import BadInput
-from pipelines.rows import Embed
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Embed, params
 
 
 def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:

@@ -6,18 +6,20 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines import params, pictures, stage, store, track
+from pipelines.aligners.core.translator import load_seeds
 from pipelines.aligners.identity import Identity
-from pipelines.errors import BadInput
 from pipelines.measures import mean_and_error, translation
-from pipelines.rows import Evaluate
+from pipelines.pages import pictures
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Evaluate, params
 
 
 def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> None:
     """Measure every seed's translator on the pairs of one split; pairs are seen here and nowhere before."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     store.same_texts(source, target)
-    translators = store.read_translators(row.translator, row.sharpness)
+    translators = load_seeds(store.translators_path(row.translator), row.hub_correction)
     rows = source.rows(row.split)
     if len(rows) < 2:
         raise BadInput(f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-from pipelines import encoders, params, stage, store, track
-from pipelines.rows import Encoder
+from pipelines import encoders
+from pipelines.runtime import stage, store, track
+from pipelines.study import Encoder, params
 
 
 def fetch(name: str, row: Encoder, study: params.Study, run: track.Run) -> None:

@@ -21,11 +21,14 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from torch import Tensor, nn
 
-from pipelines import params, pictures, ranks, stage, store, track
-from pipelines.encoders import pooling, scratch, simcse
-from pipelines.errors import BadInput
+from pipelines import distributed
+from pipelines.contrastive import scratch, simcse
+from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
-from pipelines.rows import Finetune, Network
+from pipelines.pages import pictures
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Finetune, Network, params
 
 CLIP = 1.0  # largest norm of the gradient, as the Trainer that the paper used
 
@@ -64,13 +67,13 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for corpus in (row.corpus, row.dev):
         run.input(store.corpus_path(corpus), "train" if corpus == row.corpus else "dev")
     made_from = (row, store.digest(store.corpus_path(row.corpus)), store.digest(store.corpus_path(row.dev)))
-    with ranks.started(), store.work("finetune", name, *made_from) if ranks.rank() == 0 else nullcontext() as own:
-        folder = ranks.agree(own)
+    with distributed.started(), store.work("finetune", name, *made_from) if distributed.rank() == 0 else nullcontext() as own:
+        folder = distributed.agree(own)
         training = begin(row, columns, folder)
         train(training, row, columns, dev, folder, run.log)
-        if ranks.rank() == 0:
+        if distributed.rank() == 0:
             finish(name, row, training, dev, folder, run)
-        ranks.wait()
+        distributed.wait()
 
 
 # ---------------------------------------------------------------- what to train on
@@ -119,15 +122,15 @@ def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     width = pooling.width(transformer)
     torch.manual_seed(row.seed)  # the head's and the word model's weights
     pooler, head = pooling.pooler(row.pooling, width), head or pooling.head(width)
-    words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(ranks.device()) if row.mlm else None
+    words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(distributed.device()) if row.mlm else None
     kept = [transformer, pooler, *([head] if row.head == "always" else [])]
-    model = SentenceTransformer(modules=kept, device=str(ranks.device()))
-    trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(ranks.device()))
+    model = SentenceTransformer(modules=kept, device=str(distributed.device()))
+    trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(distributed.device()))
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]
     training = Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
-    if ranks.agree((folder / "state.pt").exists()):  # asked once: the first rank may soon write one
+    if distributed.agree((folder / "state.pt").exists()):  # asked once: the first rank may soon write one
         restore(training, folder)
-    ranks.wait()
+    distributed.wait()
     return training
 
 
@@ -136,10 +139,10 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
     learnt on the texts."""
     if row.start.endswith("scratch.py"):
         own = folder / "network"
-        if ranks.rank() == 0:  # transformers writes on the first rank only
+        if distributed.rank() == 0:  # transformers writes on the first rank only
             shape = row.network or Network.model_validate({})
             scratch.network([text for column in columns for text in column], shape, row.seed, own)
-        ranks.wait()
+        distributed.wait()
         return Transformer(str(own)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
@@ -198,8 +201,8 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
 
     Raises BadInput if the loss is not finite.
     """
-    batch = ranks.share(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
-    torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + ranks.rank())
+    batch = distributed.share(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
+    torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + distributed.rank())
     views = [[column[i] for i in batch] for column in columns]
     if len(views) == 1:
         views = two_views(views[0], row, training.step, batch)
@@ -211,7 +214,7 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
         raise BadInput(f"finetune: the loss is {loss.item()} at step {training.step + 1}; a lower lr may help")
     training.optimizer.zero_grad()
     loss.backward()
-    ranks.sum_gradients(training.parameters())
+    distributed.sum_gradients(training.parameters())
     nn.utils.clip_grad_norm_(training.parameters(), CLIP)
     for group in training.optimizer.param_groups:
         group["lr"] = row.lr * rate(training.step, row)
@@ -239,7 +242,7 @@ def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> l
 def contrast(training: Training, row: Finetune, views: list[list[str]]) -> Tensor:
     """InfoNCE of the whole batch, all ranks' texts in it."""
     vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
-    gathered = [ranks.gather(v) for v in vectors]
+    gathered = [distributed.gather(v) for v in vectors]
     return simcse.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
 
 
@@ -254,7 +257,7 @@ def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
         allowed &= features["input_ids"] != special
     ids, targets = simcse.masked(features["input_ids"], allowed, tokenizer.mask_token_id, len(tokenizer))
     hidden = transformer(**{**features, "input_ids": ids}).last_hidden_state
-    return training.words(hidden[targets], features["input_ids"][targets]) / ranks.total(targets.sum()).clamp(min=1)
+    return training.words(hidden[targets], features["input_ids"][targets]) / distributed.total(targets.sum()).clamp(min=1)
 
 
 def rate(step: int, row: Finetune) -> float:
@@ -266,7 +269,7 @@ def rate(step: int, row: Finetune) -> float:
 
 def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: Path, log: Callable[[dict, int], None]) -> None:
     """A point of the curve; a candidate for selection, unless nothing has been learnt yet."""
-    if ranks.rank() == 0:
+    if distributed.rank() == 0:
         first, second = encode(training.model, dev.first), encode(training.model, dev.second)
         point = {"step": training.step, "loss": loss, **similarity.sts(first, second, dev.scores)}
         training.curve.append(point)
@@ -276,7 +279,7 @@ def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: 
         if (training.step > 0 or row.steps == 0) and point["spearman"] > training.best:
             training.best, training.best_step = point["spearman"], training.step
         keep(training, folder)
-    ranks.wait()
+    distributed.wait()
 
 
 def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:

@@ -7,11 +7,12 @@ from itertools import combinations
 import polars as pl
 import torch
 
-from pipelines import params, pictures, stage, store, track
-from pipelines.errors import BadInput
 from pipelines.measures import geometry as measures
 from pipelines.measures import mean_and_error
-from pipelines.rows import Geometry
+from pipelines.pages import pictures
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Geometry, params
 
 
 def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> None:

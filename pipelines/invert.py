@@ -11,16 +11,17 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines import params, querying, stage, store, track
-from pipelines.aligners.translator import Translator
-from pipelines.errors import BadInput
+from pipelines.aligners.core.translator import Translator, load_seeds
+from pipelines.encoders import query
 from pipelines.inverters import retrieval, search
 from pipelines.inverters.attacker import Attacker, load
 from pipelines.inverters.consensus import Voters, consensus, stating
 from pipelines.inverters.judge import judge
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.inversion import text_scores
-from pipelines.rows import Invert
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Invert, params
 
 JUDGED = Path(".cache/judge")
 
@@ -38,7 +39,8 @@ class Victim:
 
 def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     """Invert, correct, measure."""
-    attacker, encode = load(store.inverters_path(row.inverter)), querying.encoder(study, row.encoder)
+    attacker = load(store.inverters_path(row.inverter))
+    encode = query.as_function(store.encoder_path(row.encoder), study.encoders[row.encoder])
     victim = attacked(name, row, set(attacker.texts))
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
@@ -65,18 +67,18 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     if len(rows) < 2:
         raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
-    translator = chosen(row.translator, row.sharpness)
+    translator = chosen(row.translator, row.hub_correction)
     with torch.inference_mode():
         translated = translator(source.vectors[rows])
     some = corpus[rows.tolist()]
     return Victim(some["id"].to_list(), some["text"].to_list(), known_facts(name, row, some), translated, target.vectors[rows])
 
 
-def chosen(name: str, sharpness: float | None = None) -> Translator:
+def chosen(name: str, hub_correction: float | None = None) -> Translator:
     """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
     oracle's) the first."""
     verdicts = store.read_metrics("align").get(name, {}).get("by seed", {})
-    translators = store.read_translators(name, sharpness)
+    translators = load_seeds(store.translators_path(name), hub_correction)
     return translators[max(translators, key=lambda seed: verdicts.get(str(seed), {}).get("score", 0.0))]
 
 
@@ -90,7 +92,7 @@ def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, 
     return [{c: own[c] or [] for c in columns} for own in corpus.select(columns).to_dicts()]
 
 
-def attack(a: Attacker, victim: Victim, encode: querying.Encode, row: Invert) -> list[tuple[str, str, list[str], float]]:
+def attack(a: Attacker, victim: Victim, encode: query.Encode, row: Invert) -> list[tuple[str, str, list[str], float]]:
     """(attack, method, guesses, queries per text) of every attack by every method; every attack pays for its own queries."""
     vectors = {
         "translated": a.space(victim.translated),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pipelines import page, params, stage, store, track
-from pipelines.tables.encoders import geometry_table, similarity_table, trained_table
-from pipelines.tables.images import recognition_table
-from pipelines.tables.leakage import attributes_table, inversion_table
-from pipelines.tables.study import published_table, stages_table
-from pipelines.tables.translation import corpora_table, translation_table
+from pipelines.pages import page
+from pipelines.pages.tables.encoders import geometry_table, similarity_table, trained_table
+from pipelines.pages.tables.images import recognition_table
+from pipelines.pages.tables.leakage import attributes_table, inversion_table
+from pipelines.pages.tables.study import published_table, stages_table
+from pipelines.pages.tables.translation import corpora_table, translation_table
+from pipelines.runtime import stage, store, track
+from pipelines.study import params
 
 TABLES = (
     corpora_table, translation_table, similarity_table, trained_table, geometry_table, attributes_table, inversion_table,

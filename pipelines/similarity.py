@@ -6,13 +6,15 @@ import polars as pl
 import torch
 from sentence_transformers.base.modules import Transformer
 
-from pipelines import encoders, params, pictures, stage, store, track
+from pipelines import encoders
 from pipelines.encoders import layers
 from pipelines.encoders.encode import encode
-from pipelines.errors import BadInput
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
-from pipelines.rows import Similarity
+from pipelines.pages import pictures
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Similarity, params
 
 SHOWN = 1000  # sentences whose layers are looked at
 BATCH = 64

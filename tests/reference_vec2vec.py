@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from pipelines.aligners.vec2vec_step import Training
+from pipelines.aligners.vec2vec.step import Training
 
 
 class Block(nn.Module):

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import align as verb
-from pipelines import store
 from pipelines.aligners import wasserstein_procrustes
-from pipelines.aligners.translator import Linear
-from pipelines.aligners.verdict import Verdict
-from pipelines.errors import BadInput
-from pipelines.rows import Align
+from pipelines.aligners.core.translator import Linear, load_seeds
+from pipelines.aligners.core.verdict import Verdict
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Align
 
 N, TEST = 60, 10
 
@@ -122,7 +122,7 @@ def test_a_killed_row_continues_at_the_seed_it_was_at(stage):
     assert not store.translators_path("r").exists()
     align()
     assert fits == [0, 1, 1]
-    assert [t.map[0, 0].item() for t in store.read_translators("r").values()] == [1, 2]
+    assert [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()] == [1, 2]
     found = store.read_metrics("align")["r"]
     assert set(found["by seed"]) == {"0", "1"}
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)
@@ -137,4 +137,4 @@ def test_seeds_that_share_the_dump_are_judged_by_a_witness_that_sees_half_of_it(
     align(seeds=[0, 2], splits=["test", "train"])
     assert fits == [0, 2, verb.WITNESS]
     assert asked == [1, 1]
-    assert list(store.read_translators("r")) == [0, 2]  # the witness is none of the row's
+    assert list(load_seeds(store.translators_path("r"))) == [0, 2]  # the witness is none of the row's

@@ -7,12 +7,12 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.aligners import identity, procrustes, wasserstein_procrustes
-from pipelines.aligners.cloud import spectral
-from pipelines.aligners.translator import Linear, Translator, load, save
-from pipelines.errors import BadInput
+from pipelines.aligners.core.cloud import spectral
+from pipelines.aligners.core.translator import Linear, Translator, load, save
+from pipelines.runtime.errors import BadInput
 
 SMALL = wasserstein_procrustes.Settings(
-    clusters=12, repeats=10, restarts=8, heats=(600, 600, 600), heat_steps=5, refinements=10, passes=3
+    clusters=12, repeats=10, restarts=8, rounds=(600, 600, 600), round_steps=5, refinements=10, passes=3
 )
 
 
@@ -43,7 +43,13 @@ def test_unknown_and_impossible_settings_are_refused():
     for module in (identity, procrustes, wasserstein_procrustes):
         with pytest.raises(ValidationError, match="no_such"):
             TypeAdapter(module.Settings).validate_python({"no_such": 1})
-    impossible: list[dict] = [{"clusters": 1}, {"repeats": 0}, {"heats": ()}, {"sharpness": (0.0, 1.0)}, {"fidelity": 1.1}]
+    impossible: list[dict] = [
+        {"clusters": 1},
+        {"repeats": 0},
+        {"rounds": ()},
+        {"inverse_temperature": (0.0, 1.0)},
+        {"fidelity": 1.1},
+    ]
     for bad in (*impossible, {"pair_weight": -1.0}, {"passes": -1}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             wasserstein_procrustes.Settings(**bad)

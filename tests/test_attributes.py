@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines import encoders
 from pipelines.attributes import crowd
-from pipelines.errors import BadInput
 from pipelines.measures import attributes as measures
+from pipelines.runtime.errors import BadInput
 
 
 def test_scores_of_a_ranking_worked_by_hand():
@@ -112,12 +113,12 @@ class Run:
 
 
 def study_of(rows, **tables):
-    from pipelines import params
+    from pipelines.study import params
 
     encoder = {n: {"source": "wheel", "path": "x"} for n in ("a", "b")}
     embed = {"notes-a": {"corpus": "notes", "encoder": "a"}, "notes-b": {"corpus": "notes", "encoder": "b"}}
     align = {"none": {"source": "notes-a", "target": "notes-b", "aligner": "identity"}}
-    corpora = {"notes": {"kind": "nq", "source": "sample", "path": "x", "rows": rows}}
+    corpora = {"notes": {"kind": "passages", "source": "synthetic", "path": "x", "rows": rows}}
     return params.Study.model_validate(
         {"study": "t", "corpora": corpora, "encoders": encoder, "embed": embed, "align": align, **tables}
     )
@@ -128,8 +129,8 @@ def stored(tmp_path, monkeypatch):
     """A corpus of three subjects, embedded by two encoders that are each other's negative, and a translator that knows it."""
     import polars as pl
 
-    from pipelines import querying, store
-    from pipelines.aligners.translator import Linear, save
+    from pipelines.aligners.core.translator import Linear, save
+    from pipelines.runtime import store
 
     monkeypatch.chdir(tmp_path)
     generator, subjects = torch.Generator().manual_seed(0), ["law", "oil", "art"]
@@ -147,14 +148,15 @@ def stored(tmp_path, monkeypatch):
         store.write_embeddings(f"notes-{name}", frame["id"].to_list(), splits, (sign * vectors).numpy(), {"corpus": "notes"})
     store.translators_path("none").mkdir(parents=True)
     save(Linear.of(-torch.eye(4), -vectors, vectors), store.translators_path("none") / "seed-0")
-    monkeypatch.setattr(querying, "encoder", lambda study, name: encode if name == "b" else lambda t: -encode(t))
+    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row: encode if folder.name == "b" else lambda t: -encode(t))
     return texts
 
 
 def test_the_stage_puts_translated_beside_naive_ideal_and_chance(stored):
     import polars as pl
 
-    from pipelines import attributes, store
+    from pipelines import attributes
+    from pipelines.runtime import store
 
     row = {
         "translator": "none",

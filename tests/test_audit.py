@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from pipelines import audit as audits
-from pipelines import audit_page, params, querying
-from pipelines.aligners.verdict import Verdict
+from pipelines import encoders
+from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora import dumps
-from pipelines.errors import BadInput
 from pipelines.measures.defences import Defence, defend, recall_kept
-from pipelines.rows import Audit, Encoder
+from pipelines.pages import audit as audit_page
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Audit, Encoder, params
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -238,7 +239,7 @@ def world(tmp_path, monkeypatch):
     turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(2)))[0]
     np.save(tmp_path / "dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(querying, "encoder", lambda study, name: secret_encoder)
+    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row: secret_encoder)
     encoder = {"one": Encoder(source="wheel", path="x")}
     study = params.Study(study="test", corpora={}, encoders=encoder)
     tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1, "prefix": 1}
@@ -290,7 +291,7 @@ def test_the_best_verdict_wins_over_the_best_score(world):
     two = params.Study(study="test", encoders={n: Encoder(source="wheel", path="x") for n in ("one", "two")})
     said = iter([Verdict(0.9, "failed", 0.0, 100), Verdict(0.2, "doubtful", 0.0, 100)])
     found = audits.audit(folder / "dump.npy", texts, row, two, lambda *_: next(said))
-    assert (found.best.known.encoder, found.best.verdict.word) == ("two", "doubtful")
+    assert (found.best.encoder, found.best.verdict) == ("two", "doubtful")
 
 
 def test_texts_too_few_or_absent_are_one_line(world, tmp_path):

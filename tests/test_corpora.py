@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from pipelines.corpora import collect, hub, library, path
 from pipelines.corpora.chunk import cut
-from pipelines.corpora.sample.tweets import TOPICS
+from pipelines.corpora.synthetic.tweets import TOPICS
 from pipelines.corpora.tweets import named
-from pipelines.errors import BadInput
-from pipelines.rows import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
-from pipelines.store import check_corpus
+from pipelines.runtime.errors import BadInput
+from pipelines.runtime.store import check_corpus
+from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
 
-def file(path: Path, kind: str = "nq", **more) -> PathCorpus:
+def file(path: Path, kind: str = "passages", **more) -> PathCorpus:
     return PathCorpus.model_validate({"source": "path", "kind": kind, "path": str(path), **more})
 
 
@@ -58,7 +58,7 @@ def test_tables_are_read_with_a_column_mapping(tmp_path, suffix):
 
 def test_two_columns_make_one_text(tmp_path):
     theirs = pl.DataFrame({"subject": ["Hello"], "body": ["World"]})
-    frame = collect(file(write(tmp_path / "t.csv", theirs), "enron", columns={"text": "subject + body"}))
+    frame = collect(file(write(tmp_path / "t.csv", theirs), "emails", columns={"text": "subject + body"}))
     assert frame["text"].to_list() == ["Hello\n\nWorld"]
 
 
@@ -89,14 +89,14 @@ def test_mbox_and_mail_trees(tmp_path):
     for i in range(3):
         box.add(message(f"Body {i} costs 5 £."))
     box.close()
-    frame = collect(file(tmp_path / "m.mbox", "enron", columns={"sender": "from"}))
+    frame = collect(file(tmp_path / "m.mbox", "emails", columns={"sender": "from"}))
     assert sorted(frame["text"]) == [f"Body {i} costs 5 £." for i in range(3)]
     assert set(frame["sender"]) == {"ann@x.com"}
     for owner in ("allen-p", "bass-e"):
         folder = tmp_path / "tree" / owner / "inbox"
         folder.mkdir(parents=True)
         (folder / "1.").write_bytes(message(f"Mail of {owner}").as_bytes())
-    frame = collect(file(tmp_path / "tree", "enron", columns={"labels": "owner", "folder": "folder"}))
+    frame = collect(file(tmp_path / "tree", "emails", columns={"labels": "owner", "folder": "folder"}))
     assert frame["labels"].to_list() == [["allen-p"], ["bass-e"]]
     assert frame["folder"].to_list() == ["inbox", "inbox"]
 
@@ -222,28 +222,28 @@ def mimic(request, tmp_path) -> Path:
 
 
 def test_noteevents_without_errors_and_repeats(mimic):
-    frame = collect(file(mimic, "mimic", test=3))
+    frame = collect(file(mimic, "notes", test=3))
     check_corpus("mimic", frame)
     assert frame["id"].to_list() == [str(i) for i in range(30)]
     assert frame["text"][4] == 'Note 4:\n the patient said "hello", then left.'
     assert set(frame["category"]) == {"Nursing"}
-    assert len(collect(file(mimic, "mimic", rows=6))) == 6
+    assert len(collect(file(mimic, "notes", rows=6))) == 6
 
 
 def test_medcat_annotations_become_labels(mimic):
     entities = {"0": {"pretty_name": "Fever", "cui": "1"}, "1": {"pretty_name": "Cough"}, "2": {"pretty_name": "Fever"}}
     (mimic / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
     (mimic / "medcat.csv").write_text("ROW_ID,pretty_name\n4,Fever\n4,Cough\n4,Fever\n")
-    frame = collect(file(mimic, "mimic", annotations="medcat.json"))
+    frame = collect(file(mimic, "notes", annotations="medcat.json"))
     assert dict(zip(frame["id"], frame["labels"].to_list(), strict=True)) == {"4": ["Fever", "Cough"], "7": []}
-    assert collect(file(mimic, "mimic", annotations="medcat.csv"))["labels"].to_list() == [["Fever", "Cough"]]
+    assert collect(file(mimic, "notes", annotations="medcat.csv"))["labels"].to_list() == [["Fever", "Cough"]]
     with pytest.raises(BadInput, match="no such file; `annotations`"):
-        collect(file(mimic, "mimic", annotations="gone.json"))
+        collect(file(mimic, "notes", annotations="gone.json"))
 
 
 def test_absent_mimic_is_one_line(tmp_path):
     with pytest.raises(BadInput, match="credentialed"):
-        collect(file(tmp_path / "nowhere", "mimic"))
+        collect(file(tmp_path / "nowhere", "notes"))
 
 
 def test_tweet_labels_get_their_names():

@@ -8,9 +8,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines import params, store
 from pipelines.embed import embed, summary
-from pipelines.errors import BadInput
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+from pipelines.study import params
 
 WORDS = ["cat", "dog", "house", "river", "void"]
 TABLE = np.array([[3, 0, 4], [0, 1, 0], [1, 1, 1], [-2, 0, 1], [0, 0, 0]], np.float32)
@@ -52,7 +53,7 @@ def encoder():
     model.save(str(store.encoder_path("e")), create_model_card=False)
 
 
-def study(corpus="sample", **more) -> params.Study:
+def study(corpus="synthetic", **more) -> params.Study:
     given = corpus == "vectors"
     row = {"path": "p", "source": "given" if given else "path", **more}
     where = {"path": "p", "source": corpus}
@@ -78,7 +79,7 @@ def test_vectors_stand_in_corpus_order_beside_who_made_them():
     assert made.generated
     weights = store.digest(store.encoder_path("e") / "model.safetensors")
     expected = {"encoder": "e", "model": "e", "pooling": "mean", "max_tokens": "2", "weights": weights, "corpus": "c"}
-    assert made.metadata == expected | {"precision": "float32", "source": "sample", "dimension": "3", "prompt": ""}
+    assert made.metadata == expected | {"precision": "float32", "source": "synthetic", "dimension": "3", "prompt": ""}
     metrics = store.read_metrics("embed")["x"]
     assert metrics["truncated"] == 0.25
     assert "texts_per_second" not in metrics  # it changes at every run

@@ -32,8 +32,8 @@ from transformers import (
 from pipelines import encoders
 from pipelines.encoders import sources
 from pipelines.encoders.encode import Encoded, encode, parts, plan
-from pipelines.errors import BadInput
-from pipelines.rows import Encoder
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Encoder
 
 WORDS = ["the", "a", "cat", "dog", "house", "river", "runs", "sleeps", "under", "over", "old", "red", "quick", "and"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import normalize
 
 from pipelines.aligners import wasserstein_procrustes
-from pipelines.aligners.cloud import unit
-from pipelines.aligners.hubness import InvertedSoftmax
-from pipelines.aligners.translator import Linear, load, save
+from pipelines.aligners.core.cloud import unit
+from pipelines.aligners.core.hubness import InvertedSoftmax
+from pipelines.aligners.core.translator import Linear, load, save
 from pipelines.measures.translation import paired_scores
 from tests.test_aligners import SMALL, clouds
 
@@ -24,9 +24,9 @@ def pairs(n: int = 1500, d: int = 48, seed: int = 0) -> tuple[torch.Tensor, torc
     return x, x + 1.5 * torch.randn(n, d, generator=g) * axes
 
 
-def bent(sharpness: float = 1.5) -> tuple[InvertedSoftmax, torch.Tensor, torch.Tensor]:
+def bent(strength: float = 1.5) -> tuple[InvertedSoftmax, torch.Tensor, torch.Tensor]:
     source, target = pairs()
-    return InvertedSoftmax.around(Linear.of(torch.eye(48), source, target), source, sharpness), *pairs(seed=1)
+    return InvertedSoftmax.around(Linear.of(torch.eye(48), source, target), source, strength), *pairs(seed=1)
 
 
 def test_it_leaves_the_density_of_the_translated_cloud():
@@ -35,7 +35,7 @@ def test_it_leaves_the_density_of_the_translated_cloud():
     translator.double()
     linear = Linear.forward(translator, x.double()) - translator.target_mean
     q = normalize(linear, dim=1).requires_grad_()
-    s = translator.sharpness / translator.deviation
+    s = translator.strength / translator.deviation
     density = torch.logsumexp(s * q @ translator.anchors.T, 1).sum()
     (gradient,) = torch.autograd.grad(density / s, q)
     want = normalize(q.detach() - gradient, dim=1) * linear.norm(dim=1, keepdim=True) + translator.target_mean
@@ -48,7 +48,7 @@ def test_it_ranks_better_than_the_inverted_softmax_and_hubs_lose_their_queries()
     scores = q @ candidates.T
     s = 1.5 / float(translator.deviation)
     inverted = s * scores - torch.logsumexp(s * translator.anchors @ candidates.T, 0)
-    translator.sharpness = 1.5
+    translator.strength = 1.5
     bends = unit(translator(x)) @ candidates.T
 
     def right(of):
@@ -61,7 +61,7 @@ def test_it_ranks_better_than_the_inverted_softmax_and_hubs_lose_their_queries()
     assert uneven(bends) < uneven(inverted) < uneven(scores)
 
 
-def test_at_no_sharpness_it_is_the_linear_map():
+def test_at_strength_zero_it_is_the_linear_map():
     translator, x, _ = bent(0.0)
     torch.testing.assert_close(translator(x), Linear.forward(translator, x))
 
@@ -75,12 +75,12 @@ def test_an_anchor_translates_as_if_it_were_none():
     torch.testing.assert_close(translator(x[:1]), before, atol=1e-4, rtol=0)
 
 
-def test_saved_with_its_anchors_and_its_sharpness(tmp_path):
+def test_saved_with_its_anchors_and_its_strength(tmp_path):
     translator, x, _ = bent(1.2)
     save(translator, tmp_path / "t")
     again = load(tmp_path / "t")
     assert isinstance(again, InvertedSoftmax)
-    assert again.sharpness == 1.2
+    assert again.strength == 1.2
     assert torch.equal(again(x), translator(x))
 
 
@@ -90,7 +90,7 @@ def test_a_fit_bends_where_there_are_many_dimensions():
     assert type(few) is Linear
     many = wasserstein_procrustes.fit(*pairs(), settings, 0)
     assert isinstance(many, InvertedSoftmax)
-    straight = wasserstein_procrustes.fit(*pairs(), replace(settings, inverted_softmax=0), 0)
+    straight = wasserstein_procrustes.fit(*pairs(), replace(settings, hub_correction=0), 0)
     assert type(straight) is Linear
     assert torch.equal(many.map, straight.map)
 
@@ -98,13 +98,13 @@ def test_a_fit_bends_where_there_are_many_dimensions():
 def test_ranks_are_better_and_cosines_lower():
     translator, x, y = bent()
     sharp = paired_scores(translator(x), y)
-    translator.sharpness = 0.0
+    translator.strength = 0.0
     linear = paired_scores(translator(x), y)
     assert sharp["top1"].mean() > linear["top1"].mean()
     assert sharp["centred_cosine"].mean() < linear["centred_cosine"].mean()
 
 
-@pytest.mark.parametrize("bad", [{"inverted_softmax": -1.0}, {"anchors": 0}])
+@pytest.mark.parametrize("bad", [{"hub_correction": -1.0}, {"anchors": 0}])
 def test_impossible_settings_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         wasserstein_procrustes.Settings(**bad)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from pipelines.errors import BadInput
+from pipelines import encoders
 from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
 from pipelines.inverters.consensus import Settings as Consensus
 from pipelines.inverters.consensus import Voters, agreement, consensus, stating
@@ -19,6 +19,7 @@ from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import learn
 from pipelines.measures import inversion
+from pipelines.runtime.errors import BadInput
 
 # ---------------------------------------------------------------- measures
 
@@ -294,10 +295,10 @@ def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest(
     texts = ["an odd one out", "the rent is due now", "rent is due", "the rent is due", "far away"]
     known = normalize(torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.99, 0.12], [0.99, 0.14], [0.0, 1.0]]), dim=1)
     vector = torch.tensor([[1.0, 0.0]])
-    assert consensus(vector, known, texts, Consensus(near=4, sharpness=1)) == ["the rent is due"]
+    assert consensus(vector, known, texts, Consensus(near=4, concentration=1)) == ["the rent is due"]
     assert (
         consensus(vector, known, texts, Consensus(near=1))
-        == consensus(vector, known, texts, Consensus(sharpness=1e4))
+        == consensus(vector, known, texts, Consensus(concentration=1e4))
         == [texts[0]]
     )
 
@@ -408,12 +409,12 @@ INVERT = {
 
 
 def study_of(**row):
-    from pipelines import params
+    from pipelines.study import params
 
     small = {k: v for k, v in SMALL.__dict__.items() if k != "epochs"} | {"epochs": 25}
     return params.Study.model_validate({
         "study": "t",
-        "corpora": {"c": {"kind": "nq", "source": "sample", "path": "x"}},
+        "corpora": {"c": {"kind": "passages", "source": "synthetic", "path": "x"}},
         "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
         "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
         "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
@@ -427,8 +428,8 @@ def stored(tmp_path, monkeypatch):
     """Texts whose planted facts are their names, embedded, with a translator that is right."""
     import polars as pl
 
-    from pipelines import querying, store
-    from pipelines.aligners.translator import Linear, save
+    from pipelines.aligners.core.translator import Linear, save
+    from pipelines.runtime import store
 
     monkeypatch.chdir(tmp_path)
     texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
@@ -444,16 +445,17 @@ def stored(tmp_path, monkeypatch):
     store.write_embeddings("v", ids, split, vectors.numpy(), {"corpus": "c"})
     store.translators_path("t").mkdir(parents=True)
     save(Linear.of(-torch.eye(24), -vectors, vectors), store.translators_path("t") / "seed-0")
-    monkeypatch.setattr(querying, "encoder", lambda study, name: encode)
+    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row: encode)
 
 
 def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     import polars as pl
 
-    from pipelines import invert, learn, store
+    from pipelines import invert, train_inverter
+    from pipelines.runtime import store
 
     study = study_of()
-    learn.learn("i", study.inverters["i"], study, Run())
+    train_inverter.train_inverter("i", study.inverters["i"], study, Run())
     invert.invert("r", study.invert["r"], study, Run())
     found = store.read_metrics("invert")["r"]
     assert (found["texts"], found["known"]) == (12, 48)
@@ -472,10 +474,11 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
 
 
 def test_facts_that_never_come_back_are_counted(stored):
-    from pipelines import invert, learn, store
+    from pipelines import invert, train_inverter
+    from pipelines.runtime import store
 
     study = study_of(facts=["codes"])
-    learn.learn("i", study.inverters["i"], study, Run())
+    train_inverter.train_inverter("i", study.inverters["i"], study, Run())
     invert.invert("r", study.invert["r"], study, Run())
     found = store.read_metrics("invert")["r"]
     assert found["ceiling"]["corrected"]["facts"]["codes"] == {"recovered": 0, "recoverable": 12}
@@ -493,19 +496,20 @@ def test_corrections_need_a_corrector():
 
 
 def test_a_column_of_facts_that_is_not_there_is_one_line(stored):
-    from pipelines import invert, learn
+    from pipelines import invert, train_inverter
 
     study = study_of(facts=["amounts"])
     with pytest.raises(BadInput, match="no inverter there"):
         invert.invert("r", study.invert["r"], study, Run())
-    learn.learn("i", study.inverters["i"], study, Run())
+    train_inverter.train_inverter("i", study.inverters["i"], study, Run())
     with pytest.raises(BadInput, match="no column 'amounts' of facts"):
         invert.invert("r", study.invert["r"], study, Run())
 
 
 def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeypatch):
-    from pipelines import invert, store
-    from pipelines.aligners.translator import Linear, save
+    from pipelines import invert
+    from pipelines.aligners.core.translator import Linear, save
+    from pipelines.runtime import store
 
     monkeypatch.chdir(tmp_path)
     vectors = torch.randn(8, 3)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
-from pipelines.measures import kernels
-from pipelines.measures.kernels import Kernel, PointSets, exact, features, fourier
+from pipelines.contrastive import kernels
+from pipelines.contrastive.kernels import Kernel, PointSets, exact, features, fourier
 
 KERNELS = [Kernel("gaussian", 0.5), Kernel("imq", 0.5), Kernel("gaussian", 1.3, 0.2, 0.9), Kernel("imq", 2.0, 1.0, 0.0)]
 

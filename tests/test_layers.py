@@ -9,17 +9,22 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-CARRIERS = {
-    "pipelines",
-    "pipelines.params",
-    "pipelines.store",
-    "pipelines.track",
-    "pipelines.stage",
-    "pipelines.errors",
-    "pipelines.ranks",
-    "pipelines.rows",
+# Of each room: what it may import beside itself. Arrows point down only; runtime and study carry and compute nothing.
+ROOMS = {
+    "runtime": {"study"},  # stage reads the study; store, track and errors know nothing above them
+    "study": {"runtime.errors"},
+    "distributed": {"runtime.errors"},
+    "measures": {"runtime.errors"},
+    "aligners": {"runtime.errors"},
+    "inverters": {"measures", "runtime.errors"},
+    "corpora": {"study", "runtime.errors"},
+    "encoders": {"study", "runtime.errors"},
+    "contrastive": {"distributed", "encoders", "measures", "study", "runtime.errors"},
+    "pages": {"measures", "runtime", "study"},
 }
-NOUNS = {"corpora", "encoders", "aligners", "inverters", "measures"}
+CARRIERS = ("pipelines", "pipelines.runtime", "pipelines.study")  # docs/decisions/0003
+# Where a name in a row or in a file decides what is imported: an aligner, an inverter, a kind of corpus, a translator's class.
+NAMED_BY_ROWS = {"study.translation", "study.attacks", "corpora", "aligners.core.translator"}
 
 
 def modules():
@@ -39,7 +44,8 @@ def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
         if isinstance(node, ast.Import):
             found |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{a.name}" for a in node.names if f"{node.module}.{a.name}" in modules()}
+            submodules = {f"{node.module}.{a.name}" for a in node.names} & modules().keys()
+            found |= submodules if len(submodules) == len(node.names) else submodules | {node.module}
     return frozenset(found)
 
 
@@ -57,29 +63,54 @@ def closure(module: str) -> set[str]:
 
 
 def carrier(name: str) -> bool:
-    """Code that carries and does not compute: docs/decisions/0003."""
-    return name in CARRIERS or name.startswith("pipelines.rows.")
+    """Code that carries and does not compute."""
+    return name == "pipelines" or room(name) in ("runtime", "study")
 
 
-def noun(name: str) -> str | None:
+def room(name: str) -> str | None:
+    """The package of `pipelines` that a module stands in; None: a verb."""
     parts = name.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in NOUNS else None
+    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else None
 
 
-@pytest.mark.parametrize("name", sorted(n for n in modules() if noun(n)))
-def test_nouns_import_nothing_above_them(name):
-    mine = {i for i in imports(modules()[name]) if i.startswith("pipelines.")}
-    allowed = {"pipelines.errors"} | ({"pipelines.rows"} if noun(name) in ("corpora", "encoders") else set())
-    above = {i for i in mine if noun(i) is None} - allowed
-    assert not above
+def inside(name: str, places: set[str]) -> bool:
+    return any(f"{name}.".startswith(f"pipelines.{place}.") for place in places)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in modules() if noun(n) in ("aligners", "measures")))
+def test_verbs_alone_stand_at_the_root():
+    verbs = {STAGES[s].get("do", STAGES[s])["cmd"].split()[2].removeprefix("pipelines.") for s in STAGES}
+    assert {p.stem for p in (ROOT / "pipelines").glob("*.py")} == {"__init__", "audit"} | verbs
+    assert {p.parent.name for p in (ROOT / "pipelines").glob("*/__init__.py")} == set(ROOMS)
+
+
+@pytest.mark.parametrize("name", sorted(n for n in modules() if room(n)))
+def test_arrows_point_down(name):
+    mine = {i for i in imports(modules()[name]) if i.startswith("pipelines.") and i in modules()}
+    assert not {i for i in mine if not inside(i, {room(name), *ROOMS[room(name)]})}
+
+
+def test_no_module_reaches_itself():
+    graph = {n: {i for i in imports(p, True) if i in modules() and i != n} for n, p in modules().items()}
+    while leaves := {n for n, out in graph.items() if not out & graph.keys()}:
+        graph = {n: out for n, out in graph.items() if n not in leaves}
+    assert not graph
+
+
+def test_no_module_is_imported_by_a_computed_name_but_those_that_a_row_names():
+    by_name = {
+        n.removeprefix("pipelines.")
+        for n, p in modules().items()
+        if "import_module" in p.read_text() or "__import__" in p.read_text()
+    }
+    assert by_name == NAMED_BY_ROWS
+
+
+@pytest.mark.parametrize("name", sorted(n for n in modules() if room(n) in ("aligners", "measures")))
 def test_aligners_and_measures_load_with_torch_and_numpy_alone(name):
     top = {i.split(".")[0] for i in imports(modules()[name], top_level_only=True)}
     stdlib = __import__("sys").stdlib_module_names
     assert {t for t in top if t not in stdlib} <= {"torch", "numpy", "pipelines", "tqdm"} - (
-        {"tqdm"} if noun(name) == "measures" else set()
+        {"tqdm"} if room(name) == "measures" else set()
     )
 
 
@@ -92,7 +123,7 @@ def test_assets_know_dvc_and_dagster_only(path):
 def test_only_track_knows_mlflow_and_nothing_knows_dagster_or_dvc(name):
     tops = {i.split(".")[0] for i in imports(modules()[name])}
     assert not tops & {"dagster", "dvc", "assets"}
-    assert "mlflow" not in tops or name == "pipelines.track"
+    assert "mlflow" not in tops or name == "pipelines.runtime.track"
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from pipelines.aligners.matching import (
+from pipelines.aligners.core.matching import (
     ascend,
     csls,
     kmeans,

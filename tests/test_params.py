@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines import params
-from pipelines.errors import BadInput
+from pipelines.runtime.errors import BadInput
+from pipelines.study import params
 
 STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.yaml"))
 
@@ -15,7 +15,7 @@ def study(**tables):
     """A small right study, with some tables replaced."""
     base = {
         "study": "t",
-        "corpora": {"nq": {"source": "sample", "path": "x"}, "leak": {"source": "vectors", "path": "y"}},
+        "corpora": {"nq": {"source": "synthetic", "path": "x"}, "leak": {"source": "vectors", "path": "y"}},
         "encoders": {
             "minilm": {"source": "wheel", "path": "c"},
             "wordllama": {"source": "wheel", "path": "c"},
@@ -52,7 +52,7 @@ def test_the_committed_study_is_the_sample_study():
 
 def test_rows_take_what_their_name_says():
     loaded = params.Study.model_validate(study())
-    assert loaded.corpora["nq"].kind == "nq"
+    assert loaded.corpora["nq"].kind == "passages"
     assert loaded.encoders["minilm"].model == "minilm"
 
 
@@ -63,7 +63,7 @@ def test_rows_take_what_their_name_says():
             {"encoders": {"minilm": {"source": "wheel", "path": "c", "batchtokens": 3}}},
             "encoders.minilm.batchtokens: unknown key",
         ),
-        ({"corpora": {"nq": {"source": "sample", "path": "x", "row": 3}}}, "corpora.nq.row: unknown key"),
+        ({"corpora": {"nq": {"source": "synthetic", "path": "x", "row": 3}}}, "corpora.nq.row: unknown key"),
         ({"corpora": {"nq": {"source": "internet", "path": "x"}}}, "corpora.nq"),
         (
             {"embed": {"a": {"corpus": "nq", "encoder": "miniml"}}},

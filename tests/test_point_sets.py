@@ -9,15 +9,15 @@ import torch
 import torch.multiprocessing as mp
 from pydantic import ValidationError
 
-from pipelines import contrast, recognise
-from pipelines.encoders.point_sets import DualEncoder, activate, load, save
-from pipelines.encoders.towers import Words
-from pipelines.errors import BadInput
+from pipelines import evaluate_image_text, train_image_text
+from pipelines.contrastive.kernels import exact
+from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
+from pipelines.contrastive.towers import Words
 from pipelines.measures import image_text
-from pipelines.measures.kernels import exact
-from pipelines.rows import Contrast, Head, Recognise, SampleCorpus, TextTower
+from pipelines.runtime.errors import BadInput
+from pipelines.study import EvaluateImageText, Head, SyntheticCorpus, TextTower, TrainImageText
 
-generator = importlib.import_module("pipelines.corpora.sample.scenes")
+generator = importlib.import_module("pipelines.corpora.synthetic.scenes")
 TINY = {"width": 16, "depth": 1, "heads": 2}
 TINY_TEXT = TINY | {"context": 12}
 
@@ -25,7 +25,7 @@ TINY_TEXT = TINY | {"context": 12}
 def row(**more):
     head = {"dim": 4, "features": 16} | more.pop("head", {})
     settings = {"corpus": "scenes", "image": TINY, "text": TINY_TEXT, "head": head, "batch": 8, "steps": 6, "warmup": 2}
-    return Contrast.model_validate(settings | more)
+    return TrainImageText.model_validate(settings | more)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,14 +38,14 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def frame():
-    frame = generator.scenes(SampleCorpus(source="sample", path="x", rows=40, seed=0))
+    frame = generator.scenes(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))
     return frame.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
 
 
 def prepared(frame, row):
     train = frame.filter(pl.col("split") == "train")
-    words = Words.of((c for cs in contrast.captions_of(train) for c in cs), row.text)
-    return contrast.pairs(train, row, words), words
+    words = Words.of((c for cs in train_image_text.captions_of(train) for c in cs), row.text)
+    return train_image_text.pairs(train, row, words), words
 
 
 def silent(metrics, step):
@@ -59,7 +59,7 @@ def test_point_sets_and_clip_have_as_many_parameters():
 
 def test_every_token_gives_a_unit_point_and_a_weight(frame):
     model, (data, _) = DualEncoder(row(), 80), prepared(frame, row())
-    images, ids = data.batch(torch.arange(3), contrast.generator(0))
+    images, ids = data.batch(torch.arange(3), train_image_text.generator(0))
     for sets, tokens in ((model.image_sets(images), 16), (model.text_sets(ids), 12)):
         assert sets.points.shape == (3, tokens, 4)
         assert torch.allclose(sets.points.norm(dim=2), torch.ones(3, tokens), atol=1e-5)
@@ -81,7 +81,7 @@ def test_masked_padding_has_no_weight_and_learnt_padding_has():
     masked = DualEncoder(row(text=TINY_TEXT | {"padding": "mask"}), 4).eval()
     assert (masked.text_sets(words(["cat"])[0]).weights[0, 2:] == 0).all()
     narrow = DualEncoder(row(text=TINY_TEXT | {"padding": "mask", "context": 6}), 4).eval()
-    state = {k: v[:, :6] if k in ("text.places", "text.nulls") else v for k, v in masked.state_dict().items()}
+    state = {k: v[:, :6] if k in ("text.position_embedding", "text.nulls") else v for k, v in masked.state_dict().items()}
     narrow.load_state_dict(state)
     long, short = masked.text_sets(words(["cat"])[0]).mean(), narrow.text_sets(wide(["cat"])[0]).mean()
     assert torch.allclose(long, short, atol=1e-5)  # how much padding there is does not matter
@@ -135,18 +135,18 @@ def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp
     folders = [tmp_path / name for name in "abc"]
     for folder in folders:
         folder.mkdir()
-    whole, _ = contrast.train(settings, data, words, 0, folders[0], silent)
+    whole, _ = train_image_text.train(settings, data, words, 0, folders[0], silent)
     with pytest.raises(Killed):
-        contrast.train(settings, data, words, 0, folders[1], kill)
+        train_image_text.train(settings, data, words, 0, folders[1], kill)
     assert torch.load(folders[1] / "seed-0.pt")["step"] == 3
-    resumed, _ = contrast.train(settings, data, words, 0, folders[1], silent)
+    resumed, _ = train_image_text.train(settings, data, words, 0, folders[1], silent)
     assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True))
-    other, _ = contrast.train(settings, data, words, 1, folders[2], silent)
+    other, _ = train_image_text.train(settings, data, words, 1, folders[2], silent)
     assert not torch.equal(whole.image_head.point.weight, other.image_head.point.weight)
     save(whole, words, tmp_path / "m")
     again, again_words = load(tmp_path / "m")
     assert again_words.words == words.words
-    images, ids = data.batch(torch.arange(4), contrast.generator(0))
+    images, ids = data.batch(torch.arange(4), train_image_text.generator(0))
     before, after = (exact(m.image_sets(images), m.text_sets(ids), m.kernel) for m in (whole, again))
     assert torch.equal(before, after)
     with pytest.raises(BadInput, match="no image and text encoder"):
@@ -156,8 +156,8 @@ def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp
 def test_a_batch_repeated_is_learnt(frame, tmp_path):
     settings = row(steps=300, lr=1e-3, head={"dim": 16})
     train = frame.head(8).with_columns(captions=pl.Series([[f"scene number {'abcdefgh'[i]}"] for i in range(8)]))
-    words = Words.of((c for cs in contrast.captions_of(train) for c in cs), settings.text)
-    _, curve = contrast.train(settings, contrast.pairs(train, settings, words), words, 0, tmp_path, silent)
+    words = Words.of((c for cs in train_image_text.captions_of(train) for c in cs), settings.text)
+    _, curve = train_image_text.train(settings, train_image_text.pairs(train, settings, words), words, 0, tmp_path, silent)
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
 
 
@@ -168,7 +168,7 @@ def test_overflowing_weights_are_said_in_one_line(frame, tmp_path):
     with torch.no_grad():
         model.image_head.weight.bias.fill_(1e38)
     with pytest.raises(BadInput, match=r"step 0: the loss is .*weights of kind identity"):
-        contrast.step(model, contrast.optimizer_of(model, settings), settings, data, 0, 0)
+        train_image_text.step(model, train_image_text.optimizer_of(model, settings), settings, data, 0, 0)
 
 
 def two_steps(frame, negatives, features):
@@ -177,7 +177,7 @@ def two_steps(frame, negatives, features):
     torch.manual_seed(0)
     model = DualEncoder(settings, len(words.words))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = [contrast.step(model, optimizer, settings, data, 0, at).item() for at in range(2)]
+    losses = [train_image_text.step(model, optimizer, settings, data, 0, at).item() for at in range(2)]
     return losses, model.state_dict()
 
 
@@ -237,22 +237,22 @@ def test_measures_of_an_untrained_model(frame):
     _, words = prepared(frame, settings)
     model = DualEncoder(settings, len(words.words)).eval()
     train, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))
-    measures = Recognise(encoders="e", corpus="scenes", templates=("a {}", "a small {}"), features=8)
-    numbers, (scores, pmi) = recognise.measure(model, words, measures, train, test)
+    measures = EvaluateImageText(encoders="e", corpus="scenes", templates=("a {}", "a small {}"), features=8)
+    numbers, (scores, pmi) = evaluate_image_text.measure(model, words, measures, train, test)
     assert {"zero_shot", "linear", "linear_before_projection", "image_to_text_r5", "rank_limit"} <= set(numbers)
     assert scores.shape == pmi.shape
     assert numbers["pmi_correlation"] == pytest.approx(np.corrcoef(scores.flatten(), pmi.flatten())[0, 1])
     one_class = test.with_columns(labels=pl.lit(["cat"]))
     with pytest.raises(BadInput, match="1 class among"):
-        recognise.measure(model, words, measures, train, one_class)
+        evaluate_image_text.measure(model, words, measures, train, one_class)
     with pytest.raises(ValidationError, match="needs one"):
-        Recognise(encoders="e", corpus="c", templates=("a photo",))
+        EvaluateImageText(encoders="e", corpus="c", templates=("a photo",))
 
 
 def test_a_single_image_cannot_be_contrasted(frame, tmp_path):
     settings = row()
     data, words = prepared(frame.head(1), settings)
     with pytest.raises(BadInput, match="two at least"):
-        contrast.train(settings, data, words, 0, tmp_path, silent)
+        train_image_text.train(settings, data, words, 0, tmp_path, silent)
     with pytest.raises(ValidationError):
         Head(scale=0)

@@ -6,14 +6,15 @@ import json
 import pytest
 from markdown_it import MarkdownIt
 
-from pipelines import page, params, pictures
-from pipelines.errors import BadInput
-from pipelines.tables import escaped, table
-from pipelines.tables.study import measured, published_table
+from pipelines.pages import page, pictures
+from pipelines.pages.tables import escaped, table
+from pipelines.pages.tables.study import measured, published_table
+from pipelines.runtime.errors import BadInput
+from pipelines.study import params
 
 STUDY = {
     "study": "s",
-    "corpora": {"nq": {"source": "sample", "path": "x"}},
+    "corpora": {"nq": {"source": "synthetic", "path": "x"}},
     "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")},
     "embed": {n: {"corpus": "nq", "encoder": n} for n in ("one", "two")},
     "align": {"row": {"source": "one", "target": "two", "aligner": "identity"}},

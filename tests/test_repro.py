@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines import params
+from pipelines.study import params
 
 ROOT = Path(__file__).parents[1]
 STUDY = {
     "study": "tiny",
-    "corpora": {"nq": {"source": "sample", "path": "pipelines/corpora/sample", "rows": 160, "test": 40}},
+    "corpora": {"nq": {"source": "synthetic", "path": "pipelines/corpora/synthetic", "rows": 160, "test": 40}},
     "encoders": {
         "minilm": {"source": "wheel", "path": "constraints.txt", "max_tokens": 16},
         "wordllama": {"source": "wheel", "path": "constraints.txt"},

@@ -11,8 +11,8 @@ from torch.nn.functional import normalize
 
 from pipelines.aligners import mini_vec2vec as mini
 from pipelines.aligners import transport
-from pipelines.aligners.cloud import unit
-from pipelines.errors import BadInput
+from pipelines.aligners.core.cloud import unit
+from pipelines.runtime.errors import BadInput
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import polars as pl
 import pytest
 
 from pipelines.corpora import collect
-from pipelines.corpora.sample import emails, notes, passages, tweets
-from pipelines.corpora.sample.conditions import SPECIALTIES
-from pipelines.corpora.sample.engine import Draft, Pen, split, zipf
-from pipelines.corpora.sample.tweets import TOPICS
-from pipelines.rows import SampleCorpus
-from pipelines.store import check_corpus
+from pipelines.corpora.synthetic import emails, notes, passages, tweets
+from pipelines.corpora.synthetic.conditions import SPECIALTIES
+from pipelines.corpora.synthetic.engine import Draft, Pen, split, zipf
+from pipelines.corpora.synthetic.tweets import TOPICS
+from pipelines.runtime.store import check_corpus
+from pipelines.study import SyntheticCorpus
 
 MAKERS = {"nq": passages, "tweets": tweets, "mimic": notes, "enron": emails}
 FACTS = {
@@ -20,8 +20,8 @@ FACTS = {
 }
 
 
-def row(kind: str, rows: int = 400, **more) -> SampleCorpus:
-    return SampleCorpus.model_validate({"kind": kind, "source": "sample", "path": "x", "rows": rows, **more})
+def row(kind: str, rows: int = 400, **more) -> SyntheticCorpus:
+    return SyntheticCorpus.model_validate({"kind": kind, "source": "synthetic", "path": "x", "rows": rows, **more})
 
 
 @pytest.fixture(scope="module", params=MAKERS)

@@ -8,11 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
+from pipelines.contrastive import scratch
 from pipelines.encoders import layers as dissecting
-from pipelines.encoders import pooling, scratch
+from pipelines.encoders import pooling
 from pipelines.encoders.sbert_wk import SbertWk, used_tokens, windows
-from pipelines.errors import BadInput
-from pipelines.rows import Network
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Network
 
 TEXTS = ["the heart beats", "the lung exchanges gases in the chest", "water expands when it freezes", "a heart"]
 

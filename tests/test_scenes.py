@@ -9,13 +9,14 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from pipelines import corpora, store
+from pipelines import corpora
+from pipelines.contrastive.pixels import pixels
 from pipelines.corpora import images
-from pipelines.encoders.pixels import pixels
-from pipelines.errors import BadInput
-from pipelines.rows import PathCorpus, SampleCorpus
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+from pipelines.study import PathCorpus, SyntheticCorpus
 
-scenes = importlib.import_module("pipelines.corpora.sample.scenes")  # the package exports a function of the same name
+scenes = importlib.import_module("pipelines.corpora.synthetic.scenes")  # the package exports a function of the same name
 
 
 def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
@@ -30,11 +31,11 @@ def corpus(path, **more):
 
 @pytest.fixture(scope="module")
 def generated():
-    return corpora.collect(SampleCorpus(source="sample", kind="scenes", path="x", rows=60, test=10, seed=3))
+    return corpora.collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
 
 
 def test_a_scene_corpus_is_a_corpus_and_the_same_each_time(generated):
-    again = corpora.collect(SampleCorpus(source="sample", kind="scenes", path="x", rows=60, test=10, seed=3))
+    again = corpora.collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
     store.check_corpus("scenes", generated)
     assert generated.equals(again)
     assert generated["captions"].list.len().unique().to_list() == [scenes.CAPTIONS]

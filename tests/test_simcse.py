@@ -15,10 +15,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch.multiprocessing.spawn import spawn
 
-from pipelines import finetune, params, ranks, store
-from pipelines.encoders import pooling, scratch, simcse
-from pipelines.errors import BadInput
-from pipelines.rows import Finetune, Network
+from pipelines import distributed, finetune
+from pipelines.contrastive import scratch, simcse
+from pipelines.encoders import pooling
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Finetune, Network, params
 
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
 TEXTS = [f"{who} {does} {where}" for who in WHO for does in DOES for where in ("in winter", "near the old bridge", "today")]
@@ -150,7 +152,7 @@ def house(tmp_path, monkeypatch):
 
 
 def study(**row):
-    corpora = {name: {"source": "sample", "path": "x"} for name in ("nq", "nli", "sts")}
+    corpora = {name: {"source": "synthetic", "path": "x"} for name in ("nq", "nli", "sts")}
     usual = {"corpus": "nq", "dev": "sts", "start": "scratch.py", "network": SHAPE, "batch": 8, "steps": 6, "every": 2}
     row = usual | {"lr": 1e-3, "max_tokens": 12} | row
     return params.Study.model_validate({"study": "t", "corpora": corpora, "finetune": {"row": row}})
@@ -320,9 +322,9 @@ def free_port():
 
 def test_one_process_needs_no_group():
     x = torch.ones(3, 2, requires_grad=True)
-    assert ranks.gather(x) is x
-    assert ranks.share([1, 2, 3]) == [1, 2, 3]
-    assert (ranks.rank(), ranks.size(), ranks.agree("a")) == (0, 1, "a")
+    assert distributed.gather(x) is x
+    assert distributed.share([1, 2, 3]) == [1, 2, 3]
+    assert (distributed.rank(), distributed.size(), distributed.agree("a")) == (0, 1, "a")
 
 
 def test_rows_of_a_study_are_read_back():

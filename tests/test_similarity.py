@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sentence_transformers import SentenceTransformer
 
-from pipelines import corpora, report, store
+from pipelines import corpora, report
 from pipelines import geometry as geometry_stage
 from pipelines import similarity as stages
-from pipelines.encoders import pooling, scratch
-from pipelines.errors import BadInput
+from pipelines.contrastive import scratch
+from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
-from pipelines.params import Study
-from pipelines.rows import Network
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Network
+from pipelines.study.params import Study
 
 
 def cloud(n=60, d=8, seed=0):
@@ -91,8 +93,8 @@ def collected(kind, **row):
 
 
 def test_generated_pairs_are_graded_and_the_same_each_time():
-    frame = collected("sts", source="sample", rows=600)
-    assert frame.equals(collected("sts", source="sample", rows=600))
+    frame = collected("sts", source="synthetic", rows=600)
+    assert frame.equals(collected("sts", source="synthetic", rows=600))
     assert frame["score"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]
     assert frame["split"].value_counts().sort("split")["count"].to_list() == [300, 300]
     words = [len(set(a.lower().split()) & set(b.lower().split())) for a, b in frame.select("text", "pair").iter_rows()]
@@ -101,7 +103,7 @@ def test_generated_pairs_are_graded_and_the_same_each_time():
 
 
 def test_generated_triples_have_three_different_sentences():
-    frame = collected("nli", source="sample", rows=200)
+    frame = collected("nli", source="synthetic", rows=200)
     assert frame.select("text", "positive", "neutral", "negative").null_count().sum_horizontal().item() == 0
     assert (frame["positive"] != frame["negative"]).all()
     assert (frame["positive"] != frame["neutral"]).all()
@@ -165,7 +167,7 @@ def house(network, tmp_path, monkeypatch):
 
 def study(**row):
     tables = {
-        "corpora": {"sts": {"source": "sample", "path": "x"}},
+        "corpora": {"sts": {"source": "synthetic", "path": "x"}},
         "encoders": {name: {"source": "path", "path": "x"} for name in ("small", "other")},
         "similarity": {"row": {"encoder": "small", "corpus": "sts", **row}},
         "embed": {f"sts-{name}": {"corpus": "sts", "encoder": name} for name in ("small", "other")},
@@ -210,7 +212,7 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(hous
     whole, x = study(), cloud(len(PAIRS), 12).numpy()
     ids, splits = [str(i) for i in range(len(x))], ["test"] * len(x)
     for name, vectors in (("small", x), ("other", x[:, ::-1].copy())):
-        store.write_embeddings(f"sts-{name}", ids, splits, vectors, {"source": "sample"})
+        store.write_embeddings(f"sts-{name}", ids, splits, vectors, {"source": "synthetic"})
     geometry_stage.geometry("row", whole.geometry["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]
     assert store.read_metrics("geometry")["row"]["small:other"] == {"cka": 1.0, "overlap": 1.0}
     measured()

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 import torch
 
-from pipelines import store
-from pipelines.aligners.hubness import InvertedSoftmax
-from pipelines.aligners.translator import Linear, save
-from pipelines.errors import BadInput
+from pipelines.aligners.core.hubness import InvertedSoftmax
+from pipelines.aligners.core.translator import Linear, load_seeds, save
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def corpus(**columns):
 
 def test_embeddings_round_trip_without_a_copy():
     vectors = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
-    embeddings(vectors, corpus="nq", source="sample")
+    embeddings(vectors, corpus="nq", source="synthetic")
     read = store.read_embeddings("e")
     assert torch.equal(read.vectors, torch.from_numpy(vectors))
     assert list(read.ids) == [f"t{i}" for i in range(7)]
@@ -162,21 +162,21 @@ def test_translators_appear_together(tmp_path):
     for seed in (3, 11):
         save(Linear.of(torch.eye(2) * seed, torch.ones(4, 2), torch.ones(4, 2)), draft / f"seed-{seed}")
     store.move_into(draft, store.translators_path("t"))
-    read = store.read_translators("t")
+    read = load_seeds(store.translators_path("t"))
     assert list(read) == [3, 11]
     assert torch.equal(read[11].map, torch.eye(2) * 11)
 
 
-def test_translators_are_read_at_another_sharpness_where_they_have_one():
+def test_translators_are_read_at_another_hub_correction_where_they_have_one():
     source = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
     linear = Linear.of(torch.eye(3), source, source)
     for name, translator in (("bent", InvertedSoftmax.around(linear, source, 1.5)), ("straight", linear)):
         store.translators_path(name).mkdir(parents=True)
         save(translator, store.translators_path(name) / "seed-0")
-    torch.testing.assert_close(store.read_translators("bent", 0.0)[0](source), linear(source))
-    assert not torch.allclose(store.read_translators("bent")[0](source), linear(source))
-    with pytest.raises(BadInput, match="no inverted softmax"):
-        store.read_translators("straight", 1.0)
+    torch.testing.assert_close(load_seeds(store.translators_path("bent"), 0.0)[0](source), linear(source))
+    assert not torch.allclose(load_seeds(store.translators_path("bent"))[0](source), linear(source))
+    with pytest.raises(BadInput, match="has no hub correction"):
+        load_seeds(store.translators_path("straight"), 1.0)
 
 
 def test_metrics_round_trip_rounded():

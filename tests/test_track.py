@@ -8,8 +8,8 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from pipelines import track
-from pipelines.rows import Embed
+from pipelines.runtime import track
+from pipelines.study import Embed
 
 ROW = Embed(corpus="nq", encoder="minilm")
 

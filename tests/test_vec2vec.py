@@ -8,13 +8,12 @@ import torch
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec, wasserstein_procrustes
-from pipelines.aligners import vec2vec_losses as losses
-from pipelines.aligners.translator import Linear, load, save
-from pipelines.aligners.vec2vec import Settings
-from pipelines.aligners.vec2vec_networks import ResidualMLP, Vec2Vec, Vec2VecTranslator
-from pipelines.aligners.vec2vec_selection import Best, agreement, unpaired_score
-from pipelines.aligners.vec2vec_step import PAPER, Recipe, Training
-from pipelines.errors import BadInput
+from pipelines.aligners.core.translator import Linear, load, save
+from pipelines.aligners.vec2vec import Settings, losses
+from pipelines.aligners.vec2vec.networks import ResidualMLP, Vec2Vec, Vec2VecTranslator
+from pipelines.aligners.vec2vec.selection import Best, agreement, unpaired_score
+from pipelines.aligners.vec2vec.step import PAPER, Recipe, Training
+from pipelines.runtime.errors import BadInput
 from tests.reference_vec2vec import Reference
 
 D, E = 12, 16
@@ -288,7 +287,7 @@ def test_backbone_is_shared_and_an_encoder_can_be_added_later():
 
 def test_without_residual_branches_a_residual_mlp_is_its_shortcut():
     mlp = ResidualMLP(4, D, 24, E, "batch", 0.1, mapped=False)
-    mlp.become(None)
+    mlp.init_as_map(None)
     x = torch.randn(6, D)
     assert torch.equal(mlp(x), torch.nn.functional.pad(x, (0, E - D)))
 
@@ -454,7 +453,7 @@ def test_the_best_state_is_kept_not_the_last():
 def test_from_a_good_linear_start_the_translator_stays_good():
     source, target, paired_source, paired_target = clustered()
     start = wasserstein_procrustes.Settings(
-        clusters=10, repeats=6, restarts=4, sample=600, heats=(600, 600), batches=(600, 600), refinements=15, passes=2
+        clusters=10, repeats=6, restarts=4, sample=600, rounds=(600, 600), batches=(600, 600), refinements=15, passes=2
     )
     settings = replace(SMALL, init="linear", centre=True, linear=start, steps=40, batch=128, ema=0.99, lr=3e-4, log_every=20)
     linear = wasserstein_procrustes.fit(source, target, start, 0)

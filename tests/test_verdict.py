@@ -12,9 +12,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from benchmarks import verdict as calibration
-from pipelines.aligners import verdict, wasserstein_procrustes
-from pipelines.aligners.translator import Linear
-from pipelines.aligners.verdict import MIDDLE, agreement, judge
+from pipelines.aligners import wasserstein_procrustes
+from pipelines.aligners.core import verdict
+from pipelines.aligners.core.translator import Linear
+from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
 from tests.test_aligners import SMALL, clouds
 
 RUNS = Path(__file__).parents[1] / "benchmarks" / "verdict.csv"

@@ -1,6 +1,8 @@
-"""One file per alignment method. Torch and numpy only, so that they run on a bare GPU machine.
+"""One file or package per alignment method; `core` is what they share. Torch and numpy only,
+so that they run on a bare GPU machine.
 
-The protocol, the same for all: a module has a frozen dataclass `Settings`, and one of
+The protocol, the same for all: a module has `SUPERVISION` ("unpaired", "naive" or "oracle"), a frozen dataclass `Settings`,
+and one of
 
     fit(source, target, settings, seed, pairs=None, log=None) -> Translator          # unpaired
     fit_oracle(paired_source, paired_target, settings, seed) -> Translator           # sees true pairs, and is named so

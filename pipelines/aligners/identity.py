@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from pipelines.aligners.cloud import checked
-from pipelines.aligners.translator import Translator
+from pipelines.aligners.core.cloud import checked
+from pipelines.aligners.core.translator import Translator
+
+SUPERVISION = "naive"
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.aligners.cloud import checked, spectral, unit
-from pipelines.aligners.matching import ascend, kmeans, lloyd
-from pipelines.aligners.translator import Linear
+from pipelines.aligners.core.cloud import checked, spectral, unit
+from pipelines.aligners.core.matching import ascend, kmeans, lloyd
+from pipelines.aligners.core.translator import Linear
+
+SUPERVISION = "unpaired"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pipelines.aligners.cloud import checked, spectral, unit
-from pipelines.aligners.translator import Linear
-from pipelines.errors import BadInput
+from pipelines.aligners.core.cloud import checked, spectral, unit
+from pipelines.aligners.core.translator import Linear
+from pipelines.runtime.errors import BadInput
+
+SUPERVISION = "oracle"
 
 
 @dataclass(frozen=True)

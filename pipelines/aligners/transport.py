@@ -18,9 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipelines.aligners.cloud import checked, spectral, unit
-from pipelines.aligners.translator import Linear
-from pipelines.errors import BadInput
+from pipelines.aligners.core.cloud import checked, spectral, unit
+from pipelines.aligners.core.translator import Linear
+from pipelines.runtime.errors import BadInput
+
+SUPERVISION = "oracle"
 
 
 @dataclass(frozen=True)

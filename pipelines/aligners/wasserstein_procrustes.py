@@ -26,15 +26,17 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from pipelines.aligners.cloud import FEW, checked, checked_pairs, dimensions, spectral, unit
-from pipelines.aligners.hubness import InvertedSoftmax
-from pipelines.aligners.matching import csls, kmeans, mutual, quadratic_assignment, transport
-from pipelines.aligners.translator import Linear
-from pipelines.errors import BadInput
+from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral, unit
+from pipelines.aligners.core.hubness import InvertedSoftmax
+from pipelines.aligners.core.matching import csls, kmeans, mutual, quadratic_assignment, transport
+from pipelines.aligners.core.translator import Linear
+from pipelines.runtime.errors import BadInput
 
 MANY, LEAST = 13000, 500  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
 
 Log = Callable[[dict[str, float], int], None]
+
+SUPERVISION = "unpaired"
 
 
 @dataclass(frozen=True)
@@ -46,26 +48,26 @@ class Settings:
     repeats: int = 30  # of k-means, each a candidate
     sample: int = 6000  # vectors a side that k-means sees
     restarts: int = 12  # of each quadratic assignment
-    heats: tuple[int, ...] = (1500, 1500, 1500, 2000, 2500)  # vectors a side in each round of the competition
-    heat_steps: int = 10
+    rounds: tuple[int, ...] = (1500, 1500, 1500, 2000, 2500)  # vectors a side in each round of the competition
+    round_steps: int = 10
     refinements: int = 160
     batches: tuple[int, int] = (1500, 6000)  # vectors a side that a refinement sees, first and last
     power: float = 0.25  # of the singular values while refining: sure directions lead
     passes: int = 8  # over all vectors (at most `most` a side), after that
     most: int = 20000
     coupling: Literal["transport", "mutual"] = "transport"
-    sharpness: tuple[float, float] = (30.0, 50.0)  # inverse temperature of the transport, first and last
+    inverse_temperature: tuple[float, float] = (30.0, 50.0)  # inverse temperature of the transport, first and last
     neighbours: int = 10  # of CSLS
     fidelity: float = 0.6  # 0: the orthogonal map; 1: least squares
     ridge: float = 0.3  # of least squares, relative to the mean variance of a source direction
-    inverted_softmax: float = 1.1  # its sharpness; 0, or vectors of few dimensions: the linear map as it is
+    hub_correction: float = 1.1  # its strength; 0, or vectors of few dimensions: the linear map as it is
     anchors: int = 4000  # source vectors whose translations tell where hubs are
     pair_weight: float = 10.0  # of a known pair, where a coupled point has 1
 
     def __post_init__(self) -> None:
         lowest = dict.fromkeys(("clusters", "sample", "most"), 2)
-        lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "heat_steps", "anchors"), 1)
-        lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight", "inverted_softmax"), 0)
+        lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "round_steps", "anchors"), 1)
+        lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight", "hub_correction"), 0)
         for name, least in lowest.items():
             if not least <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
@@ -73,10 +75,10 @@ class Settings:
             raise ValueError("refinements and passes: at least one of them must be more than 0")
         if not 0 <= self.fidelity <= 1:
             raise ValueError(f"fidelity: {self.fidelity} must be in [0, 1]")
-        if not self.heats or min(self.heats) < 2:
-            raise ValueError(f"heats: {self.heats} must be batch sizes of at least 2")
-        if not 0 < min(self.sharpness) <= max(self.sharpness) <= 80:
-            raise ValueError(f"sharpness: {self.sharpness} must be in (0, 80]: beyond, float32 underflows")
+        if not self.rounds or min(self.rounds) < 2:
+            raise ValueError(f"rounds: {self.rounds} must be batch sizes of at least 2")
+        if not 0 < min(self.inverse_temperature) <= max(self.inverse_temperature) <= 80:
+            raise ValueError(f"inverse_temperature: {self.inverse_temperature} must be in (0, 80]: beyond, float32 underflows")
 
 
 def fit(
@@ -102,9 +104,9 @@ def fit(
     cross = refine(X, Y, W, given, settings, generator, log)
     linear = Linear.of(between(X, cross, settings), source, target)
     anchors = draw(source, settings.anchors, generator).to(linear.map.device)  # a translator is on the CPU
-    if not settings.inverted_softmax or dimensions(linear(anchors)) < FEW:
+    if not settings.hub_correction or dimensions(linear(anchors)) < FEW:
         return linear
-    return InvertedSoftmax.around(linear, anchors, settings.inverted_softmax)
+    return InvertedSoftmax.around(linear, anchors, settings.hub_correction)
 
 
 def candidates(
@@ -128,9 +130,9 @@ def compete(
     X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
 ) -> Tensor:
     """Refine all maps on the same batches, drop the worse half by the coupled cosine on a fresh one; again, until one is left."""
-    for heat, size in enumerate(settings.heats):
+    for round_number, size in enumerate(settings.rounds):
         size = batch(size, X, Y)
-        batches = [(draw(X, size, generator), draw(Y, size, generator)) for _ in range(settings.heat_steps + 1)]
+        batches = [(draw(X, size, generator), draw(Y, size, generator)) for _ in range(settings.round_steps + 1)]
         scores = []
         for number, W in enumerate(maps):
             for x, y in batches[:-1]:
@@ -139,7 +141,7 @@ def compete(
             scores.append(couple(*batches[-1], W, settings, 0.0)[1])
         order = sorted(range(len(maps)), key=lambda number: -scores[number])
         if log:
-            log({"competition/best": scores[order[0]], "competition/worst": scores[order[-1]]}, heat)
+            log({"competition/best": scores[order[0]], "competition/worst": scores[order[-1]]}, round_number)
         maps = [maps[number] for number in order[: (len(order) + 1) // 2]]
     return maps[0]
 
@@ -166,7 +168,7 @@ def couple(x: Tensor, y: Tensor, W: Tensor, settings: Settings, progress: float)
     """Cross-covariance (d, e) of the points of x (n, d) and y (m, e) coupled under W, and the mean cosine of the coupled."""
     moved = normalize(x @ W, dim=1)
     if settings.coupling == "transport":
-        first, last = settings.sharpness
+        first, last = settings.inverse_temperature
         return transport(moved, x, y, first + (last - first) * progress)
     i, j = mutual(csls(moved, y, settings.neighbours))
     return x[i].T @ y[j], float((moved[i] * y[j]).sum(1).mean())

@@ -12,8 +12,8 @@ import importlib
 import numpy as np
 import polars as pl
 
-from pipelines.errors import BadInput
-from pipelines.rows import AnyCorpus, VectorsCorpus
+from pipelines.runtime.errors import BadInput
+from pipelines.study import AnyCorpus, VectorsCorpus
 
 ROWS_DISTINCT = ("sts", "nli", "scenes", "images")  # kinds in which rows are distinct, not texts
 
@@ -32,7 +32,7 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
         frame = vectors.rows(row)
     else:
         frame = importlib.import_module(f"pipelines.corpora.{row.kind}").rows(row)
-        if row.source in ("library", "sample", "hub") and row.kind not in ROWS_DISTINCT:
+        if row.source in ("library", "synthetic", "hub") and row.kind not in ROWS_DISTINCT:
             frame = distinct(frame, row.source)
     return _ordered(_split(frame, row))
 

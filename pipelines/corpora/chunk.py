@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 from tqdm import tqdm
 
-from pipelines.errors import BadInput
-from pipelines.rows import Chunk
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Chunk
 
 _WORD = re.compile(r"\S+")
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.errors import BadInput
+from pipelines.runtime.errors import BadInput
 
 BLOCK = 8192  # rows
 NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")

@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 from pipelines.corpora import chunk
 from pipelines.corpora.path import cleaned, mapped
-from pipelines.errors import BadInput
-from pipelines.rows import HubCorpus
+from pipelines.runtime.errors import BadInput
+from pipelines.study import HubCorpus
 
 PATIENCE = 5.0  # seconds to wait for the hub's first answer
 BUFFER = 10_000  # rows that a streamed set is shuffled in
@@ -62,7 +62,7 @@ def _reachable(p: HubCorpus, where: str) -> None:
     except Exception as error:  # no network is told by whatever HTTP library the hub's client is built on
         if not _cached(p):
             reason = type(error).__name__
-            raise BadInput(f"{where}: the hub cannot be reached ({reason}); use source: library, sample or path") from None
+            raise BadInput(f"{where}: the hub cannot be reached ({reason}); use source: library, synthetic or path") from None
 
 
 def _cached(p: HubCorpus) -> bool:

@@ -17,8 +17,8 @@ from typing import Any
 import polars as pl
 
 from pipelines.corpora import hub, path
-from pipelines.errors import BadInput
-from pipelines.rows import AnyCorpus, HubCorpus, PathCorpus
+from pipelines.runtime.errors import BadInput
+from pipelines.study import AnyCorpus, HubCorpus, PathCorpus
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 IMAGE, TEXT = ("image", "jpg", "png", "jpeg", "webp", "img"), ("text", "caption", "txt", "captions")  # usual names

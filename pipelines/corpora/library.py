@@ -27,8 +27,8 @@ from pathlib import Path, PurePosixPath
 import polars as pl
 from tqdm import tqdm
 
-from pipelines.errors import BadInput
-from pipelines.rows import LibraryCorpus
+from pipelines.runtime.errors import BadInput
+from pipelines.study import LibraryCorpus
 
 AHEAD = 64  # files of a package that are read at once: what its cap leaves unused is read for nothing
 LARGEST = 1_000_000  # bytes; longer files are generated tables

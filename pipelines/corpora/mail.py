@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 from tqdm import tqdm
 
-from pipelines.errors import BadInput
+from pipelines.runtime.errors import BadInput
 
 COLUMNS = ("id", "owner", "folder", "date", "from", "to", "subject", "body")
 _PARSE = email.message_from_binary_file

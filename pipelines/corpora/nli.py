@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.corpora import paired, sample
-from pipelines.errors import BadInput
-from pipelines.rows import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
+from pipelines.corpora import paired, synthetic
+from pipelines.runtime.errors import BadInput
+from pipelines.study import AnyCorpus, HubCorpus, PathCorpus, SyntheticCorpus
 
 USUAL = {
     "text": ("text", "anchor", "sent0"),
@@ -18,8 +18,8 @@ USUAL = {
 def rows(p: AnyCorpus) -> pl.DataFrame:
     """id, text (the anchor), positive, negative, split where there is one."""
     match p:
-        case SampleCorpus():
-            return sample.nli(p)
+        case SyntheticCorpus():
+            return synthetic.nli(p)
         case HubCorpus() | PathCorpus():
             return paired.rows(p, USUAL, repeats=False)
     raise BadInput(f"a corpus of kind nli cannot be of source {p.source}: sample, hub or path")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines.corpora import hub, path
-from pipelines.errors import BadInput
-from pipelines.rows import HubCorpus, PathCorpus
+from pipelines.runtime.errors import BadInput
+from pipelines.study import HubCorpus, PathCorpus
 
 SPLITS = {"validation": "dev", "val": "dev"}
 

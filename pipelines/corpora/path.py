@@ -12,8 +12,8 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.corpora import chunk, distinct, mail
-from pipelines.errors import BadInput
-from pipelines.rows import PathCorpus
+from pipelines.runtime.errors import BadInput
+from pipelines.study import PathCorpus
 
 OURS = ("id", "text", "split", "labels")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.corpora import paired, sample
-from pipelines.errors import BadInput
-from pipelines.rows import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
+from pipelines.corpora import paired, synthetic
+from pipelines.runtime.errors import BadInput
+from pipelines.study import AnyCorpus, HubCorpus, PathCorpus, SyntheticCorpus
 
 USUAL = {"text": ("text", "sentence1"), "pair": ("pair", "sentence2"), "score": ("score", "relatedness_score")}
 
@@ -14,8 +14,8 @@ USUAL = {"text": ("text", "sentence1"), "pair": ("pair", "sentence2"), "score": 
 def rows(p: AnyCorpus) -> pl.DataFrame:
     """id, text, pair, score float, split where there is one. Several subsets of a task are one list of pairs ("all")."""
     match p:
-        case SampleCorpus():
-            return sample.sts(p)
+        case SyntheticCorpus():
+            return synthetic.sts(p)
         case HubCorpus() | PathCorpus():
             frame = paired.rows(p, USUAL, repeats=True)  # published numbers are over all of them
             try:

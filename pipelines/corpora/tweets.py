@@ -5,28 +5,28 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.corpora import hub, path, sample
-from pipelines.corpora.sample.tweets import TOPICS
-from pipelines.errors import BadInput
-from pipelines.rows import AnyCorpus, HubCorpus, PathCorpus, SampleCorpus
+from pipelines.corpora import hub, path, synthetic
+from pipelines.corpora.synthetic.tweets import TOPICS
+from pipelines.runtime.errors import BadInput
+from pipelines.study import AnyCorpus, HubCorpus, PathCorpus, SyntheticCorpus
 
 
 def rows(p: AnyCorpus) -> pl.DataFrame:
-    """sample: generated; hub: cardiffnlp/tweet_topic_multilingual (config en) or tweet_topic_multi; path: the user's
+    """synthetic: generated; hub: cardiffnlp/tweet_topic_multilingual (config en) or tweet_topic_multi; path: the user's
     own.
 
     Labels given as numbers 0..18 or as 19 zeros and ones become the names of `TOPICS`.
     """
     match p:
-        case SampleCorpus():
-            return sample.tweets(p)
+        case SyntheticCorpus():
+            return synthetic.tweets(p)
         case HubCorpus():
             columns = p.columns if "labels" in p.columns else {**p.columns, "labels": "label"}
             frame = hub.rows(p.model_copy(update={"columns": columns}))
         case PathCorpus():
             frame = path.rows(p)
         case _:
-            raise BadInput(f"corpora: tweets has no source {p.source}: use sample, hub or path")
+            raise BadInput(f"corpora: tweets has no source {p.source}: use synthetic, hub or path")
     return named(frame)
 
 

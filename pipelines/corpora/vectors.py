@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 
 from pipelines.corpora.path import located
-from pipelines.errors import BadInput
-from pipelines.rows import VectorsCorpus
+from pipelines.runtime.errors import BadInput
+from pipelines.study import VectorsCorpus
 
 VECTOR = ("vector", "vectors", "embedding", "embeddings")
 ID = ("id", "ids")

@@ -19,8 +19,8 @@ from torch import nn
 from pipelines.encoders.clip import TextSide, is_clip
 from pipelines.encoders.pooling import compose, opened
 from pipelines.encoders.sources import fetch, weights
-from pipelines.errors import BadInput
-from pipelines.rows import Encoder
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Encoder
 
 __all__ = ["Loaded", "fetch", "load", "weights"]
 log = logging.getLogger(__name__)

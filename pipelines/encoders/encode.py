@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from pipelines.encoders import DTYPES, Loaded
-from pipelines.rows import Encoder
+from pipelines.study import Encoder
 
 PART = 4096  # texts per part file, at least: what a kill can cost
 TOKENISE = 256  # texts per call of the tokenizer, which pads them to the longest

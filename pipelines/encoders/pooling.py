@@ -14,8 +14,8 @@ from sentence_transformers.util import import_from_string
 from torch import Tensor, nn
 
 from pipelines.encoders.sbert_wk import SbertWk
-from pipelines.errors import BadInput
-from pipelines.rows import Pooler
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Pooler
 
 
 class FirstLast(Module):

@@ -32,7 +32,7 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor
 from torch.nn.functional import embedding_bag, normalize
 
-from pipelines.errors import BadInput
+from pipelines.runtime.errors import BadInput
 
 Factorisation = Literal["cholesky", "qr", "svd"]
 Edges = Literal["paper", "released"]

@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.errors import BadInput
-from pipelines.rows import Encoder
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Encoder
 
 MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # also the sha256 of the hub's own file
 WORDLLAMA = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"  # wordllama 0.4.0.post1: 256-d table

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipelines.errors import BadInput
 from pipelines.inverters import Queries, Space, decoder, hub
 from pipelines.inverters.corrector import train_corrector
+from pipelines.runtime.errors import BadInput
 
 
 @dataclass(frozen=True)

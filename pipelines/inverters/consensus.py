@@ -30,12 +30,12 @@ class Settings:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     near: int = 50  # texts that agree on a text
-    sharpness: float = 10.0  # a text weighs exp(sharpness * cosine)
+    concentration: float = 10.0  # a text weighs exp(concentration * cosine)
     voters: int = 100  # texts that agree on facts
     facts: int = 0  # added to a guess
 
     def __post_init__(self) -> None:
-        for name, least in {"near": 1, "sharpness": 0, "voters": 1, "facts": 0}.items():
+        for name, least in {"near": 1, "concentration": 0, "voters": 1, "facts": 0}.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
 
@@ -43,7 +43,7 @@ class Settings:
 def consensus(vectors: Tensor, known: Tensor, texts: list[str], s: Settings) -> list[str]:
     """For each of the unit `vectors` (n, e) the text that its nearest agree on; `known`: the unit vectors (m, e) of `texts`."""
     nearest = neighbours(vectors, known, s.near)  # (n, near)
-    weights = (s.sharpness * (known[nearest] @ vectors[:, :, None])[:, :, 0]).softmax(1)
+    weights = (s.concentration * (known[nearest] @ vectors[:, :, None])[:, :, 0]).softmax(1)
     out = []
     for own, weight in zip(nearest.tolist(), weights, strict=True):
         some = [texts[j] for j in own]

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, scaled_dot_product_attention
 from tqdm import tqdm
 
-from pipelines.errors import BadInput
 from pipelines.inverters import Draft
 from pipelines.inverters.vocabulary import SPECIAL, Vocabulary, learn
+from pipelines.runtime.errors import BadInput
 
 Log = Callable[[dict[str, float], int], None]
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from pipelines.errors import BadInput
 from pipelines.inverters import Draft
 from pipelines.inverters.decoder import Log, batches, blurred, pick
+from pipelines.runtime.errors import BadInput
 
 
 @dataclass(frozen=True)

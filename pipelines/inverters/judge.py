@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipelines.errors import BadInput
+from pipelines.runtime.errors import BadInput
 
 QUESTION = """You compare an original message with an attempt to reconstruct it from its embedding.
 Decide whether the attempt gives away any specific information of the original: a person, an organisation, a place,

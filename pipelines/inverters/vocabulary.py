@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.errors import BadInput
+from pipelines.runtime.errors import BadInput
 
 PAD, START, END, UNKNOWN = "[PAD]", "[START]", "[END]", "[UNK]"
 SPECIAL = (PAD, START, END, UNKNOWN)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.errors import BadInput
+from pipelines.runtime.errors import BadInput
 
 WORDINGS = ("name", "description", "template")
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.errors import BadInput
+from pipelines.runtime.errors import BadInput
 
 KINDS = ("none", "noise", "int8", "round", "drop", "rotate")
 

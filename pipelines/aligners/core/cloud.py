@@ -1,0 +1,69 @@
+"""What every aligner does to a cloud of vectors first: refuse what cannot be aligned, centre, unit-normalise."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pipelines.runtime.errors import BadInput
+
+FEW = 20  # effective dimensions: with fewer, a cloud has no hubs, and wrong maps of it resemble each other (docs/experiments.md)
+
+
+def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
+    """(n, d) float32 on the same device, or BadInput: not two-dimensional, not finite, too few, or without directions."""
+    if vectors.ndim != 2 or not vectors.is_floating_point():
+        raise BadInput(f"{name}: vectors must be a floating point matrix, got {tuple(vectors.shape)} {vectors.dtype}")
+    n, d = vectors.shape
+    if n < least:
+        raise BadInput(f"{name}: {n} vectors, but at least {least} are needed")
+    if d < 2:
+        raise BadInput(f"{name}: vectors of dimension {d} have no geometry to match, at least 2 are needed")
+    finite = vectors.isfinite().all(1)
+    if not finite.all():
+        raise BadInput(f"{name}: row {int((~finite).nonzero()[0])} is not finite ({int((~finite).sum())} such rows of {n})")
+    vectors = vectors.float()
+    if bool((vectors == vectors[0]).all()):
+        raise BadInput(f"{name}: all {n} vectors are the same")
+    return vectors
+
+
+def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
+    """(k, 2) int64 with 0 <= source < n and 0 <= target < m; None is no pair."""
+    if pairs is None:
+        return torch.empty(0, 2, dtype=torch.int64)
+    pairs = torch.as_tensor(pairs)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point():
+        raise BadInput(f"pairs: must be integers of shape (k, 2), got {tuple(pairs.shape)} {pairs.dtype}")
+    if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= n or pairs[:, 1].max() >= m):
+        raise BadInput(f"pairs: an index is outside of the {n} source and {m} target vectors")
+    return pairs.long()
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Centred, then L2-normalised rows."""
+    return torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)
+
+
+@torch.no_grad()
+def dimensions(vectors: Tensor) -> float:
+    """Effective number of dimensions of a cloud (n, d): the participation ratio (sum of l)^2 / sum of l^2 of the variances l
+    along its principal axes, about the centre. Texts by a text encoder have 35 to 140."""
+    x = unit(vectors)
+    spread = (x.T @ x).double()
+    return float(spread.trace() ** 2 / spread.square().sum())
+
+
+def spectral(cross: Tensor, power: float = 0.0) -> Tensor:
+    """U (S / S_max)^power V' of cross = U S V' (d, e): 0 is the (semi-)orthogonal Procrustes map, 1 keeps the cross-covariance.
+
+    In between, directions are trusted as far as the matches agree on them. By the eigenvectors of the smaller Gram matrix in
+    float64, which is twice as fast as the decomposition of cross; a null direction of cross stays one.
+    """
+    if cross.shape[0] > cross.shape[1]:
+        return spectral(cross.T, power).T
+    wide = cross.double()
+    squares, U = torch.linalg.eigh(wide @ wide.T)
+    S = squares.clamp_min(0).sqrt()
+    scale = torch.where(1e-6 * S[-1] < S, (S / S[-1]) ** power / S, 0)  # below is rounding of float32
+    return ((U * scale) @ (U.T @ wide)).to(cross.dtype)

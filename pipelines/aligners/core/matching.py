@@ -1,0 +1,163 @@
+"""Matching without pairs: k-means from many starts at once, quadratic assignment of clusters, CSLS and mutual neighbours."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+
+def kmeans(X: Tensor, clusters: int, repeats: int, generator: torch.Generator, steps: int = 20) -> Tensor:
+    """Centroids (repeats, clusters, d) of k-means on X (n, d), from random rows."""
+    chosen = torch.rand(repeats, len(X), generator=generator).topk(clusters, 1).indices
+    return lloyd(X, X[chosen.to(X.device)], steps)
+
+
+def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
+    """Lloyd's iterations from given centroids (repeats, clusters, d), all repeats in one product; an empty cluster stays."""
+    (n, d), (repeats, clusters) = X.shape, centroids.shape[:2]
+    for _ in range(steps):
+        flat = centroids.reshape(-1, d)
+        near = torch.addmm(-0.5 * flat.square().sum(1)[None], X, flat.T).view(n, repeats, clusters).argmax(2)
+        member = one_hot(near, clusters).to(X.dtype).view(n, -1)  # a product is several times faster than index_add
+        count = member.sum(0)[:, None]
+        mean = member.T @ X / count.clamp_min(1)
+        centroids = torch.where(count > 0, mean, flat).view(repeats, clusters, d)
+    return centroids
+
+
+def permuted(B: Tensor, p: Tensor) -> Tensor:
+    """B_{p(i) p(j)} for each of n matrices: B (n, C, C), p (n, C)."""
+    rows = B.gather(1, p[:, :, None].expand(-1, -1, B.shape[2]))
+    return rows.gather(2, p[:, None, :].expand(-1, p.shape[1], -1))
+
+
+def objective(A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None) -> Tensor:
+    """sum_ij A_ij B_{p(i) p(j)} + sum_i linear_{i p(i)}: (n,). A, B, linear: (n, C, C), p: (n, C)."""
+    value = (A * permuted(B, p)).sum((-2, -1))
+    return value if linear is None else value + linear.gather(2, p[:, :, None]).sum((-2, -1))
+
+
+def swap_gains(A: Tensor, Bp: Tensor, Lp: Tensor | None = None) -> Tensor:
+    """What the objective gains when i and j swap partners, for all pairs (i, j) at once.
+
+    A, Bp: (n, C, C) symmetric, Bp_ij = B_{p(i) p(j)}; Lp_ij = linear_{i p(j)}. Returns (n, C, C), symmetric, zero diagonal.
+    With M = A Bp, sum_k (A_rk - A_sk)(Bp_sk - Bp_rk) is M_rs + M_sr - M_rr - M_ss; the terms k in {r, s} are taken out again
+    and the diagonal's own change is put in (the delta of Taillard 1991, for matrices with a diagonal).
+    """
+    M = A @ Bp
+    m, a, b = (x.diagonal(dim1=-2, dim2=-1) for x in (M, A, Bp))
+    own = (a[..., :, None] - A) * (Bp - b[..., :, None])
+    diagonal = (a[..., :, None] - a[..., None, :]) * (b[..., None, :] - b[..., :, None])
+    half = M - m[..., :, None] - own
+    gains = 2 * (half + half.mT) + diagonal
+    if Lp is not None:
+        half = Lp - Lp.diagonal(dim1=-2, dim2=-1)[..., :, None]
+        gains = gains + half + half.mT
+    return gains
+
+
+def _swap(move: Tensor, p: Tensor, Bp: Tensor, Lp: Tensor | None) -> None:
+    """Swap partners move[:, 0] and move[:, 1] of each instance, in place."""
+    batch = torch.arange(len(p), device=p.device)
+    r, s = move.unbind(1)
+    for x in (p.unsqueeze(-1), Bp, Bp.mT, *(() if Lp is None else (Lp.mT,))):
+        x[batch, r], x[batch, s] = x[batch, s], x[batch, r]
+
+
+def _columns(linear: Tensor | None, p: Tensor) -> Tensor | None:
+    return None if linear is None else linear.gather(2, p[:, None, :].expand(-1, p.shape[1], -1))
+
+
+def ascend(A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None, steps: int = 100) -> tuple[Tensor, Tensor]:
+    """Best-improvement 2-opt from p (n, C): the local optimum and its objective (n,)."""
+    p, C = p.clone(), p.shape[1]
+    Bp, Lp = permuted(B, p), _columns(linear, p)
+    least = 1e-6 * A.flatten(1).norm(dim=1) * B.flatten(1).norm(dim=1)  # below this a gain is rounding
+    for _ in range(steps):
+        gain, move = swap_gains(A, Bp, Lp).flatten(1).max(1)
+        if not (gain > least).any():
+            break
+        move = torch.where(gain > least, move, 0)  # 0: swap the first with itself
+        _swap(torch.stack([move // C, move % C], 1), p, Bp, Lp)
+    return p, objective(A, B, p, linear)
+
+
+def quadratic_assignment(
+    A: Tensor,
+    B: Tensor,
+    generator: torch.Generator,
+    linear: Tensor | None = None,
+    restarts: int = 12,
+    steps: int = 300,
+) -> tuple[Tensor, Tensor]:
+    """Maximise sum_ij A_ij B_{p(i) p(j)} + sum_i linear_{i p(i)} over permutations p, for n instances at once.
+
+    A, B: (n, C, C) symmetric; linear: (n, C, C) or None. Robust tabu search (Taillard 1991) from random starts, all instances
+    and restarts in one batch, each step one batched product. Returns p (n, C) int64 and the objective (n,).
+    """
+    (n, C), instances = A.shape[:2], A.shape[0] * restarts
+    p = torch.rand(instances, C, generator=generator).argsort(1).to(A.device)
+    tenures = torch.randint(int(0.9 * C), int(1.1 * C) + 5, (steps, instances, 2), generator=generator).to(A.device)
+    A, B = A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0)
+    linear = None if linear is None else linear.repeat_interleave(restarts, 0)
+    Bp, Lp, value = permuted(B, p), _columns(linear, p), objective(A, B, p, linear)
+    best, best_p = value.clone(), p.clone()
+    until = torch.zeros(instances, C, C, dtype=torch.int64, device=A.device)  # step before which row i may not return to j
+    batch, same = torch.arange(instances, device=A.device), torch.eye(C, dtype=torch.bool, device=A.device)
+    for step in range(steps if C > 1 else 0):
+        gains = swap_gains(A, Bp, Lp)
+        back = until.gather(2, p[:, None, :].expand(-1, C, -1)) > step
+        refused = back & back.mT & (value[:, None, None] + gains <= best[:, None, None])
+        gain, move = gains.masked_fill(refused | same, -torch.inf).flatten(1).max(1)
+        move = torch.where(gain.isinf(), 0, move)
+        value = value + torch.where(gain.isinf(), 0, gain)
+        move = torch.stack([move // C, move % C], 1)
+        for side in range(2):
+            until[batch, move[:, side], p[batch, move[:, side]]] = step + tenures[step, :, side]
+        _swap(move, p, Bp, Lp)
+        best_p = torch.where((value > best)[:, None], p, best_p)
+        best = torch.maximum(best, value)
+    top = objective(A, B, best_p, linear).view(n, restarts).argmax(1) + batch[::restarts]
+    return ascend(A[top], B[top], best_p[top], None if linear is None else linear[top])
+
+
+def csls(a: Tensor, b: Tensor, k: int) -> Tensor:
+    """Cross-domain similarity local scaling (Conneau et al. 2018): 2 cos(a_i, b_j) - r(a_i) - r(b_j), (n, m).
+
+    a: (n, d), b: (m, d), unit rows. r is the mean cosine to the k nearest on the other side: hubs lose, lonely points gain.
+    """
+    scores = a @ b.T
+    near_a = scores.topk(min(k, len(b)), 1).values.mean(1)
+    near_b = scores.topk(min(k, len(a)), 0).values.mean(0)
+    return scores.mul_(2).sub_(near_a[:, None]).sub_(near_b[None])
+
+
+def mutual(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows i and columns j that are each other's best: two index vectors of equal length."""
+    best, back = scores.argmax(1), scores.argmax(0)
+    rows = torch.arange(len(best), device=scores.device)
+    keep = back[best] == rows
+    return rows[keep], best[keep]
+
+
+def transport(moved: Tensor, x: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3) -> tuple[Tensor, float]:
+    """Entropic optimal transport (Cuturi 2013) between moved (n, e) and y (m, e), unit rows, with cosines as scores.
+
+    P = diag(u) exp(inverse_temperature (cos - 1)) diag(v), rows and columns of equal sums. Returns x' P y (d, e) for
+    x (n, d), and the mean cosine under P. A few Sinkhorn rounds do, as the map that they serve is refined again anyway. A CPU
+    that can holds P in bf16: five times faster, and x' P y differs by 2e-4 of its norm, far less than another batch of points
+    would change it.
+    """
+    low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
+    kernel = (moved.to(low) @ y.to(low).T).mul_(inverse_temperature).sub_(inverse_temperature).exp_()  # (n, m)
+    v = torch.ones(len(y), 1, device=y.device)
+    for _ in range(rounds):
+        u = 1 / (kernel @ v.to(low)).to(v.dtype).clamp_min(1e-30)
+        v = 1 / (kernel.T @ u.to(low)).to(v.dtype).clamp_min(1e-30)
+    partner = (kernel @ (y * v).to(low)).to(y.dtype) * u  # (n, e): P y
+    return x.T @ partner, float((moved * partner).sum()) / len(y)
+
+
+def _has_bf16(vectors: Tensor) -> bool:
+    return vectors.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()

@@ -1,0 +1,98 @@
+"""What every aligner returns: a translator from source vectors to target vectors, saved as safetensors + JSON."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.runtime.errors import BadInput
+
+
+class Translator(nn.Module):
+    """Callable: source vectors (n, d) -> target vectors (n, e), in the target encoder's own raw space.
+
+    A subclass keeps its constructor's arguments (numbers and strings) in `config`; all else is parameters and buffers.
+    """
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.config = config
+
+    def set_hub_correction(self, strength: float) -> None:
+        """Correct for hubs this strongly. Raises BadInput where a translator has no such correction."""
+        raise BadInput(f"{type(self).__name__} has no hub correction: leave `hub_correction` out of the row")
+
+
+class Linear(Translator):
+    """y = unit(x - source_mean) W * scale + target_mean: every linear method, whatever way it found W.
+
+    `unit` is L2 normalisation; `scale` makes what comes out as long, on average, as the target encoder's own centred vectors.
+    """
+
+    source_mean: Tensor
+    target_mean: Tensor
+    map: Tensor
+    scale: Tensor
+
+    def __init__(self, source_dim: int, target_dim: int) -> None:
+        super().__init__(source_dim=source_dim, target_dim=target_dim)
+        self.register_buffer("source_mean", torch.zeros(source_dim))
+        self.register_buffer("target_mean", torch.zeros(target_dim))
+        self.register_buffer("map", torch.zeros(source_dim, target_dim))
+        self.register_buffer("scale", torch.ones(()))
+
+    @classmethod
+    def of(cls, map: Tensor, source: Tensor, target: Tensor) -> Linear:
+        """From a map between centred unit vectors and the clouds (n, d), (m, e) it was found on."""
+        self = cls(*map.shape)
+        self.map.copy_(map)
+        self.source_mean.copy_(source.mean(0))
+        self.target_mean.copy_(target.mean(0))
+        mapped = nn.functional.normalize(source - source.mean(0), dim=1) @ map
+        self.scale.copy_((target - target.mean(0)).norm(dim=1).mean() / mapped.norm(dim=1).mean())
+        return self
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        centred = nn.functional.normalize(vectors - self.source_mean, dim=1)
+        return centred @ self.map * self.scale + self.target_mean  # (n, target_dim)
+
+
+def save(translator: Translator, path: Path) -> None:
+    """Write `path`.safetensors and `path`.json."""
+    from safetensors.torch import save_file
+
+    save_file({k: v.contiguous() for k, v in translator.state_dict().items()}, path.with_suffix(".safetensors"))
+    kind = f"{type(translator).__module__}:{type(translator).__qualname__}"
+    path.with_suffix(".json").write_text(json.dumps({"class": kind, "config": translator.config}, indent=2) + "\n")
+
+
+def load(path: Path) -> Translator:
+    """Read what `save` wrote. Only classes of `pipelines.aligners` are built."""
+    from safetensors.torch import load_file
+
+    described = json.loads(path.with_suffix(".json").read_text())
+    module, name = described["class"].split(":")
+    if not module.startswith("pipelines.aligners."):
+        raise ValueError(f"{path}: {module} is no aligner")
+    translator = getattr(importlib.import_module(module), name)(**described["config"])
+    translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
+    return translator.eval()
+
+
+def load_seeds(folder: Path, hub_correction: float | None = None) -> dict[int, Translator]:
+    """The translators of one row of `align`, by seed, with `hub_correction` in the place of their own strength if given.
+
+    Raises BadInput where there are none, or where they have no hub correction to set.
+    """
+    seeds = sorted(int(p.stem.removeprefix("seed-")) for p in folder.glob("seed-*.json"))
+    if not seeds:
+        raise BadInput(f"{folder}: no translators there; `dvc repro` makes them")
+    translators = {seed: load(folder / f"seed-{seed}") for seed in seeds}
+    for translator in translators.values() if hub_correction is not None else ():
+        translator.set_hub_correction(hub_correction)
+    return translators

@@ -1,0 +1,158 @@
+"""vec2vec (Jha et al. 2025, arXiv 2505.12540): adversarial translation between two embedding spaces without a single pair.
+
+vec2vec_networks: adapters, backbone, discriminators. vec2vec_losses: every loss, in the paper's form and in the code's.
+vec2vec_step: one training step. vec2vec_selection: the unpaired score. Here: the loop, with selection, stopping and resuming.
+`init: linear` is not of the paper: the adapters begin as an unpaired linear map, with residual branches at zero.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from pipelines.aligners import wasserstein_procrustes
+from pipelines.aligners.core.cloud import checked
+from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
+from pipelines.aligners.vec2vec.selection import Best, unpaired_score
+from pipelines.aligners.vec2vec.step import Recipe, Training
+from pipelines.runtime.errors import BadInput
+
+Log = Callable[[dict[str, float], int], None]
+
+SUPERVISION = "unpaired"
+
+
+@dataclass(frozen=True)
+class Settings(Recipe):
+    """A step's recipe, and what the loop around it does."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    init: Literal["random", "linear"] = "random"
+    linear: wasserstein_procrustes.Settings = field(default_factory=wasserstein_procrustes.Settings)  # of init: linear
+    centre: bool = False  # subtract the means before normalising; neither source does
+    # L2-normalise what comes out (code). None: yes, but not with `init: linear`, whose map keeps its own norms
+    unit_output: bool | None = None
+    # selection and stopping, unpaired; the code looks at pairs
+    held_out: int = 1024  # rows per side that are never trained on, at most a tenth
+    neighbours: int = 10  # of CSLS in the score
+    log_every: int = 100
+    patience: int = 20  # looks without a better score before stopping
+    min_steps: int = 2000  # before that no stop
+    checkpoint_every: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = dict.fromkeys(("neighbours", "patience", "log_every", "checkpoint_every"), 1)
+        self._at_least(least | {"held_out": 2, "min_steps": 0})
+        if self.init == "linear" and not self.centre:
+            raise ValueError("init: linear starts from a map between centred clouds, it needs `centre: true`")
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """What `Vec2Vec` is built from, beside the dimensions."""
+        unit = self.init == "random" if self.unit_output is None else self.unit_output
+        names = ("width", "adapter_depth", "backbone_depth", "norm", "dropout")
+        return {name: getattr(self, name) for name in names} | {"unit_output": unit, "mapped": self.init == "linear"}
+
+
+class Batches:
+    """Rows of one cloud in shuffled epochs, as a function of the step: nothing to save, nothing to restore."""
+
+    def __init__(self, rows: Tensor, size: int, seed: int) -> None:
+        self.rows, self.size, self.seed = rows, min(size, len(rows)), seed
+        self.epoch, self.order = -1, torch.empty(0, dtype=torch.int64)
+
+    def __call__(self, step: int) -> Tensor:
+        """(size, d)"""
+        epoch, place = divmod(step, len(self.rows) // self.size)
+        if epoch != self.epoch:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+            self.epoch, self.order = epoch, torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
+        return self.rows[self.order[place * self.size : (place + 1) * self.size]]
+
+
+def fit(
+    source: Tensor,
+    target: Tensor,
+    settings: Settings,
+    seed: int,
+    pairs: Tensor | None = None,
+    log: Log | None = None,
+    folder: Path | None = None,
+) -> Vec2VecTranslator:
+    """source (n, d), target (m, e), unpaired. Same seed, same machine, same weights.
+
+    `folder`: where a checkpoint is written; a killed run continues from it, bit for bit, and removes it at the end.
+    Raises BadInput for bad vectors, and when training fails. The checkpoint returned is the one with the best unpaired score.
+    """
+    source, target = checked("source", source, 20), checked("target", target, 20)
+    if pairs is not None and len(pairs) and settings.init == "random":
+        raise BadInput("vec2vec: known pairs are of use to `init: linear` only, from random weights it takes none")
+    if settings.init == "linear" and settings.width < max(source.shape[1], target.shape[1]):
+        raise BadInput(f"vec2vec: width {settings.width} is less than the vectors' dimension, `init: linear` needs as much")
+    with torch.random.fork_rng(devices=[source.device] if source.is_cuda else []):
+        torch.manual_seed(seed)
+        translator = Vec2VecTranslator(source.shape[1], target.shape[1], **settings.shape).to(source.device)
+        translator.describe(source, target, settings.centre)
+        if settings.init == "linear":
+            linear = replace(settings.linear, hub_correction=0)  # adapters begin as a matrix
+            translator.start(wasserstein_procrustes.fit(source, target, linear, seed, pairs))
+        clouds = {"source": translator.prepared(source, "source"), "target": translator.prepared(target, "target")}
+        path = folder / f"vec2vec-{seed}.pt" if folder else None
+        state = _train(translator.model, clouds, settings, seed, log, path)
+    translator.model.load_state_dict(state)
+    return translator.eval()
+
+
+def _train(
+    model: Vec2Vec, clouds: dict[str, Tensor], settings: Settings, seed: int, log: Log | None, path: Path | None
+) -> dict[str, Tensor]:
+    """Train until the last step or out of patience; the best state by unpaired score."""
+    held_out, batches = {}, {}
+    for number, (name, cloud) in enumerate(clouds.items()):
+        order = torch.randperm(len(cloud)).to(cloud.device)
+        most = min(settings.held_out, len(cloud) // 10)
+        held_out[name] = cloud[order[:most]]
+        batches[name] = Batches(cloud[order[most:]], settings.batch, 2 * seed + number)
+    training, best = Training(model.train(), {n: c.shape[1] for n, c in clouds.items()}, settings), Best()
+    _resume(path, training, best, settings)
+    metrics: dict[str, Tensor] = {}
+    while True:
+        step = training.done
+        if path and step and step % settings.checkpoint_every == 0:
+            _checkpoint(path, training, best)  # before the look, which a resumed run then takes again
+        if step % settings.log_every == 0 or step == settings.steps:
+            score = unpaired_score(training.average, held_out, settings.neighbours)
+            best.look(score["unpaired/score"], step, training.average)
+            if log:
+                log({k: float(v) for k, v in metrics.items()} | score | {"unpaired/best_step": best.step}, step)
+        if step >= settings.steps or (best.stale >= settings.patience and step >= settings.min_steps):
+            break
+        metrics = training.step({name: draw(step) for name, draw in batches.items()})
+    if path:
+        path.unlink(missing_ok=True)
+    assert best.state is not None
+    return best.state
+
+
+def _checkpoint(path: Path, training: Training, best: Best) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.part")
+    torch.save({"training": training.state(), "best": vars(best), "settings": repr(training.settings)}, draft)
+    os.replace(draft, path)
+
+
+def _resume(path: Path | None, training: Training, best: Best, settings: Settings) -> None:
+    if path is None or not path.exists():
+        return
+    saved = torch.load(path, weights_only=True, map_location=next(training.model.parameters()).device)
+    if saved["settings"] != repr(settings):
+        return
+    training.restore(saved["training"])
+    vars(best).update(saved["best"])

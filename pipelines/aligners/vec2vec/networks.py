@@ -1,0 +1,203 @@
+"""The networks of vec2vec (Jha et al. 2025, arXiv 2505.12540): adapters, shared backbone, discriminators, and the translator.
+
+    F1 = B2 T A1    F2 = B1 T A2    R1 = B1 T A1    R2 = B2 T A2
+
+A: input adapters, one per encoder; T: backbone, shared by all; B: output adapters, one per encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize, pad
+
+from pipelines.aligners.core.translator import Linear, Translator
+from pipelines.runtime.errors import BadInput
+
+Norm = Literal["batch", "layer"]
+
+
+def fitted(x: Tensor, size: int) -> Tensor:
+    """(n, d) -> (n, size): zeros added or columns cut, which is the shortcut between layers of unequal size."""
+    return pad(x, (0, size - x.shape[1])) if x.shape[1] <= size else x[:, :size]
+
+
+class ResidualMLP(nn.Module):
+    """(n, inputs) -> (n, outputs): `depth` residual layers with SiLU.
+
+    The layers are those of the official code: the first without norm, the last with two matrices and without norm. `mapped`:
+    the first shortcut is a learned matrix instead of zeros added, so that the whole can be a given linear map.
+    """
+
+    def __init__(self, depth: int, inputs: int, width: int, outputs: int, norm: Norm, dropout: float, mapped: bool) -> None:
+        super().__init__()
+        normed: Callable[[int], nn.Module] = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
+        self.sizes = [*[width] * (depth - 1), outputs]
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(inputs, self.sizes[0]), nn.SiLU())])
+        for _ in range(depth - 2):
+            self.layers.append(nn.Sequential(nn.Linear(width, width), nn.SiLU(), normed(width), nn.Dropout(dropout)))
+        if depth > 1:
+            last = [nn.Linear(width, width), nn.Dropout(dropout), nn.SiLU(), nn.Linear(width, outputs)]
+            self.layers.append(nn.Sequential(*last))
+        self.shortcut = nn.Linear(inputs, self.sizes[0], bias=False) if mapped else None
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number, (layer, size) in enumerate(zip(self.layers, self.sizes, strict=True)):
+            short = self.shortcut(x) if self.shortcut is not None and number == 0 else fitted(x, size)
+            x = short + layer(x)
+        return x
+
+    @torch.no_grad()
+    def init_as_map(self, map: Tensor | None) -> None:
+        """Make every residual branch zero, and the whole x -> x map (None: the identity), but leave gradients to learn from."""
+        for layer in self.layers:
+            assert isinstance(layer, nn.Sequential)
+            gate = next(m for m in reversed(layer) if isinstance(m, (nn.Linear, nn.BatchNorm1d, nn.LayerNorm)))
+            for parameter in gate.parameters():
+                parameter.zero_()
+        if self.shortcut is not None:
+            weight = self.shortcut.weight  # (width, inputs)
+            weight.copy_(torch.eye(*weight.shape))
+            if map is not None:
+                weight.zero_()[: map.shape[1], : map.shape[0]] = map.T
+
+
+def initialise(module: nn.Module) -> None:
+    """Kaiming-normal matrices, zero biases, batch-norm parameters N(1, 0.02) and N(0, 0.02): as the official code."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.BatchNorm1d):
+            nn.init.normal_(part.weight, 1.0, 0.02)
+            nn.init.normal_(part.bias, 0.0, 0.02)
+
+
+class Discriminator(nn.Module):
+    """(n, inputs) -> (n, 1) logits: `depth` matrices, SiLU and layer norm between, no residuals; rows stay independent."""
+
+    def __init__(self, depth: int, inputs: int, width: int, spectral: bool = False) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Linear(inputs, width if depth > 1 else 1)]
+        for _ in range(depth - 2):
+            layers += [nn.SiLU(), nn.Linear(width, width), nn.LayerNorm(width)]
+        if depth > 1:
+            layers += [nn.SiLU(), nn.Linear(width, 1)]
+        self.layers = nn.Sequential(*layers)
+        initialise(self)
+        if spectral:
+            for part in self.layers:
+                if isinstance(part, nn.Linear):
+                    nn.utils.parametrizations.spectral_norm(part)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).float()
+
+
+class Vec2Vec(nn.Module):
+    """Any number of encoders around one backbone. Vectors in and out are centred or not, and unit, as the training data was."""
+
+    def __init__(
+        self,
+        dims: dict[str, int],
+        width: int = 1024,
+        adapter_depth: int = 3,
+        backbone_depth: int = 4,
+        norm: Norm = "batch",
+        dropout: float = 0.1,
+        unit_output: bool = True,
+        mapped: bool = False,
+    ) -> None:
+        super().__init__()
+        self.width, self.adapter_depth, self.dropout = width, adapter_depth, dropout
+        self.norm: Norm = norm
+        self.unit_output, self.mapped = unit_output, mapped
+        self.inputs, self.outputs = nn.ModuleDict(), nn.ModuleDict()  # A and B, by encoder
+        self.backbone = ResidualMLP(backbone_depth, width, width, width, norm, dropout, mapped=False)  # T
+        for name, dim in dims.items():
+            self.add_encoder(name, dim)
+
+    def add_encoder(self, name: str, dim: int) -> None:
+        """One more encoder: two new adapters; what is there stays as it is. Raises BadInput if the name is taken."""
+        if name in self.inputs:
+            raise BadInput(f"vec2vec: there is already an encoder {name!r}")
+        device = next(self.backbone.parameters()).device
+        for adapters, inputs, outputs in ((self.inputs, dim, self.width), (self.outputs, self.width, dim)):
+            made = ResidualMLP(self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
+            adapters[name] = made.to(device)
+
+    def encode(self, x: Tensor, name: str) -> Tensor:
+        """(n, dimension of the encoder) -> (n, width): T A."""
+        return self.backbone(self.inputs[name](x))
+
+    def decode(self, latent: Tensor, name: str) -> Tensor:
+        """(n, width) -> (n, dimension of the encoder), float32: B."""
+        out = self.outputs[name](latent).float()
+        return normalize(out, dim=1) if self.unit_output else out
+
+    def translate(self, x: Tensor, source: str, target: str) -> Tensor:
+        """(n, d) -> (n, e): F; with source == target the reconstruction R."""
+        return self.decode(self.encode(x, source), target)
+
+    @torch.no_grad()
+    def start_linear(self, map: Tensor, source: str, target: str) -> None:
+        """Make F the given linear map (d, e) of `source` into the space of `target`, and the way back its transpose."""
+        if not self.mapped or self.width < max(map.shape):
+            raise ValueError(f"vec2vec: width {self.width} cannot start as a map {tuple(map.shape)}")
+        for adapters, matrix in ((self.inputs, map), (self.outputs, map.T)):
+            adapters[source].init_as_map(matrix)  # pyright: ignore[reportCallIssue]
+            adapters[target].init_as_map(None)  # pyright: ignore[reportCallIssue]
+        self.backbone.init_as_map(None)
+
+
+class Vec2VecTranslator(Translator):
+    """y = F(unit(x - source_mean)) * target_scale + target_mean: raw source vectors (n, d) to raw target vectors (n, e).
+
+    The means are zero where the training data was not centred. `reverse` is the way back, and can be saved like this one.
+    """
+
+    source_mean: Tensor
+    target_mean: Tensor
+    source_scale: Tensor
+    target_scale: Tensor
+
+    def __init__(self, source_dim: int, target_dim: int, backwards: bool = False, **shape) -> None:
+        super().__init__(source_dim=source_dim, target_dim=target_dim, backwards=backwards, **shape)
+        self.model = Vec2Vec({"source": source_dim, "target": target_dim}, **shape)
+        for name, dim in (("source", source_dim), ("target", target_dim)):
+            self.register_buffer(f"{name}_mean", torch.zeros(dim))
+            self.register_buffer(f"{name}_scale", torch.ones(()))
+
+    @torch.no_grad()
+    def describe(self, source: Tensor, target: Tensor, centre: bool) -> None:
+        """Take over means and scales of the clouds (n, d), (m, e)."""
+        for name, cloud in (("source", source), ("target", target)):
+            mean = cloud.mean(0) if centre else torch.zeros_like(cloud[0])
+            getattr(self, f"{name}_mean").copy_(mean)
+            getattr(self, f"{name}_scale").copy_((cloud - mean).norm(dim=1).mean())
+
+    def prepared(self, vectors: Tensor, name: str) -> Tensor:
+        """Raw vectors of one encoder -> what the model takes."""
+        return normalize(vectors - getattr(self, f"{name}_mean"), dim=1)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        source, target = ("target", "source") if self.config["backwards"] else ("source", "target")
+        out = self.model.translate(self.prepared(vectors, source), source, target)
+        return out * getattr(self, f"{target}_scale") + getattr(self, f"{target}_mean")
+
+    @property
+    def reverse(self) -> Vec2VecTranslator:
+        """The other direction, a copy."""
+        other = Vec2VecTranslator(**{**self.config, "backwards": not self.config["backwards"]})
+        other.load_state_dict(self.state_dict())
+        return other.to(self.source_mean.device).train(self.training)
+
+    def start(self, linear: Linear) -> None:
+        """Translate exactly as `linear` does, a translator found on the same centred clouds."""
+        self.target_scale.copy_(linear.scale)
+        self.model.start_linear(linear.map, "source", "target")

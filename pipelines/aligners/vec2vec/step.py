@@ -1,0 +1,279 @@
+"""One training step of vec2vec: its settings, the passes through the networks, the losses, the two updates."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from pipelines.aligners.vec2vec import losses
+from pipelines.aligners.vec2vec.networks import Discriminator, Norm, Vec2Vec
+from pipelines.runtime.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a step does. The defaults are the released configuration of the official code, which made the published numbers.
+
+    Where the paper says otherwise the comment names its value; `PAPER` holds them all. The code trains in float16 with a loss
+    scaler; bf16 takes its place here, which needs none.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    # networks
+    width: int = 1024
+    adapter_depth: int = 3
+    backbone_depth: int = 4
+    norm: Norm = "batch"
+    dropout: float = 0.1  # paper: none is mentioned
+    disc_width: int = 1024
+    disc_depth: int = 5
+    spectral: bool = False  # spectral norm in discriminators: earlier versions of the code
+    # losses
+    gan: losses.Gan = "least_squares"
+    swapped_labels: bool = True  # code: real is 0, fake is 1; paper: False. The game is symmetric, its start is not
+    label_smoothing: float = 0.9  # vanilla only
+    latent_discriminators: Literal["one", "both"] = "one"  # code: source latents are real, target latents fake; paper: both ways
+    error: losses.Error = "cosine"  # reconstruction and cycle; paper: squared
+    vsp: losses.Vsp = "absolute"  # paper: squared
+    vsp_of: Literal["reconstructions", "translations"] = "reconstructions"  # paper: translations
+    vsp_reflected: bool = True  # code; paper: no such term. Never on translations, which lie in another space
+    detach_cycle: bool = True  # code: only the second translation learns from the cycle; paper: both
+    reduction: Literal["mean", "sum"] = "mean"  # of reconstruction, cycle and VSP over the two encoders; paper: sum
+    rec_weight: float = 1.0
+    vsp_weight: float = 1.0
+    cycle_weight: float = 10.0
+    cycle_vsp_weight: float = 10.0  # VSP between a batch and its cycle: code; paper: 0
+    gan_weight: float = 1.0
+    latent_gan_weight: float = 1.0
+    gradient_penalty: float = 0.0  # R1 + R2 on discriminators: in the code, but 0 in its configuration
+    noise: float = 0.0  # standard deviation of what discriminators see added, falling to 0 at the last step; ours
+    # training
+    steps: int = 10_000
+    batch: int = 256
+    lr: float = 2e-5
+    disc_lr: float = 1e-5
+    warmup: int = 2000  # steps of linear growth of both rates
+    max_grad_norm: float = 10.0  # of the translator, and of each discriminator; the code has had 10 and 1000
+    ema: float = 0.0  # weights' moving average, which is then what is judged and returned; ours
+    precision: Literal["float32", "bf16"] = "float32"
+    collapse_steps: int = 500  # steps that a discriminator may be constant or beyond doubt
+
+    def __post_init__(self) -> None:
+        ones = ("width", "adapter_depth", "backbone_depth", "disc_width", "disc_depth", "collapse_steps")
+        weights = [name for name in asdict(self) if name.endswith("_weight")]
+        least = dict.fromkeys(ones, 1) | {"batch": 2}
+        least |= dict.fromkeys((*weights, "steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
+        self._at_least(least)
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
+                raise ValueError(f"{name}: {getattr(self, name)!r} is none of {', '.join(get_args(hint))}")
+        if not self.max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
+        for name in ("dropout", "ema"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1)")
+        if not 0.5 < self.label_smoothing <= 1:
+            raise ValueError(f"label_smoothing: {self.label_smoothing} must be in (0.5, 1]")
+
+    def _at_least(self, least: Mapping[str, float]) -> None:
+        for name, bound in least.items():
+            if not bound <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: {getattr(self, name)} must be at least {bound}")
+
+
+PAPER: dict[str, Any] = dict(
+    dropout=0.0, swapped_labels=False, latent_discriminators="both", error="squared", vsp="squared", vsp_of="translations",
+    vsp_reflected=False, detach_cycle=False, reduction="sum", cycle_vsp_weight=0.0,
+)  # fmt: skip
+
+
+@dataclass
+class Pass:
+    """One batch through the translator; x and all the rest by encoder: {"source": (b, d), "target": (b, e)}."""
+
+    x: dict[str, Tensor]
+    latents: dict[str, Tensor]  # T A x, (b, width)
+    reconstructions: dict[str, Tensor]  # R x, in the encoder's own space
+    translations: dict[str, Tensor]  # F x, in the space of the encoder that names it, made from the other
+    cycles: dict[str, Tensor]  # F F x, back in the encoder's own space
+
+
+OTHER = {"source": "target", "target": "source"}
+
+
+class Training:
+    """The state of a run: translator, discriminators, their optimisers, moving average; `step` moves it on by one batch."""
+
+    def __init__(self, model: Vec2Vec, dims: dict[str, int], settings: Recipe) -> None:
+        self.settings, self.model = settings, model
+        device = next(model.parameters()).device
+        sizes = dims | {"latent": settings.width}
+        if settings.latent_discriminators == "both":
+            sizes["latent_back"] = settings.width
+        depth, width, spectral = settings.disc_depth, settings.disc_width, settings.spectral
+        made = {name: Discriminator(depth, size, width, spectral) for name, size in sizes.items()}
+        self.discriminators = nn.ModuleDict(made).to(device)
+        adam: dict[str, Any] = {"betas": (0.5, 0.999), "fused": True}  # both rates and both epsilons: code
+        self.optimiser = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
+        self.disc_optimiser = torch.optim.Adam(self.discriminators.parameters(), lr=settings.disc_lr, eps=6.25e-10, **adam)
+        self.average = copy.deepcopy(model).requires_grad_(False) if settings.ema else model
+        self.done = 0  # steps
+        self.doubtful = dict.fromkeys(made, 0)  # steps in a row that a discriminator looked collapsed
+
+    def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One update of the discriminators, then one of the translator. x: {"source": (b, d), "target": (b, e)}, prepared.
+
+        Returns scalars: each loss, each discriminator's accuracy and spread of logits, gradient norms before clipping.
+        Raises BadInput, naming step and loss, for what is not finite or a discriminator that collapsed.
+        """
+        growth = min(1.0, (self.done + 1) / max(self.settings.warmup, 1))
+        self.optimiser.param_groups[0]["lr"] = self.settings.lr * growth
+        self.disc_optimiser.param_groups[0]["lr"] = self.settings.disc_lr * growth
+        with self._autocast():
+            made = self.forward(x)
+        metrics = self.discriminate(made)
+        metrics |= self.translate(made)
+        self._check(metrics)
+        self.optimiser.step()
+        self._update_ema()
+        self.done += 1
+        return metrics
+
+    def forward(self, x: dict[str, Tensor]) -> Pass:
+        """Everything the losses need; each input goes through A and T once."""
+        model, latents, same, moved = self.model, {}, {}, {}
+        for name in x:
+            latents[name] = model.encode(x[name], name)
+            same[name] = model.decode(latents[name], name)
+            moved[OTHER[name]] = model.decode(latents[name], OTHER[name])
+        held = {n: v.detach() for n, v in moved.items()} if self.settings.detach_cycle else moved
+        cycles = {name: model.translate(held[OTHER[name]], OTHER[name], name) for name in x}
+        return Pass(x, latents, same, moved, cycles)
+
+    def discriminate(self, made: Pass) -> dict[str, Tensor]:
+        """Update every discriminator on detached vectors."""
+        s, total, metrics = self.settings, torch.zeros((), device=made.x["source"].device), {}
+        self.discriminators.requires_grad_(True)
+        for name, (real, fake) in self._contests(made).items():
+            both = self._noised(torch.cat([real, fake]).detach()).requires_grad_(s.gradient_penalty > 0)
+            with self._autocast():
+                logits = self.discriminators[name](both)  # real and fake in one product: rows are independent
+            real, fake = logits.chunk(2)
+            loss = losses.discriminator_loss(real, fake, s.gan, s.swapped_labels, s.label_smoothing)
+            total = total + loss
+            metrics[f"loss/discriminator_{name}"] = loss.detach()
+            if s.gradient_penalty > 0:
+                total = total + s.gradient_penalty * losses.gradient_penalty(logits, both)
+            metrics[f"accuracy/{name}"] = losses.accuracy(real, fake, s.gan, s.swapped_labels)
+            metrics[f"spread/{name}"] = logits.detach().std()
+        self.disc_optimiser.zero_grad()
+        total.backward()
+        for name, discriminator in self.discriminators.items():
+            metrics[f"gradient/discriminator_{name}"] = self._clip(discriminator)
+        self.disc_optimiser.step()
+        self.discriminators.requires_grad_(False)  # the translator's losses pass through them
+        return metrics
+
+    def translate(self, made: Pass) -> dict[str, Tensor]:
+        """The translator's losses and their gradients, clipped."""
+        s = self.settings
+        weighted = self.geometry(made)
+        for name, (real, fake) in self._contests(made).items():
+            rows = torch.cat([real, fake]) if s.gan == "relativistic" else fake
+            with self._autocast():
+                logits = self.discriminators[name](self._noised(rows))
+            real, fake = logits.chunk(2) if s.gan == "relativistic" else (logits, logits)
+            weight = s.latent_gan_weight if name.startswith("latent") else s.gan_weight
+            weighted[f"generator_{name}"] = (losses.generator_loss(real, fake, s.gan, s.swapped_labels), weight)
+        total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
+        self.optimiser.zero_grad()
+        total.backward()
+        metrics = {f"loss/{name}": loss.detach() for name, (loss, _) in weighted.items()}
+        return metrics | {"loss/translator": total.detach(), "gradient/translator": self._clip(self.model)}
+
+    def geometry(self, made: Pass) -> dict[str, tuple[Tensor, float]]:
+        """Reconstruction, cycle consistency and vector space preservation: (loss, weight) by name."""
+        s, x = self.settings, made.x
+        same = s.vsp_of == "reconstructions"
+        kept = made.reconstructions if same else {name: made.translations[OTHER[name]] for name in x}
+
+        def over_encoders(loss: Callable[[str], Tensor]) -> Tensor:
+            each = torch.stack([loss(name) for name in x])
+            return each.mean() if s.reduction == "mean" else each.sum()
+
+        def vsp(y: dict[str, Tensor], reflected: bool) -> Tensor:
+            return over_encoders(lambda name: losses.preservation(x[name], y[name], s.vsp, reflected))
+
+        return {
+            "reconstruction": (
+                over_encoders(lambda name: losses.error(x[name], made.reconstructions[name], s.error)),
+                s.rec_weight,
+            ),
+            "cycle": (over_encoders(lambda name: losses.error(x[name], made.cycles[name], s.error)), s.cycle_weight),
+            "vsp": (vsp(kept, s.vsp_reflected and same), s.vsp_weight),
+            "cycle_vsp": (vsp(made.cycles, s.vsp_reflected), s.cycle_vsp_weight),
+        }
+
+    def _contests(self, made: Pass) -> dict[str, tuple[Tensor, Tensor]]:
+        """(real, fake) of each discriminator."""
+        found = {name: (made.x[name], made.translations[name]) for name in made.x}
+        found["latent"] = (made.latents["source"], made.latents["target"])
+        if "latent_back" in self.discriminators:
+            found["latent_back"] = (made.latents["target"], made.latents["source"])
+        return found
+
+    def _autocast(self) -> torch.autocast:
+        device = next(self.model.parameters()).device.type
+        return torch.autocast(device, torch.bfloat16, enabled=self.settings.precision == "bf16")
+
+    def _noised(self, x: Tensor) -> Tensor:
+        left = self.settings.noise * max(0.0, 1 - self.done / max(self.settings.steps, 1))
+        return x + left * torch.randn_like(x) if left else x
+
+    def _clip(self, module: nn.Module) -> Tensor:
+        return nn.utils.clip_grad_norm_(module.parameters(), self.settings.max_grad_norm, foreach=True)
+
+    @torch.no_grad()
+    def _update_ema(self) -> None:
+        if self.average is self.model:
+            return
+        keep = min(self.settings.ema, (1 + self.done) / (10 + self.done))  # a short memory while there is little to remember
+        for old, new in zip(self.average.parameters(), self.model.parameters(), strict=True):
+            old.lerp_(new, 1 - keep)
+        for old, new in zip(self.average.buffers(), self.model.buffers(), strict=True):
+            old.copy_(new)
+
+    def _check(self, metrics: dict[str, Tensor]) -> None:
+        values = dict(zip(metrics, torch.stack(list(metrics.values())).tolist(), strict=True))  # one transfer for all
+        for name, value in values.items():
+            if not abs(value) < float("inf"):
+                raise BadInput(f"vec2vec: step {self.done}: {name} is {value}; a lower lr or max_grad_norm may help")
+        for name in self.doubtful:
+            spread, loss = values[f"spread/{name}"], values[f"loss/discriminator_{name}"]
+            self.doubtful[name] = self.doubtful[name] + 1 if min(spread, loss) < 1e-6 else 0
+            if self.doubtful[name] >= self.settings.collapse_steps:
+                raise BadInput(
+                    f"vec2vec: step {self.done}: discriminator {name} has collapsed: for {self.doubtful[name]} steps "
+                    f"loss/discriminator_{name} {loss:.3g}, spread of logits {spread:.3g}"
+                )
+
+    def state(self) -> dict[str, Any]:
+        """All that the next step depends on, the global random state included."""
+        parts = ("model", "discriminators", "optimiser", "disc_optimiser", "average")
+        found: dict[str, Any] = {name: getattr(self, name).state_dict() for name in parts}
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return found | {"done": self.done, "doubtful": self.doubtful, "random": torch.get_rng_state(), "cuda": cuda}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` gave."""
+        for name in ("model", "discriminators", "optimiser", "disc_optimiser", "average"):
+            getattr(self, name).load_state_dict(state[name])
+        self.done, self.doubtful = state["done"], dict(state["doubtful"])
+        torch.set_rng_state(state["random"].cpu())
+        if state["cuda"]:
+            torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])

@@ -1,0 +1,63 @@
+"""Image bytes to pixels."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pipelines.runtime.errors import BadInput
+
+HELD = 2 << 30  # bytes of decoded pixels to keep in memory; of larger sets each batch is decoded anew
+
+
+def pixels(data: bytes, size: int) -> Tensor:
+    """Decode, resize the shorter side to `size`, cut the centre. Transparency becomes white. -> uint8 (3, size, size)
+
+    Raises ValueError for what is no whole image.
+    """
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+            image = image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"no whole image: {' '.join(str(error).split())[:120]}") from None
+    scale = size / min(image.size)
+    if scale != 1:
+        width, height = (max(size, round(side * scale)) for side in image.size)
+        image = image.resize((width, height), Image.Resampling.BICUBIC)
+    left, top = (image.width - size) // 2, (image.height - size) // 2
+    return torch.from_numpy(np.array(image.crop((left, top, left + size, top + size)))).permute(2, 0, 1)
+
+
+class Pixels:
+    """The images of a corpus by row number. Raises BadInput, naming the image, for one that cannot be decoded."""
+
+    def __init__(self, images: Sequence[bytes], ids: Sequence[str], size: int) -> None:
+        self.images, self.ids, self.size = images, ids, size
+        self._pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
+        small = 3 * size * size * len(images) <= HELD
+        self._held = self._decode(range(len(images))) if small else None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """uint8 (n, 3, size, size)"""
+        return self._decode(rows.tolist()) if self._held is None else self._held[rows]
+
+    def _decode(self, rows: Sequence[int]) -> Tensor:
+        return torch.stack(list(self._pool.map(self._one, rows)))
+
+    def _one(self, row: int) -> Tensor:
+        try:
+            return pixels(self.images[row], self.size)
+        except ValueError as error:
+            raise BadInput(f"image {self.ids[row]!r}: {error}") from None

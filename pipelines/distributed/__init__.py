@@ -1,0 +1,104 @@
+"""torch.distributed in one page: `torchrun --nproc-per-node N -m pipelines.<verb> <row>`. Everything is a no-op on one process.
+
+One convention: every rank computes the loss of the whole batch from gathered vectors, and its gradient flows into its own
+vectors only. The sum of the ranks' gradients is then exactly the gradient that one process would have.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipelines.runtime.errors import BadInput
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def device() -> torch.device:
+    """This rank's accelerator, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+@contextmanager
+def started() -> Iterator[None]:
+    """Join the group that torchrun announces in the environment, if any, and leave it at the end."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield
+        return
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, part: Tensor) -> Tensor:
+        parts = [torch.empty_like(part) for _ in range(size())]
+        dist.all_gather(parts, part.contiguous())
+        ctx.rows = slice(rank() * len(part), (rank() + 1) * len(part))
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, *gradients: Tensor) -> Tensor:
+        return gradients[0][ctx.rows]
+
+
+def gather(part: Tensor) -> Tensor:
+    """Every rank's rows, in order of rank, with gradient into this rank's own. (n, d) on each rank -> (ranks * n, d)"""
+    return _Gather.apply(part) if size() > 1 else part
+
+
+def total(value: Tensor) -> Tensor:
+    """Sum over ranks, without gradient."""
+    if size() > 1:
+        value = value.clone()
+        dist.all_reduce(value)
+    return value
+
+
+def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Add up every parameter's gradient over the ranks, in place."""
+    if size() > 1:
+        for parameter in parameters:
+            if parameter.grad is None:  # a collective call needs every rank
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+
+
+def agree(value: Any) -> Any:
+    """Rank 0's value, on every rank."""
+    if size() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def share(items: list) -> list:
+    """This rank's consecutive part of a batch. Raises BadInput unless the ranks divide it."""
+    if len(items) % size():
+        raise BadInput(f"a batch of {len(items)} cannot be divided among {size()} ranks")
+    n = len(items) // size()
+    return items[rank() * n : (rank() + 1) * n]
+
+
+def wait() -> None:
+    """Until every rank is here."""
+    if size() > 1:
+        dist.barrier()

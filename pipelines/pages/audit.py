@@ -1,0 +1,117 @@
+"""The audit's page: one HTML file that opens without a network, and a Markdown twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.pages import page, pictures
+from pipelines.pages.tables import escaped, table
+
+Table = tuple[str, str, list[dict[str, Any]]]  # heading, explanation, rows
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How the attack with one encoder ended."""
+
+    encoder: str
+    known_texts: int
+    score: float
+    verdict: str  # aligned | doubtful | failed
+    seconds: float
+
+
+@dataclass
+class Findings:
+    """All that the page shows."""
+
+    dump: str
+    about: dict[str, Any]
+    tried: list[Tried]
+    best: Tried
+    attributes: list[dict[str, Any]] = field(default_factory=list)
+    inversions: list[dict[str, Any]] = field(default_factory=list)
+    defences: list[dict[str, Any]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> bool:
+        return self.best.verdict == "aligned"
+
+
+def conclusion(found: Findings) -> str:
+    """The one sentence that is to be read if nothing else is."""
+    best = found.best
+    if found.evidence:
+        return (
+            f"Verdict: aligned with {best.encoder} (score {best.score:.2f}). These vectors can be read "
+            "by somebody who has nothing but them and texts of his own: what follows is what he reads."
+        )
+    if best.verdict == "doubtful":
+        return (
+            f"Verdict: doubtful (best: {best.encoder}, score {best.score:.2f}). No leak is claimed: "
+            "with more vectors, or texts nearer to those behind the dump, the attack may yet work."
+        )
+    return (
+        f"Verdict: failed: no evidence of leakage by this attack (best score {best.score:.2f}). "
+        "Another attack, or known pairs, may still work."
+    )
+
+
+def tables(found: Findings) -> list[Table]:
+    """Every table of the page; of the attack's results only where the verdict is `aligned`."""
+    tried = [{name.replace("_", " "): value for name, value in asdict(one).items()} for one in found.tried]
+    out: list[Table] = [
+        ("The dump", "", [found.about]),
+        (
+            "Encoders tried",
+            "Each: the dump's vectors mapped to this encoder without a single pair; the verdict uses unpaired data only.",
+            tried,
+        ),
+    ]
+    if found.evidence:
+        out += [
+            ("Inferred topics", "The label nearest to each translated vector; no label was known.", found.attributes),
+            (
+                "Inverted texts",
+                "What the inverter writes for a vector, and the nearest of the attacker's own texts. Guesses, not quotations.",
+                found.inversions,
+            ),
+            (
+                "Defences",
+                "utility: of the 10 nearest neighbours, the share that is kept. leakage: what a fresh attack on the "
+                "defended vectors still agrees on with the attack on the bare ones, 0 by chance; "
+                "`none` is the same attack with another seed.",
+                found.defences,
+            ),
+        ]
+    return [*out, ("Time", "Seconds.", [found.seconds])]
+
+
+def write(found: Findings, folder: Path, stem: str) -> Path:
+    """Write `stem`.html and `stem`.md; returns the first."""
+    title = f"Audit of {found.dump}"
+    markdown = [f"# {title}", "", f"> {conclusion(found)}"]
+    for heading, about, rows in tables(found):
+        cells = [[escaped(f"{v:.3f}" if isinstance(v, float) else str(v)) for v in row.values()] for row in rows]
+        markdown += ["", f"## {heading}", "", *([about, ""] if about else [])]
+        markdown += table(list(rows[0]), cells) if rows else ["none"]
+        if heading == "Defences":
+            picture(folder / f"{stem}.png", rows)
+            markdown += ["", f"![utility against leakage]({stem}.png)"]
+    return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
+
+
+def picture(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Utility against leakage, one point per defence: the upper left corner is where an owner wants to be."""
+    with pictures.figure(path, figsize=(6.4, 4.4)) as (_, ax):
+        for row in rows:
+            colour = pictures.SOURCE if row["defence"] == "none" else pictures.TARGET
+            ax.scatter(row["leakage"], row["utility"], color=colour, zorder=3)
+            at = (row["leakage"], row["utility"])
+            ax.annotate(row["defence"], at, xytext=(5, 4), textcoords="offset points", fontsize=8)
+        ax.set(xlabel="leakage that is left", ylabel="retrieval recall@10 kept", xlim=(-0.03, 1.08), ylim=(-0.03, 1.08))
+        ax.grid(alpha=0.3)

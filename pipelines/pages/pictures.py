@@ -1,0 +1,150 @@
+"""The pictures: similarity heat maps, and two embedding spaces before and after translation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import torch
+from torch import Tensor
+
+from pipelines.measures.translation import centred
+from pipelines.runtime import store
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+SOURCE, TARGET = "#d95f02", "#1b6ca8"  # told apart by colour-blind readers too
+
+
+@contextmanager
+def figure(path: Path, **subplots: Any) -> Iterator[tuple[Any, Any]]:
+    """A figure and its axes, written atomically, the same bytes for the same data."""
+    fig, axes = plt.subplots(layout="constrained", dpi=120, **subplots)
+    yield fig, axes
+    with store.atomic(path) as draft:
+        fig.savefig(draft, format="png", metadata={"Software": None})
+    plt.close(fig)
+
+
+def heatmap(path: Path, before: Tensor, translated: Tensor, target: Tensor, shown: int = 48) -> None:
+    """Centred cosine of the first `shown` texts' vectors to the target vectors of the same texts: a diagonal is a match."""
+    with figure(path, ncols=2, figsize=(9.5, 4.4), sharey=True) as (fig, axes):
+        for ax, vectors, title in zip(axes, (before, translated), ("untranslated", "translated"), strict=True):
+            scores = centred(vectors)[:shown] @ centred(target)[:shown].T
+            image = ax.imshow(scores, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
+            ax.set(title=title, xlabel="text, in target space")
+        axes[0].set_ylabel("text, from source space")
+        fig.colorbar(image, ax=axes, label="centred cosine", shrink=0.85)
+
+
+def spaces(path: Path, before: Tensor, translated: Tensor, target: Tensor, shown: int = 1000, lines: int = 60) -> None:
+    """Both clouds on the target's two first principal axes; lines join the two vectors of one text."""
+    y = centred(target)
+    plane = torch.linalg.svd(y, full_matrices=False).Vh[:2].T  # (dim, 2)
+    b = y[:shown] @ plane
+    with figure(path, ncols=2, figsize=(9.5, 4.6), sharex=True, sharey=True) as (_, axes):
+        for ax, vectors, title in zip(axes, (before, translated), ("before: untranslated", "after: translated"), strict=True):
+            a = centred(vectors)[:shown] @ plane
+            ends = torch.stack([a[:lines], b[:lines]])  # (2, lines, 2)
+            ax.plot(ends[..., 0], ends[..., 1], color="0.6", lw=0.6, zorder=1)
+            ax.scatter(*b.T, s=5, color=TARGET, alpha=0.5, lw=0, label="target encoder", zorder=2)
+            ax.scatter(*a.T, s=5, color=SOURCE, alpha=0.5, lw=0, label="source encoder", zorder=3)
+            ax.set(title=title, xlabel="target's 1st principal axis")
+        axes[0].set_ylabel("target's 2nd principal axis")
+        axes[0].legend(loc="upper left", markerscale=3, frameon=False)
+
+
+def curves(path: Path, curve: list[dict[str, float]]) -> None:
+    """STS Spearman, alignment and uniformity by step, and the plane of the two (SimCSE, figure 2): down and left is better."""
+    steps = [point["step"] for point in curve]
+    with figure(path, ncols=3, figsize=(11.5, 3.6)) as (_, axes):
+        axes[0].plot(steps, [point["spearman"] for point in curve], color=TARGET, marker=".")
+        axes[0].set(xlabel="step", ylabel="STS dev, Spearman x 100")
+        axes[1].plot(steps, [point["alignment"] for point in curve], color=SOURCE, marker=".", label="alignment")
+        axes[1].plot(steps, [point["uniformity"] for point in curve], color=TARGET, marker=".", label="uniformity")
+        axes[1].set(xlabel="step", ylabel="lower is better")
+        axes[1].legend(frameon=False)
+        at = axes[2].scatter(
+            [point["uniformity"] for point in curve], [point["alignment"] for point in curve], c=steps, cmap="viridis", s=18
+        )
+        axes[2].set(xlabel="uniformity", ylabel="alignment")
+        axes[2].figure.colorbar(at, ax=axes[2], label="step")
+
+
+def plane(path: Path, points: dict[str, tuple[float, float, float]]) -> None:
+    """Encoders on the alignment-uniformity plane (SimCSE, figure 3). name -> (uniformity, alignment, Spearman x 100)"""
+    with figure(path, figsize=(6.4, 4.8)) as (fig, ax):
+        uniformity, alignment, spearman = zip(*points.values(), strict=True)
+        at = ax.scatter(uniformity, alignment, c=spearman, cmap="viridis", s=40)
+        for name, (x, y, _) in points.items():
+            ax.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        ax.set(xlabel="uniformity (lower: more even)", ylabel="alignment (lower: positives nearer)")
+        fig.colorbar(at, label="Spearman x 100")
+
+
+def spectra(path: Path, spectra: dict[str, Tensor], shown: int = 300) -> None:
+    """Singular values relative to the largest, by rank: a fast fall is anisotropy."""
+    with figure(path, figsize=(5.6, 3.8)) as (_, ax):
+        for (name, values), style in zip(spectra.items(), ("--", "-", ":", "-."), strict=False):
+            ax.plot(range(1, len(values[:shown]) + 1), values[:shown], style, label=name)
+        ax.set(xlabel="rank", ylabel="singular value, largest = 1", yscale="log", ylim=(1e-3, 1.3))
+        ax.legend(frameon=False)
+
+
+def layer_cosines(path: Path, mean: Tensor, spread: Tensor) -> None:
+    """Cosine of a token's vectors in neighbouring layers, mean and spread over tokens (SBERT-WK, section III)."""
+    with figure(path, figsize=(5.6, 3.6)) as (_, ax):
+        layers = torch.arange(1, len(mean) + 1)
+        ax.errorbar(layers, mean, spread, color=TARGET, marker="o", capsize=3)
+        ax.set(xlabel="layers k-1 and k", ylabel="cosine", ylim=(min(0.0, float((mean - spread).min())), 1.02), xticks=layers)
+
+
+def similarity_map(path: Path, names: list[str], values: Tensor, title: str) -> None:
+    """A symmetric table of numbers in [0, 1] between encoders, as colours and figures. (k, k)"""
+    side = 2.4 + 0.7 * len(names)
+    with figure(path, figsize=(side + 0.8, side)) as (fig, ax):
+        image = ax.imshow(values, vmin=0, vmax=1, cmap="viridis")
+        for i in range(len(names)):
+            for j in range(len(names)):
+                ink = "w" if values[i, j] < 0.6 else "k"
+                ax.text(j, i, f"{values[i, j]:.2f}", ha="center", va="center", fontsize=7, color=ink)
+        ticks = range(len(names))
+        ax.set_xticks(ticks, names, rotation=60, ha="right", fontsize=7)
+        ax.set_yticks(ticks, names, fontsize=7)
+        ax.set_title(title, fontsize=9)
+        fig.colorbar(image, shrink=0.8)
+
+
+def contrast_curves(path: Path, curve: Any) -> None:
+    """The contrastive loss by step, one line per seed. A frame of seed, step, loss."""
+    with figure(path, figsize=(5.6, 3.6)) as (_, ax):
+        for (seed,), part in curve.group_by("seed", maintain_order=True):
+            ax.plot(part["step"], part["loss"], lw=1, label=f"seed {seed}")
+        ax.set(xlabel="step", ylabel="symmetric InfoNCE")
+        ax.legend(frameon=False)
+
+
+def similarity_against_pmi(path: Path, similarity: Tensor, pmi: Tensor, shown: int = 4000) -> None:
+    """Learnt similarity against true pointwise mutual information; a straight line is what the loss asks for."""
+    order = torch.linspace(0, pmi.numel() - 1, min(shown, pmi.numel())).long()
+    true_pairs = torch.nonzero(pmi.flatten() > pmi.min()).flatten()[:shown]
+    with figure(path, figsize=(4.8, 4.2)) as (_, ax):
+        for rows, colour, label in ((order, "0.6", "every so-many-th pair"), (true_pairs, TARGET, "caption true of the image")):
+            ax.scatter(pmi.flatten()[rows], similarity.flatten()[rows], s=3, lw=0, alpha=0.5, color=colour, label=label)
+        ax.set(xlabel="true PMI (nats)", ylabel="learnt similarity")
+        ax.legend(frameon=False, markerscale=3, fontsize=8)
+
+
+def by_dimension(path: Path, lines: dict[str, tuple[list[float], list[float], list[float]]], ylabel: str) -> None:
+    """A measure against the embedding dimension: name -> (dimensions, means over seeds, standard deviations)."""
+    with figure(path, figsize=(5.2, 3.8)) as (_, ax):
+        for (name, (x, y, spread)), style in zip(lines.items(), ("-", "--", ":", "-."), strict=False):
+            ax.errorbar(x, y, spread, linestyle=style, marker="o", capsize=3, label=name)
+        ax.set(xlabel="embedding dimension d", ylabel=ylabel, xscale="log")
+        ax.set_xticks(x, [f"{d:g}" for d in x])
+        ax.minorticks_off()
+        ax.legend(frameon=False)

@@ -1,0 +1,50 @@
+"""The report's tables, one module per group; each function gives a section as lines of Markdown, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.runtime import store
+from pipelines.study import AnyCorpus
+
+DIGITS = {"mean_rank": 1, "foscttm": 4}
+
+
+def origin(row: AnyCorpus) -> str:
+    """What a corpus's texts are, said wherever a number of theirs is shown."""
+    words = {
+        "library": "real: docstrings of the installed dependencies",
+        "synthetic": "GENERATED",
+        "hub": "real: the hub",
+        "path": "the user's own",
+        "vectors": "vectors without text",
+    }
+    return words[row.source]
+
+
+def with_error(own: dict[str, float], measure: str, error: str = "error") -> str:
+    """`mean ± error`; `mean` alone where there is no error."""
+    digits = DIGITS.get(measure, 3)
+    spread = own.get(f"{measure}_{error}")
+    return f"{own[measure]:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")
+
+
+def table(header: list[str], rows: list[list]) -> list[str]:
+    """A Markdown table with aligned columns, readable in a terminal too."""
+    cells = [header, *[[str(c) for c in row] for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in cells]
+    return [lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]
+
+
+def escaped(text: str, most: int = 300) -> str:
+    """A text that is not ours, as one cell of a table: no Markdown in it is obeyed."""
+    line = " ".join(text.split())
+    line = line if len(line) <= most else line[: most - 1] + "…"
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#!~&$" else c for c in line)
+
+
+def pictures(verb: str, name: str, *files: str) -> list[str]:
+    """Those of a stage's pictures that are there, as seen from the report's folder."""
+    found = [f for f in files if (store.plots_path(verb, name) / f).exists()]
+    return [line for f in found for line in ("", f"![{verb} {name}: {Path(f).stem}](../{store.plots_path(verb, name) / f})")]

@@ -1,0 +1,92 @@
+"""Encoders: on pairs with scores, trained here, and compared with each other."""
+
+from __future__ import annotations
+
+from pipelines.pages.pictures import plane
+from pipelines.pages.tables import origin, pictures, table
+from pipelines.runtime import store
+from pipelines.study import Similarity, params
+
+
+def similarity_table(study: params.Study) -> list[str]:
+    """One block per set of pairs: every encoder measured on it, best first."""
+    found, lines = store.read_metrics("similarity"), []
+    rows = {name: row for name, row in study.similarity.items() if name in found}
+    for corpus, split in dict.fromkeys((r.corpus, r.split) for r in rows.values()):
+        names = [n for n, r in rows.items() if (r.corpus, r.split) == (corpus, split)]
+        names.sort(key=lambda n: -found[n]["spearman"])
+        pairs = f"{found[names[0]]['pairs']} pairs" + (f", {split}" if split else "")
+        lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
+        measured = [[rows[n].encoder, pooled(study, rows[n]), *numbers(found[n], SIMILARITY)] for n in names]
+        lines += table(["encoder", "pooling", *SIMILARITY], measured)
+        if all("alignment" in found[n] for n in names):
+            path = store.REPORT / "pictures" / f"{corpus}-plane.png"
+            plane(path, {n: (found[n]["uniformity"], found[n]["alignment"], found[n]["spearman"]) for n in names})
+            lines += ["", f"![{corpus}: alignment and uniformity of every encoder](pictures/{path.name})"]
+    legend = [
+        "Cosines of raw vectors against human scores, or those of the generator: Spearman and Pearson x 100, all pairs together,",
+        "no regressor. *Alignment*: mean squared distance of pairs with a score above 4; *uniformity* (lower is more even),",
+        "*mean cosine* and *effective rank* of all sentences: anisotropy.",
+    ]
+    return ["## Similarity", "", *legend, *lines] if lines else []
+
+
+SIMILARITY = {"Spearman": 2, "Pearson": 2, "alignment": 3, "uniformity": 3, "mean cosine": 3, "effective rank": 1}
+SHARED = {"cka": 3, "overlap": 3}
+
+
+def numbers(metrics: dict[str, float], digits: dict[str, int]) -> list[str]:
+    return [f"{metrics[name.lower().replace(' ', '_')]:.{n}f}" for name, n in digits.items()]
+
+
+def pooled(study: params.Study, row: Similarity) -> str:
+    return row.pooling or study.encoders[row.encoder].pooling or "its own"
+
+
+def trained_table(study: params.Study) -> list[str]:
+    """Every encoder trained here, as it was before and at the chosen step."""
+    found = store.read_metrics("finetune")
+    rows = []
+    for name, row in study.finetune.items():
+        for when in ("before", "dev") if name in found else ():
+            point = found[name][when]
+            cells = [f"{point[k]:.{n}f}" for k, n in (("spearman", 2), ("alignment", 3), ("uniformity", 3))]
+            of = f"{row.corpus} ({origin(study.corpora[row.corpus])})"
+            rows.append([name, of, row.dev, "untrained" if when == "before" else f"step {point['step']}", *cells])
+    legend = ["SimCSE. The step is chosen on the dev split of the pairs named, so these numbers flatter it: see Similarity.", ""]
+    header = ["encoder", "texts", "chosen on", "", "Spearman", "alignment", "uniformity"]
+    shown = [line for name in found if name in study.finetune for line in pictures("finetune", name, "curve.png")]
+    return ["## Trained here", "", *legend, *table(header, rows), *shown] if rows else []
+
+
+def geometry_table(study: params.Study) -> list[str]:
+    """One block per row: every two encoders, beside how well one could be translated into the other."""
+    found, evaluated, lines = store.read_metrics("geometry"), store.read_metrics("evaluate"), []
+    for name, row in study.geometry.items():
+        if name not in found:
+            continue
+        own = dict(found[name])
+        texts, chance = own.pop("texts"), own.pop("chance")
+        rows = [
+            [pair.replace(":", " and "), *numbers(m, SHARED), *translated(study, evaluated, row.corpus, pair.split(":"))]
+            for pair, m in sorted(own.items(), key=lambda p: -p[1]["overlap"])
+        ]
+        lines += ["", f"### {row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)", ""]
+        lines += table(["encoders", "linear CKA", f"shared (chance {chance:.4f})", "top-1, unpaired", "top-1, oracle"], rows)
+        lines += pictures("geometry", name, "cka.png")
+    legend = [
+        "Who shares geometry with whom. *Shared*: the part of a text's nearest texts that are so in both spaces. Beside it,",
+        "where there is one, the best top-1 of a translation between the two, in either direction, unpaired and by an oracle.",
+    ]
+    return ["## Geometry", "", *legend, *lines] if lines else []
+
+
+def translated(study: params.Study, evaluated: dict[str, dict], corpus: str, pair: list[str]) -> list[str]:
+    """Best top-1 on a corpus between two encoders: unpaired, oracle."""
+    best, spaces = {"unpaired": "", "oracle": ""}, study.spaces()
+    for name, row in study.evaluate.items():
+        sides = [spaces[s] for s in (row.source, row.target)]
+        if name in evaluated and {s.encoder for s in sides} == set(pair) and sides[0].corpus == corpus:
+            supervision = study.align[row.translator].supervision
+            best[supervision] = max(best.get(supervision, ""), f"{evaluated[name]['top1']:.3f}")
+    return [best["unpaired"], best["oracle"]]

@@ -1,0 +1,48 @@
+"""What was published beside what was measured here; how long each stage took, and how to run it again."""
+
+from __future__ import annotations
+
+import subprocess
+from functools import reduce
+from typing import Any
+
+from pipelines.pages.tables import table
+from pipelines.runtime import store, track
+from pipelines.study import params
+
+
+def published_table(study: params.Study) -> list[str]:
+    """The papers' own numbers, each beside the cell of this study that comes nearest to it."""
+    rows = []
+    for row in study.published.values():
+        ours = measured(row.of) if row.of else None
+        rows.append([row.what, f"{row.value:g}", row.by, f"{ours:.4g}" if ours is not None else "not measured", row.of or ""])
+    header = ["what", "PUBLISHED", "where", "measured here", "cell"]
+    legend = "Published numbers are the papers' own, on their data and machines; where ours are of other data, the line says so."
+    return ["## Published beside measured", "", legend, "", *table(header, rows)] if rows else []
+
+
+def measured(cell: str) -> float | None:
+    """The number at `verb.row.measure`, or None where that has not been run."""
+    verb, row, *keys = cell.split(".")
+    value: Any = store.read_metrics(verb).get(row)
+    value = reduce(lambda v, k: v.get(k) if isinstance(v, dict) else None, keys, value)
+    return value if isinstance(value, (int, float)) else None
+
+
+def stages_table(study: params.Study) -> list[str]:
+    """Every stage's latest run: how long, and the command that repeats it."""
+    seconds = track.seconds(study.study)
+    rows = [[f"`dvc repro -s {stage}`", f"{seconds[stage]:.1f}"] for stage in sorted(seconds)]
+    legend = [
+        f"Code: commit {commit()}. A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`.",
+        f"Seconds of each stage's latest run, {sum(seconds.values()):.0f} in all; to run one again, without the others:",
+        "",
+    ]
+    return ["## How to reproduce this", "", *legend, *table(["stage", "seconds"], rows)] if rows else []
+
+
+def commit() -> str:
+    """The checkout's commit, marked where files differ from it."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return f"`{done.stdout.strip()}`" if done.returncode == 0 else "unknown (not a git checkout)"

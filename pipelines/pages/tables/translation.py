@@ -1,0 +1,76 @@
+"""Corpora, and translators measured on true pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from pipelines.pages.tables import DIGITS, origin, pictures, table
+from pipelines.runtime import store
+from pipelines.study import params
+
+MEASURES = {"centred_cosine": "centred cosine", "top1": "top-1", "mean_rank": "mean rank", "foscttm": "FOSCTTM"}
+
+
+def corpora_table(study: params.Study) -> list[str]:
+    """One line per corpus."""
+    metrics = store.read_metrics("collect")
+    rows = [
+        [name, origin(row), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"]]
+        for name, row in study.corpora.items()
+        if (m := metrics.get(name))
+    ]
+    return ["## Corpora", "", *table(["corpus", "texts", "rows", "held out", "words per text", "labels"], rows)]
+
+
+def translation_table(study: params.Study) -> list[str]:
+    """One block per pair of embeddings measured on: every translator, unpaired first, then identity and the oracles."""
+    lines = [
+        "## Translation",
+        "",
+        "Mean over seeds ± spread (standard deviation) over seeds, or ± standard error of one seed. The verdict comes from",
+        "unpaired vectors alone: how many seeds are `aligned`, and the mean score; all else from true pairs, afterwards.",
+    ]
+    judged, spaces = store.read_metrics("align"), study.spaces()
+    pairs = dict.fromkeys((r.source, r.target) for r in study.evaluate.values())
+    for source, target in pairs:
+        corpus = spaces[source].corpus
+        names = [
+            n for n, r in study.evaluate.items() if (r.source, r.target) == (source, target) and store.seeds_path(n).exists()
+        ]
+        if not names:
+            continue
+        names.sort(key=lambda n: KINDS.index(study.align[study.evaluate[n].translator].supervision))
+        lines += ["", f"### {source} -> {target} ({origin(study.corpora[corpus])})", ""]
+        rows = []
+        for name in names:
+            translator = study.evaluate[name].translator
+            fit = study.align[translator]
+            rows.append(
+                [f"{translator} ({fit.supervision})", spaces[fit.source].corpus, verdict(judged[translator]), *measured(name)]
+            )
+        lines += table(["aligner", "trained on", "verdict", "seeds", *MEASURES.values()], rows)
+        lines += pictures("evaluate", names[0], "spaces.png")
+    return lines if pairs else []
+
+
+KINDS = ("unpaired", "few pairs", "naive", "oracle")
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """`4/5 aligned, 0.97`: of the seeds of a translator, from its metrics."""
+    if "verdict" not in found:
+        return ""
+    return f"{found['aligned'] * found['seeds']:.0f}/{found['seeds']} aligned, {found['verdict']:.2f}"
+
+
+def measured(name: str) -> list[str]:
+    """Number of seeds, then `mean ± spread` for each measure."""
+    seeds = pl.read_csv(store.seeds_path(name))
+    cells = [str(len(seeds))]
+    for measure in MEASURES:
+        digits = DIGITS.get(measure, 3)
+        spread = seeds[measure].std() if len(seeds) > 1 else seeds[f"{measure}_error"][0]
+        cells.append(f"{seeds[measure].mean():.{digits}f} ± {spread:.{digits}f}")
+    return cells

@@ -1,0 +1,1 @@
+"""What carries a stage and computes nothing: its start, its files, its MLflow run, its errors."""

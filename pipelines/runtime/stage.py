@@ -1,0 +1,33 @@
+"""The one way a stage starts: `python -m pipelines.<verb> <name>` reads its row of params.yaml, opens an MLflow run, and runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from pipelines import imported
+from pipelines.runtime import track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import params
+
+WHOLE = ("report",)  # verbs that read the whole study and take no name
+
+
+def main(verb: Callable[..., None]) -> None:
+    """Run `verb(name, row, study, run)` for the row named on the command line. Bad input: one line on stderr, exit code 2."""
+    table = params.tables().get(verb.__name__, verb.__name__)
+    try:
+        name, study, row = verb.__name__, params.load(), None
+        if verb.__name__ not in WHOLE:
+            if len(sys.argv) != 2:
+                raise BadInput(f"usage: python -m pipelines.{verb.__name__} <row of {table} in params.yaml>")
+            name = sys.argv[1]
+            row = params.find(table, name, getattr(study, table))
+        with track.run(verb.__name__, name, row, study.study) as run:
+            imported()  # MLflow, too: a third of what there is
+            verb(name, row, study, run)
+    except BadInput as error:
+        print(f"{verb.__name__} {' '.join(sys.argv[1:])}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

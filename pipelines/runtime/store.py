@@ -1,0 +1,317 @@
+"""The only module that knows a path. Reads check what they read; writes are atomic (a temporary file, then a rename).
+
+data/corpora/<corpus>.parquet          id, text, split, labels, and what the corpus has
+data/encoders/<encoder>/               a sentence-transformers folder
+data/trained/<row of finetune>/        a sentence-transformers folder
+data/embeddings/<row of embed>.arrow   id, split, vector; who made them in the schema metadata
+data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: an image and a text encoder
+data/translators/<row of align>/       seed-<n>.safetensors + .json
+data/inverters/<row of inverters>/      texts.pt, inverter.pt, corrector.pt: all that an attacker has
+data/scores/<row of evaluate>.parquet  per-example scores; attributes-<row>.parquet and invert-<row>.parquet beside them
+results/<verb>/<row>.json              metrics
+results/<verb>/<row>/*.png, *.csv      plots
+report/                                pages for people
+.cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import torch
+
+from pipelines.runtime.errors import BadInput
+
+DATA, RESULTS, REPORT, WORK = Path("data"), Path("results"), Path("report"), Path(".cache/work")
+
+
+def corpus_path(name: str) -> Path:
+    return DATA / "corpora" / f"{name}.parquet"
+
+
+def encoder_path(name: str) -> Path:
+    return DATA / "encoders" / name
+
+
+def trained_path(name: str) -> Path:
+    return DATA / "trained" / name
+
+
+def embeddings_path(name: str) -> Path:
+    return DATA / "embeddings" / f"{name}.arrow"
+
+
+def image_text_path(name: str) -> Path:
+    return DATA / "image_text" / name
+
+
+def translators_path(name: str) -> Path:
+    return DATA / "translators" / name
+
+
+def inverters_path(name: str) -> Path:
+    return DATA / "inverters" / name
+
+
+def scores_path(name: str) -> Path:
+    return DATA / "scores" / f"{name}.parquet"
+
+
+def metrics_path(verb: str, name: str) -> Path:
+    return RESULTS / verb / f"{name}.json"
+
+
+def plots_path(verb: str, name: str) -> Path:
+    return RESULTS / verb / name
+
+
+def examples_path(name: str) -> Path:
+    """Inverted texts, the worst leaks first."""
+    return plots_path("invert", name) / "examples.csv"
+
+
+def read_examples(name: str) -> pl.DataFrame:
+    return pl.read_csv(examples_path(name))
+
+
+def seeds_path(name: str) -> Path:
+    """One row per seed: every measure's mean and standard error."""
+    return plots_path("evaluate", name) / "seeds.csv"
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary neighbour of `path`; on success it is flushed to disk and renamed over `path`, on failure removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        yield draft
+        with open(draft, "rb") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise BadInput(f"{path}: no space left on the disk") from error
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
+    """A folder that outlives a kill, for a stage to continue from; removed when the block ends well.
+
+    `made_from` (settings, input digests) is hashed into its name, so that what was made from something else is never continued.
+    """
+    key = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
+    folder = WORK / verb / name / key
+    for stale in folder.parent.glob("*") if folder.parent.is_dir() else ():
+        if stale != folder:
+            shutil.rmtree(stale)
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+    shutil.rmtree(folder.parent)
+
+
+def digest(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---------------------------------------------------------------- corpora
+
+CORPUS_COLUMNS = {"id": pl.String, "text": pl.String, "split": pl.String, "labels": pl.List(pl.String)}
+
+
+def write_corpus(name: str, frame: pl.DataFrame) -> None:
+    """Write a corpus: the columns of CORPUS_COLUMNS (text is null in a corpus of vectors), then whatever else it has."""
+    check_corpus(name, frame)
+    with atomic(corpus_path(name)) as draft:
+        frame.write_parquet(draft, compression="zstd")
+
+
+def read_corpus(name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    return pl.read_parquet(_existing(corpus_path(name)), columns=list(columns) if columns else None)
+
+
+def check_corpus(name: str, frame: pl.DataFrame) -> None:
+    """Raise BadInput unless `frame` is a corpus: every column there, ids and texts unique, no empty text."""
+    where = f"corpus {name}"
+    for column, dtype in CORPUS_COLUMNS.items():
+        if column not in frame.columns:
+            raise BadInput(f"{where}: there is no column {column!r}")
+        if frame[column].dtype != dtype:
+            raise BadInput(f"{where}: column {column!r} is {frame[column].dtype}, not {dtype}")
+    if frame.is_empty():
+        raise BadInput(f"{where}: no rows")
+    for column in ("id", "split"):
+        if n := frame[column].null_count():
+            raise BadInput(f"{where}: {n} rows have no {column}")
+    if not frame["id"].is_unique().all():
+        raise BadInput(f"{where}: id {frame.filter(frame['id'].is_duplicated())['id'][0]!r} occurs twice")
+    if "vector" in frame.columns:
+        return
+    empty = frame.filter(pl.col("text").fill_null("").str.strip_chars() == "")
+    if len(empty):
+        raise BadInput(f"{where}: {len(empty)} texts are empty, the first with id {empty['id'][0]!r}")
+    if "pair" in frame.columns:  # a published set of pairs stays as it is, its repeats too
+        return
+    key = ["text", *(c for c in ("positive", "negative", "image") if c in frame.columns)]  # a premise has many hypotheses
+    if not frame.select(key).is_unique().all():
+        twice = frame.filter(frame.select(key).is_duplicated())
+        raise BadInput(f"{where}: {len(twice)} texts are not alone, the first with id {twice['id'][0]!r}")
+
+
+# ---------------------------------------------------------------- embeddings
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors of one corpus by one encoder, in corpus order. `vectors` is (n, dimension) float32, raw encoder output."""
+
+    name: str
+    ids: np.ndarray  # (n,) of str
+    splits: np.ndarray  # (n,) of str
+    vectors: torch.Tensor
+    metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source (of the texts)
+
+    @property
+    def generated(self) -> bool:
+        """Whether the texts were generated by this project rather than written by people."""
+        return self.metadata.get("source") == "synthetic"
+
+    def rows(self, split: str | None) -> torch.Tensor:
+        """Indices of the rows of one split; None: all."""
+        mask = np.ones(len(self.ids), bool) if split is None else self.splits == split
+        return torch.from_numpy(np.flatnonzero(mask))
+
+
+def write_embeddings(name: str, ids: Sequence[str], splits: Sequence[str], vectors: np.ndarray, metadata: dict[str, str]) -> None:
+    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16, (n, dimension))."""
+    dimension = vectors.shape[1]
+    flat = pa.array(vectors.reshape(-1))
+    table = pa.Table.from_arrays(
+        [pa.array(ids, pa.string()), pa.array(splits, pa.string()), pa.FixedSizeListArray.from_arrays(flat, dimension)],
+        names=["id", "split", "vector"],
+    ).replace_schema_metadata({**metadata, "dimension": str(dimension)})
+    with atomic(embeddings_path(name)) as draft, pa.ipc.new_file(draft, table.schema) as file:
+        file.write_table(table)
+
+
+def read_embeddings(name: str) -> Embeddings:
+    """Read and check. Memory-mapped: float32 vectors are not copied. Raises BadInput, naming the file and the row."""
+    path = _existing(embeddings_path(name))
+    try:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise BadInput(f"{path}: not a whole Arrow file (truncated?): {error}") from None
+    metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
+    for column in ("id", "split", "vector"):
+        if column not in table.column_names:
+            raise BadInput(f"{path}: there is no column {column!r}")
+    table = table.combine_chunks()
+    column = table["vector"].chunk(0) if table.num_rows else None
+    if column is None or not pa.types.is_fixed_size_list(column.type):
+        raise BadInput(f"{path}: no vectors of one fixed size in it")
+    dimension = column.type.list_size
+    if metadata.get("dimension", str(dimension)) != str(dimension):
+        raise BadInput(f"{path}: vectors have {dimension} dimensions, its metadata says {metadata['dimension']}")
+    array = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, dimension)
+    ids = np.asarray(table["id"].to_pylist(), dtype=object)
+    check_vectors(str(path), array, ids)
+    if len(set(ids)) != len(ids):
+        raise BadInput(f"{path}: ids are not unique")
+    return Embeddings(name, ids, np.asarray(table["split"].to_pylist(), dtype=object), _tensor(array), metadata)
+
+
+def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:
+    """Raise BadInput for NaN, infinite or zero vectors, naming the first."""
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    for bad, word in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
+        if bad.any():
+            raise BadInput(f"{where}: {bad.sum()} vectors are {word}, the first with id {ids[bad.argmax()]!r}")
+
+
+def same_texts(source: Embeddings, target: Embeddings) -> None:
+    """Raise BadInput unless both hold the same ids in the same order: row i of one is the partner of row i of the other."""
+    if len(source.ids) != len(target.ids):
+        raise BadInput(f"{source.name} has {len(source.ids)} rows, {target.name} has {len(target.ids)}")
+    if (differ := source.ids != target.ids).any():
+        row = int(differ.argmax())
+        raise BadInput(
+            f"{source.name} and {target.name}: ids out of order: "
+            f"row {row} is {source.ids[row]!r} in one, {target.ids[row]!r} in the other"
+        )
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """float32 tensor over a read-only memory map (never written to: every consumer makes its own centred copy)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array).float()
+
+
+# ---------------------------------------------------------------- folders
+
+
+def move_into(folder: Path, path: Path) -> None:
+    """Move a finished folder's files to `path`, all or nothing: `path` appears in one rename."""
+    draft = path.with_name(f".{path.name}.part")
+    shutil.rmtree(draft, ignore_errors=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(folder, draft)
+    shutil.rmtree(path, ignore_errors=True)
+    draft.replace(path)
+
+
+# ---------------------------------------------------------------- metrics and scores
+
+
+def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
+    """Nested numbers as JSON; floats rounded to 6 digits so that a metrics diff shows changes, not noise."""
+    with atomic(metrics_path(verb, name)) as draft:
+        draft.write_text(json.dumps(_rounded(metrics), indent=2) + "\n")
+
+
+def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
+    """Every row's metrics of one verb, by row name."""
+    return {p.stem: json.loads(p.read_text()) for p in sorted((RESULTS / verb).glob("*.json"))}
+
+
+def write_csv(path: Path, frame: pl.DataFrame) -> None:
+    """A table that `dvc plots` can draw."""
+    with atomic(path) as draft:
+        frame.write_csv(draft, float_precision=6)
+
+
+def write_scores(name: str, frame: pl.DataFrame) -> None:
+    with atomic(scores_path(name)) as draft:
+        frame.write_parquet(draft, compression="zstd")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _rounded(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(v) for v in value]
+    return round(float(value), 6) if isinstance(value, (float, np.floating)) else value
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise BadInput(f"{path}: there is no such file; `dvc repro` makes it")
+    return path

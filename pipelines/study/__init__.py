@@ -1,0 +1,10 @@
+"""The rows of params.yaml, one class per table: what a stage may be told, with the defaults."""
+
+# ruff: noqa: F401  (the surface of the package)
+from pipelines.study.attacks import Attributes, Audit, Invert, Inverter
+from pipelines.study.corpora import AnyCorpus, Chunk, Corpus, HubCorpus, LibraryCorpus, PathCorpus, SyntheticCorpus, VectorsCorpus
+from pipelines.study.encoders import Embed, Encoder, Finetune, Geometry, Network, Pooler, Similarity
+from pipelines.study.images import EvaluateImageText, Head, ImageTower, TextTower, TrainImageText
+from pipelines.study.published import Published
+from pipelines.study.row import Row
+from pipelines.study.translation import Align, Evaluate, aligner_module, settings_type

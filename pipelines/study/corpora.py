@@ -1,0 +1,77 @@
+"""Rows of corpora: where texts and images come from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipelines.study.row import Row
+
+
+class Chunk(Row):
+    """Cut long texts into sequences of at most `size` units, dropping tails shorter than `least`."""
+
+    unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM, cut at their offsets
+    size: int = Field(45, ge=1)
+    least: int = Field(1, ge=1)
+    whole: bool = False  # draw and split whole texts, so that no text has pieces on both sides; `rows` and `test` count texts
+
+
+class Corpus(Row):
+    """What every corpus row says, whatever its source."""
+
+    kind: Literal["passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images"] = (
+        "passages"  # default: the row's own
+    )
+    # name, where it is one of these
+    path: str  # what DVC watches for changes: the user's own file or folder, or what the texts are made from
+    rows: int | None = Field(None, ge=1)  # how many texts to keep, drawn with `seed`; None: all
+    test: int = Field(0, ge=0)  # how many of them are held out (`split == "test"`) where the source has no split of its own
+    seed: int = 0
+
+
+class LibraryCorpus(Corpus):
+    """Prose from the docstrings of the installed dependencies."""
+
+    source: Literal["library"]
+    words: tuple[int, int] = (18, 45)  # shortest and longest sequence
+    per_package: int = Field(4000, ge=1)
+
+
+class SyntheticCorpus(Corpus):
+    """Texts generated here, with labels and planted facts. Marked as generated wherever a number of theirs is shown."""
+
+    source: Literal["synthetic"]
+    rows: int | None = Field(2000, ge=1)
+
+
+class HubCorpus(Corpus):
+    """A data set on the Hugging Face hub, read with `datasets`."""
+
+    source: Literal["hub"]
+    id: str
+    config: str | None = None
+    hub_split: str = "train"
+    revision: str | None = None
+    columns: dict[str, str] = {}  # our column -> theirs
+    chunk: Chunk | None = None
+
+
+class PathCorpus(Corpus):
+    """The user's own file or folder: parquet, csv, tsv, jsonl, txt, mbox, maildir. `data/raw` is a link to $CORPORA_ROOT."""
+
+    source: Literal["path"]
+    columns: dict[str, str] = {}
+    chunk: Chunk | None = None
+    annotations: str | None = None  # mimic: file of MedCAT concept annotations in the folder of NOTEEVENTS
+
+
+class VectorsCorpus(Corpus):
+    """Vectors without text: a leaked database. parquet, arrow, npy or npz."""
+
+    source: Literal["vectors"]
+    columns: dict[str, str] = {}
+
+
+AnyCorpus = Annotated[LibraryCorpus | SyntheticCorpus | HubCorpus | PathCorpus | VectorsCorpus, Field(discriminator="source")]

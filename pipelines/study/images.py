@@ -1,0 +1,97 @@
+"""Rows of train_image_text and evaluate_image_text: images beside their captions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.study.row import Row
+
+
+class ImageTower(Row):
+    """A vision transformer over all patches: from scratch, or timm's `model` with weights from the hub or a local file."""
+
+    source: Literal["scratch", "hub", "path"] = "scratch"
+    model: str = ""  # hub: timm's name of it; path: `name=file of weights`
+    size: int = Field(32, ge=8)  # pixels of a side; images are resized and cut to it
+    patch: int = Field(8, ge=2)
+    width: int = Field(64, ge=8)
+    depth: int = Field(3, ge=1)
+    heads: int = Field(4, ge=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> ImageTower:
+        if self.source == "scratch" and (self.size % self.patch or self.width % self.heads):
+            raise ValueError("`patch` must divide `size`, and `heads` must divide `width`")
+        return self
+
+
+class TextTower(Row):
+    """A transformer over all positions of a caption, from scratch."""
+
+    context: int = Field(16, ge=2)  # tokens; longer captions are cut, and counted
+    vocabulary: int = Field(4096, ge=64)  # words, by frequency; others are spelt
+    width: int = Field(64, ge=8)
+    depth: int = Field(2, ge=1)
+    heads: int = Field(4, ge=1)
+    padding: Literal["learnt", "mask"] = "learnt"  # learnt: a null token for each position; mask: no weight
+
+    @model_validator(mode="after")
+    def _fits(self) -> TextTower:
+        if self.width % self.heads:
+            raise ValueError("`heads` must divide `width`")
+        return self
+
+
+class Head(Row):
+    """What a tower's tokens become: a weighted point set (Uesaka et al. 2025), or CLIP's one vector with as many
+    parameters."""
+
+    kind: Literal["points", "vector"] = "points"
+    dim: int = Field(16, ge=1)
+    weight: Literal["tanh", "sigmoid", "identity"] = "tanh"  # tanh: 100 tanh(x / 100); sigmoid: positive only
+    points: int | None = Field(None, ge=1)  # tokens are averaged to so many; None: one point per token
+    kernel: Literal["gaussian", "imq"] = "gaussian"
+    scale: float = Field(0.5, gt=0)  # the Gaussian's sigma, the inverse multiquadric's c
+    linear: float = Field(2 / 3, ge=0)
+    nonlinear: float = Field(1 / 3, ge=0)
+    features: int | None = Field(256, ge=1)  # random Fourier features in training, redrawn at each step; None: the kernel itself
+
+
+class TrainImageText(Row):
+    """Train an image and a text encoder on a corpus of images with captions. One pair of encoders per seed."""
+
+    corpus: str
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    image: ImageTower = ImageTower.model_validate({})
+    text: TextTower = TextTower.model_validate({})
+    head: Head = Head.model_validate({})
+    steps: int = Field(500, ge=1)
+    batch: int = Field(256, ge=2)  # over all ranks
+    lr: float = Field(1e-3, gt=0)
+    lr_end: float = Field(1e-5, ge=0)
+    warmup: int = Field(30, ge=0)  # steps
+    decay: float = Field(0.2, ge=0)  # of matrices
+    betas: tuple[float, float] = (0.9, 0.98)
+    precision: Literal["float32", "bf16"] = "float32"
+    negatives: Literal["gathered", "local"] = "gathered"  # on several ranks: of all of them, or of its own
+    checkpoint: int = Field(200, ge=1)  # steps between two checkpoints
+
+
+class EvaluateImageText(Row):
+    """Measure trained encoders on a corpus of images: zero-shot, linear, retrieval, and PMI where it is known."""
+
+    encoders: str  # a row of `train_image_text`
+    corpus: str
+    templates: tuple[str, ...] = Field(("a {}",), min_length=1)
+    limit: int = Field(1000, ge=2)  # test images at most in retrieval and PMI
+    probe: int = Field(2000, ge=2)  # train images at most of the linear classifiers
+    features: int = Field(512, ge=1)  # random Fourier features of the linear classifiers
+
+    @model_validator(mode="after")
+    def _slots(self) -> EvaluateImageText:
+        for template in self.templates:
+            if template.count("{}") != 1:
+                raise ValueError(f"templates: {template!r} needs one {{}} for the class")
+        return self

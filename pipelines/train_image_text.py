@@ -1,0 +1,228 @@
+"""train_image_text: images with captions -> an image and a text encoder per seed, and the vectors of both sides.
+
+Every random choice is made from (seed, step), so that a killed run continues to the same bits, and several ranks
+(`torchrun --nproc-per-node N -m pipelines.train_image_text <row>`) draw the same frequencies.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import torch
+from torch import Tensor
+
+from pipelines import distributed
+from pipelines.contrastive.kernels import Fourier, PointSets, exact, features, fourier
+from pipelines.contrastive.pixels import Pixels
+from pipelines.contrastive.point_sets import DualEncoder, save
+from pipelines.contrastive.towers import Words
+from pipelines.measures.image_text import info_nce
+from pipelines.pages import pictures
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.study import TrainImageText, params
+
+LOGGED = 10  # steps between two points of the curve
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Images, and each image's captions as consecutive rows of `ids`."""
+
+    images: Pixels
+    ids: Tensor  # (captions, context)
+    starts: Tensor  # (images + 1,)
+    truncated: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Pixels and, of each image, the ids of one of its captions."""
+        counts = self.starts[rows + 1] - self.starts[rows]
+        drawn = (torch.rand(len(rows), generator=generator) * counts).long()
+        return self.images[rows], self.ids[self.starts[rows] + drawn]
+
+
+def captions_of(frame: pl.DataFrame) -> list[list[str]]:
+    """Every image's captions: the column `captions`, or else the text alone."""
+    return frame["captions"].to_list() if "captions" in frame.columns else [[text] for text in frame["text"].to_list()]
+
+
+def read(corpus: str, split: str | None = None) -> pl.DataFrame:
+    """A corpus with images. Raises BadInput for one without, or without rows of the split."""
+    frame = store.read_corpus(corpus)
+    if "image" not in frame.columns:
+        raise BadInput(f"corpus {corpus}: there is no column 'image'; kinds with images: scenes, images")
+    frame = frame.filter(pl.col("split") == split) if split else frame
+    if frame.is_empty():
+        raise BadInput(f"corpus {corpus}: no rows of split {split!r}")
+    return frame
+
+
+def pairs(frame: pl.DataFrame, row: TrainImageText, words: Words) -> Pairs:
+    captions = captions_of(frame)
+    ids, truncated = words([c for cs in captions for c in cs])
+    starts = torch.tensor([0, *np.cumsum([len(cs) for cs in captions])])
+    return Pairs(Pixels(frame["image"].to_list(), frame["id"].to_list(), row.image.size), ids, starts, truncated)
+
+
+def generator(*keys: int) -> torch.Generator:
+    """A generator for each combination of keys."""
+    seed = np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(seed >> np.uint64(1)))
+
+
+def rate(row: TrainImageText, step: int) -> float:
+    """Learning rate: linear warm-up, then a half cosine to `lr_end`."""
+    if step < row.warmup:
+        return row.lr * (step + 1) / row.warmup
+    done = (step - row.warmup) / max(1, row.steps - row.warmup)
+    return row.lr_end + (row.lr - row.lr_end) * (1 + math.cos(math.pi * done)) / 2
+
+
+def rows_of(row: TrainImageText, n: int, seed: int, step: int) -> Tensor:
+    """The image rows of one step's batch over all ranks: consecutive parts of one permutation per epoch."""
+    size = min(row.batch, n)
+    epoch, at = divmod(step, n // size)
+    return torch.randperm(n, generator=generator(seed, 0, epoch))[at * size : (at + 1) * size]
+
+
+def draw(row: TrainImageText, model: DualEncoder, seed: int, step: int) -> Fourier | None:
+    """This step's random Fourier features, the same on every rank; None where the kernel is linear or exact."""
+    if model.kernel.nonlinear == 0 or row.head.features is None:
+        return None
+    drawn = fourier(model.kernel, row.head.dim, row.head.features, generator(seed, 1, step))
+    return drawn.to(model.raw_scale.device)
+
+
+def loss_of(model: DualEncoder, row: TrainImageText, images: Tensor, ids: Tensor, fourier: Fourier | None) -> Tensor:
+    """Symmetric InfoNCE of the batch of all ranks; this rank's gradient is of its own images and captions."""
+    gather = distributed.gather if row.negatives == "gathered" else lambda rows: rows
+    with torch.autocast(distributed.device().type, torch.bfloat16, enabled=row.precision == "bf16"):
+        x, y = model.image_sets(images), model.text_sets(ids)
+        x = PointSets(x.points, model.scale * x.weights)  # before the gather: its gradient, too, is of this rank's rows alone
+        if fourier is None and model.kernel.nonlinear > 0:
+            x, y = (PointSets(gather(s.points), gather(s.weights)) for s in (x, y))
+            logits = exact(x, y, model.kernel)
+        else:
+            x, y = (gather(features(s, model.kernel, fourier).float()) for s in (x, y))
+            logits = x @ y.T
+    loss = info_nce(logits.float())
+    return loss if row.negatives == "gathered" else loss / distributed.size()
+
+
+def optimizer_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
+    """AdamW; what is no matrix (norms, biases, the scale) does not decay."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": row.decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=row.lr, betas=row.betas)
+
+
+def step(model: DualEncoder, optimizer: torch.optim.Optimizer, row: TrainImageText, data: Pairs, seed: int, at: int) -> Tensor:
+    """One step of training. -> the loss of the whole batch. Raises BadInput when it is not finite."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate(row, at)
+    rows = rows_of(row, len(data), seed, at)
+    images, ids = data.batch(rows, generator(seed, 2, at))
+    own = torch.tensor(distributed.share(list(range(len(rows)))))
+    loss = loss_of(model, row, images[own], ids[own], draw(row, model, seed, at))
+    if not torch.isfinite(loss):
+        raise BadInput(f"step {at}: the loss is {loss.item()}; weights of kind {row.head.weight} overflowed? try tanh")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    distributed.sum_gradients(model.parameters())
+    optimizer.step()
+    model.clamp_scale()
+    return distributed.total(loss.detach()) if row.negatives == "local" else loss.detach()
+
+
+def train(row: TrainImageText, data: Pairs, words: Words, seed: int, folder: Path, log) -> tuple[DualEncoder, list[dict]]:
+    """Train from scratch, or from the checkpoint in `folder`. -> the model and its curve; `log(metrics, step)`."""
+    if len(data) < 2:
+        raise BadInput(f"{len(data)} training image: two at least are needed, to be told apart")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = DualEncoder(row, len(words.words)).to(distributed.device())
+    optimizer, start, curve = optimizer_of(model, row), 0, []
+    checkpoint = folder / f"seed-{seed}.pt"
+    if checkpoint.exists():
+        state = torch.load(checkpoint, map_location=distributed.device(), weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        start, curve = state["step"], state["curve"]
+    for at in range(start, row.steps):
+        loss = step(model, optimizer, row, data, seed, at)
+        if at % LOGGED == 0 or at == row.steps - 1:
+            curve.append({"seed": seed, "step": at, "loss": loss.item(), "scale": model.scale.item(), "rate": rate(row, at)})
+            log({f"seed-{seed}/{k}": v for k, v in curve[-1].items() if k not in ("seed", "step")}, at)
+        if ((at + 1) % row.checkpoint == 0 or at == row.steps - 1) and distributed.rank() == 0:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": at + 1, "curve": curve}
+            torch.save(state, draft := checkpoint.with_suffix(".part"))
+            os.replace(draft, checkpoint)
+    return model.eval(), curve
+
+
+@torch.inference_mode()
+def vectors(model: DualEncoder, images: Pixels, ids: Tensor, batch: int = 512) -> tuple[np.ndarray, np.ndarray]:
+    """The mean weighted point of every image and of every caption. -> (n, d), (n, d)"""
+    rows = torch.arange(len(images)).split(batch)
+    x = torch.cat([model.image_sets(images[r]).mean().cpu() for r in rows])
+    y = torch.cat([model.text_sets(part).mean().cpu() for part in ids.split(batch)])
+    return x.numpy(), y.numpy()
+
+
+def train_image_text(name: str, row: TrainImageText, study: params.Study, run: track.Run) -> None:
+    """Train one pair of encoders per seed; write them, their curves, and the first one's vectors of the whole corpus."""
+    with distributed.started():
+        frame = read(row.corpus)
+        train_rows = frame.filter(pl.col("split") == "train")
+        run.input(store.corpus_path(row.corpus), "pairs")
+        words = Words.of((c for cs in captions_of(train_rows) for c in cs), row.text)
+        data = pairs(train_rows, row, words)
+        curves, digest = [], store.digest(store.corpus_path(row.corpus))
+        with store.work("train_image_text", name, row, digest, distributed.size()) as folder:
+            models = []
+            for seed in row.seeds:
+                model, curve = train(row, data, words, seed, folder, run.log)
+                models.append(model)
+                curves += curve
+            if distributed.rank() == 0:
+                _write(name, row, study, frame, models, words, curves, data.truncated, folder / "made")
+            distributed.wait()
+
+
+def _write(name, row, study, frame, models, words: Words, curves: list[dict], truncated: int, made: Path) -> None:
+    made.mkdir(exist_ok=True)
+    for seed, model in zip(row.seeds, models, strict=True):
+        save(model, words, made / f"seed-{seed}")
+    digest = store.digest(made / f"seed-{row.seeds[0]}.safetensors")
+    store.move_into(made, store.image_text_path(name))
+
+    images = Pixels(frame["image"].to_list(), frame["id"].to_list(), row.image.size)
+    sides = zip(("image", "text"), vectors(models[0], images, words(frame["text"].to_list())[0]), strict=True)
+    about = {"corpus": row.corpus, "source": study.corpora[row.corpus].source, "pooling": f"mean of {row.head.kind}"}
+    about |= {"weights": digest, "precision": row.precision, "max_tokens": str(row.text.context)}
+    for side, array in sides:
+        store.check_vectors(f"train_image_text.{name}-{side}", array, frame["id"].to_numpy())
+        own = {"encoder": f"{name}-{side}", "model": f"{name}-{side}"} | about
+        store.write_embeddings(f"{name}-{side}", frame["id"].to_list(), frame["split"].to_list(), array, own)
+    curve = pl.DataFrame(curves)
+    store.write_csv(store.plots_path("train_image_text", name) / "curve.csv", curve)
+    pictures.contrast_curves(store.plots_path("train_image_text", name) / "curve.png", curve)
+    last = curve.group_by("seed", maintain_order=True).last()
+    metrics = {"loss": last["loss"].mean(), "scale": last["scale"].mean(), "seeds": len(row.seeds), "truncated": truncated}
+    metrics["parameters"] = sum(p.numel() for p in models[0].parameters())
+    store.write_metrics("train_image_text", name, metrics)
+
+
+if __name__ == "__main__":
+    stage.main(train_image_text)
