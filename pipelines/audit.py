@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pipelines import imported
 from pipelines.aligners.core.translator import Translator
-from pipelines.aligners.core.verdict import WITNESS, Verdict, judge
+from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.corpora import dumps, path
 from pipelines.encoders import query
 from pipelines.inverters import Space, retrieval, search
@@ -148,10 +148,10 @@ def attempt(vectors: Tensor, known: Known, row: Audit, judge: Judge) -> Attempt:
 
 
 def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
-    """A translator of all vectors, judged by a witness that sees half of them."""
+    """A translator of all vectors, judged by a replicate that sees half of them."""
     fit = aligner_module(row.aligner).fit
     translator = fit(vectors, known, row.settings, seed)
-    return translator, judge(vectors, translator, [fit(vectors[::2], known[::2], row.settings, seed + WITNESS)])
+    return translator, judge(vectors, translator, [fit(vectors[::2], known[::2], row.settings, seed + REPLICATE)])
 
 
 @torch.inference_mode()

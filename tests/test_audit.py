@@ -252,7 +252,7 @@ def world(tmp_path, monkeypatch):
 
 
 def stand_in(score, word):
-    return lambda source, translator, witnesses: Verdict(score, word, 0.0, 100)
+    return lambda source, translator, replicates: Verdict(score, word, 0.0, 100)
 
 
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
