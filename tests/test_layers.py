@@ -15,7 +15,7 @@ ROOMS = {
     "study": {"runtime.errors"},
     "distributed": {"runtime.errors"},
     "measures": {"runtime.errors"},
-    "aligners": {"runtime.errors"},
+    "aligners": {"measures", "runtime.errors"},
     "inverters": {"measures", "runtime.errors"},
     "corpora": {"study", "runtime.errors"},
     "encoders": {"study", "runtime.errors"},

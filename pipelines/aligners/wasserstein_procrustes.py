@@ -77,7 +77,7 @@ class Settings:
             raise ValueError(f"fidelity: {self.fidelity} must be in [0, 1]")
         if not self.rounds or min(self.rounds) < 2:
             raise ValueError(f"rounds: {self.rounds} must be batch sizes of at least 2")
-        if not 0 < min(self.inverse_temperature) <= max(self.inverse_temperature) <= 80:
+        if not all(0 < inverse <= 80 for inverse in self.inverse_temperature):
             raise ValueError(f"inverse_temperature: {self.inverse_temperature} must be in (0, 80]: beyond, float32 underflows")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pipelines.measures.vectors import finite
+
 BLOCK = 1024
 
 
@@ -19,7 +21,9 @@ def overlap(first: Tensor, second: Tensor) -> Tensor:
 
 
 def neighbours(vectors: Tensor, known: Tensor, count: int) -> Tensor:
-    """Indices (n, count) of the nearest known vectors, nearest first; both sides unit rows."""
+    """Indices (n, count) of the nearest known vectors, nearest first; both sides unit rows. Raises BadInput for a row that is not
+    finite."""
+    vectors, known = finite("vectors", vectors), finite("known", known)
     blocks = [
         (vectors[i : i + BLOCK] @ known.T).topk(min(count, len(known)), dim=1).indices for i in range(0, len(vectors), BLOCK)
     ]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
 
 KINDS = ("none", "noise", "int8", "round", "drop", "rotate")
@@ -66,11 +67,11 @@ def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
 def recall_kept(before: Tensor, after: Tensor, queries: int = 500, k: int = 10) -> Tensor:
     """Utility: of each query's k nearest rows by cosine, the share still among its k nearest. (n, d), (n, e) -> (queries,)
 
-    The queries are the first rows; a row is no neighbour of its own.
+    The queries are the first rows; a row is no neighbour of its own. Raises BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(k, len(before) - 1)
     near = []
-    for vectors in (before, after):
+    for vectors in (finite("before", before), finite("after", after)):
         unit = normalize(vectors.float(), dim=1)
         scores = unit[:q] @ unit.T
         scores[torch.arange(q), torch.arange(q)] = -torch.inf

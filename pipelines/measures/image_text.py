@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from pipelines.measures.vectors import finite
+
 BLOCK = 1024  # rows of a similarity matrix ranked at once
 
 
@@ -26,9 +28,12 @@ def info_nce(logits: Tensor) -> Tensor:
 
 
 def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:
-    """Rank (1 = best) of each row's best right column; ties count half. (n, m), bool (n, m) -> (n,)"""
+    """Rank (1 = best) of each row's best right column; ties count half. (n, m), bool (n, m) -> (n,)
+
+    Raises BadInput for a row that is not finite.
+    """
     out = []
-    for s, r in zip(similarity.split(BLOCK), right.split(BLOCK), strict=True):
+    for s, r in zip(finite("similarity", similarity).split(BLOCK), right.split(BLOCK), strict=True):
         best = s.masked_fill(~r, -torch.inf).amax(1, keepdim=True)
         out.append(1 + (s > best).sum(1) + ((s == best) & ~r).sum(1) / 2)
     return torch.cat(out)
@@ -42,8 +47,8 @@ def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10
 
 
 def top1(similarity: Tensor, labels: Tensor) -> Tensor:
-    """Whether the best class is the right one. (n, classes), (n,) -> (n,)"""
-    return (similarity.argmax(1) == labels).float()
+    """Whether the best class is the right one. (n, classes), (n,) -> (n,). Raises BadInput for a row that is not finite."""
+    return (finite("similarity", similarity).argmax(1) == labels).float()
 
 
 def correlation(a: Tensor, b: Tensor) -> float:

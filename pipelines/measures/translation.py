@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures.vectors import finite
+
 BLOCK = 1024  # rows of the (batch, batch) similarity matrix held at once
 
 
@@ -21,8 +23,9 @@ def centred(vectors: Tensor) -> Tensor:
 def ranks(translated: Tensor, target: Tensor) -> Tensor:
     """Rank (1 = best) of row i of `target` among all its rows by cosine to row i of `translated`; ties count half.
 
-    (n, d), (n, d) unit rows -> (n,)
+    (n, d), (n, d) unit rows -> (n,). Raises BadInput for a row that is not finite.
     """
+    translated, target = finite("translated", translated), finite("target", target)
     out = []
     for i in range(0, len(translated), BLOCK):
         scores = translated[i : i + BLOCK] @ target.T  # (block, n)
@@ -36,8 +39,9 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     """Per-example scores against true partners: row i of `translated` belongs to row i of `target`. (n, d), (n, d) -> each (n,)
 
     Ranks and FOSCTTM = (rank - 1) / (size - 1) are within consecutive batches of `batch` pairs (a last one of a single pair
-    joins the one before it); 0 is perfect, 0.5 is random.
+    joins the one before it); 0 is perfect, 0.5 is random. Raises BadInput for a row that is not finite.
     """
+    translated, target = finite("translated", translated), finite("target", target)
     n = len(target)
     starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
     rank, foscttm, cosine = [], [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
 
 FEW = 20  # effective dimensions: with fewer, a cloud has no hubs, and wrong maps of it resemble each other (docs/experiments.md)
@@ -19,10 +20,7 @@ def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
         raise BadInput(f"{name}: {n} vectors, but at least {least} are needed")
     if d < 2:
         raise BadInput(f"{name}: vectors of dimension {d} have no geometry to match, at least 2 are needed")
-    finite = vectors.isfinite().all(1)
-    if not finite.all():
-        raise BadInput(f"{name}: row {int((~finite).nonzero()[0])} is not finite ({int((~finite).sum())} such rows of {n})")
-    vectors = vectors.float()
+    vectors = finite(name, vectors).float()
     if bool((vectors == vectors[0]).all()):
         raise BadInput(f"{name}: all {n} vectors are the same")
     return vectors
