@@ -76,7 +76,7 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     taken = dumps.sample(dump, row.limit, row.seed)
     vectors = torch.from_numpy(taken.vectors)
     about = {"vectors": taken.rows, "used": len(vectors), "dimension": vectors.shape[1]}
-    about |= {"left out (zero, NaN)": taken.left_out, "repeated": taken.repeated}
+    about |= {"left out (zero, NaN)": taken.left_out, "left out (far off)": taken.far_off, "repeated": taken.repeated}
     clock.lap("read")
     own = known_texts(texts, row)
     attempts = []
