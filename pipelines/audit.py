@@ -30,6 +30,7 @@ from pipelines.inverters.attacker import learn
 from pipelines.inverters.consensus import Voters, stating
 from pipelines.measures import attributes
 from pipelines.measures.defences import Defence, defend, recall_kept
+from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
@@ -210,13 +211,13 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
     own = space(best.known.vectors)
     k = 10
     with torch.inference_mode():
-        named = retrieval.neighbours(space(best.translator(some)), own, k)
+        named = neighbours(space(best.translator(some)), own, k)
     out = []
     for defence in [Defence("none"), *defences(row.defences)]:
         kept = defend(some, defence, row.seed)
         translator, verdict = fitted(kept, best.known.vectors, row, row.seed + 1, judge)
         with torch.inference_mode():
-            share = retrieval.overlap(named, retrieval.neighbours(space(translator(kept)), own, k))
+            share = overlap(named, neighbours(space(translator(kept)), own, k))
         chance = k / len(own)
         leaks = float((share.mean() - chance) / (1 - chance))
         utility = float(recall_kept(some, kept).mean())

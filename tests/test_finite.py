@@ -8,8 +8,8 @@ import torch
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, load, save
 from pipelines.aligners.identity import Identity
-from pipelines.inverters import retrieval
 from pipelines.measures import attributes, defences, geometry, image_text, similarity, translation
+from pipelines.measures.vectors import neighbours
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Align, Attributes, Evaluate, Invert
 
@@ -25,7 +25,7 @@ MEASURES = {
     "neighbour_overlap": lambda x, y: geometry.neighbour_overlap(x, y, 3),
     "cosines": similarity.cosines,
     "sts": lambda x, y: similarity.sts(x, y, torch.linspace(0, 5, len(x))),
-    "nearest texts": lambda x, y: retrieval.neighbours(x, y, 2),
+    "neighbours": lambda x, y: neighbours(x, y, 2),
 }
 ALONE = {
     "spectrum": geometry.spectrum,

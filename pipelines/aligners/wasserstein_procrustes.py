@@ -26,10 +26,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral, unit
+from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.matching import csls, kmeans, mutual, quadratic_assignment, transport
 from pipelines.aligners.core.translator import Linear
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 
 MANY, LEAST = 13000, 500  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
@@ -97,7 +98,7 @@ def fit(
         if distinct < settings.clusters:
             raise BadInput(f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least so many")
     generator = torch.Generator().manual_seed(seed)
-    X, Y = unit(source), unit(target)
+    X, Y = centred_unit(source), centred_unit(target)
     given = settings.pair_weight * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
     maps = candidates(X, Y, known, given, settings, generator)
     W = compete(X, Y, maps, given, settings, generator, log)

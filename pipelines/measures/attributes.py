@@ -17,8 +17,6 @@ from torch.nn.functional import normalize
 from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
 
-WORDINGS = ("name", "description", "template")
-
 
 def label_set(labels: Sequence[Sequence[str]], least: int = 1) -> list[str]:
     """Every label that at least `least` examples have, in order of the alphabet. Raises BadInput for fewer than two."""

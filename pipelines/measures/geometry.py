@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.measures.vectors import finite
+from pipelines.measures.vectors import centred_unit, finite, neighbours, overlap
 
 
 def spectrum(vectors: Tensor) -> Tensor:
@@ -49,15 +49,5 @@ def neighbour_overlap(x: Tensor, y: Tensor, k: int = 10, block: int = 1024) -> T
     The mutual nearest-neighbour score of Huh et al. (ICML 2024). k / (n - 1) is what chance gives.
     """
     x, y = finite("first", x), finite("second", y)
-    x, y = normalize(x - x.mean(0), dim=1), normalize(y - y.mean(0), dim=1)
-    out = []
-    for i in range(0, len(x), block):
-        a, b = (_nearest(side, i, block, k) for side in (x, y))
-        out.append((a[:, :, None] == b[:, None, :]).any(2).float().mean(1))
-    return torch.cat(out)
-
-
-def _nearest(x: Tensor, start: int, block: int, k: int) -> Tensor:
-    scores = x[start : start + block] @ x.T
-    scores.diagonal(start).fill_(-torch.inf)
-    return scores.topk(k, dim=1).indices
+    near_x, near_y = (neighbours(side, side, k, block, others=True) for side in map(centred_unit, (x, y)))
+    return overlap(near_x, near_y).float()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from pipelines.measures.similarity import pearson, spearman
 from pipelines.measures.vectors import finite
 
 BLOCK = 1024  # rows of a similarity matrix ranked at once
@@ -51,27 +52,14 @@ def top1(similarity: Tensor, labels: Tensor) -> Tensor:
     return (finite("similarity", similarity).argmax(1) == labels).float()
 
 
-def correlation(a: Tensor, b: Tensor) -> float:
-    """Pearson's, over all entries; NaN if either is constant."""
-    a, b = a.flatten().double(), b.flatten().double()
-    a, b = a - a.mean(), b - b.mean()
-    return (a @ b / (a.norm() * b.norm())).item()
-
-
 def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's, over all entries; ties get their mean rank."""
-    return correlation(_mean_ranks(a.flatten()), _mean_ranks(b.flatten()))
-
-
-def _mean_ranks(values: Tensor) -> Tensor:
-    _, inverse, counts = torch.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum(0).double()
-    return (last - (counts - 1) / 2)[inverse]
+    """Spearman's, over all entries of two matrices."""
+    return spearman(a.flatten(), b.flatten())
 
 
 def unexplained(similarity: Tensor, pmi: Tensor) -> float:
     """|PMI - (a S + b)|^2 / |PMI - mean|^2 with the best a, b: what of the PMI's variance a similarity does not reach."""
-    return 1 - correlation(similarity, pmi) ** 2
+    return 1 - pearson(similarity.flatten(), pmi.flatten()) ** 2
 
 
 def rank_limit(pmi: Tensor, dim: int) -> float:

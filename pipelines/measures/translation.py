@@ -10,14 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.measures.vectors import finite
+from pipelines.measures.vectors import centred_unit, finite
 
 BLOCK = 1024  # rows of the (batch, batch) similarity matrix held at once
-
-
-def centred(vectors: Tensor) -> Tensor:
-    """Subtract the mean row, then normalise each row. (n, d) -> (n, d)"""
-    return normalize(vectors - vectors.mean(0), dim=1)
 
 
 def ranks(translated: Tensor, target: Tensor) -> Tensor:
@@ -46,7 +41,7 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
     rank, foscttm, cosine = [], [], []
     for start, end in zip(starts, [*starts[1:], n], strict=True):
-        a, b = centred(translated[start:end]), centred(target[start:end])
+        a, b = centred_unit(translated[start:end]), centred_unit(target[start:end])
         r = ranks(a, b)
         rank.append(r)
         foscttm.append((r - 1) / max(len(r) - 1, 1))

@@ -1,11 +1,11 @@
-"""What every aligner does to a cloud of vectors first: refuse what cannot be aligned, centre, unit-normalise."""
+"""What aligners ask of a cloud of vectors and of pairs, and the linear algebra that they share."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from pipelines.measures.vectors import finite
+from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
 FEW = 20  # effective dimensions: with fewer, a cloud has no hubs, and wrong maps of it resemble each other (docs/experiments.md)
@@ -38,16 +38,11 @@ def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
     return pairs.long()
 
 
-def unit(vectors: Tensor) -> Tensor:
-    """Centred, then L2-normalised rows."""
-    return torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)
-
-
 @torch.no_grad()
 def dimensions(vectors: Tensor) -> float:
     """Effective number of dimensions of a cloud (n, d): the participation ratio (sum of l)^2 / sum of l^2 of the variances l
     along its principal axes, about the centre. Texts by a text encoder have 35 to 140."""
-    x = unit(vectors)
+    x = centred_unit(vectors)
     spread = (x.T @ x).double()
     return float(spread.trace() ** 2 / spread.square().sum())
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.cloud import FEW, dimensions, unit
+from pipelines.aligners.core.cloud import FEW, dimensions
 from pipelines.aligners.core.translator import Translator
+from pipelines.measures.vectors import centred_unit
 
 # score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))): the chance of a held-out FOSCTTM of at most 0.1, by `benchmarks.verdict fit`
 SLOPE, MIDDLE = 29.7, 0.294
@@ -37,8 +38,8 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
 
     Of several replicates the best counts: two wrong fits do not agree, but a right one may be alone among wrong ones.
     """
-    moved = unit(translated)
-    return max(float((moved * unit(replicate(source))).sum(1).mean()) for replicate in replicates)
+    moved = centred_unit(translated)
+    return max(float((moved * centred_unit(replicate(source))).sum(1).mean()) for replicate in replicates)
 
 
 @torch.no_grad()
