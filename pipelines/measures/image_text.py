@@ -52,6 +52,11 @@ def top1(similarity: Tensor, labels: Tensor) -> Tensor:
     return (finite("similarity", similarity).argmax(1) == labels).float()
 
 
+def correlation(a: Tensor, b: Tensor) -> float:
+    """Pearson's, over all entries of two matrices; NaN if either is constant."""
+    return pearson(a.flatten(), b.flatten())
+
+
 def rank_correlation(a: Tensor, b: Tensor) -> float:
     """Spearman's, over all entries of two matrices."""
     return spearman(a.flatten(), b.flatten())
@@ -59,7 +64,7 @@ def rank_correlation(a: Tensor, b: Tensor) -> float:
 
 def unexplained(similarity: Tensor, pmi: Tensor) -> float:
     """|PMI - (a S + b)|^2 / |PMI - mean|^2 with the best a, b: what of the PMI's variance a similarity does not reach."""
-    return 1 - pearson(similarity.flatten(), pmi.flatten()) ** 2
+    return 1 - correlation(similarity, pmi) ** 2
 
 
 def rank_limit(pmi: Tensor, dim: int) -> float:
