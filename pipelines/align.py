@@ -18,9 +18,8 @@ from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
 from pipelines.study import Align, aligner_module, params
-
-Log = Callable[[dict[str, float], int], None]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ kernels in 1b; the notebook's Gram matrices made the published numbers, and are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +24,7 @@ from pipelines.aligners.core.cloud import checked, spectral
 from pipelines.aligners.core.matching import ascend, kmeans, lloyd
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit, neighbours
+from pipelines.runtime.log import Log
 
 SUPERVISION = "unpaired"
 
@@ -51,7 +51,7 @@ def fit(
     settings: Settings,
     seed: int,
     pairs: Tensor | None = None,
-    log: Callable[[dict[str, float], int], None] | None = None,
+    log: Log | None = None,
 ) -> Linear:
     """(n, d), (m, e) -> translator. `pairs` are not part of this method. Raises BadInput for fewer rows than clusters."""
     least = max(settings.clusters, settings.neighbours)
@@ -98,9 +98,7 @@ def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: i
     return torch.cat([values[neighbours(q, keys, k, block)].mean(1) for q in queries.split(block)])
 
 
-def refine_by_neighbours(
-    map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Callable | None
-) -> Tensor:
+def refine_by_neighbours(map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None) -> Tensor:
     """Refine 1."""
     for step in range(s.refine_steps):
         batch = x[torch.randperm(len(x), generator=generator)[: s.refine_batch]]

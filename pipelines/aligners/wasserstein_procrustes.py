@@ -17,7 +17,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -32,10 +31,9 @@ from pipelines.aligners.core.matching import csls, kmeans, mutual, quadratic_ass
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
 
 MANY, LEAST = 13000, 500  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
-
-Log = Callable[[dict[str, float], int], None]
 
 SUPERVISION = "unpaired"
 

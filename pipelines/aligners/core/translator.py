@@ -110,6 +110,7 @@ def load_seeds(folder: Path, hub_correction: float | None = None) -> dict[int, T
     if not seeds:
         raise BadInput(f"{folder}: no translators there; `dvc repro` makes them")
     translators = {seed: load(folder / f"seed-{seed}") for seed in seeds}
-    for translator in translators.values() if hub_correction is not None else ():
-        translator.set_hub_correction(hub_correction)
+    if hub_correction is not None:
+        for translator in translators.values():
+            translator.set_hub_correction(hub_correction)
     return translators
