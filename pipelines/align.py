@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from inspect import signature
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,11 @@ import torch
 from torch import Tensor
 
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import WITNESS, Verdict, judge
+from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
 from pipelines.study import Align, aligner_module, params
-
-Log = Callable[[dict[str, float], int], None]
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,25 @@ class Halves:
     pairs: Tensor | None  # (k, 2) indices into source and target of the same texts, where the row grants known pairs
 
 
-def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> Halves:
+def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False) -> Halves:
     """Draw two disjoint halves of the train texts, or the two splits that the row names; with `pairs: k`, append k texts to both
     sides.
 
     Of two different corpora each side still gets one half, so that a row's sizes do not depend on what it is paired with.
+    replicate: of two splits, which all seeds see whole, take half of each. Raises BadInput for fewer than two vectors a side.
     """
     one_corpus = source.metadata.get("corpus") == target.metadata.get("corpus")
     if one_corpus:
         store.same_texts(source, target)
     if row.splits:
-        dump, own = (_shuffled(side, "source", seed, split) for side, split in zip((source, target), row.splits, strict=True))
-        for rows, side, split in zip((dump, own), (source, target), row.splits, strict=True):
-            if len(rows) < 2:
-                raise BadInput(f"align: {side.name} has {len(rows)} rows of split {split!r}; two are needed")
-        share = 2 if seed >= WITNESS else 1  # seeds have all the dump; a witness must have other texts, and has half of them
-        dump, own = dump[: len(dump) // share][: row.limit], own[: len(own) // share][: row.limit]
-        return Halves(source.vectors[dump], target.vectors[own], None)
+        rows_x, rows_y = (_shuffled(e, "source", seed, split) for e, split in zip((source, target), row.splits, strict=True))
+        share = 2 if replicate else 1  # seeds have all the dump; a replicate must have other texts, and has half of them
+        for rows, side, split in zip((rows_x, rows_y), (source, target), row.splits, strict=True):
+            if len(rows) < 2 * share:
+                needed = "four" if replicate else "two"
+                raise BadInput(f"align: {side.name} has {len(rows)} rows of split {split!r}; {needed} are needed")
+        rows_x, rows_y = rows_x[: len(rows_x) // share][: row.limit], rows_y[: len(rows_y) // share][: row.limit]
+        return Halves(source.vectors[rows_x], target.vectors[rows_y], None)
     rows_x, rows_y = _shuffled(source, "source", seed), _shuffled(target, "source" if one_corpus else "target", seed)
     shared = rows_x[: row.pairs] if one_corpus else rows_x[:0]
     if row.pairs > len(shared):
@@ -76,8 +78,8 @@ def _shuffled(embeddings: store.Embeddings, salt: str, seed: int, split: str = "
 
 
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
-    """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as witnesses; where there
-    are none, or all have the same texts, with one more."""
+    """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as replicates; where there
+    are none, or all have the same texts, with one more fit."""
     source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
     run.input(store.embeddings_path(row.source), "source")
     run.input(store.embeddings_path(row.target), "target")
@@ -86,39 +88,54 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
         folder = work / "translators"
         folder.mkdir(exist_ok=True)
         fitted = {}
-        extra = (row.seeds[0] + WITNESS,) if judged and (len(row.seeds) == 1 or row.splits) else ()
-        for seed in (*row.seeds, *extra):
-            path = (folder if seed in row.seeds else work) / f"seed-{seed}"
-            if not path.with_suffix(".json").exists():  # written last: a killed run continues at the seed it was at
-                log = partial(_log, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
-                save(fit(row, source, target, seed, log if seed in row.seeds else None, work), path)
-            fitted[seed] = load(path)
+        for seed in row.seeds:
+            log = partial(_log, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
+            fitted[seed] = _kept(folder / f"seed-{seed}", partial(fit, row, source, target, seed, log, work))
+        extra = []
+        if judged and (len(row.seeds) == 1 or row.splits):
+            seed = next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)
+            extra = [_kept(work / "replicate", partial(fit, row, source, target, seed, None, work, replicate=True))]
         verdicts = {}
         for seed in row.seeds if judged else ():
-            witnesses = [fitted[other] for other in extra or row.seeds if other != seed]
-            verdict = verdicts[seed] = judge(halves(source, target, row, seed).source, fitted[seed], witnesses)
+            replicates = extra or [fitted[other] for other in row.seeds if other != seed]
+            verdict = verdicts[seed] = judge(halves(source, target, row, seed).source, fitted[seed], replicates)
             run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
         store.write_metrics("align", name, summary(row, verdicts))
         store.move_into(folder, store.translators_path(name))
     run.log({k: v for k, v in summary(row, verdicts).items() if k != "by seed"})
 
 
+def _kept(path: Path, fit: Callable[[], Translator]) -> Translator:
+    """A translator as it is on disk, fitted if it is not there yet: a killed run continues at the seed it was at."""
+    if not path.with_suffix(".json").exists():  # written last
+        save(fit(), path)
+    return load(path)
+
+
 def summary(row: Align, verdicts: dict[int, Verdict]) -> dict[str, Any]:
     """Mean score, share of the seeds that are `aligned`, and every seed's score, word and agreement."""
     if not verdicts:
         return {"seeds": len(row.seeds)}
-    found = list(verdicts.values())
-    mean, aligned = (sum(values) / len(found) for values in ([v.score for v in found], [v.word == "aligned" for v in found]))
+    judged = list(verdicts.values())
+    mean, aligned = (sum(values) / len(judged) for values in ([v.score for v in judged], [v.word == "aligned" for v in judged]))
     by_seed = {str(seed): asdict(v) for seed, v in verdicts.items()}
     return {"seeds": len(row.seeds), "verdict": mean, "aligned": aligned, "by seed": by_seed}
 
 
-def fit(row: Align, source: store.Embeddings, target: store.Embeddings, seed: int, log: Log | None, folder: Path) -> Translator:
-    """Oracles get true pairs; `folder` goes to an aligner that keeps checkpoints there."""
+def fit(
+    row: Align,
+    source: store.Embeddings,
+    target: store.Embeddings,
+    seed: int,
+    log: Log | None,
+    folder: Path,
+    replicate: bool = False,
+) -> Translator:
+    """Oracles get true pairs; `folder` goes to an aligner that keeps checkpoints there; replicate: as `halves` has it."""
     module = aligner_module(row.aligner)
     if row.supervision == "oracle":
         return module.fit_oracle(*paired_rows(source, target, row, seed), row.settings, seed)
-    data = halves(source, target, row, seed)
+    data = halves(source, target, row, seed, replicate)
     more = {"folder": folder} if "folder" in signature(module.fit).parameters else {}
     return module.fit(data.source, data.target, row.settings, seed, data.pairs, log, **more)
 

@@ -8,13 +8,12 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.cloud import unit
 from pipelines.aligners.core.translator import load_seeds
 from pipelines.aligners.identity import Identity
 from pipelines.encoders import query
-from pipelines.inverters.retrieval import neighbours
 from pipelines.measures import attributes as measures
 from pipelines.measures import mean_and_error
+from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Attributes, params
@@ -62,7 +61,7 @@ def crowd(vectors: Tensor, k: int) -> Tensor:
     """Each vector's k nearest among all of them by centred cosine, itself one of them. (n, d) -> (n, k)"""
     if k == 1:
         return torch.arange(len(vectors))[:, None]
-    x = unit(vectors.float())
+    x = centred_unit(vectors.float())
     return neighbours(x, x, k)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pipelines import imported
 from pipelines.aligners.core.translator import Translator
-from pipelines.aligners.core.verdict import WITNESS, Verdict, judge
+from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.corpora import dumps, path
 from pipelines.encoders import query
 from pipelines.inverters import Space, retrieval, search
@@ -30,6 +30,7 @@ from pipelines.inverters.attacker import learn
 from pipelines.inverters.consensus import Voters, stating
 from pipelines.measures import attributes
 from pipelines.measures.defences import Defence, defend, recall_kept
+from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
@@ -76,7 +77,7 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     taken = dumps.sample(dump, row.limit, row.seed)
     vectors = torch.from_numpy(taken.vectors)
     about = {"vectors": taken.rows, "used": len(vectors), "dimension": vectors.shape[1]}
-    about |= {"left out (zero, NaN)": taken.left_out, "repeated": taken.repeated}
+    about |= {"left out (zero, NaN)": taken.left_out, "left out (far off)": taken.far_off, "repeated": taken.repeated}
     clock.lap("read")
     own = known_texts(texts, row)
     attempts = []
@@ -148,10 +149,10 @@ def attempt(vectors: Tensor, known: Known, row: Audit, judge: Judge) -> Attempt:
 
 
 def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
-    """A translator of all vectors, judged by a witness that sees half of them."""
+    """A translator of all vectors, judged by a replicate that sees half of them."""
     fit = aligner_module(row.aligner).fit
     translator = fit(vectors, known, row.settings, seed)
-    return translator, judge(vectors, translator, [fit(vectors[::2], known[::2], row.settings, seed + WITNESS)])
+    return translator, judge(vectors, translator, [fit(vectors[::2], known[::2], row.settings, seed + REPLICATE)])
 
 
 @torch.inference_mode()
@@ -210,13 +211,13 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
     own = space(best.known.vectors)
     k = 10
     with torch.inference_mode():
-        named = retrieval.neighbours(space(best.translator(some)), own, k)
+        named = neighbours(space(best.translator(some)), own, k)
     out = []
     for defence in [Defence("none"), *defences(row.defences)]:
         kept = defend(some, defence, row.seed)
         translator, verdict = fitted(kept, best.known.vectors, row, row.seed + 1, judge)
         with torch.inference_mode():
-            share = retrieval.overlap(named, retrieval.neighbours(space(translator(kept)), own, k))
+            share = overlap(named, neighbours(space(translator(kept)), own, k))
         chance = k / len(own)
         leaks = float((share.mean() - chance) / (1 - chance))
         utility = float(recall_kept(some, kept).mean())

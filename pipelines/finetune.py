@@ -101,11 +101,8 @@ def columns_of(row: Finetune, study: params.Study) -> list[list[str]]:
 
 def pairs(corpus: str, split: str | None) -> Pairs:
     """The pairs of one split of an STS corpus. Raises BadInput if there are fewer than three."""
-    frame = store.read_corpus(corpus, ["text", "pair", "score", "split"])
-    frame = frame if split is None else frame.filter(pl.col("split") == split)
-    if len(frame) < 3:
-        raise BadInput(f"corpus {corpus} has {len(frame)} pairs of split {split!r}; three are needed for a correlation")
-    return Pairs(frame["text"].to_list(), frame["pair"].to_list(), frame["score"].cast(pl.Float64).to_torch())
+    frame = store.read_pairs(corpus, split)
+    return Pairs(frame["text"].to_list(), frame["pair"].to_list(), frame["score"].to_torch())
 
 
 # ---------------------------------------------------------------- the network

@@ -13,7 +13,6 @@ from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
 from pipelines.pages import pictures
 from pipelines.runtime import stage, store, track
-from pipelines.runtime.errors import BadInput
 from pipelines.study import Similarity, params
 
 SHOWN = 1000  # sentences whose layers are looked at
@@ -22,10 +21,7 @@ BATCH = 64
 
 def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) -> None:
     """Cosine of the encoder's raw vectors, no regressor, all pairs of the split together."""
-    frame = store.read_corpus(row.corpus, ["text", "pair", "score", "split"])
-    frame = frame if row.split is None else frame.filter(pl.col("split") == row.split)
-    if len(frame) < 3:
-        raise BadInput(f"similarity.{name}: {row.corpus} has {len(frame)} pairs of split {row.split!r}; three are needed")
+    frame = store.read_pairs(row.corpus, row.split)
     encoder = study.encoders[row.encoder]
     if row.pooling is not None:
         encoder = encoder.model_copy(update={"pooling": row.pooling})
@@ -38,7 +34,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
         vectors = torch.from_numpy(encode(loaded, texts, encoder, parts).vectors).float()
     at = {text: i for i, text in enumerate(texts)}
     first, second = (vectors[[at[text] for text in frame[column]]] for column in ("text", "pair"))
-    metrics = {"pairs": len(frame), **measures.sts(first, second, frame["score"].cast(pl.Float64).to_torch())}
+    metrics = {"pairs": len(frame), **measures.sts(first, second, frame["score"].to_torch())}
     metrics |= geometry.anisotropy(vectors)
     spectrum = geometry.spectrum(vectors)
     plots = store.plots_path("similarity", name)

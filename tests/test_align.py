@@ -1,5 +1,7 @@
 """Who sees what: aligners get disjoint halves, oracles true pairs, and a killed row continues at the seed it was at."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -74,11 +76,17 @@ def test_of_two_splits_one_is_the_dump_and_the_other_the_attackers():
     assert min(texts(data.source)) > N - TEST >= max(texts(data.target))
     assert len(data.source) == min(TEST, 15)
     assert len(data.target) == 15
-    witness = verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), verb.WITNESS)
-    assert (len(witness.source), len(witness.target)) == (TEST // 2, (N - TEST) // 2)
+    half = verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), 0, replicate=True)
+    assert (len(half.source), len(half.target)) == (TEST // 2, (N - TEST) // 2)
     x, y = verb.paired_rows(embeddings("a"), embeddings("b"), apart, 0)  # an oracle is told whose the dump's are
     assert torch.equal(x, y)
     assert texts(x) == texts(data.source)
+
+
+@pytest.mark.parametrize("seed", [999_999, 1_000_000, 20261121])
+def test_a_seed_is_a_number_and_never_halves_the_splits(seed):
+    data = verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), seed)
+    assert (len(data.source), len(data.target)) == (TEST, N - TEST)
 
 
 def test_splits_that_are_not_two_or_not_there_are_refused():
@@ -97,11 +105,12 @@ def stage(tmp_path, monkeypatch):
     for name in "ab":
         e = embeddings(name, value=rng.standard_normal((N, 3), dtype=np.float32))
         store.write_embeddings(name, list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)
-    fits = []
+    fits = SimpleNamespace(seeds=[], sizes=[])
 
     def fit(source, target, settings, seed, pairs, log):
-        fits.append(seed)
-        if fits == [0, 1]:
+        fits.seeds.append(seed)
+        fits.sizes.append((len(source), len(target)))
+        if fits.seeds == [0, 1]:
             raise KeyboardInterrupt
         return Linear.of(torch.eye(3) * (seed + 1), source, target)
 
@@ -121,20 +130,27 @@ def test_a_killed_row_continues_at_the_seed_it_was_at(stage):
         align()
     assert not store.translators_path("r").exists()
     align()
-    assert fits == [0, 1, 1]
+    assert fits.seeds == [0, 1, 1]
     assert [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()] == [1, 2]
     found = store.read_metrics("align")["r"]
     assert set(found["by seed"]) == {"0", "1"}
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)
 
 
-def test_seeds_that_share_the_dump_are_judged_by_a_witness_that_sees_half_of_it(stage, monkeypatch):
+@pytest.mark.parametrize("seeds", [[0, 2], [0, 1_000_000], [20261121]])
+def test_seeds_that_share_the_dump_are_judged_by_a_replicate_that_sees_half_of_it(stage, monkeypatch, seeds):
     align, fits = stage
     asked = []
-    monkeypatch.setattr(
-        verb, "judge", lambda source, one, witnesses: asked.append(len(witnesses)) or Verdict(1.0, "aligned", 1.0, 99)
-    )
-    align(seeds=[0, 2], splits=["test", "train"])
-    assert fits == [0, 2, verb.WITNESS]
-    assert asked == [1, 1]
-    assert list(load_seeds(store.translators_path("r"))) == [0, 2]  # the witness is none of the row's
+
+    def judge(source, one, replicates):
+        asked.append((len(source), replicates))
+        return Verdict(1.0, "aligned", 1.0, 99)
+
+    monkeypatch.setattr(verb, "judge", judge)
+    align(seeds=seeds, splits=["test", "train"])
+    assert fits.seeds[:-1] == seeds
+    assert fits.seeds[-1] not in seeds
+    assert fits.sizes == [(TEST, N - TEST)] * len(seeds) + [(TEST // 2, (N - TEST) // 2)]
+    assert [(size, len(replicates)) for size, replicates in asked] == [(TEST, 1)] * len(seeds)
+    assert len({id(replicate) for _, replicates in asked for replicate in replicates}) == 1
+    assert list(load_seeds(store.translators_path("r"))) == seeds  # the replicate is none of the row's

@@ -15,7 +15,8 @@ from torch.nn.functional import normalize
 
 from pipelines import audit as audits
 from pipelines import encoders
-from pipelines.aligners.core.verdict import Verdict
+from pipelines.aligners import procrustes
+from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora import dumps
 from pipelines.measures.defences import Defence, defend, recall_kept
 from pipelines.pages import audit as audit_page
@@ -142,6 +143,57 @@ def test_nan_zero_and_repeated_rows_are_left_out_and_counted(tmp_path):
     assert (found.rows, found.left_out, found.repeated, len(found.vectors)) == (306, 4, 2, 300)
 
 
+@pytest.mark.parametrize("factor", [1e4, 1e6, 1e30, 3e37])
+def test_a_row_far_off_is_left_out_and_counted(tmp_path, factor):
+    far = VECTORS.copy()
+    far[5] *= factor
+    np.save(tmp_path / "a.npy", far)
+    found = dumps.sample(tmp_path / "a.npy", 1000)
+    assert (found.rows, found.left_out, found.far_off) == (300, 0, 1)
+    assert np.array_equal(found.vectors, np.delete(VECTORS, 5, axis=0))
+
+
+def test_a_dump_whose_lengths_vary_is_kept_whole(tmp_path):
+    lengths = np.random.default_rng(2).lognormal(0, 0.6, size=(300, 1)).astype(np.float32)
+    np.save(tmp_path / "a.npy", VECTORS * lengths)
+    assert dumps.sample(tmp_path / "a.npy", 1000).far_off == 0
+
+
+def test_rows_that_most_are_copies_of_leave_the_others_in(tmp_path):
+    np.save(tmp_path / "a.npy", np.concatenate([VECTORS[:20], np.repeat(VECTORS[:1], 200, axis=0)]))
+    found = dumps.sample(tmp_path / "a.npy", 1000)
+    assert (len(found.vectors), found.repeated, found.far_off) == (20, 200, 0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    scale=st.floats(-30, 30),
+    shift=st.floats(0, 20),
+    powers=st.lists(st.floats(0.5, 38), max_size=4),
+    empty=st.integers(0, 20),
+)
+def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(tmp_path_factory, seed, scale, shift, powers, empty):
+    """A dump of 400 vectors moved by `shift` in every coordinate, then copies of rows times 10^power, then rows of NaN, all of it
+    times 10^scale. True pairs stand in for a fit, so that only the centre and the lengths decide."""
+    rng = np.random.default_rng(seed)
+    clean = rng.normal(size=(400, 40))
+    known = torch.from_numpy(clean @ np.linalg.qr(rng.normal(size=(40, 40)))[0]).float()
+    poison = (clean[: len(powers)] + shift) * 10 ** np.array(powers).reshape(-1, 1)
+    dump = np.concatenate([clean + shift, poison, np.full((empty, 40), np.nan)]) * 10**scale
+    path = tmp_path_factory.mktemp("dump") / "a.npy"
+    np.save(path, np.clip(dump, -3e38, 3e38).astype(np.float32))
+    taken = dumps.sample(path, 1000)
+    assert taken.left_out == empty
+    assert len(taken.vectors) + taken.far_off + taken.repeated == 400 + len(powers)
+    good = torch.from_numpy(taken.vectors[:400])
+    fits = [procrustes.fit_oracle(good[i::2], known[i::2], procrustes.Settings(), 0) for i in (0, 1)]
+    assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:]).word == "aligned"
+    partners = torch.cat([known, known[: len(taken.vectors) - 400]])
+    together = procrustes.fit_oracle(torch.from_numpy(taken.vectors), partners, procrustes.Settings(), 0)
+    assert torch.cosine_similarity(together(good), known).mean() > 0.95  # one map for all that is taken, as an attack fits it
+
+
 BAD = {
     "mixed.jsonl": (lambda p: p.write_text("[1, 2]\n[1, 2, 3]\n"), "different dimensions: 2, and 3 in line 2"),
     "mixed.parquet": (lambda p: pq.write_table(pa.table({"vector": [[1.0], [1.0, 2.0]]}), p), "different dimensions"),
@@ -252,7 +304,7 @@ def world(tmp_path, monkeypatch):
 
 
 def stand_in(score, word):
-    return lambda source, translator, witnesses: Verdict(score, word, 0.0, 100)
+    return lambda source, translator, replicates: Verdict(score, word, 0.0, 100)
 
 
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world):

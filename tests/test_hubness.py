@@ -9,10 +9,10 @@ import torch
 from torch.nn.functional import normalize
 
 from pipelines.aligners import wasserstein_procrustes
-from pipelines.aligners.core.cloud import unit
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, load, save
 from pipelines.measures.translation import paired_scores
+from pipelines.measures.vectors import centred_unit
 from tests.test_aligners import SMALL, clouds
 
 
@@ -44,12 +44,12 @@ def test_it_leaves_the_density_of_the_translated_cloud():
 
 def test_it_ranks_better_than_the_inverted_softmax_and_hubs_lose_their_queries():
     translator, x, y = bent(0.0)
-    q, candidates = unit(translator(x)), unit(y)
+    q, candidates = centred_unit(translator(x)), centred_unit(y)
     scores = q @ candidates.T
     s = 1.5 / float(translator.deviation)
     inverted = s * scores - torch.logsumexp(s * translator.anchors @ candidates.T, 0)
     translator.strength = 1.5
-    bends = unit(translator(x)) @ candidates.T
+    bends = centred_unit(translator(x)) @ candidates.T
 
     def right(of):
         return float((of.argmax(1) == torch.arange(len(of))).double().mean())

@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from pipelines.aligners import mini_vec2vec as mini
 from pipelines.aligners import transport
-from pipelines.aligners.core.cloud import unit
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 
 
@@ -112,5 +112,5 @@ def test_gromov_wasserstein_undoes_a_rotation_where_costs_across_cannot(generato
     cosine = {}
     for method in ("gromov_wasserstein", "hungarian"):
         translator = transport.fit_oracle(x, y, transport.Settings(method, points=200), 0)
-        cosine[method] = torch.cosine_similarity(unit(translator(x)), unit(y)).mean().item()
+        cosine[method] = torch.cosine_similarity(centred_unit(translator(x)), centred_unit(y)).mean().item()
     assert cosine["gromov_wasserstein"] > 0.95 > cosine["hungarian"]

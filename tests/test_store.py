@@ -160,7 +160,7 @@ def test_translators_appear_together(tmp_path):
     draft = tmp_path / "work"
     draft.mkdir()
     for seed in (3, 11):
-        save(Linear.of(torch.eye(2) * seed, torch.ones(4, 2), torch.ones(4, 2)), draft / f"seed-{seed}")
+        save(Linear.of(torch.eye(2) * seed, torch.eye(4, 2), torch.eye(4, 2)), draft / f"seed-{seed}")
     store.move_into(draft, store.translators_path("t"))
     read = load_seeds(store.translators_path("t"))
     assert list(read) == [3, 11]

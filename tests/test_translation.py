@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.measures import mean_and_error
-from pipelines.measures.translation import centred, paired_scores, ranks
+from pipelines.measures.translation import paired_scores, ranks
+from pipelines.measures.vectors import centred_unit
 
 
 def cloud(n, d, seed=0):
@@ -83,5 +84,5 @@ def test_standard_error():
 
 
 def test_centred_rows_are_unit_and_the_mean_is_gone():
-    c = centred(cloud(50, 7) + 3)
+    c = centred_unit(cloud(50, 7) + 3)
     assert torch.allclose(c.norm(dim=1), torch.ones(50))

@@ -30,7 +30,7 @@ def linear(W: torch.Tensor) -> Linear:
     return Linear.of(W, x, x @ W)
 
 
-def test_agreement_is_the_mean_centred_cosine_and_the_best_witness_counts():
+def test_agreement_is_the_mean_centred_cosine_and_the_best_replicate_counts():
     source = torch.randn(400, 20, generator=torch.Generator().manual_seed(0))
     one, other = linear(turn(20, 30, 1)), linear(turn(20, 30, 2))
     a, b = (translator(source) - translator(source).mean(0) for translator in (one, other))

@@ -8,4 +8,6 @@ and one of
     fit_oracle(paired_source, paired_target, settings, seed) -> Translator           # sees true pairs, and is named so
 
 source: (n, d), target: (m, e) float32. `pairs`: (k, 2) indices of known partners, or None. `log(metrics, step)`: live curves.
+`fit` may also take `folder`, where it keeps checkpoints. Same arguments, same translator; BadInput for vectors that cannot be
+aligned, before any work.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.translator import Translator
+from pipelines.runtime.log import Log
 
 SUPERVISION = "naive"
 
@@ -37,7 +37,7 @@ def fit(
     settings: Settings,
     seed: int,
     pairs: Tensor | None = None,
-    log: Callable[[dict[str, float], int], None] | None = None,
+    log: Log | None = None,
 ) -> Identity:
     """Looks at nothing but the dimensions."""
     source, target = checked("source", source), checked("target", target)

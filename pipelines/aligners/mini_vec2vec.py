@@ -13,7 +13,6 @@ kernels in 1b; the notebook's Gram matrices made the published numbers, and are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,9 +20,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.aligners.core.cloud import checked, spectral, unit
+from pipelines.aligners.core.cloud import checked, spectral
 from pipelines.aligners.core.matching import ascend, kmeans, lloyd
 from pipelines.aligners.core.translator import Linear
+from pipelines.measures.vectors import centred_unit, neighbours
+from pipelines.runtime.log import Log
 
 SUPERVISION = "unpaired"
 
@@ -50,13 +51,13 @@ def fit(
     settings: Settings,
     seed: int,
     pairs: Tensor | None = None,
-    log: Callable[[dict[str, float], int], None] | None = None,
+    log: Log | None = None,
 ) -> Linear:
     """(n, d), (m, e) -> translator. `pairs` are not part of this method. Raises BadInput for fewer rows than clusters."""
     least = max(settings.clusters, settings.neighbours)
     source, target = checked("source", source, least), checked("target", target, least)
     generator = torch.Generator().manual_seed(seed)
-    x, y = unit(source), unit(target)
+    x, y = centred_unit(source), centred_unit(target)
     anchors_x, anchors_y = matched_anchors(x, y, settings, generator)
     partners = nearest_mean(normalize(x @ anchors_x.T, dim=1), normalize(y @ anchors_y.T, dim=1), y, settings.neighbours)
     map = spectral(x.T @ partners)
@@ -94,12 +95,10 @@ def two_opt(A: Tensor, B: Tensor, restarts: int, generator: torch.Generator) -> 
 
 def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: int = 2048) -> Tensor:
     """Mean of the values of each query's k nearest keys by dot product. (n, r), (m, r), (m, e) -> (n, e)"""
-    return torch.cat([values[(q @ keys.T).topk(k).indices].mean(1) for q in queries.split(block)])
+    return torch.cat([values[neighbours(q, keys, k, block)].mean(1) for q in queries.split(block)])
 
 
-def refine_by_neighbours(
-    map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Callable | None
-) -> Tensor:
+def refine_by_neighbours(map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None) -> Tensor:
     """Refine 1."""
     for step in range(s.refine_steps):
         batch = x[torch.randperm(len(x), generator=generator)[: s.refine_batch]]

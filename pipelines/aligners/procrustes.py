@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.cloud import checked, spectral, unit
+from pipelines.aligners.core.cloud import checked, spectral
 from pipelines.aligners.core.translator import Linear
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 
 SUPERVISION = "oracle"
@@ -35,7 +36,7 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
     source, target = checked("source", paired_source), checked("target", paired_target)
     if len(source) != len(target):
         raise BadInput(f"pairs: {len(source)} source vectors beside {len(target)} target vectors")
-    X, Y = unit(source), unit(target)
+    X, Y = centred_unit(source), centred_unit(target)
     if settings.map == "orthogonal":
         return Linear.of(spectral(X.T @ Y), source, target)
     X, Y = X.double(), Y.double()  # X'X squares the condition number

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipelines.aligners.core.cloud import checked, spectral, unit
+from pipelines.aligners.core.cloud import checked, spectral
 from pipelines.aligners.core.translator import Linear
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 
 SUPERVISION = "oracle"
@@ -42,7 +43,7 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(source), generator=generator)[: settings.points]
     shuffled = chosen[torch.randperm(len(chosen), generator=generator)]
-    x, y = unit(source)[chosen], unit(target)[shuffled]
+    x, y = centred_unit(source)[chosen], centred_unit(target)[shuffled]
     plan = transport_plan(x, y, settings)  # (n, n), rows sum to 1/n
     images = plan @ y / plan.sum(1, keepdim=True).clamp_min(1e-12)  # barycentric projection
     return Linear.of(spectral(x.T @ images), source, target)

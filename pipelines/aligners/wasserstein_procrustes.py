@@ -17,7 +17,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -26,15 +25,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from tqdm import tqdm
 
-from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral, unit
+from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.matching import csls, kmeans, mutual, quadratic_assignment, transport
 from pipelines.aligners.core.translator import Linear
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
 
 MANY, LEAST = 13000, 500  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
-
-Log = Callable[[dict[str, float], int], None]
 
 SUPERVISION = "unpaired"
 
@@ -77,7 +76,7 @@ class Settings:
             raise ValueError(f"fidelity: {self.fidelity} must be in [0, 1]")
         if not self.rounds or min(self.rounds) < 2:
             raise ValueError(f"rounds: {self.rounds} must be batch sizes of at least 2")
-        if not 0 < min(self.inverse_temperature) <= max(self.inverse_temperature) <= 80:
+        if not all(0 < inverse <= 80 for inverse in self.inverse_temperature):
             raise ValueError(f"inverse_temperature: {self.inverse_temperature} must be in (0, 80]: beyond, float32 underflows")
 
 
@@ -97,7 +96,7 @@ def fit(
         if distinct < settings.clusters:
             raise BadInput(f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least so many")
     generator = torch.Generator().manual_seed(seed)
-    X, Y = unit(source), unit(target)
+    X, Y = centred_unit(source), centred_unit(target)
     given = settings.pair_weight * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
     maps = candidates(X, Y, known, given, settings, generator)
     W = compete(X, Y, maps, given, settings, generator, log)

@@ -23,6 +23,8 @@ import pyarrow.parquet as pq
 from pipelines.runtime.errors import BadInput
 
 BLOCK = 8192  # rows
+FAR = 10  # times the median distance from the centre: the rows beyond are errors, and a few of them would move every mean
+USUAL = 2.0**40  # lengths between one over it and it are left as they are: their squares are at home in float32
 NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")
 
 
@@ -30,10 +32,11 @@ NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")
 class Sample:
     """What is kept of a dump, and what was in it."""
 
-    vectors: np.ndarray  # (n, d) float32, distinct, finite, not zero; drawn uniformly from all of those
+    vectors: np.ndarray  # (n, d) float32, distinct, finite, not zero, none far off; drawn uniformly from all of those
     rows: int  # in the dump
     left_out: int  # of them zero or not finite
-    repeated: int  # of them equal to one before, as far as the kept ones tell
+    repeated: int  # of those drawn, equal to one before
+    far_off: int  # of those drawn, beyond FAR
 
 
 def sample(path: Path, limit: int, seed: int = 0) -> Sample:
@@ -68,7 +71,23 @@ def sample(path: Path, limit: int, seed: int = 0) -> Sample:
     _, first = np.unique(held, axis=0, return_index=True)
     if len(first) < 2:
         raise BadInput(f"{path}: all {rows} vectors are the same")
-    return Sample(held[np.sort(first)], rows, left_out, len(held) - len(first))
+    vectors = near(held[np.sort(first)])
+    return Sample(vectors, rows, left_out, len(held) - len(first), len(first) - len(vectors))
+
+
+def near(vectors: np.ndarray) -> np.ndarray:
+    """The rows of (n, d), all distinct, that lie within FAR times the median distance from their centre, in float32.
+
+    The centre is the median of each coordinate: it and the median distance stay where they are whatever a minority of rows holds.
+    A dump whose lengths float32 cannot square is brought to a usual length by a power of two, which changes no direction.
+    """
+    wide = vectors.astype(np.float64)
+    distances = np.linalg.norm(wide - np.median(wide, axis=0), axis=1)
+    kept = distances <= FAR * np.median(distances)
+    length = np.median(np.linalg.norm(wide[kept], axis=1))
+    if 1 / USUAL <= length <= USUAL:
+        return vectors[kept]
+    return (wide[kept] * 2.0 ** -np.round(np.log2(length))).astype(np.float32)
 
 
 def blocks(path: Path) -> Iterator[np.ndarray]:

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pipelines.inverters.retrieval import neighbours
 from pipelines.measures import facts
 from pipelines.measures.inversion import words
+from pipelines.measures.vectors import neighbours
 
 
 @dataclass(frozen=True)

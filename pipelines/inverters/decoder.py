@@ -10,7 +10,7 @@ text-only prior.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,8 +23,7 @@ from tqdm import tqdm
 from pipelines.inverters import Draft
 from pipelines.inverters.vocabulary import SPECIAL, Vocabulary, learn
 from pipelines.runtime.errors import BadInput
-
-Log = Callable[[dict[str, float], int], None]
+from pipelines.runtime.log import Log
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
-
-WORDINGS = ("name", "description", "template")
 
 
 def label_set(labels: Sequence[Sequence[str]], least: int = 1) -> list[str]:
@@ -62,8 +61,9 @@ def order(vectors: Tensor, label_vectors: Tensor, centre: bool = False, crowd: T
     """Labels of each vector, nearest by cosine first. (n, d), (labels, d) -> (n, labels) int
 
     `centre` subtracts from each side its own mean: vectors of one corpus share a direction that is no attribute.
-    `crowd` (n, k): rows whose mean cosine counts in the place of a vector's own.
+    `crowd` (n, k): rows whose mean cosine counts in the place of a vector's own. Raises BadInput for a row that is not finite.
     """
+    vectors, label_vectors = finite("vectors", vectors), finite("label vectors", label_vectors)
     if centre:
         vectors, label_vectors = vectors - vectors.mean(0), label_vectors - label_vectors.mean(0)
     scores = normalize(vectors.float(), dim=1) @ normalize(label_vectors.float(), dim=1).T

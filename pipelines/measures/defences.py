@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures.vectors import finite, neighbours, overlap
 from pipelines.runtime.errors import BadInput
 
 KINDS = ("none", "noise", "int8", "round", "drop", "rotate")
@@ -66,13 +67,8 @@ def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
 def recall_kept(before: Tensor, after: Tensor, queries: int = 500, k: int = 10) -> Tensor:
     """Utility: of each query's k nearest rows by cosine, the share still among its k nearest. (n, d), (n, e) -> (queries,)
 
-    The queries are the first rows; a row is no neighbour of its own.
+    The queries are the first rows; a row is no neighbour of its own. Raises BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(k, len(before) - 1)
-    near = []
-    for vectors in (before, after):
-        unit = normalize(vectors.float(), dim=1)
-        scores = unit[:q] @ unit.T
-        scores[torch.arange(q), torch.arange(q)] = -torch.inf
-        near.append(scores.topk(k, dim=1).indices)
-    return (near[0][:, :, None] == near[1][:, None, :]).any(2).double().mean(1)
+    sides = (normalize(vectors.float(), dim=1) for vectors in (finite("before", before), finite("after", after)))
+    return overlap(*(neighbours(side[:q], side, k, others=True) for side in sides))

@@ -1,7 +1,7 @@
 """Private facts: which of them an inverted text gives away.
 
 A fact is a piece of the original text, of a kind (names, amounts, ...): planted by the generator, or found here by
-pattern and gazetteer. It is recovered when its words occur in the guess, whole, in order and side by side; case,
+pattern. It is recovered when its words occur in the guess, whole, in order and side by side; case,
 spacing and punctuation do not count. What a floor (mismatched vectors, a text-only prior) recovers too is no leak but
 common knowledge.
 """
@@ -9,7 +9,7 @@ common knowledge.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.measures.inversion import words
@@ -126,9 +126,9 @@ OPENERS = frozenset(  # words that are capitalised for where they stand, not for
 )
 
 
-def annotate(text: str, gazetteer: Mapping[str, Iterable[str]] | None = None) -> dict[str, list[str]]:
+def annotate(text: str) -> dict[str, list[str]]:
     """Facts of a text by kind, each once, in order: e-mail addresses, dates, amounts, phone numbers, capitalised name sequences
-    (`companies` where the last word says so), and what of the gazetteer {kind: phrases} occurs in it."""
+    (`companies` where the last word says so)."""
     found: dict[str, list[str]] = {}
     rest = text
     for kind, pattern in PATTERNS.items():
@@ -142,9 +142,6 @@ def annotate(text: str, gazetteer: Mapping[str, Iterable[str]] | None = None) ->
         if len(parts) > 1 and parts[-1] != "&":
             name = " ".join(parts)
             found.setdefault("companies" if COMPANY.search(name) else "names", []).append(name)
-    padded = _padded(text)
-    for kind, phrases in (gazetteer or {}).items():
-        found.setdefault(kind, []).extend(p for p in phrases if _padded(p) in padded and words(p))
     return {kind: list(dict.fromkeys(facts)) for kind, facts in found.items() if facts}
 
 

@@ -1,4 +1,6 @@
-"""The shape of one cloud of vectors, and how alike the shapes of two are: row i of both belongs to one text."""
+"""The shape of one cloud of vectors, and how alike the shapes of two are: row i of both belongs to one text.
+
+All raise BadInput for a row that is not finite."""
 
 from __future__ import annotations
 
@@ -6,13 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures.vectors import centred_unit, finite, neighbours, overlap
+
 
 def spectrum(vectors: Tensor) -> Tensor:
     """Singular values of the unit vectors, not centred, divided by the largest: SimCSE's section 5 calls a fast decay anisotropy.
 
     (n, d) -> (min(n, d),) float64, falling
     """
-    x = normalize(vectors.double(), dim=1)
+    x = normalize(finite("vectors", vectors).double(), dim=1)
     values = torch.linalg.eigvalsh(x.T @ x).clamp(min=0).flip(0).sqrt()[: min(x.shape)]
     return values / values[0]
 
@@ -20,7 +24,7 @@ def spectrum(vectors: Tensor) -> Tensor:
 def anisotropy(vectors: Tensor) -> dict[str, float]:
     """mean_cosine of two different vectors (0: isotropic), top: share of the squared singular values in the first, and
     effective_rank: exp of the entropy of these shares (Roy and Vetterli 2007)."""
-    x = normalize(vectors.double(), dim=1)
+    x = normalize(finite("vectors", vectors).double(), dim=1)
     n = len(x)
     share = spectrum(vectors).square()
     share = share / share.sum()
@@ -34,7 +38,8 @@ def linear_cka(x: Tensor, y: Tensor) -> float:
 
     1: equal up to rotation and one scale; no change under either. Vectors are used as they are, not normalised.
     """
-    x, y = x.double() - x.double().mean(0), y.double() - y.double().mean(0)
+    x, y = finite("first", x).double(), finite("second", y).double()
+    x, y = x - x.mean(0), y - y.mean(0)
     return ((y.T @ x).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm())).item()
 
 
@@ -43,15 +48,6 @@ def neighbour_overlap(x: Tensor, y: Tensor, k: int = 10, block: int = 1024) -> T
 
     The mutual nearest-neighbour score of Huh et al. (ICML 2024). k / (n - 1) is what chance gives.
     """
-    x, y = normalize(x - x.mean(0), dim=1), normalize(y - y.mean(0), dim=1)
-    out = []
-    for i in range(0, len(x), block):
-        a, b = (_nearest(side, i, block, k) for side in (x, y))
-        out.append((a[:, :, None] == b[:, None, :]).any(2).float().mean(1))
-    return torch.cat(out)
-
-
-def _nearest(x: Tensor, start: int, block: int, k: int) -> Tensor:
-    scores = x[start : start + block] @ x.T
-    scores.diagonal(start).fill_(-torch.inf)
-    return scores.topk(k, dim=1).indices
+    x, y = finite("first", x), finite("second", y)
+    near_x, near_y = (neighbours(side, side, k, block, others=True) for side in map(centred_unit, (x, y)))
+    return overlap(near_x, near_y).float()

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from pipelines.measures.similarity import pearson, spearman
+from pipelines.measures.vectors import finite
+
 BLOCK = 1024  # rows of a similarity matrix ranked at once
 
 
@@ -26,9 +29,12 @@ def info_nce(logits: Tensor) -> Tensor:
 
 
 def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:
-    """Rank (1 = best) of each row's best right column; ties count half. (n, m), bool (n, m) -> (n,)"""
+    """Rank (1 = best) of each row's best right column; ties count half. (n, m), bool (n, m) -> (n,)
+
+    Raises BadInput for a row that is not finite.
+    """
     out = []
-    for s, r in zip(similarity.split(BLOCK), right.split(BLOCK), strict=True):
+    for s, r in zip(finite("similarity", similarity).split(BLOCK), right.split(BLOCK), strict=True):
         best = s.masked_fill(~r, -torch.inf).amax(1, keepdim=True)
         out.append(1 + (s > best).sum(1) + ((s == best) & ~r).sum(1) / 2)
     return torch.cat(out)
@@ -42,26 +48,18 @@ def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10
 
 
 def top1(similarity: Tensor, labels: Tensor) -> Tensor:
-    """Whether the best class is the right one. (n, classes), (n,) -> (n,)"""
-    return (similarity.argmax(1) == labels).float()
+    """Whether the best class is the right one. (n, classes), (n,) -> (n,). Raises BadInput for a row that is not finite."""
+    return (finite("similarity", similarity).argmax(1) == labels).float()
 
 
 def correlation(a: Tensor, b: Tensor) -> float:
-    """Pearson's, over all entries; NaN if either is constant."""
-    a, b = a.flatten().double(), b.flatten().double()
-    a, b = a - a.mean(), b - b.mean()
-    return (a @ b / (a.norm() * b.norm())).item()
+    """Pearson's, over all entries of two matrices; NaN if either is constant."""
+    return pearson(a.flatten(), b.flatten())
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's, over all entries; ties get their mean rank."""
-    return correlation(_mean_ranks(a.flatten()), _mean_ranks(b.flatten()))
-
-
-def _mean_ranks(values: Tensor) -> Tensor:
-    _, inverse, counts = torch.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum(0).double()
-    return (last - (counts - 1) / 2)[inverse]
+    """Spearman's, over all entries of two matrices."""
+    return spearman(a.flatten(), b.flatten())
 
 
 def unexplained(similarity: Tensor, pmi: Tensor) -> float:

@@ -1,7 +1,7 @@
 """How well cosines agree with human judgements of similarity, and where vectors lie on the unit sphere.
 
 STS: SimCSE's protocol (appendix B): cosine, no regressor, Spearman over all pairs of a task together ("all"). Alignment and
-uniformity: Wang and Isola (ICML 2020), as SimCSE's section 5.1 measures them.
+uniformity: Wang and Isola (ICML 2020), as SimCSE's section 5.1 measures them. Vectors that are not finite raise BadInput.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures.vectors import finite
+
 POSITIVE = 4.0  # pairs with a score above it are positives
 
 
 def cosines(first: Tensor, second: Tensor) -> Tensor:
     """Cosine of every pair. (n, d), (n, d) -> (n,) float64"""
-    return (normalize(first.double(), dim=1) * normalize(second.double(), dim=1)).sum(1)
+    first, second = finite("first", first).double(), finite("second", second).double()
+    return (normalize(first, dim=1) * normalize(second, dim=1)).sum(1)
 
 
 def average_ranks(values: Tensor) -> Tensor:
@@ -44,7 +47,7 @@ def alignment(first: Tensor, second: Tensor, scores: Tensor) -> float:
 
 def uniformity(vectors: Tensor, block: int = 2048) -> float:
     """log mean exp(-2 |x - y|^2) over all pairs of different rows, as unit vectors. (n, d) -> scalar; lower is more uniform."""
-    x = normalize(vectors, dim=1)
+    x = normalize(finite("vectors", vectors), dim=1)
     n, total = len(x), 0.0
     for i in range(0, n, block):
         kernel = torch.exp(4 * (x[i : i + block] @ x.T) - 4)  # |x - y|^2 = 2 - 2 x.y

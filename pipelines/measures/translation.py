@@ -10,19 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures.vectors import centred_unit, finite
+
 BLOCK = 1024  # rows of the (batch, batch) similarity matrix held at once
-
-
-def centred(vectors: Tensor) -> Tensor:
-    """Subtract the mean row, then normalise each row. (n, d) -> (n, d)"""
-    return normalize(vectors - vectors.mean(0), dim=1)
 
 
 def ranks(translated: Tensor, target: Tensor) -> Tensor:
     """Rank (1 = best) of row i of `target` among all its rows by cosine to row i of `translated`; ties count half.
 
-    (n, d), (n, d) unit rows -> (n,)
+    (n, d), (n, d) unit rows -> (n,). Raises BadInput for a row that is not finite.
     """
+    translated, target = finite("translated", translated), finite("target", target)
     out = []
     for i in range(0, len(translated), BLOCK):
         scores = translated[i : i + BLOCK] @ target.T  # (block, n)
@@ -36,13 +34,14 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     """Per-example scores against true partners: row i of `translated` belongs to row i of `target`. (n, d), (n, d) -> each (n,)
 
     Ranks and FOSCTTM = (rank - 1) / (size - 1) are within consecutive batches of `batch` pairs (a last one of a single pair
-    joins the one before it); 0 is perfect, 0.5 is random.
+    joins the one before it); 0 is perfect, 0.5 is random. Raises BadInput for a row that is not finite.
     """
+    translated, target = finite("translated", translated), finite("target", target)
     n = len(target)
     starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
     rank, foscttm, cosine = [], [], []
     for start, end in zip(starts, [*starts[1:], n], strict=True):
-        a, b = centred(translated[start:end]), centred(target[start:end])
+        a, b = centred_unit(translated[start:end]), centred_unit(target[start:end])
         r = ranks(a, b)
         rank.append(r)
         foscttm.append((r - 1) / max(len(r) - 1, 1))

@@ -65,7 +65,7 @@ def tables(found: Findings) -> list[Table]:
     """Every table of the page; of the attack's results only where the verdict is `aligned`."""
     tried = [{name.replace("_", " "): value for name, value in asdict(one).items()} for one in found.tried]
     out: list[Table] = [
-        ("The dump", "", [found.about]),
+        ("The dump", "Far off: so much further from the centre than the others that they can only be errors.", [found.about]),
         (
             "Encoders tried",
             "Each: the dump's vectors mapped to this encoder without a single pair; the verdict uses unpaired data only.",

@@ -11,7 +11,7 @@ import matplotlib
 import torch
 from torch import Tensor
 
-from pipelines.measures.translation import centred
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import store
 
 matplotlib.use("Agg")
@@ -34,7 +34,7 @@ def heatmap(path: Path, before: Tensor, translated: Tensor, target: Tensor, show
     """Centred cosine of the first `shown` texts' vectors to the target vectors of the same texts: a diagonal is a match."""
     with figure(path, ncols=2, figsize=(9.5, 4.4), sharey=True) as (fig, axes):
         for ax, vectors, title in zip(axes, (before, translated), ("untranslated", "translated"), strict=True):
-            scores = centred(vectors)[:shown] @ centred(target)[:shown].T
+            scores = centred_unit(vectors)[:shown] @ centred_unit(target)[:shown].T
             image = ax.imshow(scores, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
             ax.set(title=title, xlabel="text, in target space")
         axes[0].set_ylabel("text, from source space")
@@ -43,12 +43,12 @@ def heatmap(path: Path, before: Tensor, translated: Tensor, target: Tensor, show
 
 def spaces(path: Path, before: Tensor, translated: Tensor, target: Tensor, shown: int = 1000, lines: int = 60) -> None:
     """Both clouds on the target's two first principal axes; lines join the two vectors of one text."""
-    y = centred(target)
+    y = centred_unit(target)
     plane = torch.linalg.svd(y, full_matrices=False).Vh[:2].T  # (dim, 2)
     b = y[:shown] @ plane
     with figure(path, ncols=2, figsize=(9.5, 4.6), sharex=True, sharey=True) as (_, axes):
         for ax, vectors, title in zip(axes, (before, translated), ("before: untranslated", "after: translated"), strict=True):
-            a = centred(vectors)[:shown] @ plane
+            a = centred_unit(vectors)[:shown] @ plane
             ends = torch.stack([a[:lines], b[:lines]])  # (2, lines, 2)
             ax.plot(ends[..., 0], ends[..., 1], color="0.6", lw=0.6, zorder=1)
             ax.scatter(*b.T, s=5, color=TARGET, alpha=0.5, lw=0, label="target encoder", zorder=2)

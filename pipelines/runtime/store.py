@@ -148,6 +148,15 @@ def read_corpus(name: str, columns: Sequence[str] | None = None) -> pl.DataFrame
     return pl.read_parquet(_existing(corpus_path(name)), columns=list(columns) if columns else None)
 
 
+def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
+    """`text`, `pair` and `score` of one split of an STS corpus (None: all). Raises BadInput if there are fewer than three."""
+    frame = read_corpus(corpus, ["text", "pair", "score", "split"])
+    frame = frame if split is None else frame.filter(pl.col("split") == split)
+    if len(frame) < 3:
+        raise BadInput(f"corpus {corpus} has {len(frame)} pairs of split {split!r}; three are needed for a correlation")
+    return frame.select("text", "pair", pl.col("score").cast(pl.Float64))
+
+
 def check_corpus(name: str, frame: pl.DataFrame) -> None:
     """Raise BadInput unless `frame` is a corpus: every column there, ids and texts unique, no empty text."""
     where = f"corpus {name}"

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 # Of a translator's inverted softmax, in place of its own: higher ranks better, lower is nearer in cosine, 0 is the linear map.
-HubCorrection = Annotated[float | None, Field(ge=0)]
+HubCorrection = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 
 
 class Row(BaseModel):

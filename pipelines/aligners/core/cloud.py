@@ -1,10 +1,11 @@
-"""What every aligner does to a cloud of vectors first: refuse what cannot be aligned, centre, unit-normalise."""
+"""What aligners ask of a cloud of vectors and of pairs, and the linear algebra that they share."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
 FEW = 20  # effective dimensions: with fewer, a cloud has no hubs, and wrong maps of it resemble each other (docs/experiments.md)
@@ -19,10 +20,7 @@ def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
         raise BadInput(f"{name}: {n} vectors, but at least {least} are needed")
     if d < 2:
         raise BadInput(f"{name}: vectors of dimension {d} have no geometry to match, at least 2 are needed")
-    finite = vectors.isfinite().all(1)
-    if not finite.all():
-        raise BadInput(f"{name}: row {int((~finite).nonzero()[0])} is not finite ({int((~finite).sum())} such rows of {n})")
-    vectors = vectors.float()
+    vectors = finite(name, vectors).float()
     if bool((vectors == vectors[0]).all()):
         raise BadInput(f"{name}: all {n} vectors are the same")
     return vectors
@@ -40,16 +38,11 @@ def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
     return pairs.long()
 
 
-def unit(vectors: Tensor) -> Tensor:
-    """Centred, then L2-normalised rows."""
-    return torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)
-
-
 @torch.no_grad()
 def dimensions(vectors: Tensor) -> float:
     """Effective number of dimensions of a cloud (n, d): the participation ratio (sum of l)^2 / sum of l^2 of the variances l
     along its principal axes, about the centre. Texts by a text encoder have 35 to 140."""
-    x = unit(vectors)
+    x = centred_unit(vectors)
     spread = (x.T @ x).double()
     return float(spread.trace() ** 2 / spread.square().sum())
 

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
 
 
 class Translator(nn.Module):
     """Callable: source vectors (n, d) -> target vectors (n, e), in the target encoder's own raw space.
 
-    A subclass keeps its constructor's arguments (numbers and strings) in `config`; all else is parameters and buffers.
+    A subclass keeps its constructor's arguments (numbers and strings) in `config`; all else is parameters and buffers. A call
+    raises BadInput for a translation that is not finite, whatever the subclass: no measure of it would mean anything.
     """
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
         self.config = config
+        self.register_forward_hook(_refuse_what_is_not_finite)
 
     def set_hub_correction(self, strength: float) -> None:
         """Correct for hubs this strongly. Raises BadInput where a translator has no such correction."""
         raise BadInput(f"{type(self).__name__} has no hub correction: leave `hub_correction` out of the row")
+
+
+def _refuse_what_is_not_finite(translator: nn.Module, vectors: Any, translated: Tensor) -> None:
+    finite(f"{type(translator).__name__}: what it translated", translated)
 
 
 class Linear(Translator):
@@ -63,16 +71,17 @@ class Linear(Translator):
 
 
 def save(translator: Translator, path: Path) -> None:
-    """Write `path`.safetensors and `path`.json."""
+    """Write `path`.safetensors and `path`.json. Raises BadInput, and writes nothing, where a number is not finite."""
     from safetensors.torch import save_file
 
+    _check(translator, path)
     save_file({k: v.contiguous() for k, v in translator.state_dict().items()}, path.with_suffix(".safetensors"))
     kind = f"{type(translator).__module__}:{type(translator).__qualname__}"
     path.with_suffix(".json").write_text(json.dumps({"class": kind, "config": translator.config}, indent=2) + "\n")
 
 
 def load(path: Path) -> Translator:
-    """Read what `save` wrote. Only classes of `pipelines.aligners` are built."""
+    """Read what `save` wrote. Only classes of `pipelines.aligners` are built. Raises BadInput for numbers that are not finite."""
     from safetensors.torch import load_file
 
     described = json.loads(path.with_suffix(".json").read_text())
@@ -81,7 +90,15 @@ def load(path: Path) -> Translator:
         raise ValueError(f"{path}: {module} is no aligner")
     translator = getattr(importlib.import_module(module), name)(**described["config"])
     translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
+    _check(translator, path)
     return translator.eval()
+
+
+def _check(translator: Translator, path: Path) -> None:
+    bad = [name for name, tensor in translator.state_dict().items() if not tensor.isfinite().all()]
+    bad += [name for name, value in translator.config.items() if isinstance(value, float) and not math.isfinite(value)]
+    if bad:
+        raise BadInput(f"{path}: {bad[0]} is not finite")
 
 
 def load_seeds(folder: Path, hub_correction: float | None = None) -> dict[int, Translator]:
@@ -93,6 +110,7 @@ def load_seeds(folder: Path, hub_correction: float | None = None) -> dict[int, T
     if not seeds:
         raise BadInput(f"{folder}: no translators there; `dvc repro` makes them")
     translators = {seed: load(folder / f"seed-{seed}") for seed in seeds}
-    for translator in translators.values() if hub_correction is not None else ():
-        translator.set_hub_correction(hub_correction)
+    if hub_correction is not None:
+        for translator in translators.values():
+            translator.set_hub_correction(hub_correction)
     return translators

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.cloud import FEW, dimensions, unit
+from pipelines.aligners.core.cloud import FEW, dimensions
 from pipelines.aligners.core.translator import Translator
+from pipelines.measures.vectors import centred_unit
 
 # score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))): the chance of a held-out FOSCTTM of at most 0.1, by `benchmarks.verdict fit`
 SLOPE, MIDDLE = 29.7, 0.294
-WITNESS = 1_000_000  # added to the seed of a lone translator: the seed of the second, independent fit that its verdict needs
+REPLICATE = 1_000_000  # added to the seed of a lone translator: the seed of the second, independent fit that its verdict needs
 ALIGNED, DOUBTFUL = 0.95, 0.05  # scores from which the word is so
 
 
@@ -32,27 +33,27 @@ class Verdict:
 
 
 @torch.no_grad()
-def agreement(source: Tensor, translated: Tensor, witnesses: Sequence[Translator]) -> float:
-    """Mean cosine, about the centre, between what a translator made of source vectors (n, d) -> (n, e) and what a witness does.
+def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translator]) -> float:
+    """Mean cosine, about the centre, between what a translator made of source vectors (n, d) -> (n, e) and what a replicate does.
 
-    Of several witnesses the best counts: two wrong fits do not agree, but a right one may be alone among wrong ones.
+    Of several replicates the best counts: two wrong fits do not agree, but a right one may be alone among wrong ones.
     """
-    moved = unit(translated)
-    return max(float((moved * unit(witness(source))).sum(1).mean()) for witness in witnesses)
+    moved = centred_unit(translated)
+    return max(float((moved * centred_unit(replicate(source))).sum(1).mean()) for replicate in replicates)
 
 
 @torch.no_grad()
-def judge(source: Tensor, translator: Translator, witnesses: Sequence[Translator]) -> Verdict:
+def judge(source: Tensor, translator: Translator, replicates: Sequence[Translator]) -> Verdict:
     """A verdict from the source vectors (n, d) of a fit, and translators fitted independently: other seed, other texts.
 
-    An aligner that is deterministic agrees with itself whatever it does: of such a one a second fit is no witness.
+    A deterministic aligner agrees with itself whatever it does: its second fit is no replicate.
     """
     translated = translator(source)
-    return of(agreement(source, translated, witnesses), dimensions(translated))
+    return of(agreement(source, translated, replicates), dimensions(translated))
 
 
 def of(agreement: float, dimensions: float) -> Verdict:
-    """The verdict that an agreement calls for, in a cloud of so many dimensions: in few, two wrong fits can agree."""
+    """The verdict that an agreement calls for, in a cloud of this many dimensions: in few, two wrong fits can agree."""
     score = 1 / (1 + math.exp(-SLOPE * (agreement - MIDDLE)))
     score = min(score, 0.5) if dimensions < FEW else score
     word = "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed"

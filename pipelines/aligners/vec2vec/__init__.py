@@ -8,7 +8,6 @@ vec2vec_step: one training step. vec2vec_selection: the unpaired score. Here: th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -22,8 +21,7 @@ from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.selection import Best, unpaired_score
 from pipelines.aligners.vec2vec.step import Recipe, Training
 from pipelines.runtime.errors import BadInput
-
-Log = Callable[[dict[str, float], int], None]
+from pipelines.runtime.log import Log
 
 SUPERVISION = "unpaired"
 

@@ -30,7 +30,8 @@ def translation_table(study: params.Study) -> list[str]:
         "## Translation",
         "",
         "Mean over seeds ± spread (standard deviation) over seeds, or ± standard error of one seed. The verdict comes from",
-        "unpaired vectors alone: how many seeds are `aligned`, and the mean score; all else from true pairs, afterwards.",
+        "unpaired vectors of the fit alone: how many seeds are `aligned`, and the mean score; of translators fit on another",
+        "corpus it says nothing of the corpus measured on. All else comes from true pairs, afterwards.",
     ]
     judged, spaces = store.read_metrics("align"), study.spaces()
     pairs = dict.fromkeys((r.source, r.target) for r in study.evaluate.values())
@@ -47,9 +48,9 @@ def translation_table(study: params.Study) -> list[str]:
         for name in names:
             translator = study.evaluate[name].translator
             fit = study.align[translator]
-            rows.append(
-                [f"{translator} ({fit.supervision})", spaces[fit.source].corpus, verdict(judged[translator]), *measured(name)]
-            )
+            fitted_on = spaces[fit.source].corpus
+            cell = verdict(judged[translator], None if fitted_on == corpus else fitted_on)
+            rows.append([f"{translator} ({fit.supervision})", fitted_on, cell, *measured(name)])
         lines += table(["aligner", "trained on", "verdict", "seeds", *MEASURES.values()], rows)
         lines += pictures("evaluate", names[0], "spaces.png")
     return lines if pairs else []
@@ -58,11 +59,13 @@ def translation_table(study: params.Study) -> list[str]:
 KINDS = ("unpaired", "few pairs", "naive", "oracle")
 
 
-def verdict(found: dict[str, Any]) -> str:
-    """`4/5 aligned, 0.97`: of the seeds of a translator, from its metrics."""
-    if "verdict" not in found:
+def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
+    """`4/5 aligned, 0.97`: of the seeds of a translator, from its metrics; `fit on <corpus>: 4/5 aligned` where it was judged
+    `elsewhere`, on another corpus than the table's."""
+    if "verdict" not in metrics:
         return ""
-    return f"{found['aligned'] * found['seeds']:.0f}/{found['seeds']} aligned, {found['verdict']:.2f}"
+    aligned = f"{metrics['aligned'] * metrics['seeds']:.0f}/{metrics['seeds']} aligned"
+    return f"fit on {elsewhere}: {aligned}" if elsewhere else f"{aligned}, {metrics['verdict']:.2f}"
 
 
 def measured(name: str) -> list[str]:

@@ -1,0 +1,46 @@
+"""What measures and aligners do to clouds of vectors: refuse what is not finite, centre, find neighbours and compare them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipelines.runtime.errors import BadInput
+
+BLOCK = 1024  # queries whose similarities to all keys are held at once
+
+
+def finite(name: str, rows: Tensor) -> Tensor:
+    """`rows` (n, ...) as they are. Raises BadInput, naming the first row that holds NaN or an infinity: NaN compares false, so
+    that ranks of it would be perfect."""
+    good = rows.isfinite().flatten(1).all(1)
+    if not good.all():
+        bad = (~good).nonzero()
+        raise BadInput(f"{name}: row {int(bad[0])} is not finite ({len(bad)} such rows of {len(rows)})")
+    return rows
+
+
+def centred_unit(vectors: Tensor) -> Tensor:
+    """Subtract the mean row, then L2-normalise each row. (n, d) -> (n, d)"""
+    return normalize(vectors - vectors.mean(0), dim=1)
+
+
+def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, others: bool = False) -> Tensor:
+    """Indices of each query's nearest keys by dot product, nearest first. (n, d), (m, d) -> (n, min(count, m))
+
+    others: query i is key i, and not a neighbour of itself. Raises BadInput for a row that is not finite.
+    """
+    queries, keys = finite("queries", queries), finite("keys", keys)
+    nearest = []
+    for start in range(0, len(queries), block):
+        scores = queries[start : start + block] @ keys.T
+        if others:
+            scores.diagonal(start).fill_(-torch.inf)
+        nearest.append(scores.topk(min(count, len(keys)), dim=1).indices)
+    return torch.cat(nearest)
+
+
+def overlap(first: Tensor, second: Tensor) -> Tensor:
+    """Share of the ids of each row of `first` (n, k) that are in the same row of `second` (n, k). -> (n,) float64"""
+    return (first[:, :, None] == second[:, None, :]).any(2).double().mean(1)

@@ -1,0 +1,54 @@
+"""The table of translators: a verdict stands beside what it was made on, and elsewhere says where it is from."""
+
+import polars as pl
+import pytest
+
+from pipelines.pages.tables.translation import MEASURES, translation_table
+from pipelines.runtime import store
+from pipelines.study import params
+
+STUDY = params.Study.model_validate({
+    "study": "s",
+    "corpora": {n: {"source": "synthetic", "path": "x"} for n in ("prose", "notes")},
+    "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")},
+    "embed": {f"{c}-{e}": {"corpus": c, "encoder": e} for c in ("prose", "notes") for e in ("one", "two")},
+    "align": {
+        "mapped": {"source": "prose-one", "target": "prose-two", "aligner": "wasserstein_procrustes", "seeds": [0, 1]},
+        "naive": {"source": "prose-one", "target": "prose-two", "aligner": "identity"},
+    },
+    "evaluate": {
+        f"{name}-{corpus}": {"translator": name, "source": f"{corpus}-one", "target": f"{corpus}-two", "pictures": False}
+        for name in ("mapped", "naive") for corpus in ("prose", "notes")
+    },
+})  # fmt: skip
+
+
+@pytest.fixture
+def cells(tmp_path, monkeypatch):
+    """The table's verdict cells by (measured corpus, aligner), of a translator that is aligned on the corpus of its fit."""
+    monkeypatch.chdir(tmp_path)
+    store.write_metrics("align", "mapped", {"seeds": 2, "verdict": 0.999, "aligned": 1.0})
+    store.write_metrics("align", "naive", {"seeds": 1})
+    for name in STUDY.evaluate:
+        scores = {measure: [0.5, 0.5] for measure in MEASURES}
+        store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": [0, 1], **scores}))
+    cells, corpus = {}, ""
+    for line in translation_table(STUDY):
+        if line.startswith("### "):
+            corpus = line.split()[1].split("-")[0]
+        elif line.startswith(("| mapped", "| naive")):
+            aligner, _trained_on, verdict, *_ = (cell.strip() for cell in line.strip("|").split("|"))
+            cells[corpus, aligner.split()[0]] = verdict
+    return cells
+
+
+def test_a_verdict_stands_where_it_was_made(cells):
+    assert cells["prose", "mapped"] == "2/2 aligned, 1.00"
+
+
+def test_elsewhere_a_verdict_says_on_what_the_fit_was(cells):
+    assert cells["notes", "mapped"] == "fit on prose: 2/2 aligned"
+
+
+def test_what_makes_no_claim_has_no_verdict_anywhere(cells):
+    assert cells["prose", "naive"] == cells["notes", "naive"] == ""
