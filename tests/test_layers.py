@@ -12,14 +12,14 @@ STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # Of each room: what it may import beside itself. Arrows point down only; runtime and study carry and compute nothing.
 ROOMS = {
     "runtime": {"study"},  # stage reads the study; store, track and errors know nothing above them
-    "study": {"runtime.errors"},
+    "study": {"runtime.errors", "runtime.files"},
     "distributed": {"runtime.errors"},
     "measures": {"runtime.errors"},
-    "aligners": {"runtime.errors"},
-    "inverters": {"measures", "runtime.errors"},
-    "corpora": {"study", "runtime.errors"},
-    "encoders": {"study", "runtime.errors"},
-    "contrastive": {"distributed", "encoders", "measures", "study", "runtime.errors"},
+    "aligners": {"runtime.errors", "runtime.files"},
+    "inverters": {"measures", "runtime.errors", "runtime.files"},
+    "corpora": {"study", "runtime.errors", "runtime.files"},
+    "encoders": {"study", "runtime.errors", "runtime.files"},
+    "contrastive": {"distributed", "encoders", "measures", "study", "runtime.errors", "runtime.files"},
     "pages": {"measures", "runtime", "study"},
 }
 CARRIERS = ("pipelines", "pipelines.runtime", "pipelines.study")  # docs/decisions/0003
