@@ -25,7 +25,6 @@ from pipelines import distributed
 from pipelines.contrastive import scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
-from pipelines.pages import pictures
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Finetune, Network, params
@@ -62,7 +61,7 @@ class Training:
 
 
 def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> None:
-    """Train, keep the checkpoint that is best on STS dev, write it with its curves and pictures."""
+    """Train, keep the checkpoint that is best on STS dev, write it with its curves."""
     columns = columns_of(row, study)
     dev = pairs(row.dev, "dev")
     for corpus in (row.corpus, row.dev):
@@ -301,16 +300,16 @@ def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Pat
     store.move_into(folder / "model", store.trained_path(name))
     store.write_csv(plots / "curve.csv", pl.DataFrame(training.curve))
     assert training.before is not None
-    pictures.curves(plots / "curve.png", training.curve)
-    pictures.spectra(plots / "spectrum.png", {"before": training.before, "after": geometry.spectrum(best)})
+    spectra = {"before": training.before.numpy(), "after": geometry.spectrum(best).numpy()}
+    store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(training.before) + 1), **spectra}))
     chosen = next(p for p in training.curve if p["step"] == training.best_step)
     points = {"dev": chosen, "before": training.curve[0]}
     metrics = {part: {k: v for k, v in point.items() if k != "loss"} for part, point in points.items()}
     metrics["dev"] |= geometry.anisotropy(best)
     store.write_metrics("finetune", name, metrics)
     run.log(metrics)
-    for picture in ("curve.png", "spectrum.png"):
-        run.artifact(plots / picture)
+    for table in ("curve.csv", "spectrum.csv"):
+        run.artifact(plots / table)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from pipelines.contrastive.pixels import Pixels
 from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.towers import Words
 from pipelines.measures.image_text import info_nce
-from pipelines.pages import pictures
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import TrainImageText, params
@@ -217,7 +216,6 @@ def _write(name, row, study, frame, models, words: Words, curves: list[dict], tr
         store.write_embeddings(f"{name}-{side}", frame["id"].to_list(), frame["split"].to_list(), array, own)
     curve = pl.DataFrame(curves)
     store.write_csv(store.plots_path("train_image_text", name) / "curve.csv", curve)
-    pictures.contrast_curves(store.plots_path("train_image_text", name) / "curve.png", curve)
     last = curve.group_by("seed", maintain_order=True).last()
     metrics = {"loss": last["loss"].mean(), "scale": last["scale"].mean(), "seeds": len(row.seeds), "truncated": truncated}
     metrics["parameters"] = sum(p.numel() for p in models[0].parameters())

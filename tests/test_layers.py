@@ -89,6 +89,12 @@ def test_arrows_point_down(name):
     assert not {i for i in mine if not inside(i, {room(name), *ROOMS[room(name)]})}
 
 
+@pytest.mark.parametrize("verb", sorted(n for n in modules() if not room(n)))
+def test_pictures_and_pages_belong_to_stages_that_compute_nothing(verb):
+    pages = {m for m in closure(verb) if room(m) == "pages"}
+    assert not pages or verb in ("pipelines.report", "pipelines.audit")
+
+
 def test_no_module_reaches_itself():
     graph = {n: {i for i in imports(p, True) if i in modules() and i != n} for n, p in modules().items()}
     while leaves := {n for n, out in graph.items() if not out & graph.keys()}:
