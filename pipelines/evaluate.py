@@ -1,4 +1,4 @@
-"""evaluate: a translator on true pairs -> per-example scores, metrics per seed, pictures of the two spaces."""
+"""evaluate: a translator on true pairs -> per-example scores, metrics per seed, and tables to draw the two spaces from."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from torch import Tensor
 from pipelines.aligners.core.translator import load_seeds
 from pipelines.aligners.identity import Identity
 from pipelines.measures import mean_and_error, translation
-from pipelines.pages import pictures
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
+
+HEATMAP = ("untranslated", "translated")
+SPACES = [f"{cloud}_{axis}" for cloud in (*HEATMAP, "target") for axis in "xy"]
 
 
 def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> None:
@@ -28,6 +30,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         run.input(path, "pairs")
 
     per_seed, frames = [], []
+    drawn = pl.DataFrame(schema=["source", "target", *HEATMAP]), pl.DataFrame(schema=SPACES)  # without pictures: no rows
     for seed, translator in translators.items():
         with torch.inference_mode():
             translated = translator(x)
@@ -39,25 +42,39 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         )
         run.log({f"seed/{k}": m for k, (m, _) in summary.items()}, step=seed)
         if row.pictures and len(per_seed) == 1:
-            _pictures(name, x, y, translated, run)
+            drawn = heatmap(x, translated, y), spaces(x, translated, y)
 
     seeds = pl.DataFrame(per_seed)
     measures = list(summary)
     store.write_scores(name, pl.concat(frames))
     store.write_csv(store.seeds_path(name), seeds)
+    for file, frame in zip(("heatmap.csv", "spaces.csv"), drawn, strict=True):
+        store.write_csv(store.plots_path("evaluate", name) / file, frame)
+        run.artifact(store.plots_path("evaluate", name) / file)
     metrics = {k: seeds[k].mean() for k in measures} | {"pairs": len(rows), "seeds": len(seeds)}
     store.write_metrics("evaluate", name, metrics)
     run.log(metrics)
     run.table(per_seed, "seeds.json")
 
 
-def _pictures(name: str, x: Tensor, y: Tensor, translated: Tensor, run: track.Run) -> None:
-    before = Identity(x.shape[1], y.shape[1])(x)  # what a naive reader of the source vectors would compare
-    folder = store.plots_path("evaluate", name)
-    pictures.heatmap(folder / "heatmap.png", before, translated, y)
-    pictures.spaces(folder / "spaces.png", before, translated, y)
-    for picture in ("heatmap.png", "spaces.png"):
-        run.artifact(folder / picture)
+def heatmap(x: Tensor, translated: Tensor, y: Tensor, shown: int = 48) -> pl.DataFrame:
+    """Centred cosines of the first texts' vectors to the target vectors of the same texts. (n, d), (n, e), (n, e) -> shown^2
+    rows of source, target (numbers of texts), untranslated, translated"""
+    clouds = (Identity(x.shape[1], y.shape[1])(x), translated)  # untranslated: what a naive reader would compare
+    cosines = [(translation.centred(cloud)[:shown] @ translation.centred(y)[:shown].T).flatten().numpy() for cloud in clouds]
+    n = min(shown, len(y))
+    pairs = {"source": [i for i in range(n) for _ in range(n)], "target": [*range(n)] * n}
+    return pl.DataFrame(pairs | dict(zip(HEATMAP, cosines, strict=True)))
+
+
+def spaces(x: Tensor, translated: Tensor, y: Tensor, shown: int = 1000) -> pl.DataFrame:
+    """The first texts' centred vectors on the target's two first principal axes, a row for each text.
+
+    (n, d), (n, e), (n, e) -> the columns of SPACES
+    """
+    axes = torch.linalg.svd(translation.centred(y), full_matrices=False).Vh[:2].T  # (e, 2)
+    clouds = (Identity(x.shape[1], y.shape[1])(x), translated, y)
+    return pl.DataFrame(torch.cat([translation.centred(c)[:shown] @ axes for c in clouds], 1).numpy(), schema=SPACES)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
 from pipelines.corpora.synthetic.scenes import pmi as pmi_of
 from pipelines.measures import image_text, mean_and_error
-from pipelines.pages import pictures
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import EvaluateImageText, params
@@ -164,6 +163,16 @@ def measure(model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.
     return numbers, known
 
 
+def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
+    """At most this many pairs at regular intervals, and as many whose caption is true of the image. (n, m), (n, m) -> true,
+    pmi, similarity"""
+    spaced = torch.linspace(0, pmi.numel() - 1, min(most, pmi.numel())).long()
+    true = torch.nonzero(pmi.flatten() > pmi.min()).flatten()[:most]
+    pairs = torch.cat([spaced, true])
+    columns = {"pmi": pmi.flatten()[pairs].numpy(), "similarity": scores.flatten()[pairs].numpy()}
+    return pl.DataFrame({"true": [False] * len(spaced) + [True] * len(true), **columns})
+
+
 def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, run: track.Run) -> None:
     """Measure the encoders of every seed; mean and spread over seeds."""
     frame = read(row.corpus)
@@ -181,8 +190,8 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     seeds = pl.DataFrame(per_seed)
     store.write_csv(store.plots_path("evaluate_image_text", name) / "seeds.csv", seeds)
     if known:
-        pictures.similarity_against_pmi(store.plots_path("evaluate_image_text", name) / "pmi.png", *known)
-        run.artifact(store.plots_path("evaluate_image_text", name) / "pmi.png")
+        store.write_csv(store.plots_path("evaluate_image_text", name) / "pmi.csv", sample(*known))
+        run.artifact(store.plots_path("evaluate_image_text", name) / "pmi.csv")
     means = {k: seeds[k].mean() for k in seeds.columns if k != "seed"}
     spreads = {f"{k}_std": seeds[k].std() for k in means if len(seeds) > 1 and not k.endswith(("_error", "_C", "rank_limit"))}
     metrics = means | spreads | {"test": len(test), "seeds": len(seeds)}

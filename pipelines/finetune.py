@@ -2,7 +2,7 @@
 
 The loop is our own, not sentence-transformers' Trainer: every step draws its batch, dropout and masks from (seed, step), so
 that a killed run continues bit for bit; the batch is one however many ranks share it; and the Trainer would bring in another
-dependency. The losses are modules that also fit that Trainer: see pipelines/encoders/simcse.py.
+dependency. The losses are modules that also fit that Trainer: see pipelines/contrastive/simcse.py.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pipelines import distributed
 from pipelines.contrastive import scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
-from pipelines.pages import pictures
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Finetune, Network, params
 
+STATE, BEST = "state.safetensors", "best.safetensors"  # where training has got to; the best weights so far
 CLIP = 1.0  # largest norm of the gradient, as the Trainer that the paper used
 
 
@@ -44,12 +44,12 @@ class Pairs:
 
 @dataclass
 class Training:
-    """All that a run is: the network, its training-only parts, the optimizer, and where it has got to."""
+    """All that a run is: the network, its training-only parts, the optimiser, and where it has got to."""
 
     model: SentenceTransformer  # transformer and pooler, what will be saved
     trained: SentenceTransformer  # the same modules, and the MLP head where there is one
     words: simcse.MaskedWords | None
-    optimizer: torch.optim.Optimizer
+    optimiser: torch.optim.Optimizer
     step: int = 0
     best: float = -math.inf
     best_step: int = -1
@@ -57,11 +57,11 @@ class Training:
     curve: list[dict[str, float]] = field(default_factory=list)
 
     def parameters(self) -> list[nn.Parameter]:
-        return [p for group in self.optimizer.param_groups for p in group["params"]]
+        return [p for group in self.optimiser.param_groups for p in group["params"]]
 
 
 def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> None:
-    """Train, keep the checkpoint that is best on STS dev, write it with its curves and pictures."""
+    """Train, keep the checkpoint that is best on STS dev, write it with its curves."""
     columns = columns_of(row, study)
     dev = pairs(row.dev, "dev")
     for corpus in (row.corpus, row.dev):
@@ -125,7 +125,7 @@ def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(distributed.device()))
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]
     training = Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
-    if distributed.agree((folder / "state.pt").exists()):  # asked once: the first rank may soon write one
+    if distributed.agree((folder / STATE).exists()):  # asked once: the first rank may soon write one
         restore(training, folder)
     distributed.wait()
     return training
@@ -152,9 +152,9 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
 
 
 def restore(training: Training, folder: Path) -> None:
-    state = torch.load(folder / "state.pt", weights_only=False)
+    state = files.load_state(folder / STATE)
     training.trained.load_state_dict(state["model"])
-    training.optimizer.load_state_dict(state["optimizer"])
+    training.optimiser.load_state_dict(state["optimiser"])
     if training.words:
         training.words.load_state_dict(state["words"])
     training.step, training.best, training.best_step = state["step"], state["best"], state["best_step"]
@@ -165,15 +165,13 @@ def keep(training: Training, folder: Path) -> None:
     """The state to continue from, and the best weights so far, each in one rename."""
     state: dict[str, Any] = {
         "model": training.trained.state_dict(),
-        "optimizer": training.optimizer.state_dict(),
+        "optimiser": training.optimiser.state_dict(),
         "words": training.words.state_dict() if training.words else None,
     }
     state |= {k: getattr(training, k) for k in ("step", "best", "best_step", "before", "curve")}
     if training.best_step == training.step:
-        with store.atomic(folder / "best.pt") as draft:
-            torch.save(training.model.state_dict(), draft)
-    with store.atomic(folder / "state.pt") as draft:
-        torch.save(state, draft)
+        files.save_state(folder / BEST, training.model.state_dict())
+    files.save_state(folder / STATE, state)
 
 
 # ---------------------------------------------------------------- the loop
@@ -194,7 +192,7 @@ def train(
 
 
 def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
-    """One optimizer step. Its batch, augmentation, dropout and masks come from (seed, step).
+    """One step of the optimiser. Its batch, augmentation, dropout and masks come from (seed, step).
 
     Raises BadInput if the loss is not finite.
     """
@@ -209,13 +207,13 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
         loss = loss + row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
     if not torch.isfinite(loss):
         raise BadInput(f"finetune: the loss is {loss.item()} at step {training.step + 1}; a lower lr may help")
-    training.optimizer.zero_grad()
+    training.optimiser.zero_grad()
     loss.backward()
     distributed.sum_gradients(training.parameters())
     nn.utils.clip_grad_norm_(training.parameters(), CLIP)
-    for group in training.optimizer.param_groups:
+    for group in training.optimiser.param_groups:
         group["lr"] = row.lr * rate(training.step, row)
-    training.optimizer.step()
+    training.optimiser.step()
     training.step += 1
     return loss.item()
 
@@ -291,24 +289,24 @@ def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Pat
     """Write the best checkpoint, its metrics, its curve, and the spectrum before and after."""
     texts = list(dict.fromkeys(dev.first + dev.second))
     plots = store.plots_path("finetune", name)
-    if not (folder / "best.pt").exists():
+    if not (folder / BEST).exists():
         raise BadInput(f"finetune.{name}: no checkpoint has a finite correlation on {row.dev}")
-    training.model.load_state_dict(torch.load(folder / "best.pt", weights_only=True))
+    training.model.load_state_dict(files.load_state(folder / BEST))
     best = encode(training.model, texts)
     training.model.save(str(folder / "model"), create_model_card=False)
     store.move_into(folder / "model", store.trained_path(name))
     store.write_csv(plots / "curve.csv", pl.DataFrame(training.curve))
     assert training.before is not None
-    pictures.curves(plots / "curve.png", training.curve)
-    pictures.spectra(plots / "spectrum.png", {"before": training.before, "after": geometry.spectrum(best)})
+    spectra = {"before": training.before.numpy(), "after": geometry.spectrum(best).numpy()}
+    store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(training.before) + 1), **spectra}))
     chosen = next(p for p in training.curve if p["step"] == training.best_step)
     points = {"dev": chosen, "before": training.curve[0]}
     metrics = {part: {k: v for k, v in point.items() if k != "loss"} for part, point in points.items()}
     metrics["dev"] |= geometry.anisotropy(best)
     store.write_metrics("finetune", name, metrics)
     run.log(metrics)
-    for picture in ("curve.png", "spectrum.png"):
-        run.artifact(plots / picture)
+    for table in ("curve.csv", "spectrum.csv"):
+        run.artifact(plots / table)
 
 
 if __name__ == "__main__":

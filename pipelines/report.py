@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.pages import page
+from pipelines.pages import drawing, page
 from pipelines.pages.tables.encoders import geometry_table, similarity_table, trained_table
 from pipelines.pages.tables.images import recognition_table
 from pipelines.pages.tables.leakage import attributes_table, inversion_table
@@ -18,13 +18,16 @@ TABLES = (
 
 
 def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
-    """Write and print the page; keep it with the MLflow run."""
-    (store.REPORT / "pictures").mkdir(parents=True, exist_ok=True)
+    """Draw every picture, write and print the page; keep them with the MLflow run."""
+    drawing.FOLDER.mkdir(parents=True, exist_ok=True)
+    drawing.draw(study)  # before the tables, which show what is drawn
     sections = ([f"# {study.study}", "", study.about], *(made for of in TABLES if (made := of(study))))
     markdown = "\n\n".join("\n".join(lines) for lines in sections) + "\n"
     path = page.write(store.REPORT / "report.html", f"{study.study}: universal geometry", markdown)
     for file in (path, path.with_suffix(".md")):
         run.artifact(file)
+    for picture in sorted(drawing.FOLDER.glob("*.png")):
+        run.artifact(picture, "pictures")
     print(markdown)
 
 

@@ -11,7 +11,6 @@ from pipelines.encoders import layers
 from pipelines.encoders.encode import encode
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
-from pipelines.pages import pictures
 from pipelines.runtime import stage, store, track
 from pipelines.study import Similarity, params
 
@@ -39,21 +38,21 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     spectrum = geometry.spectrum(vectors)
     plots = store.plots_path("similarity", name)
     store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()}))
-    pictures.spectra(plots / "spectrum.png", {row.encoder: spectrum})
     if isinstance(loaded.model[0], Transformer) and row.pooling is None:  # another pooling leaves the layers as they are
         exact = encoders.load(folder, encoder.model_copy(update={"precision": "float32"}))  # the layers as they were trained
         metrics["layers"] = dissect(name, exact, texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)
     run.log(metrics)
-    for picture in sorted(plots.glob("*.png")):
-        run.artifact(picture)
+    for table in sorted(plots.glob("*.csv")):
+        run.artifact(table)
 
 
 def dissect(name: str, loaded: encoders.Loaded, texts: list[str]) -> dict[str, float]:
     """The figures of SBERT-WK: cosine of neighbouring layers, and the words whose vectors change most and least."""
     found = layers.dissect(loaded.model, texts, BATCH)
     plots = store.plots_path("similarity", name)
-    pictures.layer_cosines(plots / "layers.png", found.mean, found.spread)
+    cosines = {"mean": torch.as_tensor(found.mean).numpy(), "spread": torch.as_tensor(found.spread).numpy()}
+    store.write_csv(plots / "layers.csv", pl.DataFrame({"layer": range(1, len(found.mean) + 1), **cosines}))
     table = pl.DataFrame({"word": found.words, "count": found.counts, "variance": found.variances})
     table = table.sort("variance", "word", descending=[True, False])
     store.write_csv(plots / "words.csv", pl.concat([table.head(25), table.tail(25)]) if len(table) > 50 else table)

@@ -7,7 +7,7 @@ Every random choice is made from (seed, step), so that a killed run continues to
 from __future__ import annotations
 
 import math
-import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,7 @@ from pipelines.contrastive.pixels import Pixels
 from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.towers import Words
 from pipelines.measures.image_text import info_nce
-from pipelines.pages import pictures
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import TrainImageText, params
 
@@ -117,7 +116,7 @@ def loss_of(model: DualEncoder, row: TrainImageText, images: Tensor, ids: Tensor
     return loss if row.negatives == "gathered" else loss / distributed.size()
 
 
-def optimizer_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
+def optimiser_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
     """AdamW; what is no matrix (norms, biases, the scale) does not decay."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [
@@ -127,9 +126,9 @@ def optimizer_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=row.lr, betas=row.betas)
 
 
-def step(model: DualEncoder, optimizer: torch.optim.Optimizer, row: TrainImageText, data: Pairs, seed: int, at: int) -> Tensor:
+def step(model: DualEncoder, optimiser: torch.optim.Optimizer, row: TrainImageText, data: Pairs, seed: int, at: int) -> Tensor:
     """One step of training. -> the loss of the whole batch. Raises BadInput when it is not finite."""
-    for group in optimizer.param_groups:
+    for group in optimiser.param_groups:
         group["lr"] = rate(row, at)
     rows = rows_of(row, len(data), seed, at)
     images, ids = data.batch(rows, generator(seed, 2, at))
@@ -137,10 +136,10 @@ def step(model: DualEncoder, optimizer: torch.optim.Optimizer, row: TrainImageTe
     loss = loss_of(model, row, images[own], ids[own], draw(row, model, seed, at))
     if not torch.isfinite(loss):
         raise BadInput(f"step {at}: the loss is {loss.item()}; weights of kind {row.head.weight} overflowed? try tanh")
-    optimizer.zero_grad(set_to_none=True)
+    optimiser.zero_grad(set_to_none=True)
     loss.backward()
     distributed.sum_gradients(model.parameters())
-    optimizer.step()
+    optimiser.step()
     model.clamp_scale()
     return distributed.total(loss.detach()) if row.negatives == "local" else loss.detach()
 
@@ -152,22 +151,21 @@ def train(row: TrainImageText, data: Pairs, words: Words, seed: int, folder: Pat
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = DualEncoder(row, len(words.words)).to(distributed.device())
-    optimizer, start, curve = optimizer_of(model, row), 0, []
-    checkpoint = folder / f"seed-{seed}.pt"
-    if checkpoint.exists():
-        state = torch.load(checkpoint, map_location=distributed.device(), weights_only=True)
+    optimiser, start, curve = optimiser_of(model, row), 0, []
+    checkpoint = folder / f"seed-{seed}.safetensors"
+    if distributed.agree(checkpoint.exists()):
+        state = files.load_state(checkpoint, distributed.device())
         model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        optimiser.load_state_dict(state["optimiser"])
         start, curve = state["step"], state["curve"]
     for at in range(start, row.steps):
-        loss = step(model, optimizer, row, data, seed, at)
+        loss = step(model, optimiser, row, data, seed, at)
         if at % LOGGED == 0 or at == row.steps - 1:
             curve.append({"seed": seed, "step": at, "loss": loss.item(), "scale": model.scale.item(), "rate": rate(row, at)})
             log({f"seed-{seed}/{k}": v for k, v in curve[-1].items() if k not in ("seed", "step")}, at)
         if ((at + 1) % row.checkpoint == 0 or at == row.steps - 1) and distributed.rank() == 0:
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": at + 1, "curve": curve}
-            torch.save(state, draft := checkpoint.with_suffix(".part"))
-            os.replace(draft, checkpoint)
+            state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "step": at + 1, "curve": curve}
+            files.save_state(checkpoint, state)
     return model.eval(), curve
 
 
@@ -189,13 +187,14 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
         words = Words.of((c for cs in captions_of(train_rows) for c in cs), row.text)
         data = pairs(train_rows, row, words)
         curves, digest = [], store.digest(store.corpus_path(row.corpus))
-        with store.work("train_image_text", name, row, digest, distributed.size()) as folder:
-            models = []
+        first = distributed.rank() == 0  # the folder is the first rank's: it alone makes, writes and removes it
+        with store.work("train_image_text", name, row, digest, distributed.size()) if first else nullcontext() as work:
+            folder, models = distributed.agree(work), []
             for seed in row.seeds:
                 model, curve = train(row, data, words, seed, folder, run.log)
                 models.append(model)
                 curves += curve
-            if distributed.rank() == 0:
+            if first:
                 _write(name, row, study, frame, models, words, curves, data.truncated, folder / "made")
             distributed.wait()
 
@@ -217,7 +216,6 @@ def _write(name, row, study, frame, models, words: Words, curves: list[dict], tr
         store.write_embeddings(f"{name}-{side}", frame["id"].to_list(), frame["split"].to_list(), array, own)
     curve = pl.DataFrame(curves)
     store.write_csv(store.plots_path("train_image_text", name) / "curve.csv", curve)
-    pictures.contrast_curves(store.plots_path("train_image_text", name) / "curve.png", curve)
     last = curve.group_by("seed", maintain_order=True).last()
     metrics = {"loss": last["loss"].mean(), "scale": last["scale"].mean(), "seeds": len(row.seeds), "truncated": truncated}
     metrics["parameters"] = sum(p.numel() for p in models[0].parameters())

@@ -20,6 +20,7 @@ from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import learn
 from pipelines.measures import inversion
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import load_state
 
 # ---------------------------------------------------------------- measures
 
@@ -124,11 +125,11 @@ def test_same_seed_same_decoder(trained):
 
 def test_a_saved_decoder_writes_the_same(trained, tmp_path):
     model, space = trained
-    decoder.save(model, tmp_path / "inverter.pt")
-    again = decoder.load(torch.load(tmp_path / "inverter.pt", weights_only=True))
+    decoder.save(model, tmp_path / "inverter.safetensors")
+    again = decoder.load(load_state(tmp_path / "inverter.safetensors"))
     vectors, generator = space(encode(SECRET)), torch.Generator()
     assert search.first_guesses(again, vectors, generator) == search.first_guesses(model, vectors, generator)
-    assert [p.name for p in tmp_path.iterdir()] == ["inverter.pt"]
+    assert [p.name for p in tmp_path.iterdir()] == ["inverter.safetensors"]
 
 
 def test_writing_with_a_cache_is_writing_without_one(trained):

@@ -9,17 +9,18 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+PLAIN = {"runtime.errors", "runtime.files", "runtime.log"}  # what every room may use
 # Of each room: what it may import beside itself. Arrows point down only; runtime and study carry and compute nothing.
 ROOMS = {
     "runtime": {"study"},  # stage reads the study; store, track and errors know nothing above them
-    "study": {"runtime.errors"},
-    "distributed": {"runtime.errors"},
-    "measures": {"runtime.errors"},
-    "aligners": {"measures", "runtime.errors", "runtime.log"},
-    "inverters": {"measures", "runtime.errors", "runtime.log"},
-    "corpora": {"study", "runtime.errors"},
-    "encoders": {"study", "runtime.errors"},
-    "contrastive": {"distributed", "encoders", "measures", "study", "runtime.errors"},
+    "study": PLAIN,
+    "distributed": PLAIN,
+    "measures": PLAIN,
+    "aligners": {"measures", *PLAIN},
+    "inverters": {"measures", *PLAIN},
+    "corpora": {"study", *PLAIN},
+    "encoders": {"study", *PLAIN},
+    "contrastive": {"distributed", "encoders", "measures", "study", *PLAIN},
     "pages": {"measures", "runtime", "study"},
 }
 CARRIERS = ("pipelines", "pipelines.runtime", "pipelines.study")  # docs/decisions/0003
@@ -87,6 +88,12 @@ def test_verbs_alone_stand_at_the_root():
 def test_arrows_point_down(name):
     mine = {i for i in imports(modules()[name]) if i.startswith("pipelines.") and i in modules()}
     assert not {i for i in mine if not inside(i, {room(name), *ROOMS[room(name)]})}
+
+
+@pytest.mark.parametrize("verb", sorted(n for n in modules() if not room(n)))
+def test_pictures_and_pages_belong_to_stages_that_compute_nothing(verb):
+    pages = {m for m in closure(verb) if room(m) == "pages"}
+    assert not pages or verb in ("pipelines.report", "pipelines.audit")
 
 
 def test_no_module_reaches_itself():

@@ -15,6 +15,7 @@ from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
 from pipelines.contrastive.towers import Words
 from pipelines.measures import image_text
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import load_state
 from pipelines.study import EvaluateImageText, Head, SyntheticCorpus, TextTower, TrainImageText
 
 generator = importlib.import_module("pipelines.corpora.synthetic.scenes")
@@ -138,7 +139,7 @@ def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp
     whole, _ = train_image_text.train(settings, data, words, 0, folders[0], silent)
     with pytest.raises(Killed):
         train_image_text.train(settings, data, words, 0, folders[1], kill)
-    assert torch.load(folders[1] / "seed-0.pt")["step"] == 3
+    assert load_state(folders[1] / "seed-0.safetensors")["step"] == 3
     resumed, _ = train_image_text.train(settings, data, words, 0, folders[1], silent)
     assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True))
     other, _ = train_image_text.train(settings, data, words, 1, folders[2], silent)
@@ -168,7 +169,7 @@ def test_overflowing_weights_are_said_in_one_line(frame, tmp_path):
     with torch.no_grad():
         model.image_head.weight.bias.fill_(1e38)
     with pytest.raises(BadInput, match=r"step 0: the loss is .*weights of kind identity"):
-        train_image_text.step(model, train_image_text.optimizer_of(model, settings), settings, data, 0, 0)
+        train_image_text.step(model, train_image_text.optimiser_of(model, settings), settings, data, 0, 0)
 
 
 def two_steps(frame, negatives, features):
@@ -176,8 +177,8 @@ def two_steps(frame, negatives, features):
     data, words = prepared(frame, settings)
     torch.manual_seed(0)
     model = DualEncoder(settings, len(words.words))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = [train_image_text.step(model, optimizer, settings, data, 0, at).item() for at in range(2)]
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = [train_image_text.step(model, optimiser, settings, data, 0, at).item() for at in range(2)]
     return losses, model.state_dict()
 
 

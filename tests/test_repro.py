@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -72,9 +73,56 @@ def test_metrics_and_plots_are_shown(repository):
     assert "spaces.png" in Path(page).read_text()
 
 
-def test_a_half_written_file_is_never_left(repository):
-    assert not [p for p in (repository / "data").rglob(".*.part")]
-    assert not list((repository / ".cache/work").rglob("*.*"))
+KILLED = """
+import importlib, os, signal, sys
+from pipelines.study import params
+
+verb, name, rename = sys.argv[1], sys.argv[2], int(sys.argv[3])
+replace = os.replace
+
+def dies(source, target, **more):
+    global rename
+    rename -= str(target).startswith(("data/", "results/"))
+    if rename == 0:
+        if os.path.isfile(source):
+            os.truncate(source, os.path.getsize(source) // 2)  # in the middle of the write
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(source, target, **more)
+
+class Quiet:
+    def log(self, *_, **__): ...
+    input = artifact = table = log
+
+os.replace = dies
+study = params.load()
+getattr(importlib.import_module(f"pipelines.{verb}"), verb)(name, getattr(study, verb)[name], study, Quiet())
+"""
+OUTPUTS = {
+    ("embed", "a"): ("data/embeddings/a.arrow", "results/embed/a.json"),
+    ("align", "wp"): ("data/translators/wp/seed-0.safetensors", "data/translators/wp/seed-0.json", "results/align/wp.json"),
+    ("evaluate", "wp"): ("data/scores/wp.parquet", "results/evaluate/wp/seeds.csv", "results/evaluate/wp.json"),
+}
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "rename"), [("embed", "a", 1), ("align", "wp", 1), ("evaluate", "wp", 1), ("evaluate", "wp", 2)]
+)
+def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_the_same_bytes(repository, verb, name, rename):
+    files = [repository / path for path in OUTPUTS[verb, name]]
+    whole = [file.read_bytes() for file in files]
+    for file in files:
+        file.write_bytes(b"old")
+    command = [sys.executable, "-c", KILLED, verb, name]
+    env = os.environ | {"PYTHONPATH": str(repository)}
+    killed = subprocess.run([*command, str(rename)], capture_output=True, text=True, env=env, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    left = [file.read_bytes() if file.exists() else b"old" for file in files]
+    assert all(now in (b"old", then) for now, then in zip(left, whole, strict=True))
+    assert left != whole
+    subprocess.run([*command, "1000"], capture_output=True, env=env, check=True)
+    assert [file.read_bytes() for file in files] == whole
+    assert not [p for folder in ("data", "results") for p in (repository / folder).rglob(".*.part")]
+    assert not list((repository / ".cache/work" / verb).rglob("*.*"))
 
 
 def test_bad_input_is_one_line_and_exit_code_2_and_nothing_is_lost(repository):

@@ -191,6 +191,9 @@ def test_the_similarity_stage_measures_and_dissects(house):
     assert found["pairs"] == len(PAIRS)
     assert list(found["layers"]) == ["01", "02", "03"]
     words = pl.read_csv(store.plots_path("similarity", "row") / "words.csv")
+    layers = pl.read_csv(store.plots_path("similarity", "row") / "layers.csv")
+    assert layers["layer"].to_list() == list(range(1, len(layers) + 1))
+    assert layers["mean"].to_list() == pytest.approx(list(store.read_metrics("similarity")["row"]["layers"].values()), abs=1e-5)
     assert words["variance"].is_sorted(descending=True)
     assert not list(store.WORK.rglob("*.npy"))
 

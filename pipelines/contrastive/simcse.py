@@ -80,11 +80,24 @@ def embed_columns(
     if mask == "independent":
         features = tokenized(model, [text for column in columns for text in column], max_tokens)
         return list(model(features)["sentence_embedding"].split(n))
-    state, out = torch.get_rng_state(), []
+    state, out = random_state(model.device), []
     for column in columns:
-        torch.set_rng_state(state)
+        set_random_state(state, model.device)
         out.append(model(tokenized(model, column, max_tokens))["sentence_embedding"])
     return out
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """State of the CPU's random number generator, and of the device's where that is an accelerator."""
+    accelerator = [] if device.type == "cpu" else [torch.get_device_module(device).get_rng_state(device)]
+    return [torch.get_rng_state(), *accelerator]
+
+
+def set_random_state(state: list[Tensor], device: torch.device) -> None:
+    """Continue from what `random_state` gave."""
+    torch.set_rng_state(state[0])
+    if device.type != "cpu":
+        torch.get_device_module(device).set_rng_state(state[1], device)
 
 
 def augmented(text: str, kind: Literal["crop", "delete"], share: float, rng: np.random.Generator) -> str:

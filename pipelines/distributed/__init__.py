@@ -39,6 +39,8 @@ def started() -> Iterator[None]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield
         return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))  # else every rank's collectives would use the first one
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
         yield

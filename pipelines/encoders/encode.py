@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from pipelines.encoders import DTYPES, Loaded
+from pipelines.runtime import files
 from pipelines.study import Encoder
 
 PART = 4096  # texts per part file, at least: what a kill can cost
@@ -151,15 +151,11 @@ def _collate(loaded: Loaded, ids: list[Tensor]) -> dict[str, Tensor]:
 def _read(file: Path, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray | None:
     if not file.exists():
         return None
-    part = np.load(file)
+    part = np.load(file, allow_pickle=False)
     return part if part.shape == shape and part.dtype == dtype else None
 
 
 def _write(file: Path, part: np.ndarray) -> None:
     """Whole or not at all: a kill must not leave half a part that looks like one."""
-    draft = file.with_suffix(".new")
-    with open(draft, "wb") as opened:
-        np.save(opened, part)
-        opened.flush()
-        os.fsync(opened.fileno())
-    draft.replace(file)
+    with files.atomic(file) as draft, open(draft, "wb") as opened:
+        np.save(opened, part, allow_pickle=False)

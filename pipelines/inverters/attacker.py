@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from pipelines.inverters import Queries, Space, decoder, hub
 from pipelines.inverters.corrector import train_corrector
+from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
+
+TEXTS, INVERTER, CORRECTOR = "texts.safetensors", "inverter.safetensors", "corrector.safetensors"
 
 
 @dataclass(frozen=True)
@@ -48,23 +50,23 @@ def learn(
 def save(attacker: Attacker, folder: Path) -> None:
     """Write what `load` reads."""
     a = attacker
-    torch.save({"mean": a.space.mean, "known": a.known, "texts": a.texts}, folder / "texts.pt")
+    files.save_state(folder / TEXTS, {"mean": a.space.mean, "known": a.known, "texts": a.texts})
     if isinstance(a.inverter, hub.HubInverter):
-        hub.save(a.inverter, folder / "inverter.pt")
+        hub.save(a.inverter, folder / INVERTER)
     else:
-        decoder.save(a.inverter, folder / "inverter.pt")
+        decoder.save(a.inverter, folder / INVERTER)
     if a.corrector is not None:
-        decoder.save(a.corrector, folder / "corrector.pt")
+        decoder.save(a.corrector, folder / CORRECTOR)
 
 
 def load(folder: Path) -> Attacker:
     """Raises BadInput where `learn` has not been."""
-    if not (folder / "inverter.pt").is_file():
+    if not (folder / INVERTER).is_file():
         raise BadInput(f"{folder}: no inverter there; `dvc repro` makes it")
-    kept, made = torch.load(folder / "texts.pt", weights_only=True), torch.load(folder / "inverter.pt", weights_only=True)
+    kept, made = files.load_state(folder / TEXTS), files.load_state(folder / INVERTER)
     inverter = hub.load(made) if "model" in made["settings"] else decoder.load(made)
-    corrector = folder / "corrector.pt"
+    corrector = folder / CORRECTOR
     return Attacker(
         Space(kept["mean"]), kept["known"], kept["texts"], inverter,
-        decoder.load(torch.load(corrector, weights_only=True)) if corrector.is_file() else None,
+        decoder.load(files.load_state(corrector)) if corrector.is_file() else None,
     )  # fmt: skip

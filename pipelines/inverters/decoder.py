@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from pipelines.inverters import Draft
 from pipelines.inverters.vocabulary import SPECIAL, Vocabulary, learn
+from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 
@@ -244,11 +245,11 @@ def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, 
 def save(model: Decoder, path: Path) -> None:
     """One file: weights, vocabulary, settings."""
     config = {"vocabulary": model.vocabulary.dumps(), "dimension": model.prefix.in_features, "memory": model.memory}
-    torch.save({"weights": model.state_dict(), "settings": asdict(model.settings), **config}, path)
+    files.save_state(path, {"weights": model.state_dict(), "settings": asdict(model.settings), **config})
 
 
 def load(kept: dict[str, Any]) -> Decoder:
-    """From what `save` wrote."""
+    """From what `save` wrote, as `files.load_state` reads it."""
     vocabulary = Vocabulary.loads(kept["vocabulary"])
     model = Decoder(vocabulary, kept["dimension"], Settings(**kept["settings"]), kept["memory"])
     model.load_state_dict(kept["weights"])
@@ -270,10 +271,10 @@ def fit(
     decay = [p for p in model.parameters() if p.ndim > 1]
     rest = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98))
+    optimiser = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98))
     warm = min(100, total // 10 + 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda i: min((i + 1) / warm, 0.02 + 0.98 * (1 + math.cos(math.pi * min(i / total, 1))) / 2)
+        optimiser, lambda i: min((i + 1) / warm, 0.02 + 0.98 * (1 + math.cos(math.pi * min(i / total, 1))) / 2)
     )
     lengths, step = [len(i) for i in ids], 0
     model.train()
@@ -286,10 +287,10 @@ def fit(
                 given = torch.where(unseen, model.blind, given)
                 logits = model(given, target.clamp_min(0), None if memory is None else memory[rows])
                 loss = cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-100)
-                optimizer.zero_grad()
+                optimiser.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
+                optimiser.step()
                 schedule.step()
                 step += 1
                 bar.update()

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from pipelines.inverters import Draft
 from pipelines.inverters.decoder import Log, batches, blurred, pick
+from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 
 
@@ -124,11 +125,11 @@ class HubInverter(nn.Module):
 def save(self: HubInverter, path: Path) -> None:
     """One file: weights and settings; the tokenizer stays where the model came from."""
     kept = {"weights": self.state_dict(), "settings": asdict(self.settings), "dimension": self.prefix[0].in_features}
-    torch.save(kept, path)
+    files.save_state(path, kept)
 
 
 def load(kept: dict[str, Any]) -> HubInverter:
-    """From what `save` wrote."""
+    """From what `save` wrote, as `files.load_state` reads it."""
     self = opened(Settings(**kept["settings"]), kept["dimension"])
     self.load_state_dict(kept["weights"])
     return self.eval()
@@ -173,7 +174,7 @@ def _fit(
     encoded = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     ids = [[*i, self.end][: s.tokens] for i in encoded]
     self.model.requires_grad_(s.train_model)
-    optimizer = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
+    optimiser = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
     self.train()
     step = 0
     for _ in range(s.epochs):
@@ -182,10 +183,10 @@ def _fit(
             shown = target.masked_fill(target < 0, self.pad)
             logits = self(blurred(vectors[rows], s.noise, generator), shown)
             loss = cross_entropy(logits.flatten(0, 1).float(), target.flatten().to(self.device), ignore_index=-100)
-            optimizer.zero_grad()
+            optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.parameters(), 1.0)
-            optimizer.step()
+            optimiser.step()
             step += 1
             if log and step % 20 == 1:
                 log({"inverter_loss": loss.item()}, step)

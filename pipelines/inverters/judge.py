@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 
 QUESTION = """You compare an original message with an attempt to reconstruct it from its embedding.
@@ -72,8 +73,6 @@ def _ask(prompt: str, s: Settings, cache: Path) -> bool:
     if not answer.startswith(("yes", "no")):
         raise BadInput(f"judge: {s.endpoint}: neither yes nor no: {answer[:40]!r}")
     leaks = answer.startswith("yes")
-    cache.mkdir(parents=True, exist_ok=True)
-    draft = kept.with_suffix(".part")
-    draft.write_text(json.dumps({"leaks": leaks, "model": s.model}))
-    draft.replace(kept)
+    with files.atomic(kept) as draft:
+        draft.write_text(json.dumps({"leaks": leaks, "model": s.model}))
     return leaks

@@ -1,4 +1,4 @@
-"""The pictures: similarity heat maps, and two embedding spaces before and after translation."""
+"""The pictures, each drawn from a small table. None computes: see drawing.py for where the tables come from."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import torch
-from torch import Tensor
+import numpy as np
+import polars as pl
 
-from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import store
 
 matplotlib.use("Agg")
@@ -30,30 +29,33 @@ def figure(path: Path, **subplots: Any) -> Iterator[tuple[Any, Any]]:
     plt.close(fig)
 
 
-def heatmap(path: Path, before: Tensor, translated: Tensor, target: Tensor, shown: int = 48) -> None:
-    """Centred cosine of the first `shown` texts' vectors to the target vectors of the same texts: a diagonal is a match."""
+def heatmap(path: Path, cosines: pl.DataFrame) -> None:
+    """Centred cosine of texts' vectors to the target vectors of the same texts: a diagonal is a match.
+
+    A row for each pair of texts, by source text: untranslated, translated.
+    """
     with figure(path, ncols=2, figsize=(9.5, 4.4), sharey=True) as (fig, axes):
-        for ax, vectors, title in zip(axes, (before, translated), ("untranslated", "translated"), strict=True):
-            scores = centred_unit(vectors)[:shown] @ centred_unit(target)[:shown].T
+        for ax, title in zip(axes, ("untranslated", "translated"), strict=True):
+            scores = cosines[title].to_numpy().reshape(cosines["source"].n_unique(), -1)
             image = ax.imshow(scores, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
             ax.set(title=title, xlabel="text, in target space")
         axes[0].set_ylabel("text, from source space")
         fig.colorbar(image, ax=axes, label="centred cosine", shrink=0.85)
 
 
-def spaces(path: Path, before: Tensor, translated: Tensor, target: Tensor, shown: int = 1000, lines: int = 60) -> None:
-    """Both clouds on the target's two first principal axes; lines join the two vectors of one text."""
-    y = centred_unit(target)
-    plane = torch.linalg.svd(y, full_matrices=False).Vh[:2].T  # (dim, 2)
-    b = y[:shown] @ plane
+def spaces(path: Path, points: pl.DataFrame, lines: int = 60) -> None:
+    """Both clouds on the target's two first principal axes; lines join the two vectors of one text.
+
+    A row for each text: untranslated_x, untranslated_y, translated_x, translated_y, target_x, target_y.
+    """
+    clouds = {name: points.select(f"{name}_x", f"{name}_y").to_numpy() for name in ("untranslated", "translated", "target")}
     with figure(path, ncols=2, figsize=(9.5, 4.6), sharex=True, sharey=True) as (_, axes):
-        for ax, vectors, title in zip(axes, (before, translated), ("before: untranslated", "after: translated"), strict=True):
-            a = centred_unit(vectors)[:shown] @ plane
-            ends = torch.stack([a[:lines], b[:lines]])  # (2, lines, 2)
+        for ax, when, name in zip(axes, ("before", "after"), ("untranslated", "translated"), strict=True):
+            ends = np.stack([clouds[name][:lines], clouds["target"][:lines]])  # (2, lines, 2)
             ax.plot(ends[..., 0], ends[..., 1], color="0.6", lw=0.6, zorder=1)
-            ax.scatter(*b.T, s=5, color=TARGET, alpha=0.5, lw=0, label="target encoder", zorder=2)
-            ax.scatter(*a.T, s=5, color=SOURCE, alpha=0.5, lw=0, label="source encoder", zorder=3)
-            ax.set(title=title, xlabel="target's 1st principal axis")
+            ax.scatter(*clouds["target"].T, s=5, color=TARGET, alpha=0.5, lw=0, label="target encoder", zorder=2)
+            ax.scatter(*clouds[name].T, s=5, color=SOURCE, alpha=0.5, lw=0, label="source encoder", zorder=3)
+            ax.set(title=f"{when}: {name}", xlabel="target's 1st principal axis")
         axes[0].set_ylabel("target's 2nd principal axis")
         axes[0].legend(loc="upper left", markerscale=3, frameon=False)
 
@@ -86,7 +88,7 @@ def plane(path: Path, points: dict[str, tuple[float, float, float]]) -> None:
         fig.colorbar(at, label="Spearman x 100")
 
 
-def spectra(path: Path, spectra: dict[str, Tensor], shown: int = 300) -> None:
+def spectra(path: Path, spectra: dict[str, np.ndarray], shown: int = 300) -> None:
     """Singular values relative to the largest, by rank: a fast fall is anisotropy."""
     with figure(path, figsize=(5.6, 3.8)) as (_, ax):
         for (name, values), style in zip(spectra.items(), ("--", "-", ":", "-."), strict=False):
@@ -95,15 +97,18 @@ def spectra(path: Path, spectra: dict[str, Tensor], shown: int = 300) -> None:
         ax.legend(frameon=False)
 
 
-def layer_cosines(path: Path, mean: Tensor, spread: Tensor) -> None:
-    """Cosine of a token's vectors in neighbouring layers, mean and spread over tokens (SBERT-WK, section III)."""
+def layer_cosines(path: Path, layers: pl.DataFrame) -> None:
+    """Cosine of a token's vectors in neighbouring layers, mean and spread over tokens (SBERT-WK, section III).
+
+    A row for each layer k from 1: layer, mean, spread.
+    """
+    layer, mean, spread = (layers[column].to_numpy() for column in ("layer", "mean", "spread"))
     with figure(path, figsize=(5.6, 3.6)) as (_, ax):
-        layers = torch.arange(1, len(mean) + 1)
-        ax.errorbar(layers, mean, spread, color=TARGET, marker="o", capsize=3)
-        ax.set(xlabel="layers k-1 and k", ylabel="cosine", ylim=(min(0.0, float((mean - spread).min())), 1.02), xticks=layers)
+        ax.errorbar(layer, mean, spread, color=TARGET, marker="o", capsize=3)
+        ax.set(xlabel="layers k-1 and k", ylabel="cosine", ylim=(min(0.0, float((mean - spread).min())), 1.02), xticks=layer)
 
 
-def similarity_map(path: Path, names: list[str], values: Tensor, title: str) -> None:
+def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str) -> None:
     """A symmetric table of numbers in [0, 1] between encoders, as colours and figures. (k, k)"""
     side = 2.4 + 0.7 * len(names)
     with figure(path, figsize=(side + 0.8, side)) as (fig, ax):
@@ -119,7 +124,7 @@ def similarity_map(path: Path, names: list[str], values: Tensor, title: str) -> 
         fig.colorbar(image, shrink=0.8)
 
 
-def contrast_curves(path: Path, curve: Any) -> None:
+def contrast_curves(path: Path, curve: pl.DataFrame) -> None:
     """The contrastive loss by step, one line per seed. A frame of seed, step, loss."""
     with figure(path, figsize=(5.6, 3.6)) as (_, ax):
         for (seed,), part in curve.group_by("seed", maintain_order=True):
@@ -128,13 +133,15 @@ def contrast_curves(path: Path, curve: Any) -> None:
         ax.legend(frameon=False)
 
 
-def similarity_against_pmi(path: Path, similarity: Tensor, pmi: Tensor, shown: int = 4000) -> None:
-    """Learnt similarity against true pointwise mutual information; a straight line is what the loss asks for."""
-    order = torch.linspace(0, pmi.numel() - 1, min(shown, pmi.numel())).long()
-    true_pairs = torch.nonzero(pmi.flatten() > pmi.min()).flatten()[:shown]
+def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
+    """Learnt similarity against true pointwise mutual information; a straight line is what the loss asks for.
+
+    A row for each pair of image and caption: true (whether the caption is true of the image), pmi, similarity.
+    """
     with figure(path, figsize=(4.8, 4.2)) as (_, ax):
-        for rows, colour, label in ((order, "0.6", "every so-many-th pair"), (true_pairs, TARGET, "caption true of the image")):
-            ax.scatter(pmi.flatten()[rows], similarity.flatten()[rows], s=3, lw=0, alpha=0.5, color=colour, label=label)
+        for true, colour, label in ((False, "0.6", "pairs at regular intervals"), (True, TARGET, "caption true of the image")):
+            part = pairs.filter(pl.col("true") == true)
+            ax.scatter(part["pmi"], part["similarity"], s=3, lw=0, alpha=0.5, color=colour, label=label)
         ax.set(xlabel="true PMI (nats)", ylabel="learnt similarity")
         ax.legend(frameon=False, markerscale=3, fontsize=8)
 

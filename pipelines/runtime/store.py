@@ -6,7 +6,7 @@ data/trained/<row of finetune>/        a sentence-transformers folder
 data/embeddings/<row of embed>.arrow   id, split, vector; who made them in the schema metadata
 data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: an image and a text encoder
 data/translators/<row of align>/       seed-<n>.safetensors + .json
-data/inverters/<row of inverters>/      texts.pt, inverter.pt, corrector.pt: all that an attacker has
+data/inverters/<row of inverters>/      texts, inverter, corrector (.safetensors): all that an attacker has
 data/scores/<row of evaluate>.parquet  per-example scores; attributes-<row>.parquet and invert-<row>.parquet beside them
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
@@ -16,10 +16,8 @@ report/                                pages for people
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
@@ -34,6 +32,7 @@ import pyarrow as pa
 import torch
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import atomic
 
 DATA, RESULTS, REPORT, WORK = Path("data"), Path("results"), Path("report"), Path(".cache/work")
 
@@ -90,24 +89,6 @@ def read_examples(name: str) -> pl.DataFrame:
 def seeds_path(name: str) -> Path:
     """One row per seed: every measure's mean and standard error."""
     return plots_path("evaluate", name) / "seeds.csv"
-
-
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary neighbour of `path`; on success it is flushed to disk and renamed over `path`, on failure removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        yield draft
-        with open(draft, "rb") as file:
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BadInput(f"{path}: no space left on the disk") from error
-        raise
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextmanager

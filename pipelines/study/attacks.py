@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, model_validator
 
 from pipelines.study.row import HubCorrection, Row
-from pipelines.study.translation import settings_type
+from pipelines.study.translation import settings_of
 
 
 class Attributes(Row):
@@ -102,8 +102,8 @@ class Audit(Row):
     def _settings(cls, row: Any) -> Any:
         row = _inverter_settings(row, ("inverter", "search", "consensus"))
         if isinstance(row, dict) and isinstance(row.get("settings", {}), dict):
-            settings = settings_type(str(row.get("aligner", "wasserstein_procrustes")))
-            row = {**row, "settings": TypeAdapter(settings).validate_python(row.get("settings", {}))}
+            aligner = str(row.get("aligner", "wasserstein_procrustes"))
+            row = {**row, "settings": settings_of(aligner, row.get("settings", {}))}
         return row
 
 

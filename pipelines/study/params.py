@@ -19,6 +19,7 @@ import yaml
 from pydantic import ValidationError, model_validator
 
 from pipelines import imported
+from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.study import (
     Align,
@@ -242,9 +243,8 @@ def activate(path: str | Path, to: str | Path = "params.yaml") -> None:
     text = Path(path).read_text()
     there = yaml.safe_load(text)
     missing = [f"{table}: {'{}' if table != 'about' else path!s}\n" for table in Study.model_fields if table not in there]
-    draft = Path(f"{to}.new")
-    draft.write_text(text + ("\n" + "".join(missing) if missing else ""))
-    draft.replace(to)
+    with files.atomic(Path(to)) as draft:
+        draft.write_text(text + ("\n" + "".join(missing) if missing else ""))
 
 
 def main(argv: list[str]) -> int:

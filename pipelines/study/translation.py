@@ -33,8 +33,7 @@ class Align(Row):
         if not isinstance(row, dict) or "settings" in row:
             return row
         own = {k: v for k, v in row.items() if k in cls.model_fields}
-        settings = settings_type(str(row.get("aligner")))
-        own["settings"] = TypeAdapter(settings).validate_python({k: v for k, v in row.items() if k not in own})
+        own["settings"] = settings_of(str(row.get("aligner")), {k: v for k, v in row.items() if k not in own})
         return own
 
     @model_validator(mode="after")
@@ -71,6 +70,8 @@ def aligner_module(aligner: str) -> Any:
     return importlib.import_module(f"pipelines.aligners.{aligner}")
 
 
-def settings_type(aligner: str) -> type:
-    """The frozen dataclass `Settings` of an aligner."""
-    return aligner_module(aligner).Settings
+def settings_of(aligner: str, keys: dict[str, Any]) -> Any:
+    """The frozen dataclass `Settings` of an aligner from a row's keys, above those of its `recipe` where it has recipes."""
+    module = aligner_module(aligner)
+    recipe = getattr(module, "RECIPES", {}).get(str(keys.get("recipe")), {})
+    return TypeAdapter(module.Settings).validate_python(recipe | keys)

@@ -1,13 +1,12 @@
 """vec2vec (Jha et al. 2025, arXiv 2505.12540): adversarial translation between two embedding spaces without a single pair.
 
-vec2vec_networks: adapters, backbone, discriminators. vec2vec_losses: every loss, in the paper's form and in the code's.
-vec2vec_step: one training step. vec2vec_selection: the unpaired score. Here: the loop, with selection, stopping and resuming.
+networks: adapters, backbone, discriminators. losses: every loss, in the paper's form and in the code's. step: one training step.
+selection: the unpaired score. This module: the loop, with selection, stopping and resuming.
 `init: linear` is not of the paper: the adapters begin as an unpaired linear map, with residual branches at zero.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,11 +18,13 @@ from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.selection import Best, unpaired_score
-from pipelines.aligners.vec2vec.step import Recipe, Training
+from pipelines.aligners.vec2vec.step import RECIPES, Recipe, Training
+from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 
 SUPERVISION = "unpaired"
+__all__ = ["RECIPES", "Settings", "fit"]  # RECIPES: what `recipe` in a row of `align` stands for
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def fit(
             linear = replace(settings.linear, hub_correction=0)  # adapters begin as a matrix
             translator.start(wasserstein_procrustes.fit(source, target, linear, seed, pairs))
         clouds = {"source": translator.prepared(source, "source"), "target": translator.prepared(target, "target")}
-        path = folder / f"vec2vec-{seed}.pt" if folder else None
+        path = folder / f"vec2vec-{seed}.safetensors" if folder else None
         state = _train(translator.model, clouds, settings, seed, log, path)
     translator.model.load_state_dict(state)
     return translator.eval()
@@ -140,16 +141,13 @@ def _train(
 
 
 def _checkpoint(path: Path, training: Training, best: Best) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.part")
-    torch.save({"training": training.state(), "best": vars(best), "settings": repr(training.settings)}, draft)
-    os.replace(draft, path)
+    files.save_state(path, {"training": training.state(), "best": vars(best), "settings": repr(training.settings)})
 
 
 def _resume(path: Path | None, training: Training, best: Best, settings: Settings) -> None:
     if path is None or not path.exists():
         return
-    saved = torch.load(path, weights_only=True, map_location=next(training.model.parameters()).device)
+    saved = files.load_state(path, next(training.model.parameters()).device)
     if saved["settings"] != repr(settings):
         return
     training.restore(saved["training"])

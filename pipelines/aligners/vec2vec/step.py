@@ -19,11 +19,13 @@ from pipelines.runtime.errors import BadInput
 class Recipe:
     """What a step does. The defaults are the released configuration of the official code, which made the published numbers.
 
-    Where the paper says otherwise the comment names its value; `PAPER` holds them all. The code trains in float16 with a loss
+    Where the paper says otherwise the comment names its value; `recipe: paper` sets them all, and
+    single keys of a row stand above it. The code trains in float16 with a loss
     scaler; bf16 takes its place here, which needs none.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    recipe: Literal["released", "paper"] = "released"  # which row of RECIPES a row of `align` starts from
     # networks
     width: int = 1024
     adapter_depth: int = 3
@@ -90,6 +92,7 @@ PAPER: dict[str, Any] = dict(
     dropout=0.0, swapped_labels=False, latent_discriminators="both", error="squared", vsp="squared", vsp_of="translations",
     vsp_reflected=False, detach_cycle=False, reduction="sum", cycle_vsp_weight=0.0,
 )  # fmt: skip
+RECIPES: dict[str, dict[str, Any]] = {"released": {}, "paper": PAPER}
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.runtime import store
+from pipelines.pages import drawing
 from pipelines.study import AnyCorpus
 
 DIGITS = {"mean_rank": 1, "foscttm": 4}
@@ -46,5 +46,6 @@ def escaped(text: str, most: int = 300) -> str:
 
 def pictures(verb: str, name: str, *files: str) -> list[str]:
     """Those of a stage's pictures that are there, as seen from the report's folder."""
-    found = [f for f in files if (store.plots_path(verb, name) / f).exists()]
-    return [line for f in found for line in ("", f"![{verb} {name}: {Path(f).stem}](../{store.plots_path(verb, name) / f})")]
+    paths = {f: drawing.picture_path(verb, name, Path(f).stem) for f in files}
+    drawn = {f: path for f, path in paths.items() if path.exists()}
+    return [line for f, path in drawn.items() for line in ("", f"![{verb} {name}: {Path(f).stem}](pictures/{path.name})")]
