@@ -29,6 +29,7 @@ class Corpus(Row):
     rows: int | None = Field(None, ge=1)  # how many texts to keep, drawn with `seed`; None: all
     test: int = Field(0, ge=0)  # how many of them are held out (`split == "test"`) where the source has no split of its own
     seed: int = 0
+    private: bool = False  # its texts and labels go to no tracking server, report or standard output: see the README
 
 
 class LibraryCorpus(Corpus):
@@ -64,6 +65,7 @@ class PathCorpus(Corpus):
     source: Literal["path"]
     columns: dict[str, str] = {}
     chunk: Chunk | None = None
+    private: bool = True
     annotations: str | None = None  # mimic: file of MedCAT concept annotations in the folder of NOTEEVENTS
 
 
@@ -72,6 +74,7 @@ class VectorsCorpus(Corpus):
 
     source: Literal["vectors"]
     columns: dict[str, str] = {}
+    private: bool = True
 
 
 AnyCorpus = Annotated[LibraryCorpus | SyntheticCorpus | HubCorpus | PathCorpus | VectorsCorpus, Field(discriminator="source")]

@@ -80,6 +80,10 @@ class Study(Row):
         trained = {f"{n}-{side}": Embed(corpus=row.corpus, encoder=f"{n}-{side}") for n, row, side in sides}
         return {**trained, **self.embed}
 
+    def private(self, *corpora: str) -> bool:
+        """Whether texts of these corpora, or made from them, must stay in git-ignored files: one of them is `private`."""
+        return any(self.corpora[name].private for name in corpora)
+
     @model_validator(mode="after")
     def _references(self) -> Study:
         for name, row in self.embed.items():
