@@ -1,4 +1,4 @@
-"""Calibrates the verdict of pipelines/aligners/verdict.py on runs that really succeed and really fail.
+"""Calibrates the verdict of pipelines/aligners/core/verdict.py on runs that really succeed and really fail.
 
     python -m benchmarks.verdict collect RUNS.csv [--draws 20]   # on the embeddings of the active study; again: more
     python -m benchmarks.verdict fit RUNS.csv [MORE.csv ...]
@@ -33,7 +33,7 @@ SUCCESS = 0.1  # FOSCTTM
 
 
 def collect(path: Path, count: int) -> None:
-    """Append `count` draws of TOGETHER runs, each a witness of the others: what, how it ended (true pairs), the agreement."""
+    """Append `count` draws of TOGETHER runs, each a replicate of the others: what, how it ended (true pairs), the agreement."""
     study = params.load()
     spaces = {name: store.read_embeddings(name) for name in study.embed}
     at = {(row.corpus, row.encoder): name for name, row in study.embed.items()}

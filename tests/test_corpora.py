@@ -208,11 +208,11 @@ def test_whole_texts_are_drawn_and_split(tmp_path):
     assert apart.filter(pl.col("split") == "test").height == 40
 
 
-# ---------------------------------------------------------------- mimic, tweets, hub
+# ---------------------------------------------------------------- notes, tweets, hub
 
 
 @pytest.fixture(params=["NOTEEVENTS.csv", "NOTEEVENTS.csv.gz"])
-def mimic(request, tmp_path) -> Path:
+def noteevents(request, tmp_path) -> Path:
     lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
     lines += [f'{i},"Nursing","","Note {i}:\n the patient said ""hello"", then left."' for i in range(30)]
     lines += ['30,"Nursing","1","an error"', '31,"Nursing","","Note 0:\n the patient said ""hello"", then left."']
@@ -221,27 +221,27 @@ def mimic(request, tmp_path) -> Path:
     return tmp_path
 
 
-def test_noteevents_without_errors_and_repeats(mimic):
-    frame = collect(file(mimic, "notes", test=3))
-    check_corpus("mimic", frame)
+def test_noteevents_without_errors_and_repeats(noteevents):
+    frame = collect(file(noteevents, "notes", test=3))
+    check_corpus("notes", frame)
     assert frame["id"].to_list() == [str(i) for i in range(30)]
     assert frame["text"][4] == 'Note 4:\n the patient said "hello", then left.'
     assert set(frame["category"]) == {"Nursing"}
-    assert len(collect(file(mimic, "notes", rows=6))) == 6
+    assert len(collect(file(noteevents, "notes", rows=6))) == 6
 
 
-def test_medcat_annotations_become_labels(mimic):
+def test_medcat_annotations_become_labels(noteevents):
     entities = {"0": {"pretty_name": "Fever", "cui": "1"}, "1": {"pretty_name": "Cough"}, "2": {"pretty_name": "Fever"}}
-    (mimic / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
-    (mimic / "medcat.csv").write_text("ROW_ID,pretty_name\n4,Fever\n4,Cough\n4,Fever\n")
-    frame = collect(file(mimic, "notes", annotations="medcat.json"))
+    (noteevents / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
+    (noteevents / "medcat.csv").write_text("ROW_ID,pretty_name\n4,Fever\n4,Cough\n4,Fever\n")
+    frame = collect(file(noteevents, "notes", annotations="medcat.json"))
     assert dict(zip(frame["id"], frame["labels"].to_list(), strict=True)) == {"4": ["Fever", "Cough"], "7": []}
-    assert collect(file(mimic, "notes", annotations="medcat.csv"))["labels"].to_list() == [["Fever", "Cough"]]
+    assert collect(file(noteevents, "notes", annotations="medcat.csv"))["labels"].to_list() == [["Fever", "Cough"]]
     with pytest.raises(BadInput, match="no such file; `annotations`"):
-        collect(file(mimic, "notes", annotations="gone.json"))
+        collect(file(noteevents, "notes", annotations="gone.json"))
 
 
-def test_absent_mimic_is_one_line(tmp_path):
+def test_absent_noteevents_is_one_line(tmp_path):
     with pytest.raises(BadInput, match="credentialed"):
         collect(file(tmp_path / "nowhere", "notes"))
 

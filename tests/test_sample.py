@@ -11,12 +11,12 @@ from pipelines.corpora.synthetic.tweets import TOPICS
 from pipelines.runtime.store import check_corpus
 from pipelines.study import SyntheticCorpus
 
-MAKERS = {"nq": passages, "tweets": tweets, "mimic": notes, "enron": emails}
+MAKERS = {"passages": passages, "tweets": tweets, "notes": notes, "emails": emails}
 FACTS = {
-    "nq": [],
+    "passages": [],
     "tweets": ["names", "dates", "places"],
-    "mimic": ["conditions", "names", "dates", "addresses"],
-    "enron": ["names", "companies", "dates", "amounts", "addresses", "orders"],
+    "notes": ["conditions", "names", "dates", "addresses"],
+    "emails": ["names", "companies", "dates", "amounts", "addresses", "orders"],
 }
 
 
@@ -72,7 +72,7 @@ def test_tweets_carry_the_19_labels_several_at_once():
 def test_notes_have_many_conditions_several_per_note():
     known = [c for words in SPECIALTIES.values() for c in split(words["conditions"])]
     assert len(known) == len(set(known)) >= 150
-    frame = notes(row("mimic", 800))
+    frame = notes(row("notes", 800))
     assert set(frame["labels"].explode()) <= set(known)
     assert frame["labels"].list.len().sum() > 2 * len(frame)
     for text, labels in zip(frame["text"].str.to_lowercase(), frame["labels"].to_list(), strict=True):
@@ -80,19 +80,19 @@ def test_notes_have_many_conditions_several_per_note():
 
 
 def test_email_has_a_sender_and_a_subject_of_its_own():
-    frame = emails(row("enron", 300))
+    frame = emails(row("emails", 300))
     signed = frame.filter(pl.col("text").str.ends_with(pl.col("sender")))
     assert len(signed) > 100
     assert (signed["names"].list.contains(signed["sender"])).all()
 
 
 def test_frequencies_are_skewed():
-    counts = passages(row("nq", 2000))["labels"].list.first().value_counts(sort=True)["count"]
+    counts = passages(row("passages", 2000))["labels"].list.first().value_counts(sort=True)["count"]
     assert counts[0] > 3 * counts[-1]
 
 
 def test_ten_thousand_passages_are_distinct():
-    assert passages(row("nq", 10_000))["text"].n_unique() == 10_000
+    assert passages(row("passages", 10_000))["text"].n_unique() == 10_000
 
 
 def test_zipf_is_proportional_to_the_inverse_rank():

@@ -112,7 +112,7 @@ def test_masking_spares_what_is_not_allowed():
 
 VOCABULARY = """
 import sys
-from pipelines.encoders.scratch import vocabulary
+from pipelines.contrastive.scratch import vocabulary
 print(sorted(vocabulary(sys.stdin.read().split("|"), 150).items()))
 """
 
@@ -142,7 +142,7 @@ def house(tmp_path, monkeypatch):
     ids = [str(i) for i in range(len(TEXTS))]
     base = {"id": ids, "text": TEXTS, "split": "train", "labels": [[] for _ in ids]}
     schema = {"labels": pl.List(pl.String)}
-    store.write_corpus("nq", pl.DataFrame(base, schema_overrides=schema))
+    store.write_corpus("passages", pl.DataFrame(base, schema_overrides=schema))
     triples = base | {"positive": TEXTS[1:] + TEXTS[:1], "negative": TEXTS[7:] + TEXTS[:7]}
     store.write_corpus("nli", pl.DataFrame(triples, schema_overrides=schema))
     scores = [5.0 - i % 6 for i in range(len(TEXTS))]
@@ -152,8 +152,8 @@ def house(tmp_path, monkeypatch):
 
 
 def study(**row):
-    corpora = {name: {"source": "synthetic", "path": "x"} for name in ("nq", "nli", "sts")}
-    usual = {"corpus": "nq", "dev": "sts", "start": "scratch.py", "network": SHAPE, "batch": 8, "steps": 6, "every": 2}
+    corpora = {name: {"source": "synthetic", "path": "x"} for name in ("passages", "nli", "sts")}
+    usual = {"corpus": "passages", "dev": "sts", "start": "scratch.py", "network": SHAPE, "batch": 8, "steps": 6, "every": 2}
     row = usual | {"lr": 1e-3, "max_tokens": 12} | row
     return params.Study.model_validate({"study": "t", "corpora": corpora, "finetune": {"row": row}})
 
@@ -259,8 +259,8 @@ def test_empty_sentences_and_missing_negatives_are_named(house):
 
 
 def test_dev_must_be_pairs():
-    with pytest.raises(ValueError, match="nq is of kind nq, not sts"):
-        study(dev="nq")
+    with pytest.raises(ValueError, match="passages is of kind passages, not sts"):
+        study(dev="passages")
 
 
 # ---------------------------------------------------------------- two ranks
@@ -290,11 +290,11 @@ def _doubled(**row):
         return run(**row)
 
 
-@pytest.mark.parametrize("corpus", ["nq", "nli"])
+@pytest.mark.parametrize("corpus", ["passages", "nli"])
 def test_two_ranks_are_one_process(house, corpus, free_port):
     """Without dropout, whose masks belong to a rank; word deletion gives the unsupervised views something to tell apart."""
     row = {"corpus": corpus, "dropout": 0.0, "steps": 3, "every": 3, "lr": 1e-3}
-    row |= {"augment": "delete", "augment_share": 0.3} if corpus == "nq" else {}
+    row |= {"augment": "delete", "augment_share": 0.3} if corpus == "passages" else {}
     one, _, curve = _doubled(**row)
     start = weights_before(one, row)
     spawn(_one_of_two, (str(house), row | {"port": free_port}), nprocs=2)

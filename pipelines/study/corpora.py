@@ -66,7 +66,7 @@ class PathCorpus(Corpus):
     columns: dict[str, str] = {}
     chunk: Chunk | None = None
     private: bool = True
-    annotations: str | None = None  # mimic: file of MedCAT concept annotations in the folder of NOTEEVENTS
+    annotations: str | None = None  # notes: file of MedCAT concept annotations in the folder of NOTEEVENTS
 
 
 class VectorsCorpus(Corpus):
