@@ -5,6 +5,7 @@ import json
 import mailbox
 from email.message import EmailMessage
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -12,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpora import collect, hub, library, path
+from pipelines.corpora import KINDS, collect, hub, library, path
 from pipelines.corpora.chunk import cut
 from pipelines.corpora.synthetic.tweets import TOPICS
 from pipelines.corpora.tweets import named
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
+from pipelines.study.corpora import Kind
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
@@ -162,6 +164,12 @@ def test_bad_files_get_one_line(tmp_path):
 def test_test_rows_must_leave_train_rows(tmp_path):
     with pytest.raises(BadInput, match="leaves no row"):
         collect(file(write(tmp_path / "t.csv", pl.DataFrame({"text": TEXTS})), rows=5, test=5))
+
+
+def test_a_row_may_be_of_every_kind_and_of_no_other():
+    assert set(get_args(Kind)) == set(KINDS)
+    with pytest.raises(ValueError, match="kind"):
+        file(Path("x"), "poems")
 
 
 # ---------------------------------------------------------------- chunks

@@ -13,7 +13,7 @@ import difflib
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError, model_validator
@@ -38,10 +38,11 @@ from pipelines.study import (
     Similarity,
     TrainImageText,
 )
+from pipelines.study.corpora import Kind
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # row names become file names and DVC stage names (DVC reads a '.' as a path)
 VERBS = {"corpora": "collect", "encoders": "fetch", "inverters": "train_inverter"}  # of a table whose verb has another name
-KINDS = ("passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images")
+KINDS = get_args(Kind)
 
 
 class Study(Row):
