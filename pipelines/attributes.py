@@ -54,7 +54,8 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     metrics |= {"examples": len(rows), "labels": len(names), "seeds": len(translators)}
     store.write_metrics("attributes", name, metrics)
     run.log(metrics)
-    run.table(tables, "labels.json")
+    if not study.private(row.corpus):
+        run.table(tables, "labels.json")
 
 
 def crowd(vectors: Tensor, k: int) -> Tensor:

@@ -232,7 +232,7 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
 
 
 def main(argv: list[str]) -> int:
-    """Run it and write the page. Bad input: one line on stderr, exit code 2."""
+    """Run it, write the page, print the verdict. Texts stay on the page. Bad input: one line on stderr, exit code 2."""
     if len(argv) not in (1, 2):
         print("usage: python -m pipelines.audit DUMP [TEXTS]", file=sys.stderr)
         return 2
@@ -245,12 +245,11 @@ def main(argv: list[str]) -> int:
             found = audit(dump, texts, row, study)
             page = audit_page.write(found, store.REPORT / "audit", dump.stem)
             run.log({one.encoder: one.score for one in found.tried})
-            run.artifact(page)
     except BadInput as error:
         print(f"audit {' '.join(argv)}: {error}", file=sys.stderr)
         return 2
-    print(page.with_suffix(".md").read_text())
-    print(f"the page: {page}")
+    print(audit_page.conclusion(found))
+    print(f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it")
     return 0
 
 

@@ -10,7 +10,7 @@ from pipelines.study import AnyCorpus, params
 
 
 def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> None:
-    """Read or generate the corpus, check it, write it, and say what is in it."""
+    """Read or generate the corpus, check it, write it, and count. Twenty of its rows go to MLflow unless it is private."""
     frame = corpora.collect(row)
     store.write_corpus(name, frame)
     words = frame["text"].str.count_matches(r"\S+")
@@ -22,10 +22,9 @@ def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> N
     }
     store.write_metrics("collect", name, metrics)
     run.log(metrics)
-    run.table(
-        frame.drop("vector", "image", strict=False).head(20).with_columns(pl.col(pl.List(pl.String)).list.join(", ")).to_dicts(),
-        "examples.json",
-    )
+    if not row.private:
+        examples = frame.drop("vector", "image", strict=False).head(20).with_columns(pl.col(pl.List(pl.String)).list.join(", "))
+        run.table(examples.to_dicts(), "examples.json")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     run.log(metrics)
     shown = examples(table, 40)
     store.write_csv(store.examples_path(name), shown)
-    run.table(shown.to_dicts(), "examples.json")
+    if not study.private(row.corpus, study.inverters[row.inverter].corpus):  # guesses are written from the attacker's texts
+        run.table(shown.to_dicts(), "examples.json")
 
 
 def attacked(name: str, row: Invert, known: set[str]) -> Victim:

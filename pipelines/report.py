@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.pages import drawing, page
 from pipelines.pages.tables.encoders import geometry_table, similarity_table, trained_table
-from pipelines.pages.tables.images import recognition_table
+from pipelines.pages.tables.images import image_text_table
 from pipelines.pages.tables.leakage import attributes_table, inversion_table
 from pipelines.pages.tables.study import published_table, stages_table
 from pipelines.pages.tables.translation import corpora_table, translation_table
@@ -13,7 +13,7 @@ from pipelines.study import params
 
 TABLES = (
     corpora_table, translation_table, similarity_table, trained_table, geometry_table, attributes_table, inversion_table,
-    recognition_table, published_table, stages_table,
+    image_text_table, published_table, stages_table,
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from pipelines.study import Align
 N, TEST = 60, 10
 
 
-def embeddings(name, corpus="nq", encoder="x", n=N, value=None):
+def embeddings(name, corpus="passages", encoder="x", n=N, value=None):
     """Row i holds the number i in every coordinate, so that a vector tells which text it is of."""
     vectors = np.arange(1, n + 1, dtype=np.float32)[:, None].repeat(3, 1) if value is None else value
     splits = np.array(["train"] * (n - TEST) + ["test"] * TEST, dtype=object)
@@ -47,7 +47,7 @@ def test_halves_share_no_text_but_the_known_pairs(seed, pairs, limit):
 
 
 def test_halves_of_two_corpora_are_drawn_apart():
-    data = verb.halves(embeddings("a", "nq"), embeddings("b", "enron"), row(), 0)
+    data = verb.halves(embeddings("a", "passages"), embeddings("b", "emails"), row(), 0)
     assert len(data.source) == len(data.target) == (N - TEST) // 2
 
 
@@ -58,7 +58,7 @@ def test_the_same_seed_draws_the_same_halves_and_another_draws_others():
 
 def test_known_pairs_of_two_corpora_are_refused():
     with pytest.raises(BadInput, match="3 known pairs asked for, but a and b share 0"):
-        verb.halves(embeddings("a", "nq"), embeddings("b", "enron"), row(pairs=3), 0)
+        verb.halves(embeddings("a", "passages"), embeddings("b", "emails"), row(pairs=3), 0)
 
 
 def test_oracles_see_true_pairs_of_train_texts():

@@ -5,6 +5,7 @@ import json
 import mailbox
 from email.message import EmailMessage
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -12,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpora import collect, hub, library, path
+from pipelines.corpora import KINDS, collect, hub, library, path
 from pipelines.corpora.chunk import cut
 from pipelines.corpora.synthetic.tweets import TOPICS
 from pipelines.corpora.tweets import named
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
+from pipelines.study.corpora import Kind
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
@@ -164,6 +166,12 @@ def test_test_rows_must_leave_train_rows(tmp_path):
         collect(file(write(tmp_path / "t.csv", pl.DataFrame({"text": TEXTS})), rows=5, test=5))
 
 
+def test_a_row_may_be_of_every_kind_and_of_no_other():
+    assert set(get_args(Kind)) == set(KINDS)
+    with pytest.raises(ValueError, match="kind"):
+        file(Path("x"), "poems")
+
+
 # ---------------------------------------------------------------- chunks
 
 
@@ -208,11 +216,11 @@ def test_whole_texts_are_drawn_and_split(tmp_path):
     assert apart.filter(pl.col("split") == "test").height == 40
 
 
-# ---------------------------------------------------------------- mimic, tweets, hub
+# ---------------------------------------------------------------- notes, tweets, hub
 
 
 @pytest.fixture(params=["NOTEEVENTS.csv", "NOTEEVENTS.csv.gz"])
-def mimic(request, tmp_path) -> Path:
+def noteevents(request, tmp_path) -> Path:
     lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
     lines += [f'{i},"Nursing","","Note {i}:\n the patient said ""hello"", then left."' for i in range(30)]
     lines += ['30,"Nursing","1","an error"', '31,"Nursing","","Note 0:\n the patient said ""hello"", then left."']
@@ -221,27 +229,27 @@ def mimic(request, tmp_path) -> Path:
     return tmp_path
 
 
-def test_noteevents_without_errors_and_repeats(mimic):
-    frame = collect(file(mimic, "notes", test=3))
-    check_corpus("mimic", frame)
+def test_noteevents_without_errors_and_repeats(noteevents):
+    frame = collect(file(noteevents, "notes", test=3))
+    check_corpus("notes", frame)
     assert frame["id"].to_list() == [str(i) for i in range(30)]
     assert frame["text"][4] == 'Note 4:\n the patient said "hello", then left.'
     assert set(frame["category"]) == {"Nursing"}
-    assert len(collect(file(mimic, "notes", rows=6))) == 6
+    assert len(collect(file(noteevents, "notes", rows=6))) == 6
 
 
-def test_medcat_annotations_become_labels(mimic):
+def test_medcat_annotations_become_labels(noteevents):
     entities = {"0": {"pretty_name": "Fever", "cui": "1"}, "1": {"pretty_name": "Cough"}, "2": {"pretty_name": "Fever"}}
-    (mimic / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
-    (mimic / "medcat.csv").write_text("ROW_ID,pretty_name\n4,Fever\n4,Cough\n4,Fever\n")
-    frame = collect(file(mimic, "notes", annotations="medcat.json"))
+    (noteevents / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
+    (noteevents / "medcat.csv").write_text("ROW_ID,pretty_name\n4,Fever\n4,Cough\n4,Fever\n")
+    frame = collect(file(noteevents, "notes", annotations="medcat.json"))
     assert dict(zip(frame["id"], frame["labels"].to_list(), strict=True)) == {"4": ["Fever", "Cough"], "7": []}
-    assert collect(file(mimic, "notes", annotations="medcat.csv"))["labels"].to_list() == [["Fever", "Cough"]]
+    assert collect(file(noteevents, "notes", annotations="medcat.csv"))["labels"].to_list() == [["Fever", "Cough"]]
     with pytest.raises(BadInput, match="no such file; `annotations`"):
-        collect(file(mimic, "notes", annotations="gone.json"))
+        collect(file(noteevents, "notes", annotations="gone.json"))
 
 
-def test_absent_mimic_is_one_line(tmp_path):
+def test_absent_noteevents_is_one_line(tmp_path):
     with pytest.raises(BadInput, match="credentialed"):
         collect(file(tmp_path / "nowhere", "notes"))
 

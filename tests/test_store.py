@@ -34,7 +34,7 @@ def corpus(**columns):
 
 def test_embeddings_round_trip_without_a_copy():
     vectors = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
-    embeddings(vectors, corpus="nq", source="synthetic")
+    embeddings(vectors, corpus="passages", source="synthetic")
     read = store.read_embeddings("e")
     assert torch.equal(read.vectors, torch.from_numpy(vectors))
     assert list(read.ids) == [f"t{i}" for i in range(7)]

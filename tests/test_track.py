@@ -11,7 +11,7 @@ from mlflow.tracking import MlflowClient
 from pipelines.runtime import track
 from pipelines.study import Embed
 
-ROW = Embed(corpus="nq", encoder="minilm")
+ROW = Embed(corpus="passages", encoder="minilm")
 
 
 @pytest.fixture(autouse=True)
@@ -28,17 +28,17 @@ def runs(verb):
 def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "brave-name")
     Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"embed": {"outs": [{"path": "data/x.arrow", "md5": "abc123"}]}}}))
-    with track.run("embed", "nq-minilm", ROW, "smoke") as run:
+    with track.run("embed", "passages-minilm", ROW, "smoke") as run:
         for step in range(1500):  # more than one batch
             run.log({"loss": {"gan": step / 2}}, step)
         run.input(Path("data/x.arrow"), "source")
         run.table([{"a": 1}, {"a": 2}], "examples.json")
     client, [found] = runs("embed")
-    assert found.info.run_name == "nq-minilm"
+    assert found.info.run_name == "passages-minilm"
     assert found.info.status == "FINISHED"
-    assert found.data.params == {"corpus": "nq", "encoder": "minilm"}
+    assert found.data.params == {"corpus": "passages", "encoder": "minilm"}
     assert {k: found.data.tags[k] for k in ("dvc.stage", "dvc.exp", "study")} == {
-        "dvc.stage": "embed@nq-minilm",
+        "dvc.stage": "embed@passages-minilm",
         "dvc.exp": "brave-name",
         "study": "smoke",
     }

@@ -1,48 +1,48 @@
 """Corpora: texts (or bare vectors) from the library, the generator, the hub or the user's own files, in one schema.
 
-One file per corpus (`nq.py`, `tweets.py`, `mimic.py`, `enron.py`), each with `rows(p)`; one file per source
-(`library.py`, `sample/`, `hub.py`, `path.py`, `vectors.py`). What all corpora share is here: distinct texts, the draw,
-the split, the columns.
+One file per kind (`passages.py`, `tweets.py`, `notes.py`, `emails.py`, `sts.py`, `nli.py`, `scenes.py`, `images.py`), each with
+`rows(p)`, and one line in `KINDS`; one module per source (`library.py`, `synthetic/`, `hub.py`, `path.py` with `mail.py` for
+mailboxes, `vectors.py`). `chunk.py` cuts long texts, `paired.py` reads pairs and triples, `dumps.py` reads dumps of vectors for
+the audit. This module has what all corpora share: distinct texts, the draw, the split, the columns.
 """
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import polars as pl
 
+from pipelines.corpora import emails, images, nli, notes, passages, scenes, sts, tweets, vectors
+from pipelines.corpora.path import distinct
 from pipelines.runtime.errors import BadInput
 from pipelines.study import AnyCorpus, VectorsCorpus
 
-ROWS_DISTINCT = ("sts", "nli", "scenes", "images")  # kinds in which rows are distinct, not texts
+KINDS = {
+    "passages": passages.rows,
+    "tweets": tweets.rows,
+    "notes": notes.rows,
+    "emails": emails.rows,
+    "sts": sts.rows,
+    "nli": nli.rows,
+    "scenes": scenes.rows,
+    "images": images.rows,
+}
+SECOND = {"pair", "positive", "image"}  # with one of these columns rows are distinct, and texts may repeat
 
 
 def collect(row: AnyCorpus) -> pl.DataFrame:
-    """The corpus that a row of `corpora` describes: id str, text str, split str, labels list[str], then what else it
-    has.
+    """The corpus that a row of `corpora` describes: id str, text str, split str, labels list[str], then its other columns.
 
     `row.rows` texts are drawn with `row.seed` and keep the order of the source. A source's own split is kept;
     otherwise the last `row.test` of a seeded permutation are "test" and the rest "train". With `chunk: {whole: true}` both
     count the texts that were cut. Same row and source: same frame. Raises BadInput if there are no rows, or no more than `test`.
     """
     if isinstance(row, VectorsCorpus):
-        from pipelines.corpora import vectors
-
         frame = vectors.rows(row)
     else:
-        frame = importlib.import_module(f"pipelines.corpora.{row.kind}").rows(row)
-        if row.source in ("library", "synthetic", "hub") and row.kind not in ROWS_DISTINCT:
+        frame = KINDS[row.kind](row)
+        if row.source in ("library", "synthetic", "hub") and not SECOND & set(frame.columns):
             frame = distinct(frame, row.source)
     return _ordered(_split(frame, row))
-
-
-def distinct(frame: pl.DataFrame, where: str) -> pl.DataFrame:
-    """Without empty texts, and with the first of each set of equal texts; prints one line if that drops any."""
-    kept = frame.filter(pl.col("text").fill_null("").str.strip_chars() != "").unique("text", keep="first", maintain_order=True)
-    if dropped := len(frame) - len(kept):
-        print(f"{where}: {dropped} empty or repeated texts of {len(frame)} dropped")
-    return kept
 
 
 def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:

@@ -22,4 +22,4 @@ def rows(p: AnyCorpus) -> pl.DataFrame:
             return synthetic.nli(p)
         case HubCorpus() | PathCorpus():
             return paired.rows(p, USUAL, repeats=False)
-    raise BadInput(f"a corpus of kind nli cannot be of source {p.source}: sample, hub or path")
+    raise BadInput(f"corpora: nli has no source {p.source}: use synthetic, hub or path")

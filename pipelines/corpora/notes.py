@@ -38,7 +38,7 @@ def _notes_file(p: PathCorpus) -> Path | None:
     try:
         place = path.located(p.path)
     except BadInput as error:
-        raise BadInput(f"mimic: {error} (MIMIC-III is credentialed: physionet.org gives out NOTEEVENTS.csv.gz)") from None
+        raise BadInput(f"notes: {error} (MIMIC-III is credentialed: physionet.org gives out NOTEEVENTS.csv.gz)") from None
     if place.is_dir():
         found = sorted(f for f in place.glob("*.csv*") if f.name.upper().startswith("NOTEEVENTS"))
         if not found:

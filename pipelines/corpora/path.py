@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipelines.corpora import chunk, distinct, mail
+from pipelines.corpora import chunk, mail
 from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus
 
@@ -169,6 +169,14 @@ def check(frame: pl.DataFrame, where: str) -> pl.DataFrame:
             other = int((frame[column].slice(row + 1) == frame[column][row]).arg_max() or 0) + row + 1
             raise BadInput(f"{where}: {twice.sum()} rows share their {column}, the first two are rows {row + 1} and {other + 1}")
     return frame
+
+
+def distinct(frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Without empty texts, and with the first of each set of equal texts; prints one line if that drops any."""
+    kept = frame.filter(pl.col("text").fill_null("").str.strip_chars() != "").unique("text", keep="first", maintain_order=True)
+    if dropped := len(frame) - len(kept):
+        print(f"{where}: {dropped} empty or repeated texts of {len(frame)} dropped")
+    return kept
 
 
 def cleaned(frame: pl.DataFrame, where: str) -> pl.DataFrame:

@@ -22,4 +22,4 @@ def rows(p: AnyCorpus) -> pl.DataFrame:
                 return frame.with_columns(pl.col("score").cast(pl.Float64))
             except pl.exceptions.InvalidOperationError as error:
                 raise BadInput(f"{p.path}: a score is no number: {str(error).splitlines()[0]}") from None
-    raise BadInput(f"a corpus of kind sts cannot be of source {p.source}: sample, hub or path")
+    raise BadInput(f"corpora: sts has no source {p.source}: use synthetic, hub or path")

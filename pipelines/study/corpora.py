@@ -8,6 +8,8 @@ from pydantic import Field
 
 from pipelines.study.row import Row
 
+Kind = Literal["passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images"]  # each a line of corpora.KINDS
+
 
 class Chunk(Row):
     """Cut long texts into sequences of at most `size` units, dropping tails shorter than `least`."""
@@ -21,14 +23,12 @@ class Chunk(Row):
 class Corpus(Row):
     """What every corpus row says, whatever its source."""
 
-    kind: Literal["passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images"] = (
-        "passages"  # default: the row's own
-    )
-    # name, where it is one of these
+    kind: Kind = "passages"  # default: the row's own name, where it is a kind
     path: str  # what DVC watches for changes: the user's own file or folder, or what the texts are made from
     rows: int | None = Field(None, ge=1)  # how many texts to keep, drawn with `seed`; None: all
     test: int = Field(0, ge=0)  # how many of them are held out (`split == "test"`) where the source has no split of its own
     seed: int = 0
+    private: bool = False  # its texts and labels go to no tracking server, report or standard output: see the README
 
 
 class LibraryCorpus(Corpus):
@@ -64,7 +64,8 @@ class PathCorpus(Corpus):
     source: Literal["path"]
     columns: dict[str, str] = {}
     chunk: Chunk | None = None
-    annotations: str | None = None  # mimic: file of MedCAT concept annotations in the folder of NOTEEVENTS
+    private: bool = True
+    annotations: str | None = None  # notes: file of MedCAT concept annotations in the folder of NOTEEVENTS
 
 
 class VectorsCorpus(Corpus):
@@ -72,6 +73,7 @@ class VectorsCorpus(Corpus):
 
     source: Literal["vectors"]
     columns: dict[str, str] = {}
+    private: bool = True
 
 
 AnyCorpus = Annotated[LibraryCorpus | SyntheticCorpus | HubCorpus | PathCorpus | VectorsCorpus, Field(discriminator="source")]

@@ -13,7 +13,7 @@ import difflib
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError, model_validator
@@ -39,10 +39,11 @@ from pipelines.study import (
     Similarity,
     TrainImageText,
 )
+from pipelines.study.corpora import Kind
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # row names become file names and DVC stage names (DVC reads a '.' as a path)
 VERBS = {"corpora": "collect", "encoders": "fetch", "inverters": "train_inverter"}  # of a table whose verb has another name
-KINDS = ("passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images")
+KINDS = get_args(Kind)
 
 
 class Study(Row):
@@ -80,6 +81,10 @@ class Study(Row):
         sides = [(name, row, side) for name, row in self.train_image_text.items() for side in ("image", "text")]
         trained = {f"{n}-{side}": Embed(corpus=row.corpus, encoder=f"{n}-{side}") for n, row, side in sides}
         return {**trained, **self.embed}
+
+    def private(self, *corpora: str) -> bool:
+        """Whether texts of these corpora, or made from them, must stay in git-ignored files: one of them is `private`."""
+        return any(self.corpora[name].private for name in corpora)
 
     @model_validator(mode="after")
     def _references(self) -> Study:

@@ -14,7 +14,7 @@ MEASURES = {
 }  # fmt: skip
 
 
-def recognition_table(study: params.Study) -> list[str]:
+def image_text_table(study: params.Study) -> list[str]:
     """One block per corpus: every pair of encoders measured on it."""
     found, lines = store.read_metrics("evaluate_image_text"), []
     rows = {name: row for name, row in study.evaluate_image_text.items() if name in found}

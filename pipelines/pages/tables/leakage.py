@@ -70,7 +70,8 @@ def inversion_table(study: params.Study) -> list[str]:
         corrected = {VECTORS.get(a, a): own["corrected"]["facts"] for a, own in attacks.items() if "corrected" in own}
         kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
         lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
-        lines += ["", f"The {SHOWN} texts of which most came back:", "", *examples(name)]
+        if not study.private(row.corpus, study.inverters[row.inverter].corpus):
+            lines += ["", f"The {SHOWN} texts of which most came back:", "", *examples(name)]
     legend = [
         "Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the vector of",
         "another text, no vector at all) is no leak. *Retrieved*: the nearest of the attacker's own texts; *corrected* begins",

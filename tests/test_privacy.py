@@ -1,0 +1,179 @@
+"""Private texts stay in git-ignored files: none reaches MLflow, standard output, or a commit, unless the row says so."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+import torch
+
+from pipelines import attributes, audit, collect, invert
+from pipelines import report as page
+from pipelines.aligners.core.translator import Linear, save
+from pipelines.encoders import query
+from pipelines.pages.audit import Findings, Tried
+from pipelines.pages.tables.leakage import inversion_table
+from pipelines.runtime import store, track
+from pipelines.study import params
+
+ROOT = Path(__file__).parents[1]
+SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
+TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
+ROWS = {
+    "study": "t",
+    "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
+    "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
+    "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
+    "inverters": {"i": {"space": "v", "corpus": "c", "encoder": "b"}},
+    "invert": {
+        "r": {"translator": "t", "source": "s", "target": "v", "corpus": "c", "encoder": "b", "inverter": "i", "texts": 4},
+    },
+    "attributes": {
+        "r": {"translator": "t", "source": "s", "target": "v", "corpus": "c", "source_encoder": "a", "target_encoder": "b"},
+    },
+}  # fmt: skip
+
+
+def study_of(private, more=None):
+    row = {"source": "path", "kind": "emails", "path": "texts.csv", "columns": {"labels": "labels"}, "test": 10}
+    row |= {} if private is None else {"private": private}
+    return params.Study.model_validate(ROWS | {"corpora": {"c": row, **(more or {})}})
+
+
+def encode(texts):
+    return torch.stack([torch.tensor([1.0 + ("law" in t), 1.0 + ("oil" in t), 0.1 + len(t) / 90]) for t in texts])
+
+
+def guesses(attacker, victim, encode, row):
+    methods = ("generated", "corrected", "retrieved", "consensus")
+    kinds = ("translated", "ceiling", "mismatched")
+    return [(kind, method, victim.texts, 0.0) for kind in kinds for method in methods]
+
+
+def run_stages(study):
+    """collect, embeddings and a translator by hand, attributes, invert with guesses that are right, report."""
+    pl.DataFrame({"text": TEXTS, "labels": [f"{LABEL} {t[:3]}" for t in TEXTS]}).write_csv("texts.csv")
+
+    def stage(verb, name, row):
+        with track.run(verb.__name__, name, row, study.study) as run:
+            verb(name, row, study, run)
+
+    stage(collect.collect, "c", study.corpora["c"])
+    corpus = store.read_corpus("c")
+    ids, splits = corpus["id"].to_list(), corpus["split"].to_list()
+    vectors = encode(corpus["text"].to_list())
+    for name in ("s", "v"):
+        store.write_embeddings(name, ids, splits, vectors.numpy(), {"corpus": "c"})
+    store.translators_path("t").mkdir(parents=True)
+    save(Linear.of(torch.eye(3), vectors, vectors), store.translators_path("t") / "seed-0")
+    stage(attributes.attributes, "r", study.attributes["r"])
+    stage(invert.invert, "r", study.invert["r"])
+    stage(page.report, "report", None)
+
+
+def files_with(word, *folders):
+    files = [f for folder in folders for f in ([folder] if folder.is_file() else sorted(folder.rglob("*"))) if f.is_file()]
+    return [f.as_posix() for f in files if word.encode() in f.read_bytes()]
+
+
+def committed(root):
+    """The files that `git add .` takes."""
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    listed = ["git", "ls-files", "--others", "--exclude-standard"]
+    said = subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout
+    return [root / name for name in said.splitlines() if name not in ("texts.csv", "stdout")]
+
+
+@pytest.fixture(scope="module", params=[None, False], ids=["private", "public"])
+def channels(request, tmp_path_factory):
+    """Which words each channel carries, of a path corpus as it is by default and with `private: false`."""
+    root = tmp_path_factory.mktemp("privacy")
+    with pytest.MonkeyPatch.context() as patch, (root / "stdout").open("w") as stdout:
+        patch.chdir(root)
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.setattr(query, "as_function", lambda folder, row: encode)
+        patch.setattr(invert, "load", lambda folder: SimpleNamespace(texts=[], space=lambda x: x))
+        patch.setattr(invert, "attack", guesses)
+        patch.setattr("sys.stdout", stdout)
+        run_stages(study_of(request.param))
+    shutil.copy(ROOT / ".gitignore", root)
+    places = {"stdout": [root / "stdout"], "mlflow": [*root.glob("mlruns"), *root.glob("mlflow.db*")], "git": committed(root)}
+    words = {name: {w for w in (SECRET, LABEL) if files_with(w, *paths)} for name, paths in places.items()}
+    return SimpleNamespace(private=request.param is None, root=root, words=words)
+
+
+@pytest.mark.parametrize(
+    ("channel", "public"), [("stdout", {SECRET}), ("mlflow", {SECRET, LABEL}), ("git", {SECRET})], ids=lambda v: str(v)[:6]
+)
+def test_a_channel_carries_texts_of_public_corpora_alone(channels, channel, public):
+    assert channels.words[channel] == (set() if channels.private else public)
+
+
+def test_inverted_texts_are_kept_beside_the_results(channels):
+    examples = channels.root / "results/invert/r/examples.csv"
+    assert SECRET in examples.read_text()
+    assert examples not in committed(channels.root)
+
+
+def test_numbers_of_private_corpora_are_public(channels):
+    assert "| translated" in (channels.root / "stdout").read_text()
+    assert json.loads((channels.root / "results/invert/r.json").read_text())["translated"]["corrected"]["exact"] == 1
+
+
+def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
+    corpora = {
+        "library": {"source": "library", "path": "constraints.txt"},
+        "synthetic": {"source": "synthetic", "path": "x"},
+        "hub": {"source": "hub", "path": "x", "id": "some/set"},
+        "notes": {"source": "path", "path": "notes"},
+        "dump": {"source": "vectors", "path": "dump.npy"},
+    }
+    study = study_of(None, corpora)
+    assert {name for name in corpora if study.private(name)} == {"notes", "dump"}
+    assert study.private("hub", "notes")
+    assert not study.private("hub", "library")
+
+
+def test_guesses_spliced_from_private_texts_are_private(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    more = {"other": {"source": "path", "path": "y"}}
+    rows = ROWS | {"inverters": {"i": {"space": "o", "corpus": "other", "encoder": "b"}}}
+    rows |= {"embed": {**ROWS["embed"], "o": {"corpus": "other", "encoder": "b"}}}
+    table = pl.DataFrame({"text": ["public"], "guess": [SECRET], "facts": [""]})
+    store.write_csv(store.examples_path("r"), table)
+    scores = {"facts": {"all": {"recovered": 0, "recoverable": 1}}, "stated": 0.0, "queries": 0.0}
+    scores |= dict.fromkeys(("token_f1", "bleu", "rouge_l", "cosine"), 0.5)
+    share = {"corrected": {"token_f1": 1.0}}
+    metrics = {"texts": 1, "known": 1, "of_ceiling": share, "translated": {"corrected": scores}}
+    store.write_metrics("invert", "r", metrics)
+    for private in (True, False):
+        more["other"]["private"] = private
+        corpora = {"c": {"source": "path", "path": "x", "private": False}, **more}
+        study = params.Study.model_validate(rows | {"corpora": corpora})
+        assert (SECRET in "\n".join(inversion_table(study))) is not private
+
+
+def test_an_audit_keeps_what_it_reads_on_its_own_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    tried = Tried("minilm", 100, 0.9, "aligned", 1.0)
+    row = {"row": 0, "guess": SECRET, "cosine": 0.5, "nearest known text": SECRET}
+    about = {"vectors": 1, "used": 1, "dimension": 3}
+    findings = Findings("dump.npy", about, [tried], tried, inversions=[row])
+    findings.defences = [{"defence": "none", "utility": 1.0, "leakage": 1.0, "verdict": "aligned", "score": 0.9}]
+    monkeypatch.setattr(audit, "audit", lambda *arguments: findings)
+    study = study_of(None).model_copy(update={"audit": {"default": audit.Audit(corpus="c")}})
+    monkeypatch.setattr(params, "load", lambda: study)
+    Path("dump.npy").touch()
+    assert audit.main(["dump.npy"]) == 0
+    said = capsys.readouterr().out
+    assert "aligned with minilm" in said
+    assert "report/audit/dump.html" in said
+    assert SECRET not in said
+    assert not files_with(SECRET, *tmp_path.glob("ml*"))
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    assert SECRET in Path("report/audit/dump.html").read_text()
+    assert not files_with(SECRET, *committed(tmp_path))
