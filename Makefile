@@ -5,6 +5,12 @@ READY := .venv/.ready
 export PATH := $(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
+# What a user names is handed to commands in the environment, as it was typed: neither make nor a shell reads it.
+override STUDY := $(value STUDY)
+override VECTORS := $(value VECTORS)
+override TEXTS := $(value TEXTS)
+override CORPORA_ROOT := $(value CORPORA_ROOT)
+export STUDY VECTORS TEXTS CORPORA_ROOT
 
 .DEFAULT_GOAL := help
 .PHONY: help repro test test-all check study audit ui
@@ -25,6 +31,7 @@ raw:
 	@if [ -n "$$CORPORA_ROOT" ]; then mkdir -p data && ln -sfn "$$(realpath "$$CORPORA_ROOT")" data/raw; fi
 
 repro: $(READY) raw  ## run what changed of the active study (params.yaml), then print its tables
+	@python -m pipelines.study names
 	@dvc repro
 	@echo; cat report/report.md
 
@@ -38,13 +45,14 @@ check: $(READY)  ## ruff and pyright
 	@ruff check . && pyright
 
 study: $(READY) raw  ## make STUDY=real (a file of studies/, or a path) the active study
-	@test -n "$(STUDY)" || { echo "which? make study STUDY=<$$(ls studies | sed 's/.yaml//' | paste -sd'|')> or a path" >&2; exit 2; }
-	@python -m pipelines.params activate "$(if $(wildcard studies/$(STUDY).yaml),studies/$(STUDY).yaml,$(STUDY))"
+	@test -n "$$STUDY" || { echo "which? make study STUDY=<$$(ls studies | sed 's/.yaml//' | paste -sd'|')> or a path" >&2; exit 2; }
+	@python -m pipelines.study activate "$$STUDY"
 
 audit: $(READY) raw  ## make audit VECTORS=dump [TEXTS=my/texts]: what do these vectors give away?
-	@test -n "$(VECTORS)" || { echo "of what? make audit VECTORS=dump.parquet [TEXTS=my/texts]" >&2; exit 2; }
+	@test -n "$$VECTORS" || { echo "of what? make audit VECTORS=dump.parquet [TEXTS=my/texts]" >&2; exit 2; }
+	@python -m pipelines.study names
 	@dvc repro --quiet fetch collect
-	@python -m pipelines.audit "$(VECTORS)" $(if $(TEXTS),"$(TEXTS)")
+	@python -m pipelines.audit "$$VECTORS" $${TEXTS:+"$$TEXTS"}
 
 ui: $(READY)  ## Dagster and MLflow side by side; Ctrl-C stops both
 	@scripts/ui

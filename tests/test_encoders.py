@@ -354,4 +354,11 @@ def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path
 
 def test_a_hub_row_needs_an_id(tmp_path):
     with pytest.raises(BadInput, match="owner/name"):
-        encoders.fetch(row(source="hub", model="gtr"), tmp_path / "out")
+        encoders.fetch(row(source="hub", model="a/b/c"), tmp_path / "out")
+
+
+def test_a_hub_id_may_have_no_owner(monkeypatch):
+    asked = []
+    monkeypatch.setattr(sources, "_cached", lambda row, cache: asked.append(row.model) or Path("snapshot"))
+    assert sources.hub(row(source="hub", model="bert-base-uncased")) == Path("snapshot")
+    assert asked == ["bert-base-uncased"]

@@ -1,14 +1,22 @@
 """A study that is right loads; a study that is wrong gets one line that says what and where."""
 
+import os
+import subprocess
+import sys
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
+from pipelines.study.__main__ import main
 
-STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.yaml"))
+ROOT = Path(__file__).parents[1]
+STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 
 
 def study(**tables):
@@ -109,15 +117,221 @@ def test_a_file_that_is_no_study(tmp_path):
         params.load(tmp_path / "none.yaml")
 
 
-def test_a_wrong_study_is_not_activated(tmp_path, monkeypatch, capsys):
+def with_files(tmp_path, monkeypatch):
+    """The folder that a command runs in, with the files that `study()` names."""
     monkeypatch.chdir(tmp_path)
+    for name in ("x", "y", "c"):
+        Path(name).touch()
+
+
+def test_a_wrong_study_is_not_activated(tmp_path, monkeypatch, capsys):
+    with_files(tmp_path, monkeypatch)
     Path("params.yaml").write_text("study: before\n")
     Path("wrong.yaml").write_text("study: x\nnonsense: 1\n")
     Path("right.yaml").write_text(yaml.safe_dump(study()))
-    assert params.main(["activate", "wrong.yaml"]) == 2
+    assert main(["activate", "wrong.yaml"]) == 2
     assert "nonsense: unknown key" in capsys.readouterr().err
     assert Path("params.yaml").read_text() == "study: before\n"
-    assert params.main(["activate", "right.yaml"]) == 0
+    assert main(["activate", "right.yaml"]) == 0
     assert params.load().study == "t"
     assert set(yaml.safe_load(Path("params.yaml").read_text())) == set(params.Study.model_fields)  # DVC wants every table
-    assert sorted(p.name for p in Path().iterdir()) == ["params.yaml", "right.yaml", "wrong.yaml"]
+    assert sorted(p.name for p in Path().iterdir()) == ["c", "params.yaml", "right.yaml", "wrong.yaml", "x", "y"]
+
+
+def test_a_study_is_activated_by_its_name(tmp_path, monkeypatch, capsys):
+    with_files(tmp_path, monkeypatch)
+    Path("studies").mkdir()
+    Path("studies/mine.yaml").write_text(yaml.safe_dump(study()))
+    assert main(["activate", "mine"]) == 0
+    assert capsys.readouterr().out == "params.yaml is now studies/mine.yaml\n"
+
+
+@pytest.mark.parametrize("command", ["check", "activate"])
+def test_a_file_that_is_not_there_is_said_before_anything_runs(tmp_path, monkeypatch, capsys, command):
+    with_files(tmp_path, monkeypatch)
+    corpora = study()["corpora"] | {"mails": {"source": "path", "path": "data/raw/mails.mbox"}}
+    Path("s.yaml").write_text(yaml.safe_dump(study(corpora=corpora)))
+    assert main([command, "s.yaml"]) == 2
+    assert capsys.readouterr().err == (
+        "s.yaml: corpora.mails.path: data/raw/mails.mbox: there is no such file or folder; "
+        "data/raw is not linked: set CORPORA_ROOT=/where/your/texts/are\n"
+    )
+    Path("data/raw").mkdir(parents=True)
+    assert main([command, "s.yaml"]) == 2
+    assert capsys.readouterr().err.endswith("there is no such file or folder\n")
+    Path("data/raw/mails.mbox").touch()
+    assert main([command, "s.yaml"]) == 0
+    assert params.load("s.yaml").corpora["mails"].kind == "passages"
+
+
+def test_names_are_checked_without_the_rest(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("embed: {'a; touch x #': {}}\n")
+    assert main(["names"]) == 2
+    assert capsys.readouterr().err.startswith("params.yaml: embed: 'a; touch x #' is no row name")
+    Path("params.yaml").write_text("embed: {a: {}}\n")
+    assert main(["names"]) == 0
+    code = "import sys; from pipelines.study.__main__ import main; main(['names']); print('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("study: t\ncorpora:\n  a: {source: synthetic}\n  b: {source: synthetic}\n  a: {source: library}\n",
+         "corpora.a stands twice: lines 3 and 5"),
+        ("study: t\ncorpora:\n  a:\n    source: path\n    path: x\n    path: y\n",
+         "corpora.a.path stands twice: lines 5 and 6"),
+        ("study: t\nembed: {}\nalign: {}\nembed: {}\n", "embed stands twice: lines 2 and 4"),
+        ("study: t\ninverters: {a: {inverter: {width: 8,\n width: 16}}}\n",
+         "inverters.a.inverter.width stands twice: lines 2 and 3"),
+    ],
+)  # fmt: skip
+def test_a_key_that_stands_twice_is_refused_with_both_lines(tmp_path, text, line):
+    assert refused(tmp_path, text) == line
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b"study: caf\xe9\n", "not UTF-8"),
+        (b"study: 2020-13-45\n", "not YAML"),
+        (b"study: 0x_\n", "not YAML"),
+        (b"study: t\nabout: {[1]: 2}\n", "not YAML"),
+        (b"study: t\nabout: " + b"[" * 3000 + b"]" * 3000 + b"\n", "not YAML"),
+        (b"study: t\nembed: &a {b: *a}\n", "embed.b"),
+        (b"", "not a study"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(tmp_path, raw, line):
+    path = tmp_path / "params.yaml"
+    path.write_bytes(raw)
+    with pytest.raises(BadInput, match=line) as error:
+        params.load(path)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_folder_is_no_study(tmp_path):
+    with pytest.raises(BadInput, match="a folder"):
+        params.load(tmp_path)
+
+
+FINETUNE = {"corpus": "nq", "dev": "s", "start": "scratch.py", "steps": 1}
+STS = {"corpora": {"nq": {"source": "synthetic", "path": "x"}, "s": {"kind": "sts", "source": "synthetic", "path": "x"}}}
+STS |= {"encoders": {}, "embed": {}, "align": {}, "evaluate": {}}
+INVERTER = {"corpus": "nq", "space": "b", "encoder": "minilm"}
+PAPER = {"what": "w", "value": 1, "by": "b"}
+ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "line"),
+    [
+        ({"audit": {"d": {"corpus": "nq", "aligner": "procrustes"}}}, "audit.d.aligner: procrustes needs true pairs"),
+        ({"audit": {"d": {"corpus": "nq", "settings": 3}}}, "audit.d.settings: "),
+        ({"published": {"p": PAPER | {"of": "study.sample.top1"}}}, "published.p.of: there is no verb 'study'"),
+        ({"published": {"p": PAPER | {"of": "published.p.value"}}}, "published.p.of: there is no verb"),
+        ({"published": {"p": PAPER | {"of": "evaluate.ba.top1"}}}, "published.p.of: there is no row 'ba'"),
+        ({"published": {"p": PAPER | {"value": float("inf")}}}, "published.p.value: "),
+        ({"encoders": {"given": {"source": "given"}}}, "encoders.given.path: missing"),
+        ({"corpora": {"nq": {"source": "synthetic"}}}, "corpora.nq.path: missing"),
+        ({"corpora": {"nq": {"source": "hub", "path": "x"}}}, "corpora.nq.id: missing"),
+        ({"align": {"ab": {"source": "a", "target": "b"}}}, "align.ab.aligner: missing"),
+        ({"encoders": {"e": {"source": "hub", "path": "x", "model": "a/b/c"}}}, "encoders.e.model: "),
+        ({"align": {"ab": ALIGN | {"seeds": [0, 0]}}}, "align.ab.seeds: 0 stands twice"),
+        ({"align": {"ab": ALIGN | {"seeds": []}}}, "align.ab.seeds: "),
+        ({"align": {"ab": ALIGN | {"seeds": [-1]}}}, "align.ab.seeds.0: "),
+        ({"align": {"ab": ALIGN | {"fidelity": ".nan"}}}, "align.ab"),
+        ({"align": {"ab": ALIGN | {"ridge": float("inf")}}}, "align.ab"),
+        ({"align": {"ab": ALIGN | {"aligner": "mini_vec2vec", "clusters": 0}}}, "align.ab"),
+        ({"align": {"ab": ALIGN | {"aligner": "mini_vec2vec", "rate": float("nan")}}}, "align.ab"),
+        ({"align": {"ab": ALIGN | {"aligner": "transport", "regularisation": 0}}}, "align.ab"),
+        ({"align": {"ab": ALIGN | {"aligner": 5}}}, "align.ab"),
+        (STS | {"finetune": {"f": FINETUNE | {"seed": -1}}}, "finetune.f.seed: "),
+        (STS | {"finetune": {"f": FINETUNE | {"dropout": 2}}}, "finetune.f.dropout: "),
+        (STS | {"finetune": {"f": FINETUNE | {"lr": float("nan")}}}, "finetune.f.lr: "),
+        (STS | {"finetune": {"f": FINETUNE | {"lr": float("inf")}}}, "finetune.f.lr: "),
+        ({"train_image_text": {"x": {"corpus": "nq", "seeds": [1, 1]}}}, "train_image_text.x.seeds: 1 stands twice"),
+        ({"train_image_text": {"x": {"corpus": "nq", "betas": [0.9, 1.5]}}}, "train_image_text.x.betas.1: "),
+        ({"inverters": {"i": INVERTER | {"inverter": "abc"}}}, "inverters.i.inverter: "),
+        ({"inverters": {"i": INVERTER | {"inverter": {"dropout": 2}}}}, "inverters.i.inverter: "),
+        ({"inverters": {"i": INVERTER | {"inverter": {"lr": float("nan")}}}}, "inverters.i.inverter: "),
+        ({"embed": [1, 2]}, "embed: "),
+        ({"embed": 5}, "embed: "),
+        ({"embed": {"a" * 250: {"corpus": "nq", "encoder": "minilm"}}}, "is no row name"),
+        ({"embed": {"a\n": {"corpus": "nq", "encoder": "minilm"}}}, "embed: 'a\\n' is no row name"),
+        ({"embed": {"a; touch x #": {"corpus": "nq", "encoder": "minilm"}}}, "embed: 'a; touch x #' is no row name"),
+        ({"embed": {"$(touch x)": {"corpus": "nq", "encoder": "minilm"}}}, "is no row name"),
+        ({"embed": {1: {"corpus": "nq", "encoder": "minilm"}}}, "embed: 1 is no row name"),
+        ({"embed": {"1e5": {"corpus": "nq", "encoder": "minilm"}}}, "embed: '1e5' is no row name"),
+    ],
+)  # fmt: skip
+def test_what_used_to_pass_or_to_crash_is_refused_in_one_line(tmp_path, tables, line):
+    assert line in refused(tmp_path, study(**tables))
+
+
+@pytest.mark.parametrize(
+    ("tables", "line"),
+    [
+        ({"contrast": {}}, "contrast: is called train_image_text now"),
+        ({"recognise": {}}, "recognise: is called evaluate_image_text now"),
+        ({"corpora": {"c": {"kind": "nq", "source": "synthetic", "path": "x"}}}, "corpora.c.kind: 'nq' is called passages now"),
+        ({"corpora": {"c": {"kind": "mimic", "source": "path", "path": "x"}}}, "corpora.c.kind: 'mimic' is called notes now"),
+        ({"corpora": {"c": {"kind": "enron", "source": "path", "path": "x"}}}, "corpora.c.kind: 'enron' is called emails now"),
+        ({"corpora": {"c": {"source": "sample", "path": "x"}}}, "corpora.c.source: 'sample' is called synthetic now"),
+        ({"corpora": {"c": {"source": "synthetic", "path": "pipelines/corpora/sample"}}},
+         "corpora.c.path: 'pipelines/corpora/sample' is called pipelines/corpora/synthetic now"),
+        ({"finetune": {"f": FINETUNE | {"start": "pipelines/encoders/scratch.py"}}},
+         "finetune.f.start: 'pipelines/encoders/scratch.py' is called pipelines/contrastive/scratch.py now"),
+        ({"align": {"ab": ALIGN | {"sharpness": [30, 50]}}}, "align.ab.sharpness: is called inverse_temperature now"),
+        ({"align": {"ab": ALIGN | {"heats": [15]}}}, "align.ab.heats: is called rounds now"),
+        ({"align": {"ab": ALIGN | {"heat_steps": 1}}}, "align.ab.heat_steps: is called round_steps now"),
+        ({"align": {"ab": ALIGN | {"inverted_softmax": 1}}}, "align.ab.inverted_softmax: is called hub_correction now"),
+        ({"evaluate": {"e": {"translator": "ab", "source": "a", "target": "b", "sharpness": 1.0}}},
+         "evaluate.e.sharpness: is called hub_correction now"),
+        ({"published": {"p": PAPER | {"of": "recognise.x.top1"}}},
+         "published.p.of: 'recognise' is called evaluate_image_text now"),
+    ],
+)  # fmt: skip
+def test_old_names_get_one_line_with_the_new_one(tmp_path, tables, line):
+    assert refused(tmp_path, study(**tables)) == line
+
+
+def places(tree, path=()):
+    """The path of every value of a tree of mappings and lists."""
+    yield path
+    inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in inner:
+        yield from places(value, (*path, key))
+
+
+SMOKE = yaml.safe_load((Path(__file__).parents[1] / "studies" / "smoke.yaml").read_text())
+PLACES = [path for path in places(SMOKE) if path]
+WRONG = [None, "", "abc", "a\nb", "x" * 300, -1, 0, 2, 10**30, -0.5, 1.5, float("inf"), float("nan"), True]
+WRONG += [[], {}, [1, 1], ["a"], {"a": 1}]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(PLACES), st.sampled_from(["replace", "remove", "add"]), st.sampled_from(WRONG))
+def test_a_study_changed_anywhere_loads_or_gets_one_line(tmp_path, place, change, value):
+    changed = deepcopy(SMOKE)
+    parent = changed
+    for key in place[:-1]:
+        parent = parent[key]
+    if change == "remove":
+        del parent[place[-1]]
+    elif change == "add" and isinstance(parent, dict):
+        parent["another"] = value
+    else:
+        parent[place[-1]] = value
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(changed))
+    said = f"{path}: right"
+    try:
+        params.load(path)
+    except BadInput as error:
+        said = str(error)
+    assert said.startswith(f"{path}: ")
+    assert len(said.splitlines()) == 1

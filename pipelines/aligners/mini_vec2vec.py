@@ -25,6 +25,7 @@ from pipelines.aligners.core.matching import ascend, kmeans, lloyd
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime.log import Log
+from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "unpaired"
 
@@ -43,6 +44,11 @@ class Settings:
     refine_batch: int = 1000  # the paper says 10,000; the notebook's 1,000 is what was published with it
     refine_clusters: int = 500
     rate: float = 0.5  # weight of the new map in the moving averages
+
+    def __post_init__(self) -> None:
+        ones = ("repeats", "restarts", "neighbours", "refine_batch", "refine_clusters")
+        least = dict.fromkeys(ones, 1) | {"clusters": 2, "sample": 2, "refine_steps": 0}
+        check_settings(self, least, {"rate": "[0, 1]"})
 
 
 def fit(

@@ -12,6 +12,7 @@ from pipelines.aligners.core.cloud import checked, spectral
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "oracle"
 
@@ -25,10 +26,7 @@ class Settings:
     ridge: float = 1e-6  # least squares only: times the number of pairs, added to the diagonal of X'X
 
     def __post_init__(self) -> None:
-        if self.map not in ("orthogonal", "least_squares"):
-            raise ValueError(f"map: {self.map!r} is neither orthogonal nor least_squares")
-        if not 0 <= self.ridge < float("inf"):
-            raise ValueError(f"ridge: {self.ridge} must be at least 0")
+        check_settings(self, {"ridge": 0})
 
 
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Linear:

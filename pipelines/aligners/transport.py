@@ -22,6 +22,7 @@ from pipelines.aligners.core.cloud import checked, spectral
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "oracle"
 
@@ -35,6 +36,9 @@ class Settings:
     points: int = 1000
     regularisation: float = 0.02  # entropic, of Sinkhorn and Gromov-Wasserstein; in units of the cost, which is at most 4
     iterations: int = 1000
+
+    def __post_init__(self) -> None:
+        check_settings(self, {"points": 2, "iterations": 1}, {"regularisation": "(0, inf)"})
 
 
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Linear:

@@ -32,6 +32,7 @@ from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
+from pipelines.runtime.settings import check_settings
 
 MANY, LEAST = 13000, 500  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
 
@@ -66,16 +67,13 @@ class Settings:
     def __post_init__(self) -> None:
         lowest = dict.fromkeys(("clusters", "sample", "most"), 2)
         lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "round_steps", "anchors"), 1)
-        lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight", "hub_correction"), 0)
-        for name, least in lowest.items():
-            if not least <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
+        lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight", "hub_correction", "power"), 0)
+        lowest |= dict.fromkeys(("rounds", "batches"), 2)
+        check_settings(self, lowest, {"fidelity": "[0, 1]"})
         if self.refinements + self.passes < 1:
             raise ValueError("refinements and passes: at least one of them must be more than 0")
-        if not 0 <= self.fidelity <= 1:
-            raise ValueError(f"fidelity: {self.fidelity} must be in [0, 1]")
-        if not self.rounds or min(self.rounds) < 2:
-            raise ValueError(f"rounds: {self.rounds} must be batch sizes of at least 2")
+        if not self.rounds:
+            raise ValueError("rounds: at least one batch size is needed")
         if not all(0 < inverse <= 80 for inverse in self.inverse_temperature):
             raise ValueError(f"inverse_temperature: {self.inverse_temperature} must be in (0, 80]: beyond, float32 underflows")
 

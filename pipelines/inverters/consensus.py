@@ -22,6 +22,7 @@ from torch import Tensor
 from pipelines.measures import facts
 from pipelines.measures.inversion import words
 from pipelines.measures.vectors import neighbours
+from pipelines.runtime.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,7 @@ class Settings:
     facts: int = 0  # added to a guess
 
     def __post_init__(self) -> None:
-        for name, least in {"near": 1, "concentration": 0, "voters": 1, "facts": 0}.items():
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least {least}")
+        check_settings(self, {"near": 1, "concentration": 0, "voters": 1, "facts": 0})
 
 
 def consensus(vectors: Tensor, known: Tensor, texts: list[str], s: Settings) -> list[str]:

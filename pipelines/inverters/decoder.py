@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from pipelines.inverters.vocabulary import SPECIAL, Vocabulary, learn
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
+from pipelines.runtime.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Settings:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     vocabulary: int = 6000
-    subwords: str = "bpe"  # or wordpiece
+    subwords: Literal["bpe", "wordpiece"] = "bpe"
     lowercase: bool = True
     tokens: int = 64  # longest text
     width: int = 256
@@ -48,9 +49,9 @@ class Settings:
     blind: float = 0.1  # share of the examples trained without their vector
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "tokens", "width", "layers", "heads", "prefix", "epochs", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
+        ones = ("vocabulary", "tokens", "width", "layers", "heads", "prefix", "epochs", "batch")
+        ranges = {"lr": "(0, inf)", "dropout": "[0, 1)", "blind": "[0, 1]"}
+        check_settings(self, dict.fromkeys(ones, 1) | {"noise": 0}, ranges)
         if self.width % self.heads:
             raise ValueError(f"width: {self.width} must be a multiple of heads: {self.heads}")
 

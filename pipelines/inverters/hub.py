@@ -21,6 +21,7 @@ from pipelines.inverters import Draft
 from pipelines.inverters.decoder import Log, batches, blurred, pick
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Settings:
     lr: float = 2e-4
     noise: float = 0.7
     train_model: bool = True  # False: only the MLP learns
+
+    def __post_init__(self) -> None:
+        check_settings(self, dict.fromkeys(("tokens", "prefix", "epochs", "batch"), 1) | {"noise": 0}, {"lr": "(0, inf)"})
 
 
 class HubInverter(nn.Module):

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.settings import check_settings
 
 QUESTION = """You compare an original message with an attempt to reconstruct it from its embedding.
 Decide whether the attempt gives away any specific information of the original: a person, an organisation, a place,
@@ -42,6 +43,9 @@ class Settings:
     model: str
     key_variable: str = "OPENAI_API_KEY"  # of the environment; may be unset for a local server
     seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_settings(self, {}, {"seconds": "(0, inf)"})
 
 
 def judge(texts: Sequence[str], guesses: Sequence[str], settings: Settings, cache: Path) -> list[bool]:

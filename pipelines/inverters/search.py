@@ -20,6 +20,7 @@ from pipelines.inverters import EMPTY, Draft, Inverter, Queries
 from pipelines.inverters.corrector import memory_of, shown_to
 from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.splice import splice
+from pipelines.runtime.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,9 @@ class Settings:
         return max(self.nearest, self.pool if self.splices else 1)
 
     def __post_init__(self) -> None:
-        for name in ("samples", "pool", "pieces", "branches", "stride", "swaps", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 1")
-        for name in ("nearest", "splices", "beams", "rounds", "corrections", "temperature", "fluency"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least 0")
+        ones = ("samples", "pool", "pieces", "branches", "stride", "swaps", "width")
+        zeros = ("nearest", "splices", "beams", "rounds", "corrections", "temperature", "fluency")
+        check_settings(self, dict.fromkeys(ones, 1) | dict.fromkeys(zeros, 0))
 
 
 @dataclass(frozen=True)

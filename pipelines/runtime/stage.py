@@ -10,15 +10,13 @@ from pipelines.runtime import track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
 
-WHOLE = ("report",)  # verbs that read the whole study and take no name
-
 
 def main(verb: Callable[..., None]) -> None:
     """Run `verb(name, row, study, run)` for the row named on the command line. Bad input: one line on stderr, exit code 2."""
-    table = params.tables().get(verb.__name__, verb.__name__)
+    table = params.Study.tables().get(verb.__name__)  # None: it reads the whole study and takes no name
     try:
         name, study, row = verb.__name__, params.load(), None
-        if verb.__name__ not in WHOLE:
+        if table:
             if len(sys.argv) != 2:
                 raise BadInput(f"usage: python -m pipelines.{verb.__name__} <row of {table} in params.yaml>")
             name = sys.argv[1]

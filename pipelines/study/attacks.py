@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 import importlib
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, field_validator
 
-from pipelines.study.row import HubCorrection, Row
-from pipelines.study.translation import settings_of
+from pipelines.study.row import HubCorrection, Ref, Row, Seed
+from pipelines.study.translation import aligner_module, settings_of
+
+if TYPE_CHECKING:
+    from pipelines.study.params import Study
+
+
+def settings(module: str, given: Any) -> Any:
+    """A mapping as the frozen dataclass `Settings` of an inverter's module. Raises ValidationError, a ValueError."""
+    return TypeAdapter(importlib.import_module(f"pipelines.inverters.{module}").Settings).validate_python(given)
+
+
+def _inverter(given: Any) -> Any:
+    hub = "model" in given if isinstance(given, dict) else hasattr(given, "model")
+    return settings("hub" if hub else "decoder", given)
+
+
+# With `model`: a hub language model's settings, inverters.hub.Settings; else inverters.decoder.Settings.
+InverterSettings = Annotated[Any, BeforeValidator(_inverter), Field(validate_default=True)]
+SearchSettings = Annotated[Any, BeforeValidator(partial(settings, "search")), Field(validate_default=True)]
+ConsensusSettings = Annotated[Any, BeforeValidator(partial(settings, "consensus")), Field(validate_default=True)]
+JudgeSettings = Annotated[Any, BeforeValidator(partial(settings, "judge"))]
 
 
 class Attributes(Row):
@@ -17,10 +38,10 @@ class Attributes(Row):
     wordings: what is embedded for a label: its name, what `descriptions` says of it, or `template` with the name in it.
     """
 
-    translator: str
-    source: str
-    target: str
-    corpus: str
+    translator: Annotated[str, Ref("align")]
+    source: Annotated[str, Ref("embed")]
+    target: Annotated[str, Ref("embed")]
+    corpus: Annotated[str, Ref("corpora")]
     source_encoder: str
     target_encoder: str
     split: str | None = "test"
@@ -32,90 +53,98 @@ class Attributes(Row):
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
     hub_correction: HubCorrection = None
     centre: bool = False  # subtract each side's own mean before the cosine
-    neighbours: int = Field(1, ge=1)  # a vector's scores are averaged over so many nearest in the dump, itself one
+    neighbours: int = Field(1, ge=1)  # a vector's scores are averaged over this many nearest in the dump, itself one
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where the embeddings are of another corpus or encoder."""
+        check_space(f"{where}.source", self.source, self.corpus, self.source_encoder, study)
+        check_space(f"{where}.target", self.target, self.corpus, self.target_encoder, study)
 
 
 class Inverter(Row):
     """An inverter, learnt from the attacker's own texts and their vectors, and from nothing else."""
 
-    space: str  # a row of embed: the attacker's texts by the attacker's encoder
-    corpus: str
+    space: Annotated[str, Ref("embed")]  # the attacker's texts by the attacker's encoder
+    corpus: Annotated[str, Ref("corpora")]
     encoder: str
     split: str | None = "train"
-    known: int | None = Field(None, ge=2)  # at most so many texts
-    seed: int = 0
+    known: int | None = Field(None, ge=2)  # at most this many texts
+    seed: Seed = 0
     corrector: bool = False  # vec2text's; one query per text
-    inverter: Any = None  # inverters.decoder.Settings; with `model`, a hub language model: inverters.hub.Settings
+    inverter: InverterSettings = {}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _settings(cls, row: Any) -> Any:
-        return _inverter_settings(row, ("inverter",))
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where the embeddings are of another corpus or encoder."""
+        check_space(f"{where}.space", self.space, self.corpus, self.encoder, study)
 
 
 class Invert(Row):
     """Texts from translated vectors. `source` and `target` are embeddings of the attacked `corpus`; its target vectors serve
     the ceiling and the measuring alone."""
 
-    translator: str
-    inverter: str  # a row of inverters
-    source: str
-    target: str
-    corpus: str
+    translator: Annotated[str, Ref("align")]
+    inverter: Annotated[str, Ref("inverters")]
+    source: Annotated[str, Ref("embed")]
+    target: Annotated[str, Ref("embed")]
+    corpus: Annotated[str, Ref("corpora")]
     encoder: str  # of the target
     hub_correction: HubCorrection = None
     split: str | None = "test"
     texts: int = Field(100, ge=2)  # how many are attacked
     facts: tuple[str, ...] = ()  # columns of planted facts; none: every column of lists but `labels`, else by pattern
-    seed: int = 0
-    search: Any = None  # inverters.search.Settings
-    consensus: Any = None  # inverters.consensus.Settings
-    judge: Any = None  # inverters.judge.Settings; None: no judge
+    seed: Seed = 0
+    search: SearchSettings = {}
+    consensus: ConsensusSettings = {}
+    judge: JudgeSettings | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _settings(cls, row: Any) -> Any:
-        return _inverter_settings(row, ("search", "consensus", "judge"))
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where the embeddings or the inverter are of others, or the attacker would know the attacked texts."""
+        check_space(f"{where}.source", self.source, self.corpus, study.spaces()[self.source].encoder, study)
+        check_space(f"{where}.target", self.target, self.corpus, self.encoder, study)
+        attacker = study.inverters[self.inverter]
+        if attacker.encoder != self.encoder:
+            raise ValueError(f"{where}: inverter {self.inverter} was learnt from {attacker.encoder}, not {self.encoder}")
+        if self.search.corrections and not attacker.corrector:
+            raise ValueError(f"{where}: corrections need an inverter with `corrector: true`")
+        if self.corpus == attacker.corpus and (self.split is None or self.split == attacker.split):
+            raise ValueError(f"{where}: the attacker's texts are the attacked ones: take another split or corpus")
 
 
 class Audit(Row):
     """What `make audit` does with vectors that came without text: the attack of every encoder, and what defences would change."""
 
-    corpus: str  # texts of the attacker, unless the command line names others
-    encoders: tuple[str, ...] = ()  # none: all but those that are only given
+    corpus: Annotated[str, Ref("corpora")]  # texts of the attacker, unless the command line names others
+    encoders: Annotated[tuple[str, ...], Ref("encoders")] = ()  # none: all but those that are only given
     limit: int = Field(20000, ge=100)  # vectors taken of the dump, drawn at random
     known: int = Field(6000, ge=100)  # texts of the attacker
     aligner: str = "wasserstein_procrustes"
-    settings: Any = None  # the aligner's
+    settings: Any = Field({}, validate_default=True)  # the aligner's
     labels: tuple[str, ...] = ()  # what to look for; none: the topics of the tweets
     template: str = "This text is about {label}."
     shown: int = Field(12, ge=1)  # vectors inverted, and shown
-    inverter: Any = None
-    search: Any = None
-    consensus: Any = None
+    inverter: InverterSettings = {}
+    search: SearchSettings = {}
+    consensus: ConsensusSettings = {}
     defences: tuple[str, ...] = ("noise 0.1", "noise 0.3", "noise 1", "int8", "round 1", "drop 0.5", "drop 0.25", "rotate")
     defended: int = Field(6000, ge=100)  # vectors that each defence is tried on
-    seed: int = 0
+    seed: Seed = 0
 
-    @model_validator(mode="before")
+    @field_validator("aligner")
     @classmethod
-    def _settings(cls, row: Any) -> Any:
-        row = _inverter_settings(row, ("inverter", "search", "consensus"))
-        if isinstance(row, dict) and isinstance(row.get("settings", {}), dict):
-            aligner = str(row.get("aligner", "wasserstein_procrustes"))
-            row = {**row, "settings": settings_of(aligner, row.get("settings", {}))}
-        return row
+    def _unpaired(cls, aligner: str) -> str:
+        if not hasattr(aligner_module(aligner), "fit"):
+            raise ValueError(f"{aligner} needs true pairs, which an audit does not have")
+        return aligner
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _of_the_aligner(cls, given: Any, info: ValidationInfo) -> Any:
+        aligner = info.data.get("aligner")  # None: refused already
+        return settings_of(aligner, given) if aligner else given
 
 
-def _inverter_settings(row: Any, keys: tuple[str, ...]) -> Any:
-    """The mappings of a row that are some inverter's settings, as its frozen dataclass."""
-    if not isinstance(row, dict):
-        return row
-    row = dict(row)
-    for key in keys:
-        given = row.get(key, None if key == "judge" else {})
-        if isinstance(given, dict):
-            module = {"inverter": "hub" if "model" in given else "decoder"}.get(key, key)
-            settings = importlib.import_module(f"pipelines.inverters.{module}").Settings
-            row[key] = TypeAdapter(settings).validate_python(given)
-    return row
+def check_space(where: str, space: str, corpus: str, encoder: str, study: Study) -> None:
+    """Raise ValueError unless `space` is the embeddings of this corpus by this encoder."""
+    row = study.spaces()[space]
+    if (row.corpus, row.encoder) != (corpus, encoder):
+        raise ValueError(f"{where}: {space} is {row.corpus} by {row.encoder}, not {corpus} by {encoder}")

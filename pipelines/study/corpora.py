@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.study.row import Row
+from pipelines.study.row import Row, Seed, Text, Watched
 
 Kind = Literal["passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images"]  # each a line of corpora.KINDS
 
@@ -23,11 +23,11 @@ class Chunk(Row):
 class Corpus(Row):
     """What every corpus row says, whatever its source."""
 
-    kind: Kind = "passages"  # default: the row's own name, where it is a kind
-    path: str  # what DVC watches for changes: the user's own file or folder, or what the texts are made from
+    kind: Kind = "passages"  # default: the row's own name, where it is one of these
+    path: Watched  # what DVC watches for changes: the user's own file or folder, or what the texts are made from
     rows: int | None = Field(None, ge=1)  # how many texts to keep, drawn with `seed`; None: all
     test: int = Field(0, ge=0)  # how many of them are held out (`split == "test"`) where the source has no split of its own
-    seed: int = 0
+    seed: Seed = 0
     private: bool = False  # its texts and labels go to no tracking server, report or standard output: see the README
 
 
@@ -35,7 +35,7 @@ class LibraryCorpus(Corpus):
     """Prose from the docstrings of the installed dependencies."""
 
     source: Literal["library"]
-    words: tuple[int, int] = (18, 45)  # shortest and longest sequence
+    words: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (18, 45)  # shortest and longest sequence
     per_package: int = Field(4000, ge=1)
 
 
@@ -50,7 +50,7 @@ class HubCorpus(Corpus):
     """A data set on the Hugging Face hub, read with `datasets`."""
 
     source: Literal["hub"]
-    id: str
+    id: Text
     config: str | None = None
     hub_split: str = "train"
     revision: str | None = None

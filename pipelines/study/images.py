@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.study.row import Row
+from pipelines.study.row import NonNegative, Positive, Ref, Row, Seeds
+
+if TYPE_CHECKING:
+    from pipelines.study.params import Study
+
+Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ImageTower(Row):
@@ -53,37 +58,44 @@ class Head(Row):
     weight: Literal["tanh", "sigmoid", "identity"] = "tanh"  # tanh: 100 tanh(x / 100); sigmoid: positive only
     points: int | None = Field(None, ge=1)  # tokens are averaged to so many; None: one point per token
     kernel: Literal["gaussian", "imq"] = "gaussian"
-    scale: float = Field(0.5, gt=0)  # the Gaussian's sigma, the inverse multiquadric's c
-    linear: float = Field(2 / 3, ge=0)
-    nonlinear: float = Field(1 / 3, ge=0)
+    scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c
+    linear: NonNegative = 2 / 3
+    nonlinear: NonNegative = 1 / 3
     features: int | None = Field(256, ge=1)  # random Fourier features in training, redrawn at each step; None: the kernel itself
 
 
 class TrainImageText(Row):
     """Train an image and a text encoder on a corpus of images with captions. One pair of encoders per seed."""
 
-    corpus: str
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    corpus: Annotated[str, Ref("corpora")]
+    seeds: Seeds = (0,)
     image: ImageTower = ImageTower.model_validate({})
     text: TextTower = TextTower.model_validate({})
     head: Head = Head.model_validate({})
     steps: int = Field(500, ge=1)
     batch: int = Field(256, ge=2)  # over all ranks
-    lr: float = Field(1e-3, gt=0)
-    lr_end: float = Field(1e-5, ge=0)
+    lr: Positive = 1e-3
+    lr_end: NonNegative = 1e-5
     warmup: int = Field(30, ge=0)  # steps
-    decay: float = Field(0.2, ge=0)  # of matrices
-    betas: tuple[float, float] = (0.9, 0.98)
+    decay: NonNegative = 0.2  # of matrices
+    betas: tuple[Momentum, Momentum] = (0.9, 0.98)
     precision: Literal["float32", "bf16"] = "float32"
     negatives: Literal["gathered", "local"] = "gathered"  # on several ranks: of all of them, or of its own
     checkpoint: int = Field(200, ge=1)  # steps between two checkpoints
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where its embeddings would have the name of a row of embed."""
+        name = where.partition(".")[2]
+        for side in ("image", "text"):
+            if f"{name}-{side}" in study.embed:
+                raise ValueError(f"{where}: its embeddings are called {name}-{side}, as a row of embed is")
 
 
 class EvaluateImageText(Row):
     """Measure trained encoders on a corpus of images: zero-shot, linear, retrieval, and PMI where it is known."""
 
-    encoders: str  # a row of `train_image_text`
-    corpus: str
+    encoders: Annotated[str, Ref("train_image_text")]
+    corpus: Annotated[str, Ref("corpora")]
     templates: tuple[str, ...] = Field(("a {}",), min_length=1)
     limit: int = Field(1000, ge=2)  # test images at most in retrieval and PMI
     probe: int = Field(2000, ge=2)  # train images at most of the linear classifiers

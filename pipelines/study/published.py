@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
-from pipelines.study.row import Row
+from pipelines.study.row import Finite, Row, known
+
+if TYPE_CHECKING:
+    from pipelines.study.params import Study
 
 
 class Published(Row):
     """A number that a paper reports. It is shown, and never computed with."""
 
     what: str  # measure, model, data: as a reader needs it
-    value: float
+    value: Finite
     by: str  # paper and table
     of: str | None = Field(None, pattern=r"^\w+(\.[\w@-]+){2,}$")  # `verb.row.measure`: the number of ours to show beside it
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where `of` names a verb or a row that is not there."""
+        if self.of:
+            verb, row, *_ = self.of.split(".")
+            known(f"{where}.of", verb, study.tables(), "verb")
+            known(f"{where}.of", row, getattr(study, study.tables()[verb]))

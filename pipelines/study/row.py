@@ -1,16 +1,93 @@
-"""What every row is."""
+"""What every row is, and the types its values are made of."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import difflib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from pipelines.study.params import Study
+
+
+def _distinct(values: tuple[int, ...]) -> tuple[int, ...]:
+    repeated = [value for value, count in Counter(values).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{repeated[0]} stands twice")
+    return values
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, Field(min_length=1)]
 
 # Of a translator's inverted softmax, in place of its own: higher ranks better, lower is nearer in cosine, 0 is the linear map.
-HubCorrection = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
+HubCorrection = NonNegative | None
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Marks a field that names a row of `table`, or a tuple of such names, or None: `corpus: Annotated[str, Ref("corpora")]`.
+
+    `embed` stands for every file of embeddings (`Study.spaces`). `kind`: the kind of corpus that is needed.
+    """
+
+    table: str
+    kind: str | None = None
+
+    def check(self, where: str, value: str | tuple[str, ...] | None, study: Study) -> None:
+        """Raise ValueError unless the row is there, and of the right kind."""
+        rows: Any = study.spaces() if self.table == "embed" else getattr(study, self.table)
+        for name in (value,) if isinstance(value, str) else value or ():
+            known(where, name, rows)
+            if self.kind and rows[name].kind != self.kind:
+                raise ValueError(f"{where}: {name} is of kind {rows[name].kind}, not {self.kind}")
+
+
+class Made(Ref):
+    """Marks a path: a folder that a stage of the study makes (data/trained/<row>, data/encoders/<row>) must have its row."""
+
+    FOLDERS = {"data/trained/": "finetune", "data/encoders/": "encoders"}
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def check(self, where: str, value: Any, study: Study) -> None:
+        """Raise ValueError if no stage makes the folder."""
+        for folder, table in self.FOLDERS.items():
+            if value.startswith(folder):
+                known(where, value.removeprefix(folder).rstrip("/"), getattr(study, table))
+
+
+Watched = Annotated[str, Field(min_length=1), Made()]  # a path that DVC watches for changes
 
 
 class Row(BaseModel):
     """One row of one table: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def check_references(self, where: str, study: Study) -> None:
+        """Raise ValueError where a field marked with `Ref` names a row that is not in the study."""
+        for name, field in type(self).model_fields.items():
+            for mark in field.metadata:
+                if isinstance(mark, Ref):
+                    mark.check(f"{where}.{name}", getattr(self, name), study)
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where the row does not fit the rows that it names. Those are in the study."""
+
+
+def known(where: str, name: str, rows: Mapping[str, Any], what: str = "row") -> None:
+    """Raise ValueError, with the nearest name, when there is no row of this name."""
+    if name not in rows:
+        near = difflib.get_close_matches(name, rows, n=1)
+        raise ValueError(f"{where}: there is no {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import is_dataclass
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from pipelines.study.row import HubCorrection, Row
+from pipelines.study.row import HubCorrection, Ref, Row, Seeds
+
+if TYPE_CHECKING:
+    from pipelines.study.params import Study
 
 Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
 
@@ -17,10 +21,10 @@ Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
 class Align(Row):
     """Fit translators source -> target: `source` and `target` name rows of `embed`; every other key is the aligner's own."""
 
-    source: str
-    target: str
+    source: Annotated[str, Ref("embed")]
+    target: Annotated[str, Ref("embed")]
     aligner: str
-    seeds: tuple[int, ...] = (0,)  # one translator per seed; each draws its own two halves
+    seeds: Seeds = (0,)  # one translator per seed; each draws its own two halves
     splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
     # the attacker's own texts. None: two disjoint halves of "train"
     limit: int | None = Field(None, ge=2)  # at most so many vectors per side
@@ -30,11 +34,10 @@ class Align(Row):
     @model_validator(mode="before")
     @classmethod
     def _split_settings(cls, row: Any) -> Any:
-        if not isinstance(row, dict) or "settings" in row:
+        if not isinstance(row, dict) or "aligner" not in row or is_dataclass(row.get("settings")):
             return row
-        own = {k: v for k, v in row.items() if k in cls.model_fields}
-        own["settings"] = settings_of(str(row.get("aligner")), {k: v for k, v in row.items() if k not in own})
-        return own
+        fields = {k: v for k, v in row.items() if k in cls.model_fields and k != "settings"}
+        return fields | {"settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})}
 
     @model_validator(mode="after")
     def _apart(self) -> Align:
@@ -53,16 +56,26 @@ class Align(Row):
 class Evaluate(Row):
     """Measure one translator on true pairs: `source` and `target` are embeddings of one corpus."""
 
-    translator: str
-    source: str
-    target: str
+    translator: Annotated[str, Ref("align")]
+    source: Annotated[str, Ref("embed")]
+    target: Annotated[str, Ref("embed")]
     split: str | None = "test"  # None: every row of the corpus
     hub_correction: HubCorrection = None
     batch: int = Field(8192, ge=2)  # ranks are within batches of so many pairs, as in the vec2vec paper
     pictures: bool = True
 
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError unless each side is of the encoder that the translator was fitted on, and both are of one corpus."""
+        spaces, fitted = study.spaces(), study.align[self.translator]
+        for side, name, of in (("source", self.source, fitted.source), ("target", self.target, fitted.target)):
+            if spaces[name].encoder != spaces[of].encoder:
+                encoders = f"encoder {spaces[name].encoder}, but {self.translator} was fitted on {spaces[of].encoder}"
+                raise ValueError(f"{where}.{side}: {name} is of {encoders}")
+        if spaces[self.source].corpus != spaces[self.target].corpus:
+            raise ValueError(f"{where}: source and target must be embeddings of one corpus")
 
-def aligner_module(aligner: str) -> Any:
+
+def aligner_module(aligner: Any) -> Any:
     """The module `pipelines.aligners.<aligner>`: every module of that package is an aligner but `core`."""
     known = sorted(m.name for m in iter_modules([str(Path(__file__).parents[1] / "aligners")]) if m.name != "core")
     if aligner not in known:
@@ -70,8 +83,10 @@ def aligner_module(aligner: str) -> Any:
     return importlib.import_module(f"pipelines.aligners.{aligner}")
 
 
-def settings_of(aligner: str, keys: dict[str, Any]) -> Any:
+def settings_of(aligner: Any, keys: dict[str, Any]) -> Any:
     """The frozen dataclass `Settings` of an aligner from a row's keys, above those of its `recipe` where it has recipes."""
     module = aligner_module(aligner)
-    recipe = getattr(module, "RECIPES", {}).get(str(keys.get("recipe")), {})
-    return TypeAdapter(module.Settings).validate_python(recipe | keys)
+    recipes = getattr(module, "RECIPES", {})
+    if recipes and isinstance(keys, dict):
+        keys = recipes.get(str(keys.get("recipe")), {}) | keys
+    return TypeAdapter(module.Settings).validate_python(keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pipelines.aligners.vec2vec import losses
 from pipelines.aligners.vec2vec.networks import Discriminator, Norm, Vec2Vec
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,6 @@ class Recipe:
         least = dict.fromkeys(ones, 1) | {"batch": 2}
         least |= dict.fromkeys((*weights, "steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
         self._at_least(least)
-        for name, hint in get_type_hints(type(self)).items():
-            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
-                raise ValueError(f"{name}: {getattr(self, name)!r} is none of {', '.join(get_args(hint))}")
         if not self.max_grad_norm > 0:
             raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
         for name in ("dropout", "ema"):
@@ -83,9 +81,7 @@ class Recipe:
             raise ValueError(f"label_smoothing: {self.label_smoothing} must be in (0.5, 1]")
 
     def _at_least(self, least: Mapping[str, float]) -> None:
-        for name, bound in least.items():
-            if not bound <= getattr(self, name) < float("inf"):
-                raise ValueError(f"{name}: {getattr(self, name)} must be at least {bound}")
+        check_settings(self, least)
 
 
 PAPER: dict[str, Any] = dict(

@@ -1,0 +1,71 @@
+"""A study's file as a tree: each key once, row names that are safe in file names and on a command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.runtime.errors import BadInput
+
+# Row names become file names and arguments of a stage's command. DVC reads a '.' as a path, and 1e5 as a number.
+NAME = re.compile(r"(?!\d+([eE]\d+)?\Z)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises BadInput: no such file, not YAML, a key that stands twice, an unsafe row name."""
+    try:
+        text = path.read_bytes().decode()
+        loader = LOADER(text)
+        node = loader.get_single_node()
+        fault = next(faults(node), None) if node else None
+        tree = loader.construct_document(node) if node and not fault else None
+    except FileNotFoundError:
+        raise BadInput(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path}: a folder, not a study") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
+    except RecursionError:
+        raise BadInput(f"{path}: not YAML: nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if fault:
+        raise BadInput(f"{path}: {fault}")
+    if not isinstance(tree, dict):
+        raise BadInput(f"{path}: not a study (a mapping of tables was expected)")
+    check_names(path, tree)
+    return tree
+
+
+def faults(node: yaml.Node, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:
+    """Keys that stand twice in a mapping, at any depth: YAML readers keep the last one silently. Aliases without an end."""
+    if any(node is outer for outer in above):
+        yield f"{at}: an alias of what it stands in"
+        return
+    lines: dict[str, int] = {}
+    inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
+    for number, entry in enumerate(inner):
+        key, value = entry if isinstance(entry, tuple) else (None, entry)
+        name = str(number) if key is None else str(key.value)
+        place = f"{at}.{name}" if at else name
+        if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+            line = key.start_mark.line + 1
+            if name in lines:
+                yield f"{place} stands twice: lines {lines[name]} and {line}"
+            lines[name] = line
+        yield from faults(value, place, (*above, node))
+
+
+def check_names(path: Path, tree: dict[str, Any]) -> None:
+    """Raise BadInput for a row name that is not safe: the names of rows are what reaches a command line."""
+    for table, rows in tree.items():
+        for name in rows if isinstance(rows, dict) else ():
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                shown = name if not isinstance(name, str) or len(name) <= 100 else f"{name[:20]}..."
+                rule = "letters, digits, '_' and '-' only, no number, at most 100"
+                raise BadInput(f"{path}: {table}: {shown!r} is no row name: {rule}")
