@@ -56,8 +56,8 @@ def collect(path: Path, count: int) -> None:
             scores = paired_scores(translator(x), y)
             run = {"study": study.study, "source": source, "target": target, "size": size, "repeats": repeats, "seed": seed}
             run |= {k: round(float(scores[k].double().mean()), 5) for k in ("centred_cosine", "top1", "foscttm")}
-            found = agreement(data.source, translator(data.source), [other for other in fitted if other is not translator])
-            runs.append(run | {"agreement": round(found, 5)})
+            agreed = agreement(data.source, translator(data.source), [other for other in fitted if other is not translator])
+            runs.append(run | {"agreement": round(agreed, 5)})
             print(runs[-1], flush=True)
         pl.DataFrame(runs).write_csv(path)
 
@@ -106,8 +106,8 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["collect", "fit"])
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--draws", type=int, default=20)
-    given = parser.parse_args()
-    if given.what == "collect":
-        collect(given.files[0], given.draws)
+    arguments = parser.parse_args()
+    if arguments.what == "collect":
+        collect(arguments.files[0], arguments.draws)
     else:
-        fit(given.files)
+        fit(arguments.files)

@@ -39,11 +39,11 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     metrics, frames, tables = {}, [], []
     for wording in row.wordings:
         texts = [measures.wording(n, wording, row.descriptions, row.template) for n in names]
-        there, here = query_target(texts), query_source(texts)
-        ranked = {f"translated {seed}": measures.order(v, there, row.centre, near_x) for seed, v in translated.items()}
-        ranked["naive"] = measures.order(Identity(x.shape[1], y.shape[1])(x), there, row.centre, near_x)
-        ranked["ideal source"] = measures.order(x, here, row.centre, near_x)
-        ranked["ideal target"] = measures.order(y, there, row.centre, near_y)
+        labels_y, labels_x = query_target(texts), query_source(texts)
+        ranked = {f"translated {seed}": measures.order(v, labels_y, row.centre, near_x) for seed, v in translated.items()}
+        ranked["naive"] = measures.order(Identity(x.shape[1], y.shape[1])(x), labels_y, row.centre, near_x)
+        ranked["ideal source"] = measures.order(x, labels_x, row.centre, near_x)
+        ranked["ideal target"] = measures.order(y, labels_y, row.centre, near_y)
         ranked["majority"] = measures.majority(true)
         scores = {k: measures.scores(v, true, row.k) for k, v in ranked.items()} | {"chance": measures.chance(true, row.k)}
         metrics[wording] = summary(scores)
@@ -76,9 +76,9 @@ def labelled(name: str, row: Attributes, source: store.Embeddings) -> tuple[Tens
         raise BadInput(f"{where}: its ids are not those of {row.source}; `dvc repro` makes them agree")
     column = corpus[row.labels]
     if column.dtype == pl.String:
-        every = [[one] if one else [] for one in column.to_list()]
+        every = [[label] if label else [] for label in column.to_list()]
     elif column.dtype == pl.List(pl.String):
-        every = [own or [] for own in column.to_list()]
+        every = [row_labels or [] for row_labels in column.to_list()]
     else:
         raise BadInput(f"{where}: column {row.labels!r} is {column.dtype}, not labels")
     split = source.rows(row.split).tolist()
@@ -90,8 +90,8 @@ def labelled(name: str, row: Attributes, source: store.Embeddings) -> tuple[Tens
 def summary(scores: dict[str, Scores]) -> dict[str, dict[str, float]]:
     """Per method: mean and standard error of each measure; `translated` is the mean over the seeds."""
     out = {}
-    for method, own in scores.items():
-        means = {k: mean_and_error(v) for k, v in own.items()}
+    for method, measured in scores.items():
+        means = {k: mean_and_error(v) for k, v in measured.items()}
         out[method] = {k: m for k, (m, _) in means.items()} | {f"{k}_error": e for k, (_, e) in means.items()}
     seeds = [out.pop(m) for m in list(out) if m.startswith("translated")]
     return {"translated": {k: sum(s[k] for s in seeds) / len(seeds) for k in seeds[0]}, **out}
@@ -108,8 +108,8 @@ def per_label(names: Sequence[str], wording: str, ranked: dict[str, Tensor], tru
     first = next(iter(ranked))
     tables = [measures.per_label(ranked[m], true, k) for m in (first, "ideal target")]
     return [
-        {"wording": wording, "label": n, **mine, **{f"ideal_{key}": v for key, v in best.items() if key != "examples"}}
-        for n, mine, best in zip(names, *tables, strict=True)
+        {"wording": wording, "label": n, **translated, **{f"ideal_{key}": v for key, v in best.items() if key != "examples"}}
+        for n, translated, best in zip(names, *tables, strict=True)
     ]
 
 

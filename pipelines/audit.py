@@ -79,25 +79,25 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     about = {"vectors": taken.rows, "used": len(vectors), "dimension": vectors.shape[1]}
     about |= {"left out (zero, NaN)": taken.left_out, "left out (far off)": taken.far_off, "repeated": taken.repeated}
     clock.lap("read")
-    own = known_texts(texts, row)
+    known = known_texts(texts, row)
     attempts = []
     for encoder in row.encoders or [n for n, e in study.encoders.items() if e.source != "given"]:
-        known = embedded(encoder, own, texts is None, row, study)
+        attacker = embedded(encoder, known, texts is None, row, study)
         clock.lap(f"embed {encoder}")
-        attempts.append(attempt(vectors, known, row, judge))
+        attempts.append(attempt(vectors, attacker, row, judge))
         clock.lap(f"fit {encoder}")
     if not attempts:
         raise BadInput("audit: the study has no encoder to try")
     best = max(attempts, key=lambda a: (("failed", "doubtful", "aligned").index(a.verdict.word), a.verdict.score))
-    found = Findings(dump.name, about, [a.tried for a in attempts], best.tried, seconds=clock.laps)
-    if found.evidence:
-        found.attributes = infer(vectors, best, row)
+    findings = Findings(dump.name, about, [a.tried for a in attempts], best.tried, seconds=clock.laps)
+    if findings.evidence:
+        findings.attributes = infer(vectors, best, row)
         clock.lap("infer")
-        found.inversions = inverted(vectors, best, row)
+        findings.inversions = inverted(vectors, best, row)
         clock.lap("invert")
-        found.defences = defended(vectors, best, row, judge)
+        findings.defences = defended(vectors, best, row, judge)
         clock.lap("defences")
-    return found
+    return findings
 
 
 class Clock:
@@ -131,8 +131,8 @@ def embedded(encoder: str, texts: list[str], of_study: bool, row: Audit, study: 
     """The texts by one encoder: read where the study has embedded them, else encoded now."""
     encode = query.as_function(store.encoder_path(encoder), study.encoders[encoder])
     for name, space in study.embed.items():
-        there = of_study and (space.corpus, space.encoder) == (row.corpus, encoder)
-        if there and store.embeddings_path(name).is_file():
+        same = of_study and (space.corpus, space.encoder) == (row.corpus, encoder)
+        if same and store.embeddings_path(name).is_file():
             at = {t: i for i, t in enumerate(store.read_corpus(row.corpus, ["text"])["text"])}
             return Known(encoder, texts, store.read_embeddings(name).vectors[[at[t] for t in texts]], encode)
     return Known(encoder, texts, encode(texts), encode)
@@ -159,8 +159,8 @@ def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) 
 def infer(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
     """How many vectors are nearest to each label, most first."""
     labels = list(row.labels or TOPICS)
-    there = best.known.encode([row.template.format(label=label) for label in labels])
-    first = attributes.order(best.translator(vectors), there)[:, 0]
+    label_vectors = best.known.encode([row.template.format(label=label) for label in labels])
+    first = attributes.order(best.translator(vectors), label_vectors)[:, 0]
     counts = torch.bincount(first, minlength=len(labels))
     return [
         {"label": labels[i], "vectors": int(counts[i]), "share": int(counts[i]) / len(vectors)}
@@ -206,21 +206,21 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
     Leakage: of the 10 known texts that the attack on the bare vectors names for a vector, the share that the fresh one
     names too, beyond chance. The row `none` repeats the attack with another seed: leakage is to be read beside it.
     """
-    some = vectors[torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[: row.defended]]
+    bare = vectors[torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[: row.defended]]
     space = Space.of(best.known.vectors)
-    own = space(best.known.vectors)
+    texts = space(best.known.vectors)
     k = 10
     with torch.inference_mode():
-        named = neighbours(space(best.translator(some)), own, k)
+        named = neighbours(space(best.translator(bare)), texts, k)
     out = []
     for defence in [Defence("none"), *defences(row.defences)]:
-        kept = defend(some, defence, row.seed)
+        kept = defend(bare, defence, row.seed)
         translator, verdict = fitted(kept, best.known.vectors, row, row.seed + 1, judge)
         with torch.inference_mode():
-            share = overlap(named, neighbours(space(translator(kept)), own, k))
-        chance = k / len(own)
+            share = overlap(named, neighbours(space(translator(kept)), texts, k))
+        chance = k / len(texts)
         leaks = float((share.mean() - chance) / (1 - chance))
-        utility = float(recall_kept(some, kept).mean())
+        utility = float(recall_kept(bare, kept).mean())
         out.append(
             {"defence": str(defence), "utility": utility, "leakage": max(leaks, 0.0)}
             | {"verdict": verdict.word, "score": verdict.score}
@@ -242,9 +242,9 @@ def main(argv: list[str]) -> int:
         row = params.find("audit", "default", study.audit)
         dump, texts = path.located(argv[0]), path.located(argv[1]) if len(argv) == 2 else None
         with track.run("audit", dump.stem, row, study.study) as run:
-            found = audit(dump, texts, row, study)
-            page = audit_page.write(found, store.REPORT / "audit", dump.stem)
-            run.log({one.encoder: one.score for one in found.tried})
+            findings = audit(dump, texts, row, study)
+            page = audit_page.write(findings, store.REPORT / "audit", dump.stem)
+            run.log({tried.encoder: tried.score for tried in findings.tried})
     except BadInput as error:
         print(f"audit {' '.join(argv)}: {error}", file=sys.stderr)
         return 2

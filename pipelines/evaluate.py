@@ -9,6 +9,7 @@ from torch import Tensor
 from pipelines.aligners.core.translator import load_seeds
 from pipelines.aligners.identity import Identity
 from pipelines.measures import mean_and_error, translation
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
@@ -61,7 +62,7 @@ def heatmap(x: Tensor, translated: Tensor, y: Tensor, shown: int = 48) -> pl.Dat
     """Centred cosines of the first texts' vectors to the target vectors of the same texts. (n, d), (n, e), (n, e) -> shown^2
     rows of source, target (numbers of texts), untranslated, translated"""
     clouds = (Identity(x.shape[1], y.shape[1])(x), translated)  # untranslated: what a naive reader would compare
-    cosines = [(translation.centred(cloud)[:shown] @ translation.centred(y)[:shown].T).flatten().numpy() for cloud in clouds]
+    cosines = [(centred_unit(cloud)[:shown] @ centred_unit(y)[:shown].T).flatten().numpy() for cloud in clouds]
     n = min(shown, len(y))
     pairs = {"source": [i for i in range(n) for _ in range(n)], "target": [*range(n)] * n}
     return pl.DataFrame(pairs | dict(zip(HEATMAP, cosines, strict=True)))
@@ -72,9 +73,9 @@ def spaces(x: Tensor, translated: Tensor, y: Tensor, shown: int = 1000) -> pl.Da
 
     (n, d), (n, e), (n, e) -> the columns of SPACES
     """
-    axes = torch.linalg.svd(translation.centred(y), full_matrices=False).Vh[:2].T  # (e, 2)
+    axes = torch.linalg.svd(centred_unit(y), full_matrices=False).Vh[:2].T  # (e, 2)
     clouds = (Identity(x.shape[1], y.shape[1])(x), translated, y)
-    return pl.DataFrame(torch.cat([translation.centred(c)[:shown] @ axes for c in clouds], 1).numpy(), schema=SPACES)
+    return pl.DataFrame(torch.cat([centred_unit(c)[:shown] @ axes for c in clouds], 1).numpy(), schema=SPACES)
 
 
 if __name__ == "__main__":

@@ -71,8 +71,9 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     translator = chosen(row.translator, row.hub_correction)
     with torch.inference_mode():
         translated = translator(source.vectors[rows])
-    some = corpus[rows.tolist()]
-    return Victim(some["id"].to_list(), some["text"].to_list(), known_facts(name, row, some), translated, target.vectors[rows])
+    drawn = corpus[rows.tolist()]
+    facts_of = known_facts(name, row, drawn)
+    return Victim(drawn["id"].to_list(), drawn["text"].to_list(), facts_of, translated, target.vectors[rows])
 
 
 def chosen(name: str, hub_correction: float | None = None) -> Translator:
@@ -90,7 +91,7 @@ def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, 
         raise BadInput(f"invert.{name}: corpus {row.corpus} has no column {missing[0]!r} of facts")
     if not columns:
         return [facts.annotate(text) for text in corpus["text"]]
-    return [{c: own[c] or [] for c in columns} for own in corpus.select(columns).to_dicts()]
+    return [{c: text[c] or [] for c in columns} for text in corpus.select(columns).to_dicts()]
 
 
 def attack(a: Attacker, victim: Victim, encode: query.Encode, row: Invert) -> list[tuple[str, str, list[str], float]]:
@@ -108,11 +109,11 @@ def attack(a: Attacker, victim: Victim, encode: query.Encode, row: Invert) -> li
         out.append((kind, "generated", [a.inverter.text(d) for d in drafts], 0.0))
         queries = search.Queries(encode, a.space)
         near = retrieval.nearest(given, a.known, a.texts, row.search.near)
-        found = search.search(a.inverter, given, queries, row.search, row.seed, a.corrector, near)
+        corrected = search.search(a.inverter, given, queries, row.search, row.seed, a.corrector, near)
         peculiar = voters.peculiar(given, row.consensus)
-        best = stating([a.inverter.text(g.draft) for g in found], peculiar, row.consensus)
+        best = stating([a.inverter.text(g.draft) for g in corrected], peculiar, row.consensus)
         out.append((kind, "corrected", best, queries.count / len(given)))
-        out.append((kind, "retrieved", [own[0] for own in near], 0.0))
+        out.append((kind, "retrieved", [texts[0] for texts in near], 0.0))
         agreed = consensus(given, a.known, a.texts, row.consensus)
         out.append((kind, "consensus", stating(agreed, peculiar, row.consensus), 0.0))
     if (blind := getattr(a.inverter, "blind", None)) is not None:
@@ -129,14 +130,13 @@ def measured(
     true, frames = cosine.space(victim.target), []
     for kind, method, texts, queries in guesses:
         scores = text_scores(texts, victim.texts) | {"cosine": (cosine(texts) * true).sum(1)}
-        found = facts.check(texts, victim.facts)
-        got: list[list[str]] = [[] for _ in texts]
-        for one in found:
-            if one.recovered:
-                got[one.example].append(f"{one.kind}: {one.fact}")
+        recovered: list[list[str]] = [[] for _ in texts]
+        for fact in facts.check(texts, victim.facts):
+            if fact.recovered:
+                recovered[fact.example].append(f"{fact.kind}: {fact.fact}")
         columns: dict[str, Any] = {
-            "id": victim.ids, "attack": kind, "method": method, "text": victim.texts, "guess": texts, "facts": got,
-            "recoverable": [sum(map(len, own.values())) for own in victim.facts], "queries": queries,
+            "id": victim.ids, "attack": kind, "method": method, "text": victim.texts, "guess": texts, "facts": recovered,
+            "recoverable": [sum(map(len, planted.values())) for planted in victim.facts], "queries": queries,
         }  # fmt: skip
         if row.judge is not None:
             columns["judged"] = judge(victim.texts, texts, row.judge, JUDGED)
@@ -150,26 +150,26 @@ def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
     out: dict[str, Any] = {"texts": len(victim.texts)}
     measures = ["token_f1", "bleu", "rouge_l", "exact", "cosine", *(["judged"] if "judged" in table.columns else [])]
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
-        own: dict[str, Any] = {"queries": part["queries"][0]}
+        means: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:
-            own[m], own[f"{m}_error"] = mean_and_error(torch.tensor(part[m].cast(pl.Float64).to_list()))
-        own["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)  # by pattern, right or wrong
-        own["facts"] = facts.counts(facts.check(part["guess"].to_list(), victim.facts))
-        out.setdefault(str(kind), {})[str(method)] = own
+            means[m], means[f"{m}_error"] = mean_and_error(torch.tensor(part[m].cast(pl.Float64).to_list()))
+        means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)  # by pattern, right or wrong
+        means["facts"] = facts.counts(facts.check(part["guess"].to_list(), victim.facts))
+        out.setdefault(str(kind), {})[str(method)] = means
     out["of_ceiling"] = {m: share(out["translated"][m], out["ceiling"][m]) for m in ("corrected", "consensus")}
     return out
 
 
-def share(mine: dict[str, Any], best: dict[str, Any]) -> dict[str, float]:
+def share(attack: dict[str, Any], best: dict[str, Any]) -> dict[str, float]:
     """Of what the ceiling reaches: token F1, and facts where it has any."""
-    got, could = (own["facts"]["all"]["recovered"] for own in (mine, best))
-    return {"token_f1": mine["token_f1"] / max(best["token_f1"], 1e-9)} | ({"facts": got / could} if could else {})
+    recovered, could = (side["facts"]["all"]["recovered"] for side in (attack, best))
+    return {"token_f1": attack["token_f1"] / max(best["token_f1"], 1e-9)} | ({"facts": recovered / could} if could else {})
 
 
 def examples(table: pl.DataFrame, count: int) -> pl.DataFrame:
     """The texts of which most facts came back, with the guess: what a reader should see first."""
-    own = table.filter((pl.col("attack") == "translated") & (pl.col("method") == "corrected"))
-    worst = own.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(count)
+    corrected = table.filter((pl.col("attack") == "translated") & (pl.col("method") == "corrected"))
+    worst = corrected.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(count)
     return worst.with_columns(pl.col("facts").list.join("; "))
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipelines import evaluate, evaluate_image_text
-from pipelines.measures.translation import centred
+from pipelines.measures.vectors import centred_unit
 from pipelines.pages import drawing
 from pipelines.runtime import store
 from pipelines.study import params
@@ -86,7 +86,7 @@ def test_the_plane_is_that_of_the_targets_largest_variance():
     y = torch.randn(200, 6, generator=generator, dtype=torch.float64) * torch.tensor([1, 9, 1, 5, 1, 1])
     points = evaluate.spaces(torch.randn(200, 3, generator=generator, dtype=torch.float64), y, y).to_torch()
     assert torch.equal(points[:, 2:4], points[:, 4:])  # a perfect translation lies on its target
-    values = torch.linalg.svdvals(centred(y))[:2]
+    values = torch.linalg.svdvals(centred_unit(y))[:2]
     torch.testing.assert_close(points[:, 4:].norm(dim=0), values)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from pipelines import encoders
+from pipelines.encoders import query
 from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
 from pipelines.inverters.consensus import Settings as Consensus
 from pipelines.inverters.consensus import Voters, agreement, consensus, stating
@@ -446,7 +446,7 @@ def stored(tmp_path, monkeypatch):
     store.write_embeddings("v", ids, split, vectors.numpy(), {"corpus": "c"})
     store.translators_path("t").mkdir(parents=True)
     save(Linear.of(-torch.eye(24), -vectors, vectors), store.translators_path("t") / "seed-0")
-    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row: encode)
+    monkeypatch.setattr(query, "as_function", lambda folder, row: encode)
 
 
 def test_the_stage_puts_translated_between_ceiling_and_floors(stored):

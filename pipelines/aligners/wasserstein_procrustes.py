@@ -92,7 +92,7 @@ def fit(
         if distinct < settings.clusters:  # rare: then look at all
             distinct = len(cloud.unique(dim=0))
         if distinct < settings.clusters:
-            raise BadInput(f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least so many")
+            raise BadInput(f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least that many")
     generator = torch.Generator().manual_seed(seed)
     X, Y = centred_unit(source), centred_unit(target)
     given = settings.pair_weight * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
@@ -153,8 +153,8 @@ def refine(
         first, last = settings.batches
         size = batch(round(first * (last / first) ** progress), X, Y) if progress < 1 else settings.most
         x, y = draw(X, size, generator), draw(Y, size, generator)
-        found, cosine = couple(x, y, W, settings, min(1.0, progress))
-        cross = found + given
+        coupled, cosine = couple(x, y, W, settings, min(1.0, progress))
+        cross = coupled + given
         W = spectral(cross, settings.power if progress < 1 else 0.0)
         if log:
             log({"coupled_cosine": cosine}, step)

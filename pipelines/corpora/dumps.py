@@ -148,9 +148,9 @@ def arrow(path: Path) -> Iterator[np.ndarray]:
 def _column(path: Path, schema: pa.Schema) -> str:
     lists = [f.name for f in schema if _is_vector(f.type)]
     named = [n for n in NAMES if n in schema.names]
-    if not (found := [n for n in named if n in lists] or named or (lists if len(lists) == 1 else [])):
+    if not (columns := [n for n in named if n in lists] or named or (lists if len(lists) == 1 else [])):
         raise BadInput(f"{path}: which column holds the vectors? Call it `vector`; there are: {', '.join(schema.names)}")
-    return found[0]
+    return columns[0]
 
 
 def _is_vector(kind: pa.DataType) -> bool:
@@ -239,13 +239,13 @@ def npz(path: Path) -> Iterator[np.ndarray]:
             with archive.open(name) as file:
                 shapes[name.removesuffix(".npy")] = _npy_header(file)
         flat = [n for n, (shape, _, dtype) in shapes.items() if len(shape) == 2 and dtype.kind in "fiu"]
-        found = [n for n in NAMES if n in flat] or flat
-        if len(found) != 1 and not (found and found[0] in NAMES):
+        arrays = [n for n in NAMES if n in flat] or flat
+        if len(arrays) != 1 and not (arrays and arrays[0] in NAMES):
             raise BadInput(f"{path}: which array holds the vectors? Call it `vectors`; there are: {', '.join(shapes)}")
-        shape, fortran, dtype = shapes[found[0]]
+        shape, fortran, dtype = shapes[arrays[0]]
         if fortran:
-            raise BadInput(f"{path}: {found[0]} is stored by columns; save it with np.ascontiguousarray")
-        with archive.open(found[0] + ".npy") as file:
+            raise BadInput(f"{path}: {arrays[0]} is stored by columns; save it with np.ascontiguousarray")
+        with archive.open(arrays[0] + ".npy") as file:
             _npy_header(file)
             for start in range(0, shape[0], BLOCK):
                 count = min(BLOCK, shape[0] - start) * shape[1]

@@ -44,9 +44,9 @@ def consensus(vectors: Tensor, known: Tensor, texts: list[str], s: Settings) -> 
     nearest = neighbours(vectors, known, s.near)  # (n, near)
     weights = (s.concentration * (known[nearest] @ vectors[:, :, None])[:, :, 0]).softmax(1)
     out = []
-    for own, weight in zip(nearest.tolist(), weights, strict=True):
-        some = [texts[j] for j in own]
-        out.append(some[int((agreement(some) @ weight).argmax())])
+    for rows, weight in zip(nearest.tolist(), weights, strict=True):
+        voters = [texts[j] for j in rows]
+        out.append(voters[int((agreement(voters) @ weight).argmax())])
     return out
 
 
@@ -67,7 +67,7 @@ class Voters:
 
     def __init__(self, known: Tensor, texts: Sequence[str]) -> None:
         self.known, self.stated = known, [facts.stated(text) for text in texts]
-        self.common = Counter(fact for own in self.stated for fact in own)  # in how many texts it is
+        self.common = Counter(fact for stated in self.stated for fact in stated)  # in how many texts it is
 
     def peculiar(self, vectors: Tensor, s: Settings) -> list[list[str]]:
         """Facts that are commoner near each of the unit `vectors` (n, e) than in all texts, the most so first."""
@@ -82,6 +82,6 @@ class Voters:
 
 def stating(guesses: Sequence[str], peculiar: Sequence[Sequence[str]], s: Settings) -> list[str]:
     """Each guess and, in a last line, the first `s.facts` of its facts that it does not state already."""
-    new = ((fact for fact in own if not facts.recovers(guess, fact)) for guess, own in zip(guesses, peculiar, strict=True))
-    lines = ["; ".join(islice(own, s.facts)) for own in new]
+    new = ((fact for fact in ranked if not facts.recovers(guess, fact)) for guess, ranked in zip(guesses, peculiar, strict=True))
+    lines = ["; ".join(islice(unstated, s.facts)) for unstated in new]
     return [f"{guess}\n{line}" if line else guess for guess, line in zip(guesses, lines, strict=True)]

@@ -80,8 +80,8 @@ def search(
     for pool, texts in zip(pools, near or [[]] * len(pools), strict=True):
         pool += [inverter.draft(text) for text in texts[: s.nearest]]
     if near and s.splices:
-        some = [texts[: s.pool] for texts in near]
-        spliced = splice(vectors, some, queries, lambda t: len(inverter.draft(t).ids) < inverter.tokens, s.splices, s.pieces)
+        nearest = [texts[: s.pool] for texts in near]
+        spliced = splice(vectors, nearest, queries, lambda t: len(inverter.draft(t).ids) < inverter.tokens, s.splices, s.pieces)
         for pool, text in zip(pools, spliced, strict=True):
             pool.append(inverter.draft(text))
     if s.samples > 1:
@@ -90,8 +90,8 @@ def search(
         for row, draft in zip(rows.tolist(), drafts, strict=True):
             pools[row].append(draft)
     if s.beams:
-        for pool, more in zip(pools, guided_beam(inverter, vectors, queries, s, generator), strict=True):
-            pool += more
+        for pool, drafts in zip(pools, guided_beam(inverter, vectors, queries, s, generator), strict=True):
+            pool += drafts
     best = _best(inverter, vectors, queries, pools, s, None)
     for _ in range(s.rounds):
         pools = inverter.alternatives(vectors, [g.draft for g in best], s.swaps, generator)
@@ -107,12 +107,12 @@ def guided_beam(
     """`beams` drafts per vector (n, e), nearest first."""
     beams: list[list[Draft]] = [[EMPTY] for _ in vectors]
     for _ in range(-(-inverter.tokens // s.stride)):
-        rows = [(i, d) for i, own in enumerate(beams) for d in own if not d.done for _ in range(s.branches)]
+        rows = [(i, d) for i, drafts in enumerate(beams) for d in drafts if not d.done for _ in range(s.branches)]
         if not rows:
             break
         index = [i for i, _ in rows]
         grown = inverter.propose(vectors[index], [d for _, d in rows], s.stride, s.temperature, generator)
-        pools = [[d for d in own if d.done] for own in beams]
+        pools = [[d for d in drafts if d.done] for drafts in beams]
         for i, draft in zip(index, grown, strict=True):
             pools[i].append(draft)
         beams = [[draft for _, draft in ranked[: s.beams]] for ranked in _ranked(inverter, vectors, queries, pools, s)]
@@ -127,11 +127,11 @@ def _ranked(
     flat = [(i, d) for i, pool in enumerate(pools) for d in pool]
     out: list[list[tuple[float, float, Draft]]] = [[] for _ in pools]
     if flat:
-        found = queries([inverter.text(d) for _, d in flat])  # (all drafts, e)
-        cosine = (found * vectors[[i for i, _ in flat]]).sum(1).tolist()
+        embedded = queries([inverter.text(d) for _, d in flat])  # (all drafts, e)
+        cosine = (embedded * vectors[[i for i, _ in flat]]).sum(1).tolist()
         for (i, draft), c in zip(flat, cosine, strict=True):
             out[i].append((c + s.fluency * draft.logprob / max(len(draft.ids), 1), c, draft))
-    return [[(c, d) for _, c, d in sorted(own, key=lambda x: -x[0])] for own in out]
+    return [[(c, d) for _, c, d in sorted(scored, key=lambda x: -x[0])] for scored in out]
 
 
 def _best(

@@ -36,16 +36,16 @@ def splice(
 
     queries: texts -> unit vectors; fits: whether a text is short enough; tried: pieces in each round.
     """
-    own = [pieces(texts) for texts in near]
-    bounds = torch.tensor([len(p) for p in own]).cumsum(0)[:-1]
-    parts = queries([p for some in own for p in some]).tensor_split(bounds)  # n x (pieces, e)
+    offered = [pieces(texts) for texts in near]
+    bounds = torch.tensor([len(p) for p in offered]).cumsum(0)[:-1]
+    parts = queries([p for texts in offered for p in texts]).tensor_split(bounds)  # n x (pieces, e)
     guesses = [sentences(texts[0]) for texts in near]
     for _ in range(rounds):
-        found = queries([joined(g) for g in guesses])
-        rest = vectors - (found * vectors).sum(1, keepdim=True) * found
+        reached = queries([joined(g) for g in guesses])
+        rest = vectors - (reached * vectors).sum(1, keepdim=True) * reached
         best = [(p @ r).topk(min(tried, len(p))).indices.tolist() for p, r in zip(parts, rest, strict=True)]
-        tries = [_changed(g, [own[i][j] for j in best[i]]) for i, g in enumerate(guesses)]
-        guesses = _nearer(vectors, guesses, [[t for t in some if fits(joined(t))] for some in tries], queries)
+        tries = [_changed(g, [offered[i][j] for j in best[i]]) for i, g in enumerate(guesses)]
+        guesses = _nearer(vectors, guesses, [[t for t in changed if fits(joined(t))] for changed in tries], queries)
     return [joined(g) for g in guesses]
 
 
@@ -58,9 +58,9 @@ def _nearer(
     vectors: Tensor, guesses: list[list[str]], tries: list[list[list[str]]], queries: Callable[[Sequence[str]], Tensor]
 ) -> list[list[str]]:
     """Of each guess and its tries the nearest to its vector."""
-    pools = [[guess, *some] for guess, some in zip(guesses, tries, strict=True)]
-    found = queries([joined(t) for pool in pools for t in pool]).split([len(pool) for pool in pools])
-    return [pool[int((own @ v).argmax())] for pool, own, v in zip(pools, found, vectors, strict=True)]
+    pools = [[guess, *changed] for guess, changed in zip(guesses, tries, strict=True)]
+    reached = queries([joined(t) for pool in pools for t in pool]).split([len(pool) for pool in pools])
+    return [pool[int((embedded @ v).argmax())] for pool, embedded, v in zip(pools, reached, vectors, strict=True)]
 
 
 def _changed(guess: list[str], offered: list[str]) -> list[list[str]]:

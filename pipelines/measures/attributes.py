@@ -21,8 +21,8 @@ from pipelines.runtime.errors import BadInput
 def label_set(labels: Sequence[Sequence[str]], least: int = 1) -> list[str]:
     """Every label that at least `least` examples have, in order of the alphabet. Raises BadInput for fewer than two."""
     counts: dict[str, int] = {}
-    for own in labels:
-        for label in set(own):
+    for example in labels:
+        for label in set(example):
             counts[label] = counts.get(label, 0) + 1
     kept = sorted(label for label, n in counts.items() if n >= least)
     if len(kept) < 2:
@@ -52,8 +52,8 @@ def truth(labels: Sequence[Sequence[str]], names: Sequence[str]) -> Tensor:
     """Multi-hot (n, labels) bool. Labels that are not in `names` count for nothing."""
     index = {name: j for j, name in enumerate(names)}
     out = torch.zeros(len(labels), len(names), dtype=torch.bool)
-    for i, own in enumerate(labels):
-        out[i, [index[label] for label in own if label in index]] = True
+    for i, example in enumerate(labels):
+        out[i, [index[label] for label in example if label in index]] = True
     return out
 
 

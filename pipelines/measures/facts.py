@@ -147,7 +147,7 @@ def annotate(text: str) -> dict[str, list[str]]:
 
 def stated(text: str) -> list[str]:
     """Its facts of every kind, each once."""
-    return list(dict.fromkeys(fact for own in annotate(text).values() for fact in own))
+    return list(dict.fromkeys(fact for phrases in annotate(text).values() for fact in phrases))
 
 
 def _padded(text: str) -> str:
@@ -172,9 +172,9 @@ class Found:
 def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) -> list[Found]:
     """Every fact of every text against the guess for that text. n guesses, n {kind: facts}"""
     out = []
-    for i, (guess, own) in enumerate(zip(guesses, facts, strict=True)):
+    for i, (guess, planted) in enumerate(zip(guesses, facts, strict=True)):
         padded = _padded(guess)
-        for kind, phrases in own.items():
+        for kind, phrases in planted.items():
             out += [Found(i, kind, f, _padded(f) in padded) for f in dict.fromkeys(phrases) if words(f)]
     return out
 

@@ -24,8 +24,8 @@ def info_nce(logits: Tensor) -> Tensor:
     """
     if len(logits) < 2:
         raise ValueError("a batch of one has no negatives")
-    own = torch.arange(len(logits), device=logits.device)
-    return (cross_entropy(logits, own) + cross_entropy(logits.T, own)) / 2
+    partner = torch.arange(len(logits), device=logits.device)
+    return (cross_entropy(logits, partner) + cross_entropy(logits.T, partner)) / 2
 
 
 def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:

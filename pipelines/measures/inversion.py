@@ -37,8 +37,8 @@ def bleu(guess: Sequence[str], true: Sequence[str], order: int = 4) -> float:
         return float(list(guess) == list(true))
     logs = 0.0
     for n in range(1, order + 1):
-        mine, theirs = _grams(guess, n), _grams(true, n)
-        right, total = sum((mine & theirs).values()), sum(mine.values())
+        guessed, wanted = _grams(guess, n), _grams(true, n)
+        right, total = sum((guessed & wanted).values()), sum(guessed.values())
         if n == 1 and not right:
             return 0.0
         logs += math.log((right + (n > 1)) / (total + (n > 1)))

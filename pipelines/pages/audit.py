@@ -42,10 +42,10 @@ class Findings:
         return self.best.verdict == "aligned"
 
 
-def conclusion(found: Findings) -> str:
+def conclusion(findings: Findings) -> str:
     """The one sentence that is to be read if nothing else is."""
-    best = found.best
-    if found.evidence:
+    best = findings.best
+    if findings.evidence:
         return (
             f"Verdict: aligned with {best.encoder} (score {best.score:.2f}). These vectors can be read "
             "by somebody who has nothing but them and texts of his own: what follows is what he reads."
@@ -61,41 +61,41 @@ def conclusion(found: Findings) -> str:
     )
 
 
-def tables(found: Findings) -> list[Table]:
+def tables(findings: Findings) -> list[Table]:
     """Every table of the page; of the attack's results only where the verdict is `aligned`."""
-    tried = [{name.replace("_", " "): value for name, value in asdict(one).items()} for one in found.tried]
+    tried = [{name.replace("_", " "): value for name, value in asdict(attempt).items()} for attempt in findings.tried]
     out: list[Table] = [
-        ("The dump", "Far off: so much further from the centre than the others that they can only be errors.", [found.about]),
+        ("The dump", "Far off: so much further from the centre than the others that they can only be errors.", [findings.about]),
         (
             "Encoders tried",
             "Each: the dump's vectors mapped to this encoder without a single pair; the verdict uses unpaired data only.",
             tried,
         ),
     ]
-    if found.evidence:
+    if findings.evidence:
         out += [
-            ("Inferred topics", "The label nearest to each translated vector; no label was known.", found.attributes),
+            ("Inferred topics", "The label nearest to each translated vector; no label was known.", findings.attributes),
             (
                 "Inverted texts",
                 "What the inverter writes for a vector, and the nearest of the attacker's own texts. Guesses, not quotations.",
-                found.inversions,
+                findings.inversions,
             ),
             (
                 "Defences",
                 "utility: of the 10 nearest neighbours, the share that is kept. leakage: what a fresh attack on the "
                 "defended vectors still agrees on with the attack on the bare ones, 0 by chance; "
                 "`none` is the same attack with another seed.",
-                found.defences,
+                findings.defences,
             ),
         ]
-    return [*out, ("Time", "Seconds.", [found.seconds])]
+    return [*out, ("Time", "Seconds.", [findings.seconds])]
 
 
-def write(found: Findings, folder: Path, stem: str) -> Path:
+def write(findings: Findings, folder: Path, stem: str) -> Path:
     """Write `stem`.html and `stem`.md; returns the first."""
-    title = f"Audit of {found.dump}"
-    markdown = [f"# {title}", "", f"> {conclusion(found)}"]
-    for heading, about, rows in tables(found):
+    title = f"Audit of {findings.dump}"
+    markdown = [f"# {title}", "", f"> {conclusion(findings)}"]
+    for heading, about, rows in tables(findings):
         cells = [[escaped(f"{v:.3f}" if isinstance(v, float) else str(v)) for v in row.values()] for row in rows]
         markdown += ["", f"## {heading}", "", *([about, ""] if about else [])]
         markdown += table(list(rows[0]), cells) if rows else ["none"]

@@ -47,9 +47,9 @@ def swap_gains(A: Tensor, Bp: Tensor, Lp: Tensor | None = None) -> Tensor:
     """
     M = A @ Bp
     m, a, b = (x.diagonal(dim1=-2, dim2=-1) for x in (M, A, Bp))
-    own = (a[..., :, None] - A) * (Bp - b[..., :, None])
+    both = (a[..., :, None] - A) * (Bp - b[..., :, None])
     diagonal = (a[..., :, None] - a[..., None, :]) * (b[..., None, :] - b[..., :, None])
-    half = M - m[..., :, None] - own
+    half = M - m[..., :, None] - both
     gains = 2 * (half + half.mT) + diagonal
     if Lp is not None:
         half = Lp - Lp.diagonal(dim1=-2, dim2=-1)[..., :, None]
