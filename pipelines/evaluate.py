@@ -43,7 +43,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
 
     seeds = pl.DataFrame(per_seed)
     measures = list(summary)
-    store.write_scores(name, pl.concat(frames))
+    store.write_scores("evaluate", name, pl.concat(frames))
     store.write_csv(store.seeds_path(name), seeds)
     metrics = {k: seeds[k].mean() for k in measures} | {"pairs": len(rows), "seeds": len(seeds)}
     store.write_metrics("evaluate", name, metrics)
