@@ -19,6 +19,7 @@ from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.utils.serialize import load_path
 
+ROW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # DVC puts a row's name into a command that a shell reads
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -93,6 +94,7 @@ def read(root: Path) -> dict[str, Stage]:
         path = os.path.join(repo.root_dir, "dvc.yaml")
         found = [s for s in graph if isinstance(s, PipelineStage) and s.path == path and s.cmd]
         needed = [d.def_path for s in found for d in s.deps if d not in s.params]
+        _check_rows(str(s.name) for s in found)
         files: dict[str, Any] = {}
         # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
         among = set(found)
@@ -101,6 +103,14 @@ def read(root: Path) -> dict[str, Stage]:
     except (DvcException, OSError) as error:
         raise GraphError(_one_line(error)) from None
     return _with_ops(_sorted(stages))
+
+
+def _check_rows(names: Iterable[str]) -> None:
+    """Raise GraphError for a stage `verb@row` whose row a shell would not read as one plain word."""
+    for name in names:
+        verb, at, row = name.partition("@")
+        if at and not ROW.fullmatch(row):
+            raise GraphError(f"{verb}: {row!r} is no row name: letters, digits, '_', '-' and '.' only")
 
 
 def lock(root: Path) -> dict[str, Entry]:

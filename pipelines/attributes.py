@@ -49,7 +49,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         metrics[wording] = summary(scores)
         frames += [frame(source.ids[rows], wording, method, s) for method, s in scores.items()]
         tables += per_label(names, wording, ranked, true, row.k[-1])
-    store.write_scores(f"attributes-{name}", pl.concat(frames))
+    store.write_scores("attributes", name, pl.concat(frames))
     store.write_csv(store.plots_path("attributes", name) / "labels.csv", pl.DataFrame(tables))
     metrics |= {"examples": len(rows), "labels": len(names), "seeds": len(translators)}
     store.write_metrics("attributes", name, metrics)

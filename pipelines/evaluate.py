@@ -47,7 +47,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
 
     seeds = pl.DataFrame(per_seed)
     measures = list(summary)
-    store.write_scores(name, pl.concat(frames))
+    store.write_scores("evaluate", name, pl.concat(frames))
     store.write_csv(store.seeds_path(name), seeds)
     for file, frame in zip(("heatmap.csv", "spaces.csv"), drawn, strict=True):
         store.write_csv(store.plots_path("evaluate", name) / file, frame)

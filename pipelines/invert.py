@@ -45,7 +45,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
     table = measured(attack(attacker, victim, encode, row), victim, search.Queries(encode, attacker.space), row)
-    store.write_scores(f"invert-{name}", table)
+    store.write_scores("invert", name, table)
     metrics = summary(table, victim) | {"known": len(attacker.texts)}
     store.write_metrics("invert", name, metrics)
     run.log(metrics)

@@ -179,7 +179,7 @@ def test_the_stage_puts_translated_beside_naive_ideal_and_chance(stored):
         )
         assert found[wording]["naive"]["top1"] == 0
         assert found[wording]["chance"]["top1"] == pytest.approx(1 / 3, abs=1e-6)
-    kept = pl.read_parquet(store.scores_path("attributes-r"))
+    kept = pl.read_parquet(store.scores_path("attributes", "r"))
     assert kept.filter((pl.col("method") == "naive") & (pl.col("wording") == "name")).height == 20
     assert pl.read_csv(store.plots_path("attributes", "r") / "labels.csv").height == 6
 

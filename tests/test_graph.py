@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from dvc.repo import Repo
 
 from assets import definitions
 from assets.graph import GraphError, lock, read
@@ -147,3 +148,13 @@ def test_no_dvc_lock_is_an_empty_one_and_half_of_one_is_an_error(tmp_path):
     (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages:\n  a: {cmd: 'x")
     with pytest.raises(GraphError, match=r"dvc\.lock"):
         lock(tmp_path)
+
+
+@pytest.mark.parametrize("row", ["a; touch evil #", "$(touch evil)", "a b", "a`touch evil`", "a'b"])
+def test_a_row_whose_name_a_shell_would_read_is_refused(tmp_path, row):
+    Repo.init(str(tmp_path), no_scm=True)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"align": {row: {"seeds": [0]}}}))
+    template = {"foreach": "${align}", "do": {"cmd": "python -m pipelines.align ${key}"}}
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"align": template}}))
+    with pytest.raises(GraphError, match=r"^align: .* is no row name: letters, digits, '_', '-' and '.' only$"):
+        read(tmp_path)

@@ -467,7 +467,7 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     assert mine["facts"]["names"]["recovered"] > found["mismatched"]["corrected"]["facts"]["names"]["recovered"]
     assert mine["queries"] > 0
     assert found["translated"]["generated"]["queries"] == found["translated"]["retrieved"]["queries"] == 0
-    kept = pl.read_parquet(store.scores_path("invert-r"))
+    kept = pl.read_parquet(store.scores_path("invert", "r"))
     assert kept.height == 12 * 13
     assert set(kept["text"]) == set(SECRET)
     assert not (set(kept.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))

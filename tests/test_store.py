@@ -1,6 +1,10 @@
 """Artefacts: what is written is read back, nothing half-written is ever visible, and bad files are refused by name and row."""
 
 import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -12,6 +16,17 @@ from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, load_seeds, save
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+SAME_STAGE = """
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+try:
+    with store.work("embed", "a", "settings"):
+        print("free")
+except BadInput as error:
+    print(error)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -154,6 +169,42 @@ def test_work_made_from_something_else_is_not_continued():
     with store.work("embed", "a", "settings 2") as folder:
         assert list(folder.iterdir()) == []
         assert len(list(folder.parent.iterdir())) == 1
+
+
+def test_the_same_stage_started_twice_is_refused_and_loses_nothing():
+    with store.work("embed", "a", "settings") as folder:
+        (folder / "part").write_text("done")
+        started = subprocess.run([sys.executable, "-c", SAME_STAGE], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+        assert started.stdout == "embed a: the same stage is already running\n"
+        assert (folder / "part").read_text() == "done"
+    started = subprocess.run([sys.executable, "-c", SAME_STAGE], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert started.stdout == "free\n"  # the lock is gone with the block
+
+
+def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch):
+    with store.work("embed", "a", "settings") as first:
+        monkeypatch.setenv("RANK", "1")
+        with store.work("embed", "a", "settings") as second:
+            assert second == first
+        monkeypatch.delenv("RANK")
+        assert first.exists()
+    assert not first.exists()
+
+
+def test_work_of_another_row_goes_on_beside_it():
+    with store.work("embed", "a", "settings") as one, store.work("embed", "b", "settings") as other:
+        assert one != other
+    assert not one.exists()
+    assert not other.exists()
+
+
+def test_scores_of_one_name_stand_apart_by_verb():
+    store.write_scores("invert", "enron", pl.DataFrame({"x": [1]}))
+    store.write_scores("evaluate", "invert-enron", pl.DataFrame({"x": [2]}))
+    store.write_scores("evaluate", "enron", pl.DataFrame({"x": [3]}))
+    assert pl.read_parquet(store.scores_path("invert", "enron"))["x"].to_list() == [1]
+    assert store.scores_path("invert", "enron") == store.DATA / "scores" / "invert" / "enron.parquet"
+    assert pl.read_parquet(store.scores_path("evaluate", "enron"))["x"].to_list() == [3]
 
 
 def test_translators_appear_together(tmp_path):

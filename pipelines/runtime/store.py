@@ -6,16 +6,27 @@ data/trained/<row of finetune>/        a sentence-transformers folder
 data/embeddings/<row of embed>.arrow   id, split, vector; who made them in the schema metadata
 data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: an image and a text encoder
 data/translators/<row of align>/       seed-<n>.safetensors + .json
+<<<<<<< HEAD
 data/inverters/<row of inverters>/      texts, inverter, corrector (.safetensors): all that an attacker has
 data/scores/<row of evaluate>.parquet  per-example scores; attributes-<row>.parquet and invert-<row>.parquet beside them
+=======
+data/inverters/<row of inverters>/      texts.pt, inverter.pt, corrector.pt: all that an attacker has
+data/scores/<verb>/<row>.parquet       per-example scores of evaluate, attributes and invert
+>>>>>>> study
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
 report/                                pages for people
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
+.cache/locks/<verb>/<row>              held while a stage works there
 """
 
 from __future__ import annotations
 
+<<<<<<< HEAD
+=======
+import errno
+import fcntl
+>>>>>>> study
 import hashlib
 import json
 import shutil
@@ -34,7 +45,8 @@ import torch
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic
 
-DATA, RESULTS, REPORT, WORK = Path("data"), Path("results"), Path("report"), Path(".cache/work")
+DATA, RESULTS, REPORT = Path("data"), Path("results"), Path("report")
+WORK, LOCKS = Path(".cache/work"), Path(".cache/locks")
 
 
 def corpus_path(name: str) -> Path:
@@ -65,8 +77,8 @@ def inverters_path(name: str) -> Path:
     return DATA / "inverters" / name
 
 
-def scores_path(name: str) -> Path:
-    return DATA / "scores" / f"{name}.parquet"
+def scores_path(verb: str, name: str) -> Path:
+    return DATA / "scores" / verb / f"{name}.parquet"
 
 
 def metrics_path(verb: str, name: str) -> Path:
@@ -96,15 +108,34 @@ def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
     """A folder that outlives a kill, for a stage to continue from; removed when the block ends well.
 
     `made_from` (settings, input digests) is hashed into its name, so that what was made from something else is never continued.
+    Of several ranks the first one cleans up. Raises BadInput while another process is at work for the same row.
     """
     key = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
     folder = WORK / verb / name / key
-    for stale in folder.parent.glob("*") if folder.parent.is_dir() else ():
-        if stale != folder:
-            shutil.rmtree(stale)
-    folder.mkdir(parents=True, exist_ok=True)
-    yield folder
-    shutil.rmtree(folder.parent)
+    if os.environ.get("RANK", "0") != "0":
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with _alone(verb, name):
+        for stale in folder.parent.glob("*") if folder.parent.is_dir() else ():
+            if stale != folder:
+                shutil.rmtree(stale)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        shutil.rmtree(folder.parent)
+
+
+@contextmanager
+def _alone(verb: str, name: str) -> Iterator[None]:
+    """Hold the lock of a stage. The system lets go of it when the process dies, however it dies."""
+    path = LOCKS / verb / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"{verb} {name}: the same stage is already running") from None
+        yield
 
 
 def digest(path: Path) -> str:
@@ -288,8 +319,9 @@ def write_csv(path: Path, frame: pl.DataFrame) -> None:
         frame.write_csv(draft, float_precision=6)
 
 
-def write_scores(name: str, frame: pl.DataFrame) -> None:
-    with atomic(scores_path(name)) as draft:
+def write_scores(verb: str, name: str, frame: pl.DataFrame) -> None:
+    """One row per example."""
+    with atomic(scores_path(verb, name)) as draft:
         frame.write_parquet(draft, compression="zstd")
 
 

@@ -1,0 +1,71 @@
+"""Every study of the repository, activated in a copy of it and read by DVC itself: its stages are there and would run."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.study import params
+from pipelines.study.row import Made
+
+ROOT = Path(__file__).parents[1]
+STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
+DVC = """
+import sys
+from dvc.cli import main
+
+code = main(["stage", "list", "--name-only"])
+print("listed", flush=True)
+sys.exit(code or main(["repro", "--dry", "--force"]))  # --force: without it DVC looks for the outputs of the stages before
+"""
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """This project's code and studies, without git and without data."""
+    root = tmp_path_factory.mktemp("repository")
+    for name in ("pipelines", "studies", ".dvc/config", ".dvcignore", "dvc.yaml", "constraints.txt"):
+        (root / name).parent.mkdir(exist_ok=True)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, root / name)
+    (root / ".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
+    return root
+
+
+def stand_ins(study):
+    """An empty file for each path that the user would bring."""
+    for _, row in study.rows():
+        path = Path(getattr(row, "path", "constraints.txt"))
+        if not str(path).startswith(tuple(Made.FOLDERS)) and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_dvc_reads_every_study(path, repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    study = params.load(path)
+    stand_ins(study)
+    params.activate(path)
+    done = subprocess.run([sys.executable, "-c", DVC], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    templates = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
+    tables = {verb: body["foreach"][2:-1] for verb, body in templates.items() if "foreach" in body}
+    stages = {f"{verb}@{row}" for verb, table in tables.items() for row in getattr(study, table)}
+    listed, commands = done.stdout.split("listed\n")
+    assert {name.strip("'") for name in listed.split()} == stages | {"report"}
+    assert commands.count("> python -m pipelines.") == len(stages) + 1
+
+
+def test_dvc_yaml_and_the_study_agree_on_the_table_of_each_verb():
+    templates = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    tables = {verb: body["foreach"][2:-1] for verb, body in templates.items() if "foreach" in body}
+    assert tables == {verb: table for verb, table in params.Study.tables().items() if verb != "audit"}
+
+
+def test_a_rows_name_is_all_that_reaches_a_command_line():
+    for verb, body in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
+        assert body.get("do", body)["cmd"] == f"python -m pipelines.{verb}" + (" ${key}" if "foreach" in body else "")
