@@ -248,7 +248,7 @@ def main(argv: list[str]) -> int:
     except BadInput as error:
         print(f"audit {' '.join(argv)}: {error}", file=sys.stderr)
         return 2
-    print(audit_page.conclusion(found))
+    print(audit_page.conclusion(findings))
     print(f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it")
     return 0
 

@@ -45,6 +45,8 @@ def house(tmp_path, monkeypatch):
     study = {"study": "t", "corpora": dict.fromkeys(("nq", "sts", "scenes"), synthetic)}
     study |= {"finetune": {"row": FINETUNE}, "train_image_text": {"row": IMAGES}}
     Path("study.yaml").write_text(yaml.safe_dump(study))
+    (tmp_path / "x").touch()  # what DVC would watch
+    (tmp_path / "scratch.py").touch()
     params.activate("study.yaml")
     return tmp_path
 

@@ -6,13 +6,8 @@ data/trained/<row of finetune>/        a sentence-transformers folder
 data/embeddings/<row of embed>.arrow   id, split, vector; who made them in the schema metadata
 data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: an image and a text encoder
 data/translators/<row of align>/       seed-<n>.safetensors + .json
-<<<<<<< HEAD
 data/inverters/<row of inverters>/      texts, inverter, corrector (.safetensors): all that an attacker has
-data/scores/<row of evaluate>.parquet  per-example scores; attributes-<row>.parquet and invert-<row>.parquet beside them
-=======
-data/inverters/<row of inverters>/      texts.pt, inverter.pt, corrector.pt: all that an attacker has
 data/scores/<verb>/<row>.parquet       per-example scores of evaluate, attributes and invert
->>>>>>> study
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
 report/                                pages for people
@@ -22,13 +17,10 @@ report/                                pages for people
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
-import errno
 import fcntl
->>>>>>> study
 import hashlib
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
