@@ -126,8 +126,8 @@ def _checked(file: Path, sha256: str) -> Path:
 
 def hub(row: Encoder) -> Path:
     """The snapshot of a hub model: from the local cache when it is whole there, else downloaded with a progress bar."""
-    if not row.model or row.model.count("/") != 1:
-        raise BadInput(f"encoder {row.model}: a hub row needs `model: owner/name`")
+    if not row.model or row.model.count("/") > 1:  # the oldest models, such as bert-base-uncased, have no owner
+        raise BadInput(f"encoder {row.model}: a hub row needs `model: owner/name`, or `name`")
     cache = os.getenv("SENTENCE_TRANSFORMERS_HOME")
     return _cached(row, cache) or _downloaded(row, cache)
 
