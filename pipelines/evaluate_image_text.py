@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pipelines.contrastive.kernels import PointSets, exact, features, fourier
+from pipelines.contrastive.pairs import captions_of, check_images, generator
 from pipelines.contrastive.pixels import Pixels
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
@@ -19,7 +20,6 @@ from pipelines.measures import image_text, mean_and_error
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import EvaluateImageText, params
-from pipelines.train_image_text import captions_of, generator, read
 
 BATCH = 512
 EXACT = 4e9  # kernel values up to which similarities are exact; beyond, MANY random Fourier features
@@ -175,7 +175,7 @@ def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
 
 def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, run: track.Run) -> None:
     """Measure the encoders of every seed; mean and spread over seeds."""
-    frame = read(row.corpus)
+    frame = check_images(row.corpus, store.read_corpus(row.corpus))
     train, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))
     test = frame if test.is_empty() and row.corpus != study.train_image_text[row.encoders].corpus else test
     if len(test) < 2:

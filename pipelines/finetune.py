@@ -22,7 +22,7 @@ from sentence_transformers.base.modules import Dense, Transformer
 from torch import Tensor, nn
 
 from pipelines import distributed
-from pipelines.contrastive import scratch, simcse
+from pipelines.contrastive import losses, scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
 from pipelines.runtime import files, stage, store, track
@@ -132,8 +132,8 @@ def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
 
 
 def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, Dense | None]:
-    """The transformer of a sentence-transformers folder and the head that was kept there, if any; or a new one with a vocabulary
-    learnt on the texts."""
+    """The transformer of a folder of sentence-transformers or of transformers, and the head that was kept there, if any; or a
+    new one with a vocabulary learnt on the texts."""
     if row.start.endswith("scratch.py"):
         own = folder / "network"
         if distributed.rank() == 0:  # transformers writes on the first rank only
@@ -143,8 +143,8 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
         return Transformer(str(own)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
-    if not Path(row.start, "modules.json").is_file():
-        raise BadInput(f"finetune: {row.start} is no sentence-transformers folder (there is no modules.json)")
+    if not any(Path(row.start, file).is_file() for file in ("modules.json", "config.json")):  # the latter: plain transformers
+        raise BadInput(f"finetune: {row.start} is no folder of a model (there is no modules.json and no config.json)")
     transformer, *others = pooling.opened(Path(row.start), device="cpu", local_files_only=True)
     if not isinstance(transformer, Transformer):
         raise BadInput(f"finetune: {row.start} starts with {type(transformer).__name__}, which is no transformer")
@@ -238,7 +238,7 @@ def contrast(training: Training, row: Finetune, views: list[list[str]]) -> Tenso
     """InfoNCE of the whole batch, all ranks' texts in it."""
     vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
     gathered = [distributed.gather(v) for v in vectors]
-    return simcse.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
+    return losses.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
 
 
 def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,63 +17,16 @@ from torch import Tensor
 
 from pipelines import distributed
 from pipelines.contrastive.kernels import Fourier, PointSets, exact, features, fourier
+from pipelines.contrastive.losses import symmetric_info_nce
+from pipelines.contrastive.pairs import Pairs, captions_of, check_images, generator, pairs
 from pipelines.contrastive.pixels import Pixels
 from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.towers import Words
-from pipelines.measures.image_text import info_nce
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import TrainImageText, params
 
 LOGGED = 10  # steps between two points of the curve
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Images, and each image's captions as consecutive rows of `ids`."""
-
-    images: Pixels
-    ids: Tensor  # (captions, context)
-    starts: Tensor  # (images + 1,)
-    truncated: int
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Pixels and, of each image, the ids of one of its captions."""
-        counts = self.starts[rows + 1] - self.starts[rows]
-        drawn = (torch.rand(len(rows), generator=generator) * counts).long()
-        return self.images[rows], self.ids[self.starts[rows] + drawn]
-
-
-def captions_of(frame: pl.DataFrame) -> list[list[str]]:
-    """Every image's captions: the column `captions`, or else the text alone."""
-    return frame["captions"].to_list() if "captions" in frame.columns else [[text] for text in frame["text"].to_list()]
-
-
-def read(corpus: str, split: str | None = None) -> pl.DataFrame:
-    """A corpus with images. Raises BadInput for one without, or without rows of the split."""
-    frame = store.read_corpus(corpus)
-    if "image" not in frame.columns:
-        raise BadInput(f"corpus {corpus}: there is no column 'image'; kinds with images: scenes, images")
-    frame = frame.filter(pl.col("split") == split) if split else frame
-    if frame.is_empty():
-        raise BadInput(f"corpus {corpus}: no rows of split {split!r}")
-    return frame
-
-
-def pairs(frame: pl.DataFrame, row: TrainImageText, words: Words) -> Pairs:
-    captions = captions_of(frame)
-    ids, truncated = words([c for cs in captions for c in cs])
-    starts = torch.tensor([0, *np.cumsum([len(cs) for cs in captions])])
-    return Pairs(Pixels(frame["image"].to_list(), frame["id"].to_list(), row.image.size), ids, starts, truncated)
-
-
-def generator(*keys: int) -> torch.Generator:
-    """A generator for each combination of keys."""
-    seed = np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(seed >> np.uint64(1)))
 
 
 def rate(row: TrainImageText, step: int) -> float:
@@ -112,7 +64,7 @@ def loss_of(model: DualEncoder, row: TrainImageText, images: Tensor, ids: Tensor
         else:
             x, y = (gather(features(s, model.kernel, fourier).float()) for s in (x, y))
             logits = x @ y.T
-    loss = info_nce(logits.float())
+    loss = symmetric_info_nce(logits.float())
     return loss if row.negatives == "gathered" else loss / distributed.size()
 
 
@@ -181,11 +133,11 @@ def vectors(model: DualEncoder, images: Pixels, ids: Tensor, batch: int = 512) -
 def train_image_text(name: str, row: TrainImageText, study: params.Study, run: track.Run) -> None:
     """Train one pair of encoders per seed; write them, their curves, and the first one's vectors of the whole corpus."""
     with distributed.started():
-        frame = read(row.corpus)
+        frame = check_images(row.corpus, store.read_corpus(row.corpus))
         train_rows = frame.filter(pl.col("split") == "train")
         run.input(store.corpus_path(row.corpus), "pairs")
         words = Words.of((c for cs in captions_of(train_rows) for c in cs), row.text)
-        data = pairs(train_rows, row, words)
+        data = pairs(train_rows, row.image.size, words)
         curves, digest = [], store.digest(store.corpus_path(row.corpus))
         first = distributed.rank() == 0  # the folder is the first rank's: it alone makes, writes and removes it
         with store.work("train_image_text", name, row, digest, distributed.size()) if first else nullcontext() as work:

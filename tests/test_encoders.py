@@ -341,24 +341,18 @@ def test_a_hub_model_without_network_is_one_line(no_network, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path):
+@pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
+def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path, model):
     import shutil
 
-    repository = tmp_path / "cache" / "models--owner--tiny"
+    repository = tmp_path / "cache" / f"models--{model.replace('/', '--')}"
     shutil.copytree(folders["bert"], repository / "snapshots" / ("0" * 40))
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
-    encoders.fetch(row(source="hub", model="owner/tiny"), tmp_path / "out")
+    encoders.fetch(row(source="hub", model=model), tmp_path / "out")
     assert encoders.weights(tmp_path / "out") == encoders.weights(folders["bert"])
 
 
 def test_a_hub_row_needs_an_id(tmp_path):
     with pytest.raises(BadInput, match="owner/name"):
         encoders.fetch(row(source="hub", model="a/b/c"), tmp_path / "out")
-
-
-def test_a_hub_id_may_have_no_owner(monkeypatch):
-    asked = []
-    monkeypatch.setattr(sources, "_cached", lambda row, cache: asked.append(row.model) or Path("snapshot"))
-    assert sources.hub(row(source="hub", model="bert-base-uncased")) == Path("snapshot")
-    assert asked == ["bert-base-uncased"]

@@ -11,6 +11,9 @@ from pydantic import ValidationError
 
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive.kernels import exact
+from pipelines.contrastive.losses import symmetric_info_nce
+from pipelines.contrastive.pairs import captions_of, pairs
+from pipelines.contrastive.pairs import generator as keyed
 from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
 from pipelines.contrastive.towers import Words
 from pipelines.measures import image_text
@@ -45,8 +48,8 @@ def frame():
 
 def prepared(frame, row):
     train = frame.filter(pl.col("split") == "train")
-    words = Words.of((c for cs in train_image_text.captions_of(train) for c in cs), row.text)
-    return train_image_text.pairs(train, row, words), words
+    words = Words.of((c for cs in captions_of(train) for c in cs), row.text)
+    return pairs(train, row.image.size, words), words
 
 
 def silent(metrics, step):
@@ -60,7 +63,7 @@ def test_point_sets_and_clip_have_as_many_parameters():
 
 def test_every_token_gives_a_unit_point_and_a_weight(frame):
     model, (data, _) = DualEncoder(row(), 80), prepared(frame, row())
-    images, ids = data.batch(torch.arange(3), train_image_text.generator(0))
+    images, ids = data.batch(torch.arange(3), keyed(0))
     for sets, tokens in ((model.image_sets(images), 16), (model.text_sets(ids), 12)):
         assert sets.points.shape == (3, tokens, 4)
         assert torch.allclose(sets.points.norm(dim=2), torch.ones(3, tokens), atol=1e-5)
@@ -104,9 +107,9 @@ def test_info_nce_is_the_mean_of_both_cross_entropies():
     s = logits.numpy()
     p = np.exp(s - s.max())
     expected = -(np.log(np.diag(p / p.sum(1, keepdims=True))) + np.log(np.diag(p / p.sum(0)))).mean() / 2
-    assert image_text.info_nce(logits).item() == pytest.approx(expected)
-    with pytest.raises(ValueError, match="batch of one"):
-        image_text.info_nce(logits[:1, :1])
+    assert symmetric_info_nce(logits).item() == pytest.approx(expected)
+    with pytest.raises(BadInput, match="batch of one"):
+        symmetric_info_nce(logits[:1, :1])
     with pytest.raises(ValidationError):
         row(batch=1)
 
@@ -147,7 +150,7 @@ def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp
     save(whole, words, tmp_path / "m")
     again, again_words = load(tmp_path / "m")
     assert again_words.words == words.words
-    images, ids = data.batch(torch.arange(4), train_image_text.generator(0))
+    images, ids = data.batch(torch.arange(4), keyed(0))
     before, after = (exact(m.image_sets(images), m.text_sets(ids), m.kernel) for m in (whole, again))
     assert torch.equal(before, after)
     with pytest.raises(BadInput, match="no image and text encoder"):
@@ -157,8 +160,8 @@ def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp
 def test_a_batch_repeated_is_learnt(frame, tmp_path):
     settings = row(steps=300, lr=1e-3, head={"dim": 16})
     train = frame.head(8).with_columns(captions=pl.Series([[f"scene number {'abcdefgh'[i]}"] for i in range(8)]))
-    words = Words.of((c for cs in train_image_text.captions_of(train) for c in cs), settings.text)
-    _, curve = train_image_text.train(settings, train_image_text.pairs(train, settings, words), words, 0, tmp_path, silent)
+    words = Words.of((c for cs in captions_of(train) for c in cs), settings.text)
+    _, curve = train_image_text.train(settings, pairs(train, settings.image.size, words), words, 0, tmp_path, silent)
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
 
 

@@ -106,7 +106,7 @@ def channels(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("channel", "public"), [("stdout", {SECRET}), ("mlflow", {SECRET, LABEL}), ("git", {SECRET})], ids=lambda v: str(v)[:6]
+    ("channel", "public"), [("stdout", {SECRET}), ("mlflow", {SECRET, LABEL}), ("git", {SECRET})], ids=["stdout", "mlflow", "git"]
 )
 def test_a_channel_carries_texts_of_public_corpora_alone(channels, channel, public):
     assert channels.words[channel] == (set() if channels.private else public)

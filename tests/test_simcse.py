@@ -16,12 +16,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch.multiprocessing.spawn import spawn
 
-from pipelines import distributed, finetune
-from pipelines.contrastive import scratch, simcse
+from pipelines import distributed, encoders, finetune
+from pipelines.contrastive import losses, scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Finetune, Network, params
+from pipelines.study import Encoder, Finetune, Network, params
 
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
 TEXTS = [f"{who} {does} {where}" for who in WHO for does in DOES for where in ("in winter", "near the old bridge", "today")]
@@ -31,13 +31,13 @@ SHAPE = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 1
 def formula(h, p, n, temperature, weight):
     """Equation 8 of the paper, one row and one exponential at a time, in float64."""
     unit = [[x / np.linalg.norm(x) for x in m.double().numpy()] for m in (h, p, *([n] if n is not None else []))]
-    losses = []
+    each = []
     for i, a in enumerate(unit[0]):
         below = sum(math.exp(a @ b / temperature) for b in unit[1])
         if n is not None:
             below += sum((weight if i == j else 1) * math.exp(a @ b / temperature) for j, b in enumerate(unit[2]))
-        losses.append(-math.log(math.exp(a @ unit[1][i] / temperature) / below))
-    return sum(losses) / len(losses)
+        each.append(-math.log(math.exp(a @ unit[1][i] / temperature) / below))
+    return sum(each) / len(each)
 
 
 def vectors(count=3, n=6, d=5, dtype=torch.float32):
@@ -49,18 +49,18 @@ def vectors(count=3, n=6, d=5, dtype=torch.float32):
 def test_info_nce_is_its_formula(temperature, weight):
     h, p, n = vectors(dtype=torch.float64)
     hard = None if weight is None else n
-    mine = simcse.info_nce(h, p, hard, temperature, weight or 0.0)
+    mine = losses.info_nce(h, p, hard, temperature, weight or 0.0)
     assert mine.item() == pytest.approx(formula(h, p, hard, temperature, weight), abs=1e-9)
 
 
 def test_gradient_of_info_nce():
     inputs = [v.requires_grad_() for v in vectors(dtype=torch.float64, n=4)]
-    assert torch.autograd.gradcheck(lambda h, p, n: simcse.info_nce(h, p, n, 0.2, 0.5), inputs)
+    assert torch.autograd.gradcheck(lambda h, p, n: losses.info_nce(h, p, n, 0.2, 0.5), inputs)
 
 
 def test_a_batch_of_one_is_named():
     with pytest.raises(BadInput, match="batch of one"):
-        simcse.info_nce(torch.ones(1, 3), torch.ones(1, 3))
+        losses.info_nce(torch.ones(1, 3), torch.ones(1, 3))
 
 
 @pytest.fixture(scope="module")
@@ -285,12 +285,29 @@ def test_head_and_start_from_a_trained_folder(house):
     assert same(model[2].state_dict(), kept[2].state_dict())  # it goes on with the head that was kept
 
 
+def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(house):
+    """No modules.json: the mean of the tokens, or the pooling that a row names."""
+    transformer = scratch.network(TEXTS, Network(**SHAPE), 0, Path("plain"))
+    Path("plain", "sentence_bert_config.json").unlink()
+    run(start="plain", network=None, steps=0, head="none", pooling="mean")
+    trained = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)
+    hidden = transformer.model.eval()(**trained.tokenizer(TEXTS[:1], return_tensors="pt")).last_hidden_state[0]
+    expected = {"mean": hidden.mean(0), "cls": hidden[0]}
+    torch.testing.assert_close(torch.from_numpy(trained.encode(TEXTS[0])), expected["mean"])
+    for kind in (None, "mean", "cls"):
+        encoder = Encoder.model_validate({"source": "path", "path": "plain", "pooling": kind})
+        encoders.fetch(encoder, Path("fetched") / str(kind))
+        loaded = encoders.load(Path("fetched") / str(kind), encoder)
+        assert loaded.pooling == (kind or "mean")
+        torch.testing.assert_close(torch.from_numpy(loaded.model.encode(TEXTS[0])), expected[kind or "mean"])
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"max_tokens": 17}, "beyond the 16 positions"),
         ({"batch": 64}, "do not fill a batch of 64"),
-        ({"start": "nowhere", "network": None}, "no sentence-transformers folder"),
+        ({"start": "nowhere", "network": None}, "no folder of a model"),
         ({"start": "nowhere"}, "describes a new network"),
         ({"lr": 1e30, "head": "none"}, "the loss is"),
     ],
@@ -354,8 +371,8 @@ def test_two_ranks_are_one_process(house, corpus, free_port):
     two = weights()
     assert max((one[k] - two[k]).abs().max().item() for k in one) < 1e-6
     assert start > 1e-3  # something was learnt
-    losses = pl.read_csv(store.plots_path("finetune", "row") / "curve.csv")["loss"]
-    assert losses[-1] == pytest.approx(curve["loss"][-1], abs=1e-6)
+    after = pl.read_csv(store.plots_path("finetune", "row") / "curve.csv")["loss"]
+    assert after[-1] == pytest.approx(curve["loss"][-1], abs=1e-6)
 
 
 def weights_before(after, row):

@@ -1,17 +1,11 @@
 """SimCSE (Gao, Yao and Chen, EMNLP 2021, arXiv:2104.08821): contrastive learning of sentence vectors.
 
 Unsupervised: a sentence is its own positive, seen through two dropout masks. Supervised: an entailed sentence is the
-positive, a contradiction the hard negative. The other sentences of the batch are negatives. With h unit vectors:
-
-    loss_i = -log exp(h_i . p_i / t) / sum_j [ exp(h_i . p_j / t) + w^(i = j) exp(h_i . n_j / t) ]
-
-t: temperature; w: weight of one's own hard negative (paper, equation 8; without negatives n: equation 1 and 4).
-At w = 1 this is sentence-transformers' MultipleNegativesRankingLoss(scale=1/t), and a test holds the two together.
+positive, a contradiction the hard negative. The other sentences of the batch are negatives. The loss is in losses.py.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
@@ -19,28 +13,12 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, gelu, normalize
+from torch.nn.functional import cross_entropy, gelu
 
-from pipelines.runtime.errors import BadInput
+from pipelines.contrastive.losses import info_nce
 
 Gather = Callable[[Tensor], Tensor]
 Features = dict[str, Tensor]
-
-
-def info_nce(
-    anchor: Tensor, positive: Tensor, negative: Tensor | None = None, temperature: float = 0.05, negative_weight: float = 1.0
-) -> Tensor:
-    """The loss above, averaged over i. All (n, d), not yet normalised -> scalar. Raises BadInput for a batch of one."""
-    if len(anchor) < 2:
-        raise BadInput("a batch of one has no negatives: InfoNCE needs two or more")
-    h = normalize(anchor, dim=1)
-    scores = h @ normalize(positive, dim=1).T / temperature  # (n, n)
-    if negative is not None:
-        hard = h @ normalize(negative, dim=1).T / temperature
-        own = math.log(negative_weight) if negative_weight > 0 else -math.inf
-        hard = hard + torch.zeros_like(hard).fill_diagonal_(own)
-        scores = torch.cat([scores, hard], 1)  # (n, 2n)
-    return cross_entropy(scores, torch.arange(len(h), device=h.device))
 
 
 class InfoNce(nn.Module):

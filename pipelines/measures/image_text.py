@@ -1,4 +1,4 @@
-"""Images and captions: the contrastive loss, and what is measured of a similarity matrix (images, captions).
+"""Images and captions: what is measured of a similarity matrix (images, captions).
 
 A symmetric InfoNCE loss is least where similarity = pointwise mutual information + constant, so that agreement with a known
 PMI is the measure that the theory is about; an inner product of d-dimensional vectors reaches it only up to rank.
@@ -8,24 +8,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from pipelines.measures.similarity import pearson, spearman
 from pipelines.measures.vectors import finite
 
 BLOCK = 1024  # rows of a similarity matrix ranked at once
-
-
-def info_nce(logits: Tensor) -> Tensor:
-    """Symmetric InfoNCE of a batch: the image of row i belongs to the caption of column i. (n, n) -> ()
-
-    On several ranks: of gathered rows, with the logit scale multiplied in before the gather, so that a gradient that flows
-    through a rank's own rows only can be summed over the ranks. Raises ValueError for a batch of one: it has no negatives.
-    """
-    if len(logits) < 2:
-        raise ValueError("a batch of one has no negatives")
-    partner = torch.arange(len(logits), device=logits.device)
-    return (cross_entropy(logits, partner) + cross_entropy(logits.T, partner)) / 2
 
 
 def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:

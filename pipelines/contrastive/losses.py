@@ -1,0 +1,55 @@
+"""InfoNCE (van den Oord et al. 2018) in the two forms that are used here: SimCSE's, and CLIP's.
+
+SimCSE (Gao, Yao and Chen, EMNLP 2021), equation 8, with unit vectors h, p, n, temperature t and weight w of a text's own hard
+negative; without negatives n it is equations 1 and 4:
+
+    loss_i = -log exp(h_i . p_i / t) / sum_j [ exp(h_i . p_j / t) + w^(i = j) exp(h_i . n_j / t) ]
+
+CLIP (Radford et al. 2021), with s_ij the scaled similarity of image i and caption j, over a batch of n:
+
+    loss = -1/2n sum_i [ log exp(s_ii) / sum_j exp(s_ij) + log exp(s_ii) / sum_j exp(s_ji) ]
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from pipelines.runtime.errors import BadInput
+
+
+def info_nce(
+    anchor: Tensor, positive: Tensor, negative: Tensor | None = None, temperature: float = 0.05, negative_weight: float = 1.0
+) -> Tensor:
+    """SimCSE's loss, averaged over i. All (n, d), not yet normalised -> scalar. Raises BadInput for a batch of one.
+
+    At w = 1 this is sentence-transformers' MultipleNegativesRankingLoss(scale=1/t), and a test holds the two together.
+    """
+    _at_least_two(anchor)
+    h = normalize(anchor, dim=1)
+    scores = h @ normalize(positive, dim=1).T / temperature  # (n, n)
+    if negative is not None:
+        hard = h @ normalize(negative, dim=1).T / temperature
+        weight = math.log(negative_weight) if negative_weight > 0 else -math.inf
+        hard = hard + torch.zeros_like(hard).fill_diagonal_(weight)
+        scores = torch.cat([scores, hard], 1)  # (n, 2n)
+    return cross_entropy(scores, torch.arange(len(h), device=h.device))
+
+
+def symmetric_info_nce(similarity: Tensor) -> Tensor:
+    """CLIP's loss: the image of row i belongs to the caption of column i. (n, n) -> scalar. Raises BadInput for a batch of one.
+
+    On several ranks: of gathered rows, with the scale multiplied in before the gather, so that a gradient that flows through a
+    rank's own rows only can be summed over the ranks.
+    """
+    _at_least_two(similarity)
+    right = torch.arange(len(similarity), device=similarity.device)
+    return (cross_entropy(similarity, right) + cross_entropy(similarity.T, right)) / 2
+
+
+def _at_least_two(batch: Tensor) -> None:
+    if len(batch) < 2:
+        raise BadInput("a batch of one has no negatives: InfoNCE needs two or more")
