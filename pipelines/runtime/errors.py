@@ -2,4 +2,4 @@
 
 
 class BadInput(Exception):
-    """Bad input, said in one line: what is wrong and where. `pipelines.stage` prints it without a stack and exits with 2."""
+    """Bad input, in one line: what is wrong and where. `pipelines.runtime.stage` prints it without a stack and exits with 2."""

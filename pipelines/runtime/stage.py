@@ -22,7 +22,7 @@ def main(verb: Callable[..., None]) -> None:
             name = sys.argv[1]
             row = params.find(table, name, getattr(study, table))
         with track.run(verb.__name__, name, row, study.study) as run:
-            imported()  # MLflow, too: a third of what there is
+            imported()  # after MLflow, which is a third of all imported objects
             verb(name, row, study, run)
     except BadInput as error:
         print(f"{verb.__name__} {' '.join(sys.argv[1:])}: {error}", file=sys.stderr)

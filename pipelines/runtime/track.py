@@ -35,7 +35,7 @@ def tracking_uri() -> str:
 
 
 class Run:
-    """A running stage's line to MLflow."""
+    """The MLflow run of a running stage."""
 
     def __init__(self, client: Any, run_id: str) -> None:
         self.id = run_id
@@ -45,7 +45,7 @@ class Run:
         self._flusher.start()
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
-        """Log numbers at a step; nested mappings become `outer/inner`. What is no number is passed over."""
+        """Log numbers at a step; nested mappings become `outer/inner`. Non-numbers are skipped."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -87,7 +87,7 @@ class Run:
 
 
 class Silent(Run):
-    """What every rank but the first has: one stage run is one MLflow run, however many ranks share it."""
+    """Logs nothing: the run of every rank but the first, as several ranks share one MLflow run."""
 
     def __init__(self) -> None:
         pass
@@ -109,8 +109,8 @@ def run(verb: str, name: str, row: BaseModel | None, study: str) -> Iterator[Run
         return
     with _first_use():
         client = MlflowClient(tracking_uri())
-        found = client.get_experiment_by_name(verb)
-        experiment = found.experiment_id if found else client.create_experiment(verb)
+        known = client.get_experiment_by_name(verb)
+        experiment = known.experiment_id if known else client.create_experiment(verb)
     tags = {
         "dvc.stage": f"{verb}@{name}" if row else verb,
         "dvc.exp": os.environ.get("DVC_EXP_NAME", ""),
@@ -124,17 +124,17 @@ def run(verb: str, name: str, row: BaseModel | None, study: str) -> Iterator[Run
         params=[Param(k, str(v)[:6000]) for k, v in values.items()],
         tags=[RunTag("mlflow.note.content", f"`python -m pipelines.{verb} {name if row else ''}`")],
     )
-    self, status = Run(client, created.info.run_id), "FAILED"
+    stage_run, status = Run(client, created.info.run_id), "FAILED"
     started = time.monotonic()
     try:
-        yield self
+        yield stage_run
         status = "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
         raise
     finally:
-        self.log({"seconds": time.monotonic() - started})
-        self.close(status)
+        stage_run.log({"seconds": time.monotonic() - started})
+        stage_run.close(status)
 
 
 @contextmanager
@@ -153,10 +153,10 @@ def seconds(study: str) -> dict[str, float]:
 
     client, out = MlflowClient(tracking_uri()), {}
     for experiment in client.search_experiments():
-        for found in client.search_runs([experiment.experiment_id], "attributes.status = 'FINISHED'", max_results=1000):
-            stage = found.data.tags.get("dvc.stage")  # latest first
-            if stage and found.data.tags.get("study") == study and "seconds" in found.data.metrics:
-                out.setdefault(stage, found.data.metrics["seconds"])
+        for finished in client.search_runs([experiment.experiment_id], "attributes.status = 'FINISHED'", max_results=1000):
+            stage = finished.data.tags.get("dvc.stage")  # latest first
+            if stage and finished.data.tags.get("study") == study and "seconds" in finished.data.metrics:
+                out.setdefault(stage, finished.data.metrics["seconds"])
     return out
 
 

@@ -84,7 +84,7 @@ class Finetune(Row):
     dropout: float = Field(0.1, ge=0, lt=1)
     mask: Literal["independent", "fixed"] = "independent"  # fixed: both views through one dropout mask
     augment: Literal["crop", "delete"] | None = None  # leave out words
-    augment_share: float = Field(0.1, ge=0, lt=1)  # so many of them
+    augment_share: float = Field(0.1, ge=0, lt=1)  # share of the words
     augment_views: Literal["second", "both"] = "second"
     mlm: NonNegative = 0.0  # weight of the auxiliary masked language model
     batch: int = Field(64, ge=2)  # over all ranks

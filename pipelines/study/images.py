@@ -56,7 +56,7 @@ class Head(Row):
     kind: Literal["points", "vector"] = "points"
     dim: int = Field(16, ge=1)
     weight: Literal["tanh", "sigmoid", "identity"] = "tanh"  # tanh: 100 tanh(x / 100); sigmoid: positive only
-    points: int | None = Field(None, ge=1)  # tokens are averaged to so many; None: one point per token
+    points: int | None = Field(None, ge=1)  # tokens are averaged to this many; None: one point per token
     kernel: Literal["gaussian", "imq"] = "gaussian"
     scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c
     linear: NonNegative = 2 / 3

@@ -1,4 +1,4 @@
-"""What every row is, and the types its values are made of."""
+"""The base class of rows, references between rows, and the types of their values."""
 
 from __future__ import annotations
 

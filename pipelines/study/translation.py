@@ -27,7 +27,7 @@ class Align(Row):
     seeds: Seeds = (0,)  # one translator per seed; each draws its own two halves
     splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
     # the attacker's own texts. None: two disjoint halves of "train"
-    limit: int | None = Field(None, ge=2)  # at most so many vectors per side
+    limit: int | None = Field(None, ge=2)  # at most this many vectors per side
     pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
     settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
 
@@ -61,7 +61,7 @@ class Evaluate(Row):
     target: Annotated[str, Ref("embed")]
     split: str | None = "test"  # None: every row of the corpus
     hub_correction: HubCorrection = None
-    batch: int = Field(8192, ge=2)  # ranks are within batches of so many pairs, as in the vec2vec paper
+    batch: int = Field(8192, ge=2)  # ranks are within batches of this many pairs, as in the vec2vec paper
     pictures: bool = True
 
     def check(self, where: str, study: Study) -> None:
