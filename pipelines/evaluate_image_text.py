@@ -113,11 +113,11 @@ def retrieval_and_pmi(model: DualEncoder, words: Words, frame: pl.DataFrame) -> 
     -> per-query scores, numbers, and (similarity, PMI) where there is one
     """
     captions = captions_of(frame)
-    texts = sorted({text for own in captions for text in own})
+    texts = sorted({text for texts in captions for text in texts})
     column = {text: j for j, text in enumerate(texts)}
     right = torch.zeros(len(frame), len(texts), dtype=torch.bool)
-    for i, own in enumerate(captions):
-        right[i, [column[text] for text in own]] = True
+    for i, texts_of_image in enumerate(captions):
+        right[i, [column[text] for text in texts_of_image]] = True
     sets = image_sets(model, Pixels(frame["image"].to_list(), frame["id"].to_list(), model.row.image.size))
     scores = similarity(model, sets, text_sets(model, words, texts))
     per_query = image_text.retrieval(scores, right)

@@ -1,6 +1,6 @@
 """finetune: SimCSE on one corpus -> data/trained/<row>/, with alignment, uniformity and STS dev measured as it learns.
 
-The loop is our own, not sentence-transformers' Trainer: every step draws its batch, dropout and masks from (seed, step), so
+The loop replaces sentence-transformers' Trainer: every step draws its batch, dropout and masks from (seed, step), so
 that a killed run continues bit for bit; the batch is one however many ranks share it; and the Trainer would bring in another
 dependency. The losses are modules that also fit that Trainer: see pipelines/contrastive/simcse.py.
 """
@@ -29,7 +29,7 @@ from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Finetune, Network, params
 
-STATE, BEST = "state.safetensors", "best.safetensors"  # where training has got to; the best weights so far
+STATE, BEST = "state.safetensors", "best.safetensors"  # the state to continue from; the best weights so far
 CLIP = 1.0  # largest norm of the gradient, as the Trainer that the paper used
 
 
@@ -44,7 +44,7 @@ class Pairs:
 
 @dataclass
 class Training:
-    """All that a run is: the network, its training-only parts, the optimiser, and where it has got to."""
+    """The state of a run: the network, its training-only parts, the optimiser, the step, and the best checkpoint so far."""
 
     model: SentenceTransformer  # transformer and pooler, what will be saved
     trained: SentenceTransformer  # the same modules, and the MLP head where there is one
@@ -67,8 +67,8 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for corpus in (row.corpus, row.dev):
         run.input(store.corpus_path(corpus), "train" if corpus == row.corpus else "dev")
     made_from = (row, store.digest(store.corpus_path(row.corpus)), store.digest(store.corpus_path(row.dev)))
-    with distributed.started(), store.work("finetune", name, *made_from) if distributed.rank() == 0 else nullcontext() as own:
-        folder = distributed.agree(own)
+    with distributed.started(), store.work("finetune", name, *made_from) if distributed.rank() == 0 else nullcontext() as work:
+        folder = distributed.agree(work)
         training = begin(row, columns, folder)
         train(training, row, columns, dev, folder, run.log)
         if distributed.rank() == 0:
@@ -135,12 +135,12 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
     """The transformer of a folder of sentence-transformers or of transformers, and the head that was kept there, if any; or a
     new one with a vocabulary learnt on the texts."""
     if row.start.endswith("scratch.py"):
-        own = folder / "network"
+        network = folder / "network"
         if distributed.rank() == 0:  # transformers writes on the first rank only
             shape = row.network or Network.model_validate({})
-            scratch.network([text for column in columns for text in column], shape, row.seed, own)
+            scratch.network([text for column in columns for text in column], shape, row.seed, network)
         distributed.wait()
-        return Transformer(str(own)), None
+        return Transformer(str(network)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
     if not any(Path(row.start, file).is_file() for file in ("modules.json", "config.json")):  # the latter: plain transformers

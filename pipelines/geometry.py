@@ -26,16 +26,16 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     if len(rows) <= row.neighbours + 1:
         raise BadInput(f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {row.neighbours} others")
     encoders = list(sides)
-    found = []
+    pairs = []
     for i, j in combinations(range(len(encoders)), 2):
         x, y = (sides[encoders[k]].vectors[rows] for k in (i, j))
         shared, error = mean_and_error(measures.neighbour_overlap(x, y, row.neighbours))
         pair = {"first": encoders[i], "second": encoders[j]}
-        found.append(pair | {"cka": float(measures.linear_cka(x, y)), "overlap": shared, "overlap_error": error})
+        pairs.append(pair | {"cka": float(measures.linear_cka(x, y)), "overlap": shared, "overlap_error": error})
     plots = store.plots_path("geometry", name)
-    store.write_csv(plots / "pairs.csv", pl.DataFrame(found))
+    store.write_csv(plots / "pairs.csv", pl.DataFrame(pairs))
     metrics = {"texts": len(rows), "chance": row.neighbours / (len(rows) - 1)}
-    metrics |= {f"{f['first']}:{f['second']}": {k: f[k] for k in ("cka", "overlap")} for f in found}
+    metrics |= {f"{f['first']}:{f['second']}": {k: f[k] for k in ("cka", "overlap")} for f in pairs}
     store.write_metrics("geometry", name, metrics)
     run.log(metrics)
     run.artifact(plots / "pairs.csv")

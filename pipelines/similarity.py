@@ -49,14 +49,14 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
 
 def dissect(name: str, loaded: encoders.Loaded, texts: list[str]) -> dict[str, float]:
     """The figures of SBERT-WK: cosine of neighbouring layers, and the words whose vectors change most and least."""
-    found = layers.dissect(loaded.model, texts, BATCH)
+    dissected = layers.dissect(loaded.model, texts, BATCH)
     plots = store.plots_path("similarity", name)
-    cosines = {"mean": torch.as_tensor(found.mean).numpy(), "spread": torch.as_tensor(found.spread).numpy()}
-    store.write_csv(plots / "layers.csv", pl.DataFrame({"layer": range(1, len(found.mean) + 1), **cosines}))
-    table = pl.DataFrame({"word": found.words, "count": found.counts, "variance": found.variances})
+    cosines = {"mean": torch.as_tensor(dissected.mean).numpy(), "spread": torch.as_tensor(dissected.spread).numpy()}
+    store.write_csv(plots / "layers.csv", pl.DataFrame({"layer": range(1, len(dissected.mean) + 1), **cosines}))
+    table = pl.DataFrame({"word": dissected.words, "count": dissected.counts, "variance": dissected.variances})
     table = table.sort("variance", "word", descending=[True, False])
     store.write_csv(plots / "words.csv", pl.concat([table.head(25), table.tail(25)]) if len(table) > 50 else table)
-    return {f"{k:02d}": float(v) for k, v in enumerate(torch.as_tensor(found.mean), start=1)}
+    return {f"{k:02d}": float(v) for k, v in enumerate(torch.as_tensor(dissected.mean), start=1)}
 
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ def step(model: DualEncoder, optimiser: torch.optim.Optimizer, row: TrainImageTe
         group["lr"] = rate(row, at)
     rows = rows_of(row, len(data), seed, at)
     images, ids = data.batch(rows, generator(seed, 2, at))
-    own = torch.tensor(distributed.share(list(range(len(rows)))))
-    loss = loss_of(model, row, images[own], ids[own], draw(row, model, seed, at))
+    share = torch.tensor(distributed.share(list(range(len(rows)))))
+    loss = loss_of(model, row, images[share], ids[share], draw(row, model, seed, at))
     if not torch.isfinite(loss):
         raise BadInput(f"step {at}: the loss is {loss.item()}; weights of kind {row.head.weight} overflowed? try tanh")
     optimiser.zero_grad(set_to_none=True)
@@ -147,16 +147,16 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
                 models.append(model)
                 curves += curve
             if first:
-                _write(name, row, study, frame, models, words, curves, data.truncated, folder / "made")
+                _write(name, row, study, frame, models, words, curves, data.truncated, folder / "output")
             distributed.wait()
 
 
-def _write(name, row, study, frame, models, words: Words, curves: list[dict], truncated: int, made: Path) -> None:
-    made.mkdir(exist_ok=True)
+def _write(name, row, study, frame, models, words: Words, curves: list[dict], truncated: int, output: Path) -> None:
+    output.mkdir(exist_ok=True)
     for seed, model in zip(row.seeds, models, strict=True):
-        save(model, words, made / f"seed-{seed}")
-    digest = store.digest(made / f"seed-{row.seeds[0]}.safetensors")
-    store.move_into(made, store.image_text_path(name))
+        save(model, words, output / f"seed-{seed}")
+    digest = store.digest(output / f"seed-{row.seeds[0]}.safetensors")
+    store.move_into(output, store.image_text_path(name))
 
     images = Pixels(frame["image"].to_list(), frame["id"].to_list(), row.image.size)
     sides = zip(("image", "text"), vectors(models[0], images, words(frame["text"].to_list())[0]), strict=True)
@@ -164,8 +164,8 @@ def _write(name, row, study, frame, models, words: Words, curves: list[dict], tr
     about |= {"weights": digest, "precision": row.precision, "max_tokens": str(row.text.context)}
     for side, array in sides:
         store.check_vectors(f"train_image_text.{name}-{side}", array, frame["id"].to_numpy())
-        own = {"encoder": f"{name}-{side}", "model": f"{name}-{side}"} | about
-        store.write_embeddings(f"{name}-{side}", frame["id"].to_list(), frame["split"].to_list(), array, own)
+        metadata = {"encoder": f"{name}-{side}", "model": f"{name}-{side}"} | about
+        store.write_embeddings(f"{name}-{side}", frame["id"].to_list(), frame["split"].to_list(), array, metadata)
     curve = pl.DataFrame(curves)
     store.write_csv(store.plots_path("train_image_text", name) / "curve.csv", curve)
     last = curve.group_by("seed", maintain_order=True).last()

@@ -128,8 +128,8 @@ class Vec2Vec(nn.Module):
             raise BadInput(f"vec2vec: there is already an encoder {name!r}")
         device = next(self.backbone.parameters()).device
         for adapters, inputs, outputs in ((self.inputs, dim, self.width), (self.outputs, self.width, dim)):
-            made = ResidualMLP(self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
-            adapters[name] = made.to(device)
+            adapter = ResidualMLP(self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
+            adapters[name] = adapter.to(device)
 
     def encode(self, x: Tensor, name: str) -> Tensor:
         """(n, dimension of the encoder) -> (n, width): T A."""

@@ -115,14 +115,14 @@ class Training:
         if settings.latent_discriminators == "both":
             sizes["latent_back"] = settings.width
         depth, width, spectral = settings.disc_depth, settings.disc_width, settings.spectral
-        made = {name: Discriminator(depth, size, width, spectral) for name, size in sizes.items()}
-        self.discriminators = nn.ModuleDict(made).to(device)
+        discriminators = {name: Discriminator(depth, size, width, spectral) for name, size in sizes.items()}
+        self.discriminators = nn.ModuleDict(discriminators).to(device)
         adam: dict[str, Any] = {"betas": (0.5, 0.999), "fused": True}  # both rates and both epsilons: code
         self.optimiser = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
         self.disc_optimiser = torch.optim.Adam(self.discriminators.parameters(), lr=settings.disc_lr, eps=6.25e-10, **adam)
         self.average = copy.deepcopy(model).requires_grad_(False) if settings.ema else model
         self.done = 0  # steps
-        self.doubtful = dict.fromkeys(made, 0)  # steps in a row that a discriminator looked collapsed
+        self.doubtful = dict.fromkeys(discriminators, 0)  # steps in a row that a discriminator looked collapsed
 
     def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
         """One update of the discriminators, then one of the translator. x: {"source": (b, d), "target": (b, e)}, prepared.
@@ -134,9 +134,9 @@ class Training:
         self.optimiser.param_groups[0]["lr"] = self.settings.lr * growth
         self.disc_optimiser.param_groups[0]["lr"] = self.settings.disc_lr * growth
         with self._autocast():
-            made = self.forward(x)
-        metrics = self.discriminate(made)
-        metrics |= self.translate(made)
+            outputs = self.forward(x)
+        metrics = self.discriminate(outputs)
+        metrics |= self.translate(outputs)
         self._check(metrics)
         self.optimiser.step()
         self._update_ema()
@@ -154,11 +154,11 @@ class Training:
         cycles = {name: model.translate(held[OTHER[name]], OTHER[name], name) for name in x}
         return Pass(x, latents, same, moved, cycles)
 
-    def discriminate(self, made: Pass) -> dict[str, Tensor]:
+    def discriminate(self, outputs: Pass) -> dict[str, Tensor]:
         """Update every discriminator on detached vectors."""
-        s, total, metrics = self.settings, torch.zeros((), device=made.x["source"].device), {}
+        s, total, metrics = self.settings, torch.zeros((), device=outputs.x["source"].device), {}
         self.discriminators.requires_grad_(True)
-        for name, (real, fake) in self._contests(made).items():
+        for name, (real, fake) in self._contests(outputs).items():
             both = self._noised(torch.cat([real, fake]).detach()).requires_grad_(s.gradient_penalty > 0)
             with self._autocast():
                 logits = self.discriminators[name](both)  # real and fake in one product: rows are independent
@@ -178,11 +178,11 @@ class Training:
         self.discriminators.requires_grad_(False)  # the translator's losses pass through them
         return metrics
 
-    def translate(self, made: Pass) -> dict[str, Tensor]:
+    def translate(self, outputs: Pass) -> dict[str, Tensor]:
         """The translator's losses and their gradients, clipped."""
         s = self.settings
-        weighted = self.geometry(made)
-        for name, (real, fake) in self._contests(made).items():
+        weighted = self.geometry(outputs)
+        for name, (real, fake) in self._contests(outputs).items():
             rows = torch.cat([real, fake]) if s.gan == "relativistic" else fake
             with self._autocast():
                 logits = self.discriminators[name](self._noised(rows))
@@ -195,11 +195,11 @@ class Training:
         metrics = {f"loss/{name}": loss.detach() for name, (loss, _) in weighted.items()}
         return metrics | {"loss/translator": total.detach(), "gradient/translator": self._clip(self.model)}
 
-    def geometry(self, made: Pass) -> dict[str, tuple[Tensor, float]]:
+    def geometry(self, outputs: Pass) -> dict[str, tuple[Tensor, float]]:
         """Reconstruction, cycle consistency and vector space preservation: (loss, weight) by name."""
-        s, x = self.settings, made.x
+        s, x = self.settings, outputs.x
         same = s.vsp_of == "reconstructions"
-        kept = made.reconstructions if same else {name: made.translations[OTHER[name]] for name in x}
+        kept = outputs.reconstructions if same else {name: outputs.translations[OTHER[name]] for name in x}
 
         def over_encoders(loss: Callable[[str], Tensor]) -> Tensor:
             each = torch.stack([loss(name) for name in x])
@@ -210,21 +210,21 @@ class Training:
 
         return {
             "reconstruction": (
-                over_encoders(lambda name: losses.error(x[name], made.reconstructions[name], s.error)),
+                over_encoders(lambda name: losses.error(x[name], outputs.reconstructions[name], s.error)),
                 s.rec_weight,
             ),
-            "cycle": (over_encoders(lambda name: losses.error(x[name], made.cycles[name], s.error)), s.cycle_weight),
+            "cycle": (over_encoders(lambda name: losses.error(x[name], outputs.cycles[name], s.error)), s.cycle_weight),
             "vsp": (vsp(kept, s.vsp_reflected and same), s.vsp_weight),
-            "cycle_vsp": (vsp(made.cycles, s.vsp_reflected), s.cycle_vsp_weight),
+            "cycle_vsp": (vsp(outputs.cycles, s.vsp_reflected), s.cycle_vsp_weight),
         }
 
-    def _contests(self, made: Pass) -> dict[str, tuple[Tensor, Tensor]]:
+    def _contests(self, outputs: Pass) -> dict[str, tuple[Tensor, Tensor]]:
         """(real, fake) of each discriminator."""
-        found = {name: (made.x[name], made.translations[name]) for name in made.x}
-        found["latent"] = (made.latents["source"], made.latents["target"])
+        contests = {name: (outputs.x[name], outputs.translations[name]) for name in outputs.x}
+        contests["latent"] = (outputs.latents["source"], outputs.latents["target"])
         if "latent_back" in self.discriminators:
-            found["latent_back"] = (made.latents["target"], made.latents["source"])
-        return found
+            contests["latent_back"] = (outputs.latents["target"], outputs.latents["source"])
+        return contests
 
     def _autocast(self) -> torch.autocast:
         device = next(self.model.parameters()).device.type
@@ -264,9 +264,9 @@ class Training:
     def state(self) -> dict[str, Any]:
         """All that the next step depends on, the global random state included."""
         parts = ("model", "discriminators", "optimiser", "disc_optimiser", "average")
-        found: dict[str, Any] = {name: getattr(self, name).state_dict() for name in parts}
+        states: dict[str, Any] = {name: getattr(self, name).state_dict() for name in parts}
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        return found | {"done": self.done, "doubtful": self.doubtful, "random": torch.get_rng_state(), "cuda": cuda}
+        return states | {"done": self.done, "doubtful": self.doubtful, "random": torch.get_rng_state(), "cuda": cuda}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` gave."""
