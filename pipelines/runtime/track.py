@@ -45,7 +45,7 @@ class Run:
         self._flusher.start()
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
-        """Log numbers at a step; nested mappings become `outer/inner`. What is no number is passed over."""
+        """Log numbers at a step; nested mappings become `outer/inner`. Non-numbers are skipped."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
