@@ -38,18 +38,18 @@ def not_as_locked(root: Path, stage: Stage) -> dict[str, str]:
     try:
         with Repo(str(root)) as repo:
             outs = repo.stage.load_one(str(root / "dvc.yaml"), stage.name).outs
-            found = {out.def_path: out.workspace_status() if out.hash_info else "not in dvc.lock" for out in outs}
-        return {path: what if isinstance(what, str) else "".join(what.values()) for path, what in found.items() if what}
+            changed = {out.def_path: out.workspace_status() if out.hash_info else "not in dvc.lock" for out in outs}
+        return {path: what if isinstance(what, str) else "".join(what.values()) for path, what in changed.items() if what}
     except (DvcException, OSError) as error:
         return {"dvc": " ".join(str(error).split())}
 
 
 def not_finite(root: Path, stage: Stage) -> dict[str, str]:
-    """{metric: "nan"} for each metric that is no finite number, and every metrics file without a number."""
+    """{metric: "nan"} for each metric that is not a finite number, and every metrics file without a number."""
     try:
-        found = metrics(root, stage)
+        numbers = metrics(root, stage)
     except ValueError as error:
         return {"metrics": str(error)}
-    if not found:
+    if not numbers:
         return {", ".join(stage.metrics): "no number in it"}
-    return {name: str(value) for name, value in found.items() if not math.isfinite(value)}
+    return {name: str(value) for name, value in numbers.items() if not math.isfinite(value)}

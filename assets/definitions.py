@@ -52,27 +52,27 @@ def lock_sensor(root: Path, stages: Mapping[str, Stage]) -> dg.SensorDefinition:
             entries = lock(root)
         except GraphError as error:  # a reader can meet DVC while it writes
             return dg.SkipReason(str(error))
-        there = {name: entry for name, entry in entries.items() if name in stages and _exists(root, stages[name])}
-        seen = digest({name: entry.digest for name, entry in there.items()})
+        finished = {name: entry for name, entry in entries.items() if name in stages and _exists(root, stages[name])}
+        seen = digest({name: entry.digest for name, entry in finished.items()})
         if seen == context.cursor:
             return dg.SkipReason("dvc.lock has not changed")
-        news = [name for name, entry in there.items() if entry.digest != _reported(context.instance, stages[name])]
-        events = [_event(root, stages[name], there[name]) for name in news]
+        news = [name for name, entry in finished.items() if entry.digest != _reported(context.instance, stages[name])]
+        events = [_event(root, stages[name], finished[name]) for name in news]
         return dg.SensorResult(asset_events=events, cursor=seen, skip_reason=None if events else "nothing new")
 
     return sensor
 
 
 def _exists(root: Path, stage: Stage) -> bool:
-    """Not so after `git pull` without `dvc pull`: dvc.lock then names outputs that are not here."""
+    """Whether the outputs exist. After `git pull` without `dvc pull` dvc.lock names outputs that are missing."""
     return all((root / out).exists() for out in stage.outs)
 
 
 def _reported(instance: dg.DagsterInstance, stage: Stage) -> str | None:
     """The digest of the dvc.lock entry that the asset's last materialization tells of."""
     event = instance.get_latest_materialization_event(dg.AssetKey(stage.key))
-    found = event.asset_materialization.metadata.get("lock") if event and event.asset_materialization else None
-    return str(found.value) if found else None
+    reported = event.asset_materialization.metadata.get("lock") if event and event.asset_materialization else None
+    return str(reported.value) if reported else None
 
 
 def _event(root: Path, stage: Stage, entry: Entry) -> dg.AssetMaterialization:

@@ -41,7 +41,7 @@ def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
 
 def metrics(root: Path, stage: Stage) -> dict[str, float]:
     """Every number in the stage's metrics files that exist, {"top1/mean": 0.8}. ValueError: a file cannot be parsed."""
-    found = {}
+    numbers = {}
     for path in stage.metrics:
         if (root / path).is_file():
             try:
@@ -50,8 +50,8 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
                 content = json.loads(text) if path.endswith(".json") else yaml.load(text, LOADER)
             except (ValueError, yaml.YAMLError) as error:
                 raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
-            found |= dict(_flat(content))
-    return found
+            numbers |= dict(_flat(content))
+    return numbers
 
 
 def within(root: Path, paths: Iterable[str]) -> Iterator[str]:

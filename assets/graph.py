@@ -92,14 +92,14 @@ def read(root: Path) -> dict[str, Stage]:
         repo = Repo(str(root))
         graph = repo.index.graph
         path = os.path.join(repo.root_dir, "dvc.yaml")
-        found = [s for s in graph if isinstance(s, PipelineStage) and s.path == path and s.cmd]
-        needed = [d.def_path for s in found for d in s.deps if d not in s.params]
-        _check_rows(str(s.name) for s in found)
+        selected = [s for s in graph if isinstance(s, PipelineStage) and s.path == path and s.cmd]
+        needed = [d.def_path for s in selected for d in s.deps if d not in s.params]
+        _check_rows(str(s.name) for s in selected)
         files: dict[str, Any] = {}
         # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
-        among = set(found)
-        upstream = {s.name: sorted(str(d.name) for d in graph.successors(s) if d in among) for s in found}
-        stages = {str(s.name): _stage(s, tuple(upstream[s.name]), needed, files) for s in found}
+        among = set(selected)
+        upstream = {s.name: sorted(str(d.name) for d in graph.successors(s) if d in among) for s in selected}
+        stages = {str(s.name): _stage(s, tuple(upstream[s.name]), needed, files) for s in selected}
     except (DvcException, OSError) as error:
         raise GraphError(_one_line(error)) from None
     return _with_ops(_sorted(stages))

@@ -102,11 +102,11 @@ def reproduce(root: Path, stage: Stage, run_id: str) -> Outcome:
 def failure(stage: Stage, outcome: Outcome) -> dg.Failure:
     """What the stage itself said last, on one line; DVC's line where the stage said nothing or was killed."""
     lines = [line for line in outcome.errors if line.strip()]
-    own = [line for line in lines if not line.startswith("ERROR: ") and not PROGRESS_BAR.search(line)]
+    output = [line for line in lines if not line.startswith("ERROR: ") and not PROGRESS_BAR.search(line)]
     dvc = next((line.removeprefix("ERROR: ") for line in reversed(lines) if line.startswith("ERROR: ")), "")
     ended = EXIT_CODE.search(dvc)
-    spoke = own and (not dvc or (ended and 0 < int(ended[1]) < 128))
-    said = own[-1] if spoke else dvc or f"dvc exited with {outcome.code}"
+    spoke = output and (not dvc or (ended and 0 < int(ended[1]) < 128))
+    said = output[-1] if spoke else dvc or f"dvc exited with {outcome.code}"
     return dg.Failure(
         description=said.strip(),
         metadata={"stage": stage.name, "command": stage.cmd, "dvc": dvc, "log": dg.MetadataValue.md(_code(lines))},

@@ -21,7 +21,7 @@ def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
     """Draw every picture, write and print the page; keep them with the MLflow run."""
     drawing.FOLDER.mkdir(parents=True, exist_ok=True)
     drawing.draw(study)  # before the tables, which show what is drawn
-    sections = ([f"# {study.study}", "", study.about], *(made for of in TABLES if (made := of(study))))
+    sections = ([f"# {study.study}", "", study.about], *(section for lines_of in TABLES if (section := lines_of(study))))
     markdown = "\n\n".join("\n".join(lines) for lines in sections) + "\n"
     path = page.write(store.REPORT / "report.html", f"{study.study}: universal geometry", markdown)
     for file in (path, path.with_suffix(".md")):

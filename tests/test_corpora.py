@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpora import KINDS, collect, hub, library, path
@@ -175,6 +175,7 @@ def test_a_row_may_be_of_every_kind_and_of_no_other():
 # ---------------------------------------------------------------- chunks
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab \n.", max_size=200), st.integers(1, 9), st.integers(1, 9))
 def test_word_chunks_are_the_words_in_order(text, size, least):
     chunk = Chunk(size=max(size, least), least=least)
@@ -366,6 +367,7 @@ def test_prose_is_what_is_left_of_a_docstring():
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=12), st.integers(1, 20), st.integers(0, 30))
 def test_sequences_have_their_length(lengths, shortest, more):
     sentences = [" ".join(["word"] * n) for n in lengths]

@@ -100,7 +100,7 @@ getattr(importlib.import_module(f"pipelines.{verb}"), verb)(name, getattr(study,
 OUTPUTS = {
     ("embed", "a"): ("data/embeddings/a.arrow", "results/embed/a.json"),
     ("align", "wp"): ("data/translators/wp/seed-0.safetensors", "data/translators/wp/seed-0.json", "results/align/wp.json"),
-    ("evaluate", "wp"): ("data/scores/wp.parquet", "results/evaluate/wp/seeds.csv", "results/evaluate/wp.json"),
+    ("evaluate", "wp"): ("data/scores/evaluate/wp.parquet", "results/evaluate/wp/seeds.csv", "results/evaluate/wp.json"),
 }
 
 

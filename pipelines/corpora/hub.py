@@ -23,7 +23,7 @@ def rows(p: HubCorpus) -> pl.DataFrame:
     """id (made from the row number where there is none), text, and split, labels and others as `p.columns` maps them.
 
     `hub_split: "train+test"` reads several splits and keeps their names as the split. With `p.rows` the set is
-    streamed, and so many texts are drawn from it through a buffer shuffled with `p.seed`. Raises BadInput without
+    streamed, and that many texts are drawn from it through a buffer shuffled with `p.seed`. Raises BadInput without
     network, and for an unknown id, configuration, split or column.
     """
     where, frame = f"hub {p.id}", raw(p)

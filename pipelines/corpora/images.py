@@ -51,8 +51,8 @@ def _frame(records: Iterable[dict[str, Any]], where: str) -> pl.DataFrame:
             skipped[reason] += 1
             continue
         seen.add(key)
-        one = {"id": str(record.get("id") or f"image-{number}"), "text": captions[0], "image": image, "captions": captions}
-        kept.append(one | {k: record[k] for k in ("split", "labels") if record.get(k) is not None})
+        usable = {"id": str(record.get("id") or f"image-{number}"), "text": captions[0], "image": image, "captions": captions}
+        kept.append(usable | {k: record[k] for k in ("split", "labels") if record.get(k) is not None})
     if sum(skipped.values()):
         print(f"{where}: skipped: " + ", ".join(f"{n} {reason}" for reason, n in skipped.items() if n))
     if not kept:
@@ -95,27 +95,27 @@ def _table(frame: pl.DataFrame, columns: dict[str, str], source: Path) -> Iterat
     """Images as bytes, as {bytes, path} like `datasets` writes them, or as paths beside the file."""
     chosen = _chosen(frame.columns, columns, str(source))
     for record in frame.select(set(chosen.values())).iter_rows(named=True):
-        own = {ours: record[theirs] for ours, theirs in chosen.items()}
-        yield own | {"image": _bytes(own["image"], source.parent), "labels": _labels(own)}
+        mapped = {ours: record[theirs] for ours, theirs in chosen.items()}
+        yield mapped | {"image": _bytes(mapped["image"], source.parent), "labels": _labels(mapped)}
 
 
 def _labels(record: dict[str, Any]) -> list[str] | None:
     return _listed(record["labels"]) if record.get("labels") is not None else None
 
 
-def _chosen(there: list[str], columns: dict[str, str], where: str) -> dict[str, str]:
-    """ours -> theirs: as mapped, else by the usual names; a set of classes has its labels for captions."""
+def _chosen(available: list[str], columns: dict[str, str], where: str) -> dict[str, str]:
+    """ours -> theirs: as mapped, else by the usual names; where there is no caption, the label is the caption."""
     usual = {"image": IMAGE, "labels": ("labels", "label"), "text": TEXT, "id": ("id", "__key__"), "split": ("split",)}
     out: dict[str, str] = {}
     for ours, names in usual.items():
-        name = columns.get(ours) or next((n for n in names if n in there), None)
-        if name is not None and name not in there:
-            raise BadInput(f"{where}: there is no column {name!r}; there are: {', '.join(there)}")
+        name = columns.get(ours) or next((n for n in names if n in available), None)
+        if name is not None and name not in available:
+            raise BadInput(f"{where}: there is no column {name!r}; there are: {', '.join(available)}")
         if name is None and ours == "text":
             name = out.get("labels")
         if name is None and ours in ("image", "text"):
             hint = f"say which with `columns: {{{ours}: ...}}`"
-            raise BadInput(f"{where}: no column for {ours}; there are: {', '.join(there)}; {hint}")
+            raise BadInput(f"{where}: no column for {ours}; there are: {', '.join(available)}; {hint}")
         if name is not None:
             out[ours] = name
     return out
@@ -179,9 +179,9 @@ def _streamed(p: HubCorpus) -> Iterator[dict[str, Any]]:
         rows = iter(dataset) if p.rows is None else itertools.islice(dataset, p.rows + p.rows // 4)
         for record in rows:
             chosen = _chosen(list(record), p.columns, where)
-            own = {ours: _named(record[theirs], features.get(theirs)) for ours, theirs in chosen.items()}
+            mapped = {ours: _named(record[theirs], features.get(theirs)) for ours, theirs in chosen.items()}
             named = {"split": split.strip()} if "+" in p.hub_split else {}
-            yield own | {"image": _bytes(own["image"], Path()), "labels": _labels(own)} | named
+            yield mapped | {"image": _bytes(mapped["image"], Path()), "labels": _labels(mapped)} | named
 
 
 def _named(value: Any, feature: Any) -> Any:

@@ -56,15 +56,15 @@ _STRANGE = re.compile(r"[{}\[\]<>=_^$@#\\|~+*/]")
 def rows(p: LibraryCorpus) -> pl.DataFrame:
     """Every sequence of every package: id (`path:line#k`), text, package. Raises BadInput if `p.path` is absent."""
     names = pinned(Path(p.path))
-    found: list[tuple[str, str, str]] = []
+    records: list[tuple[str, str, str]] = []
     seen: set[str] = set()
-    # Syntax trees are no cycles, and looking for some among them takes long: no collector in these processes.
+    # Syntax trees have no cycles, and searching them takes long: no garbage collector in these processes.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=gc.disable) as pool:
         for name in tqdm(names, desc="docstrings", unit=" packages", disable=None):
-            found += _package(name, p, seen, pool)
-    if not found:
+            records += _package(name, p, seen, pool)
+    if not records:
         raise BadInput(f"{p.path}: none of the {len(names)} packages that it names is installed")
-    return pl.DataFrame(found, schema=["id", "text", "package"], orient="row")
+    return pl.DataFrame(records, schema=["id", "text", "package"], orient="row")
 
 
 def pinned(path: Path) -> list[str]:
@@ -87,18 +87,18 @@ def pinned(path: Path) -> list[str]:
 def _package(name: str, p: LibraryCorpus, seen: set[str], pool: Executor) -> list[tuple[str, str, str]]:
     """At most `per_package` sequences, from the package's files in the order of a hash, so that a capped one is
     sampled widely."""
-    found: list[tuple[str, str, str]] = []
+    sampled: list[tuple[str, str, str]] = []
     files = sorted(_sources(name), key=lambda f: hashlib.sha256(str(f).encode()).digest())
     for at in range(0, len(files), AHEAD):
-        some = files[at : at + AHEAD]
-        read = pool.map(partial(_texts, words=p.words), [str(f.locate()) for f in some], chunksize=8)
-        for file, texts in zip(some, read, strict=True):
+        block = files[at : at + AHEAD]
+        read = pool.map(partial(_texts, words=p.words), [str(f.locate()) for f in block], chunksize=8)
+        for file, texts in zip(block, read, strict=True):
             for place, text in texts:
                 if _new(text, seen):
-                    found.append((f"{file}:{place}", text, name))
-                    if len(found) == p.per_package:
-                        return found
-    return found
+                    sampled.append((f"{file}:{place}", text, name))
+                    if len(sampled) == p.per_package:
+                        return sampled
+    return sampled
 
 
 def _texts(path: str, words: tuple[int, int]) -> list[tuple[str, str]]:
@@ -129,7 +129,7 @@ def _new(text: str, seen: set[str]) -> bool:
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, text) of each module, class and function docstring of a file; of one that is no valid Python, nothing."""
+    """(line, text) of each module, class and function docstring of a file; none of a file that is not valid Python."""
     try:
         source = path.read_bytes() if path.stat().st_size <= LARGEST else b""
     except OSError:
@@ -173,7 +173,7 @@ def prose(docstring: str) -> list[str]:
 
 
 def _paragraph(lines: list[str]) -> list[str]:
-    """Sentences of one block of lines, up to a line of it that is no prose; none if it does not begin as prose."""
+    """Sentences of one block of lines, up to a line that is not prose; none if it does not begin as prose."""
     lines = list(takewhile(lambda line: not line.startswith((" ", "\t")) and not _CODE.search(line), lines))
     if _LICENCE.search(" ".join(lines)):
         return []

@@ -23,13 +23,13 @@ def read(path: Path) -> pl.DataFrame:
     """One row per message: id, owner, folder, date, from, to, subject, body, all str.
 
     In a tree, `owner` is the first folder and `folder` the rest of the way; the body is the first part of plain text.
-    A file without any header is no message and is skipped.
+    A file without any header is not a message and is skipped.
     """
     messages = _mbox(path) if path.is_file() else _tree(path)
-    found = [_row(*m) for m in tqdm(messages, desc=path.name, unit=" mails", disable=None) if len(m[3])]
-    if not found:
+    kept = [_row(*m) for m in tqdm(messages, desc=path.name, unit=" mails", disable=None) if len(m[3])]
+    if not kept:
         raise BadInput(f"{path}: there is no e-mail in it")
-    return pl.DataFrame(found, schema={c: pl.String for c in COLUMNS}, orient="row")
+    return pl.DataFrame(kept, schema={c: pl.String for c in COLUMNS}, orient="row")
 
 
 def _mbox(path: Path) -> Iterator[tuple[str, str, str, EmailMessage]]:

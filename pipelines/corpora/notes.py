@@ -40,10 +40,10 @@ def _notes_file(p: PathCorpus) -> Path | None:
     except BadInput as error:
         raise BadInput(f"notes: {error} (MIMIC-III is credentialed: physionet.org gives out NOTEEVENTS.csv.gz)") from None
     if place.is_dir():
-        found = sorted(f for f in place.glob("*.csv*") if f.name.upper().startswith("NOTEEVENTS"))
-        if not found:
+        files = sorted(f for f in place.glob("*.csv*") if f.name.upper().startswith("NOTEEVENTS"))
+        if not files:
             raise BadInput(f"{place}: there is no NOTEEVENTS.csv or NOTEEVENTS.csv.gz in it")
-        return found[0]
+        return files[0]
     return place if place.name.lower().endswith(".csv.gz") or place.name.upper().startswith("NOTEEVENTS") else None
 
 

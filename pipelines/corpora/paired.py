@@ -17,9 +17,9 @@ def rows(p: HubCorpus | PathCorpus, usual: dict[str, tuple[str, ...]], repeats: 
     Rows without one of them raise BadInput, naming the first. Unless `repeats`, rows that repeat all of them are dropped.
     """
     where = f"hub {p.id}" if isinstance(p, HubCorpus) else p.path
-    there = hub.raw(p) if isinstance(p, HubCorpus) else path.read(path.located(p.path))
-    columns = {ours: next((t for t in theirs if t in there.columns), theirs[0]) for ours, theirs in usual.items()} | p.columns
-    frame = path.mapped(there, columns, where)
+    table = hub.raw(p) if isinstance(p, HubCorpus) else path.read(path.located(p.path))
+    columns = {ours: next((t for t in theirs if t in table.columns), theirs[0]) for ours, theirs in usual.items()} | p.columns
+    frame = path.mapped(table, columns, where)
     for column in usual:
         empty = frame[column].cast(pl.String).fill_null("").str.strip_chars() == ""
         if empty.any():

@@ -21,5 +21,5 @@ def rows(p: AnyCorpus) -> pl.DataFrame:
             try:
                 return frame.with_columns(pl.col("score").cast(pl.Float64))
             except pl.exceptions.InvalidOperationError as error:
-                raise BadInput(f"{p.path}: a score is no number: {str(error).splitlines()[0]}") from None
+                raise BadInput(f"{p.path}: a score is not a number: {str(error).splitlines()[0]}") from None
     raise BadInput(f"corpora: sts has no source {p.source}: use synthetic, hub or path")

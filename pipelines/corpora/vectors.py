@@ -75,12 +75,12 @@ def _chosen(path: Path, p: VectorsCorpus, ours: str, usual: tuple[str, ...], col
         if p.columns[ours] not in columns:
             raise BadInput(f"{path}: there is no column {p.columns[ours]!r}; there are: {', '.join(columns)}")
         return p.columns[ours]
-    found = [name for name in usual if name in columns]
-    if not found and ours == "vector":
+    candidates = [name for name in usual if name in columns]
+    if not candidates and ours == "vector":
         if len(columns) == 1:
             return next(iter(columns))
         raise BadInput(f"{path}: which column holds the vectors? `columns: {{vector: ...}}`; there are: {', '.join(columns)}")
-    return found[0] if found else ""
+    return candidates[0] if candidates else ""
 
 
 def _array(path: Path, column: np.ndarray | pl.Series) -> np.ndarray:
@@ -102,8 +102,8 @@ def _matrix(path: Path, column: pl.Series) -> np.ndarray:
         lengths = column.list.len()
         if lengths.n_unique() > 1:
             at = int((lengths != lengths[0]).arg_max() or 0)
-            here, there = lengths[0], lengths[at]
-            raise BadInput(f"{path}: vectors of different dimensions: {here} in row 1, {there} in row {at + 1}")
+            first, other = lengths[0], lengths[at]
+            raise BadInput(f"{path}: vectors of different dimensions: {first} in row 1, {other} in row {at + 1}")
     return column.explode().fill_null(float("nan")).to_numpy().reshape(len(column), -1)
 
 

@@ -29,7 +29,7 @@ def write(path: Path, title: str, markdown: str) -> Path:
 
 
 def rendered(title: str, markdown: str, folder: Path) -> str:
-    """The whole HTML. Tags within the Markdown are shown, never obeyed."""
+    """The whole HTML. Tags within the Markdown are shown, never interpreted."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(markdown.replace(" ± ", "\u00a0±\u00a0"))  # a number and its error stay on one line
     for image in (child for token in tokens for child in token.children or () if child.type == "image"):

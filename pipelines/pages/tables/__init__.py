@@ -11,7 +11,7 @@ DIGITS = {"mean_rank": 1, "foscttm": 4}
 
 
 def origin(row: AnyCorpus) -> str:
-    """What a corpus's texts are, said wherever a number of theirs is shown."""
+    """Where a corpus's texts are from; shown with every number about them."""
     words = {
         "library": "real: docstrings of the installed dependencies",
         "synthetic": "GENERATED",
@@ -22,11 +22,11 @@ def origin(row: AnyCorpus) -> str:
     return words[row.source]
 
 
-def with_error(own: dict[str, float], measure: str, error: str = "error") -> str:
+def with_error(metrics: dict[str, float], measure: str, error: str = "error") -> str:
     """`mean ± error`; `mean` alone where there is no error."""
     digits = DIGITS.get(measure, 3)
-    spread = own.get(f"{measure}_{error}")
-    return f"{own[measure]:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")
+    spread = metrics.get(f"{measure}_{error}")
+    return f"{metrics[measure]:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")
 
 
 def table(header: list[str], rows: list[list]) -> list[str]:
@@ -38,7 +38,7 @@ def table(header: list[str], rows: list[list]) -> list[str]:
 
 
 def escaped(text: str, most: int = 300) -> str:
-    """A text that is not ours, as one cell of a table: no Markdown in it is obeyed."""
+    """A foreign text as one cell of a table: Markdown in it is shown as it is."""
     line = " ".join(text.split())
     line = line if len(line) <= most else line[: most - 1] + "…"
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#!~&$" else c for c in line)

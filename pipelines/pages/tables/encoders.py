@@ -10,18 +10,18 @@ from pipelines.study import Similarity, params
 
 def similarity_table(study: params.Study) -> list[str]:
     """One block per set of pairs: every encoder measured on it, best first."""
-    found, lines = store.read_metrics("similarity"), []
-    rows = {name: row for name, row in study.similarity.items() if name in found}
+    results, lines = store.read_metrics("similarity"), []
+    rows = {name: row for name, row in study.similarity.items() if name in results}
     for corpus, split in dict.fromkeys((r.corpus, r.split) for r in rows.values()):
         names = [n for n, r in rows.items() if (r.corpus, r.split) == (corpus, split)]
-        names.sort(key=lambda n: -found[n]["spearman"])
-        pairs = f"{found[names[0]]['pairs']} pairs" + (f", {split}" if split else "")
+        names.sort(key=lambda n: -results[n]["spearman"])
+        pairs = f"{results[names[0]]['pairs']} pairs" + (f", {split}" if split else "")
         lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
-        measured = [[rows[n].encoder, pooled(study, rows[n]), *numbers(found[n], SIMILARITY)] for n in names]
+        measured = [[rows[n].encoder, pooled(study, rows[n]), *numbers(results[n], SIMILARITY)] for n in names]
         lines += table(["encoder", "pooling", *SIMILARITY], measured)
-        if all("alignment" in found[n] for n in names):
+        if all("alignment" in results[n] for n in names):
             path = store.REPORT / "pictures" / f"{corpus}-plane.png"
-            plane(path, {n: (found[n]["uniformity"], found[n]["alignment"], found[n]["spearman"]) for n in names})
+            plane(path, {n: (results[n]["uniformity"], results[n]["alignment"], results[n]["spearman"]) for n in names})
             lines += ["", f"![{corpus}: alignment and uniformity of every encoder](pictures/{path.name})"]
     legend = [
         "Cosines of raw vectors against human scores, or those of the generator: Spearman and Pearson x 100, all pairs together,",
@@ -45,31 +45,31 @@ def pooled(study: params.Study, row: Similarity) -> str:
 
 def trained_table(study: params.Study) -> list[str]:
     """Every encoder trained here, as it was before and at the chosen step."""
-    found = store.read_metrics("finetune")
+    results = store.read_metrics("finetune")
     rows = []
     for name, row in study.finetune.items():
-        for when in ("before", "dev") if name in found else ():
-            point = found[name][when]
+        for when in ("before", "dev") if name in results else ():
+            point = results[name][when]
             cells = [f"{point[k]:.{n}f}" for k, n in (("spearman", 2), ("alignment", 3), ("uniformity", 3))]
             of = f"{row.corpus} ({origin(study.corpora[row.corpus])})"
             rows.append([name, of, row.dev, "untrained" if when == "before" else f"step {point['step']}", *cells])
     legend = ["SimCSE. The step is chosen on the dev split of the pairs named, so these numbers flatter it: see Similarity.", ""]
     header = ["encoder", "texts", "chosen on", "", "Spearman", "alignment", "uniformity"]
-    shown = [line for name in found if name in study.finetune for line in pictures("finetune", name, "curve.png")]
+    shown = [line for name in results if name in study.finetune for line in pictures("finetune", name, "curve.png")]
     return ["## Trained here", "", *legend, *table(header, rows), *shown] if rows else []
 
 
 def geometry_table(study: params.Study) -> list[str]:
     """One block per row: every two encoders, beside how well one could be translated into the other."""
-    found, evaluated, lines = store.read_metrics("geometry"), store.read_metrics("evaluate"), []
+    results, evaluated, lines = store.read_metrics("geometry"), store.read_metrics("evaluate"), []
     for name, row in study.geometry.items():
-        if name not in found:
+        if name not in results:
             continue
-        own = dict(found[name])
-        texts, chance = own.pop("texts"), own.pop("chance")
+        pairs = dict(results[name])
+        texts, chance = pairs.pop("texts"), pairs.pop("chance")
         rows = [
             [pair.replace(":", " and "), *numbers(m, SHARED), *translated(study, evaluated, row.corpus, pair.split(":"))]
-            for pair, m in sorted(own.items(), key=lambda p: -p[1]["overlap"])
+            for pair, m in sorted(pairs.items(), key=lambda p: -p[1]["overlap"])
         ]
         lines += ["", f"### {row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)", ""]
         lines += table(["encoders", "linear CKA", f"shared (chance {chance:.4f})", "top-1, unpaired", "top-1, oracle"], rows)

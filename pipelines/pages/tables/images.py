@@ -16,20 +16,20 @@ MEASURES = {
 
 def image_text_table(study: params.Study) -> list[str]:
     """One block per corpus: every pair of encoders measured on it."""
-    found, lines = store.read_metrics("evaluate_image_text"), []
-    rows = {name: row for name, row in study.evaluate_image_text.items() if name in found}
+    results, lines = store.read_metrics("evaluate_image_text"), []
+    rows = {name: row for name, row in study.evaluate_image_text.items() if name in results}
     for corpus in dict.fromkeys(row.corpus for row in rows.values()):
         names = [n for n, row in rows.items() if row.corpus == corpus]
-        shown = {m: title for m, title in MEASURES.items() if any(m in found[n] for n in names)}
+        shown = {m: title for m, title in MEASURES.items() if any(m in results[n] for n in names)}
         cells = [
-            [n, described(study.train_image_text[rows[n].encoders].head), f"{found[n]['seeds']:.0f}"]
-            + [with_error(found[n], m, "std") if m in found[n] else "" for m in shown]
+            [n, described(study.train_image_text[rows[n].encoders].head), f"{results[n]['seeds']:.0f}"]
+            + [with_error(results[n], m, "std") if m in results[n] else "" for m in shown]
             for n in names
         ]
-        lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {found[names[0]]['test']:.0f} images)", ""]
+        lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {results[names[0]]['test']:.0f} images)", ""]
         lines += table(["row", "head", "seeds", *shown.values()], cells)
         lines += [line for n in names[:2] for line in pictures("evaluate_image_text", n, "pmi.png")]
-        lines += [line for m in ("pmi_correlation", "zero_shot") if m in shown for line in dimensions(study, found, names, m)]
+        lines += [line for m in ("pmi_correlation", "zero_shot") if m in shown for line in dimensions(study, results, names, m)]
     legend = [
         "Encoders trained here from nothing. *PMI correlation*: of the learnt similarity with the true pointwise mutual",
         "information, where the generator knows it; *unexplained*: what of its variance the similarity does not reach;",
@@ -38,19 +38,19 @@ def image_text_table(study: params.Study) -> list[str]:
     return ["## Images and captions", "", *legend, *lines] if lines else []
 
 
-def dimensions(study: params.Study, found: dict, names: list[str], measure: str) -> list[str]:
+def dimensions(study: params.Study, results: dict, names: list[str], measure: str) -> list[str]:
     """A measure against the dimension, of the rows that differ from the default head in kind and dimension alone."""
     plain: dict[str, dict[int, tuple[float, float]]] = {"points": {}, "vector": {}}
     for name in names:
         head = study.train_image_text[study.evaluate_image_text[name].encoders].head
         if head == Head.model_validate({"kind": head.kind, "dim": head.dim}):
-            plain[head.kind][head.dim] = (found[name][measure], found[name].get(f"{measure}_std", 0.0))
+            plain[head.kind][head.dim] = (results[name][measure], results[name].get(f"{measure}_std", 0.0))
     if min(map(len, plain.values())) < 2:
         return []
     drawn = {}
-    for kind, own in plain.items():
-        dims = sorted(own)
-        drawn[KINDS[kind]] = ([float(d) for d in dims], [own[d][0] for d in dims], [own[d][1] for d in dims])
+    for kind, points in plain.items():
+        dims = sorted(points)
+        drawn[KINDS[kind]] = ([float(d) for d in dims], [points[d][0] for d in dims], [points[d][1] for d in dims])
     path = store.REPORT / "pictures" / f"{study.evaluate_image_text[names[0]].corpus}-{measure}.png"
     by_dimension(path, drawn, MEASURES[measure])
     return ["", f"![{MEASURES[measure]} by dimension](pictures/{path.name})"]

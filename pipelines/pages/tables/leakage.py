@@ -19,17 +19,17 @@ def attack_title(study: params.Study, name: str, row: Attributes | Invert) -> st
 
 def attributes_table(study: params.Study) -> list[str]:
     """One block per row: what the nearest labels say, for each wording of the labels."""
-    found, lines = store.read_metrics("attributes"), []
+    results, lines = store.read_metrics("attributes"), []
     for name, row in study.attributes.items():
-        if not (metrics := found.get(name)):
+        if not (metrics := results.get(name)):
             continue
         k = row.k[-1]
         measures = {f"top{n}": f"top-{n}" for n in row.k} | {f"precision{k}": f"precision@{k}", f"recall{k}": f"recall@{k}"}
         measures["mean_rank"] = "mean rank"
         rows = [
-            [wording, VECTORS.get(method, method), *(with_error(own, m) for m in measures)]
+            [wording, VECTORS.get(method, method), *(with_error(scores, m) for m in measures)]
             for wording in row.wordings
-            for method, own in metrics[wording].items()
+            for method, scores in metrics[wording].items()
         ]
         lines += ["", attack_title(study, name, row), "", f"{metrics['examples']} texts, {metrics['labels']} labels.", ""]
         lines += table(["labels as", "vectors", *measures.values()], rows)
@@ -43,31 +43,31 @@ def attributes_table(study: params.Study) -> list[str]:
 
 def inversion_table(study: params.Study) -> list[str]:
     """One block per row: every attack by every method, then the facts that correction leaks, by kind."""
-    found, lines = store.read_metrics("invert"), []
+    results, lines = store.read_metrics("invert"), []
     for name, row in study.invert.items():
-        if not (metrics := found.get(name)):
+        if not (metrics := results.get(name)):
             continue
         attacks = {a: metrics[a] for a in ("translated", "ceiling", "mismatched", "prior") if a in metrics}
         rows = [
             [
                 VECTORS.get(a, a),
                 method,
-                *(with_error(own, m) for m in TEXT),
-                leaked(own["facts"]["all"]),
-                f"{own['stated']:.1f}",
-                f"{own['queries']:.0f}",
+                *(with_error(scores, m) for m in TEXT),
+                leaked(scores["facts"]["all"]),
+                f"{scores['stated']:.1f}",
+                f"{scores['queries']:.0f}",
             ]
             for a, methods in attacks.items()
-            for method, own in methods.items()
+            for method, scores in methods.items()
         ]
         about = f"{metrics['texts']} texts; the inverter was learnt from {metrics['known']} others."
         shares = "; ".join(
-            f"{method}: " + ", ".join(f"{k.replace('_', ' ')} {v:.0%}" for k, v in own.items())
-            for method, own in metrics["of_ceiling"].items()
+            f"{method}: " + ", ".join(f"{k.replace('_', ' ')} {v:.0%}" for k, v in scores.items())
+            for method, scores in metrics["of_ceiling"].items()
         )
         lines += ["", attack_title(study, name, row), "", f"{about} Translated, of the ceiling: {shares}.", ""]
         lines += table(["vectors", "method", *TEXT.values(), "facts leaked", "facts stated a text", "queries a text"], rows)
-        corrected = {VECTORS.get(a, a): own["corrected"]["facts"] for a, own in attacks.items() if "corrected" in own}
+        corrected = {VECTORS.get(a, a): scores["corrected"]["facts"] for a, scores in attacks.items() if "corrected" in scores}
         kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
         lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
         if not study.private(row.corpus, study.inverters[row.inverter].corpus):
@@ -82,7 +82,7 @@ def inversion_table(study: params.Study) -> list[str]:
 
 
 def examples(name: str) -> list[str]:
-    """Inverted texts beside the true ones, the worst leaks first: no fair sample, and said to be none."""
+    """Inverted texts beside the true ones, the worst leaks first: not a fair sample, and the report says so."""
     best = store.read_examples(name).head(SHOWN)
     columns = ["text", "guess", "facts"]
     return table(
