@@ -81,14 +81,15 @@ def save(translator: Translator, path: Path) -> None:
 
 
 def load(path: Path) -> Translator:
-    """Read what `save` wrote. Only classes of `pipelines.aligners` are built. Raises BadInput for numbers that are not finite."""
+    """Read what `save` wrote. Raises BadInput for a class that is no translator of ours, or for numbers that are not finite."""
     from safetensors.torch import load_file
 
     described = json.loads(path.with_suffix(".json").read_text())
     module, name = described["class"].split(":")
-    if not module.startswith("pipelines.aligners."):
-        raise ValueError(f"{path}: {module} is no aligner")
-    translator = getattr(importlib.import_module(module), name)(**described["config"])
+    kind = getattr(importlib.import_module(module), name, None) if module.startswith("pipelines.aligners.") else None
+    if not (isinstance(kind, type) and issubclass(kind, Translator)):
+        raise BadInput(f"{path}: {described['class']} is no translator")
+    translator = kind(**described["config"])
     translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
     _check(translator, path)
     return translator.eval()
