@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import linear, normalize, pad
 
 from pipelines.aligners.translator import Linear, Translator
 from pipelines.errors import BadInput
@@ -34,6 +34,7 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, depth: int, inputs: int, width: int, outputs: int, norm: Norm, dropout: float, mapped: bool) -> None:
         super().__init__()
+        self.inputs = inputs
         normed: Callable[[int], nn.Module] = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
         self.sizes = [*[width] * (depth - 1), outputs]
         self.layers = nn.ModuleList([nn.Sequential(nn.Linear(inputs, self.sizes[0]), nn.SiLU())])
@@ -45,11 +46,13 @@ class ResidualMLP(nn.Module):
         self.shortcut = nn.Linear(inputs, self.sizes[0], bias=False) if mapped else None
         initialise(self)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
+        """Fewer columns in: the others are zero. `outputs`: how many columns are wanted, the first ones; None: all."""
+        x = fitted(x, self.inputs)
         for number, (layer, size) in enumerate(zip(self.layers, self.sizes, strict=True)):
             short = self.shortcut(x) if self.shortcut is not None and number == 0 else fitted(x, size)
             x = short + layer(x)
-        return x
+        return x[:, :outputs]
 
     @torch.no_grad()
     def become(self, map: Tensor | None) -> None:
@@ -64,6 +67,37 @@ class ResidualMLP(nn.Module):
             weight.copy_(torch.eye(*weight.shape))
             if map is not None:
                 weight.zero_()[: map.shape[1], : map.shape[0]] = map.T
+
+
+class Matrix(nn.Module):
+    """(n, inputs) -> (n, outputs): an adapter of depth 0, one matrix without bias. Fewer columns in: the others are zero."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        nn.init.orthogonal_(self.weight)
+
+    def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
+        """`outputs`: how many columns are wanted, the first ones; None: all."""
+        return linear(x, self.weight[:outputs, : x.shape[1]])
+
+    @torch.no_grad()
+    def become(self, map: Tensor | None) -> None:
+        """x -> x map, map (inputs, outputs) or smaller (None: the identity)."""
+        self.weight.copy_(torch.eye(*self.weight.shape))
+        if map is not None:
+            self.weight.zero_()[: map.shape[1], : map.shape[0]] = map.T
+
+    @torch.no_grad()
+    def straighten(self, rate: float, axes: int | None = None) -> None:
+        """W <- (1 + rate) W - rate W W' W: one step towards an orthogonal matrix (Cisse et al. 2017; Conneau et al. 2018, eq. 7).
+
+        `axes`: of the first columns alone or, of a matrix with more columns than rows, of the first rows.
+        """
+        W = self.weight
+        W = W[:, :axes] if W.shape[0] >= W.shape[1] else W[:axes]
+        gram = W.T @ W if W.shape[0] >= W.shape[1] else W @ W.T
+        W.copy_((1 + rate) * W - rate * (W @ gram if W.shape[0] >= W.shape[1] else gram @ W))
 
 
 def initialise(module: nn.Module) -> None:
@@ -83,6 +117,7 @@ class Discriminator(nn.Module):
 
     def __init__(self, depth: int, inputs: int, width: int, spectral: bool = False) -> None:
         super().__init__()
+        self.inputs = inputs
         layers: list[nn.Module] = [nn.Linear(inputs, width if depth > 1 else 1)]
         for _ in range(depth - 2):
             layers += [nn.SiLU(), nn.Linear(width, width), nn.LayerNorm(width)]
@@ -96,11 +131,18 @@ class Discriminator(nn.Module):
                     nn.utils.parametrizations.spectral_norm(part)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x).float()
+        return self.layers(fitted(x, self.inputs)).float()
 
 
 class Vec2Vec(nn.Module):
-    """Any number of encoders around one backbone. Vectors in and out are centred or not, and unit, as the training data was."""
+    """Any number of encoders around one backbone. Vectors in and out are centred or not, and unit, as the training data was.
+
+    `adapter_depth: 0`: A is one matrix with orthonormal columns and B its transpose, the same random one for all encoders but for
+    a random sign of each column, so that F begins as sign changes of the axes. `backbone_depth: 0`: T is the identity.
+    `axes`: how many columns come out of a decoder, the first ones; None: all.
+    """
+
+    axes: int | None = None
 
     def __init__(
         self,
@@ -118,18 +160,29 @@ class Vec2Vec(nn.Module):
         self.norm: Norm = norm
         self.unit_output, self.mapped = unit_output, mapped
         self.inputs, self.outputs = nn.ModuleDict(), nn.ModuleDict()  # A and B, by encoder
-        self.backbone = ResidualMLP(backbone_depth, width, width, width, norm, dropout, mapped=False)  # T
+        layers = ResidualMLP(backbone_depth, width, width, width, norm, dropout, mapped=False) if backbone_depth else None
+        self.backbone = layers or nn.Identity()  # T
         for name, dim in dims.items():
             self.add_encoder(name, dim)
+        if adapter_depth == 0:
+            self._draw_alike(dims)
 
     def add_encoder(self, name: str, dim: int) -> None:
         """One more encoder: two new adapters; what is there stays as it is. Raises BadInput if the name is taken."""
         if name in self.inputs:
             raise BadInput(f"vec2vec: there is already an encoder {name!r}")
-        device = next(self.backbone.parameters()).device
+        device = next(self.parameters(), torch.empty(0)).device
         for adapters, inputs, outputs in ((self.inputs, dim, self.width), (self.outputs, self.width, dim)):
-            made = ResidualMLP(self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
-            adapters[name] = made.to(device)
+            layers = (self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
+            adapters[name] = (ResidualMLP(*layers) if self.adapter_depth else Matrix(inputs, outputs)).to(device)
+
+    @torch.no_grad()
+    def _draw_alike(self, dims: dict[str, int]) -> None:
+        basis = nn.init.orthogonal_(torch.empty(self.width, max(dims.values())))
+        for name, dim in dims.items():
+            signs = torch.randint(2, (dim,)) * 2 - 1
+            for adapter, matrix in ((self.inputs[name], basis[:, :dim] * signs), (self.outputs[name], basis[:, :dim].T * signs[:, None])):
+                adapter.weight.copy_(matrix)  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
 
     def encode(self, x: Tensor, name: str) -> Tensor:
         """(n, dimension of the encoder) -> (n, width): T A."""
@@ -137,7 +190,7 @@ class Vec2Vec(nn.Module):
 
     def decode(self, latent: Tensor, name: str) -> Tensor:
         """(n, width) -> (n, dimension of the encoder), float32: B."""
-        out = self.outputs[name](latent).float()
+        out = self.outputs[name](latent, self.axes).float()
         return normalize(out, dim=1) if self.unit_output else out
 
     def translate(self, x: Tensor, source: str, target: str) -> Tensor:
@@ -152,13 +205,15 @@ class Vec2Vec(nn.Module):
         for adapters, matrix in ((self.inputs, map), (self.outputs, map.T)):
             adapters[source].become(matrix)  # pyright: ignore[reportCallIssue]
             adapters[target].become(None)  # pyright: ignore[reportCallIssue]
-        self.backbone.become(None)
+        if isinstance(self.backbone, ResidualMLP):
+            self.backbone.become(None)
 
 
 class Vec2VecTranslator(Translator):
     """y = F(unit(x - source_mean)) * target_scale + target_mean: raw source vectors (n, d) to raw target vectors (n, e).
 
-    The means are zero where the training data was not centred. `reverse` is the way back, and can be saved like this one.
+    The means are zero where the training data was not centred. `principal`: F takes and gives coordinates on the principal axes of
+    the training data, by falling variance. `reverse` is the way back, and can be saved like this one.
     """
 
     source_mean: Tensor
@@ -166,12 +221,15 @@ class Vec2VecTranslator(Translator):
     source_scale: Tensor
     target_scale: Tensor
 
-    def __init__(self, source_dim: int, target_dim: int, backwards: bool = False, **shape) -> None:
-        super().__init__(source_dim=source_dim, target_dim=target_dim, backwards=backwards, **shape)
+    def __init__(self, source_dim: int, target_dim: int, backwards: bool = False, principal: bool = False, **shape) -> None:
+        kept = shape | ({"principal": True} if principal else {})
+        super().__init__(source_dim=source_dim, target_dim=target_dim, backwards=backwards, **kept)
         self.model = Vec2Vec({"source": source_dim, "target": target_dim}, **shape)
         for name, dim in (("source", source_dim), ("target", target_dim)):
             self.register_buffer(f"{name}_mean", torch.zeros(dim))
             self.register_buffer(f"{name}_scale", torch.ones(()))
+            if principal:
+                self.register_buffer(f"{name}_axes", torch.eye(dim))  # columns
 
     @torch.no_grad()
     def describe(self, source: Tensor, target: Tensor, centre: bool) -> None:
@@ -180,14 +238,19 @@ class Vec2VecTranslator(Translator):
             mean = cloud.mean(0) if centre else torch.zeros_like(cloud[0])
             getattr(self, f"{name}_mean").copy_(mean)
             getattr(self, f"{name}_scale").copy_((cloud - mean).norm(dim=1).mean())
+            if self.config.get("principal"):
+                rows = normalize(cloud - mean, dim=1).double()
+                getattr(self, f"{name}_axes").copy_(torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1))
 
     def prepared(self, vectors: Tensor, name: str) -> Tensor:
         """Raw vectors of one encoder -> what the model takes."""
-        return normalize(vectors - getattr(self, f"{name}_mean"), dim=1)
+        rows = normalize(vectors - getattr(self, f"{name}_mean"), dim=1)
+        return rows @ getattr(self, f"{name}_axes") if self.config.get("principal") else rows
 
     def forward(self, vectors: Tensor) -> Tensor:
         source, target = ("target", "source") if self.config["backwards"] else ("source", "target")
         out = self.model.translate(self.prepared(vectors, source), source, target)
+        out = out @ getattr(self, f"{target}_axes").T if self.config.get("principal") else out
         return out * getattr(self, f"{target}_scale") + getattr(self, f"{target}_mean")
 
     @property

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec_losses as losses
-from pipelines.aligners.vec2vec_networks import Discriminator, Norm, Vec2Vec
+from pipelines.aligners.vec2vec_networks import Discriminator, Matrix, Norm, Vec2Vec
 from pipelines.errors import BadInput
 
 
@@ -51,6 +52,9 @@ class Recipe:
     gan_weight: float = 1.0
     latent_gan_weight: float = 1.0
     gradient_penalty: float = 0.0  # R1 + R2 on discriminators: in the code, but 0 in its configuration
+    transport_weight: float = 0.0  # entropic optimal transport from translations to the batch, beside the generator; ours
+    # inverse temperature of the transport: in the first heat of `starts`, after the last (and without `starts`)
+    transport_sharpness: tuple[float, float] = (12.0, 30.0)
     noise: float = 0.0  # standard deviation of what discriminators see added, falling to 0 at the last step; ours
     # training
     steps: int = 10_000
@@ -59,19 +63,24 @@ class Recipe:
     disc_lr: float = 1e-5
     warmup: int = 2000  # steps of linear growth of both rates
     max_grad_norm: float = 10.0  # of the translator, and of each discriminator; the code has had 10 and 1000
+    straighten: float = 0.0  # step of `adapter_depth: 0` towards orthogonal matrices after each update (MUSE: 0.01)
     ema: float = 0.0  # weights' moving average, which is then what is judged and returned; ours
     precision: Literal["float32", "bf16"] = "float32"
     collapse_steps: int = 500  # steps that a discriminator may be constant or beyond doubt
 
     def __post_init__(self) -> None:
-        ones = ("width", "adapter_depth", "backbone_depth", "disc_width", "disc_depth", "collapse_steps")
+        ones = ("width", "disc_width", "disc_depth", "collapse_steps")
         weights = [name for name in asdict(self) if name.endswith("_weight")]
         least = dict.fromkeys(ones, 1) | {"batch": 2}
-        least |= dict.fromkeys((*weights, "steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
+        least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "straighten", "steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
         self._at_least(least)
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
                 raise ValueError(f"{name}: {getattr(self, name)!r} is none of {', '.join(get_args(hint))}")
+        if not 0 < min(self.transport_sharpness) <= max(self.transport_sharpness) <= 80:
+            raise ValueError(f"transport_sharpness: {self.transport_sharpness} must be in (0, 80]: beyond, float32 underflows")
+        if not self.gan_weight + self.latent_gan_weight > 0:
+            raise ValueError("gan_weight and latent_gan_weight: at least one of them must be more than 0")
         if not self.max_grad_norm > 0:
             raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
         for name in ("dropout", "ema"):
@@ -103,6 +112,11 @@ class Pass:
     cycles: dict[str, Tensor]  # F F x, back in the encoder's own space
 
 
+def leading(rows: Tensor, axes: int | None) -> Tensor:
+    """The first `axes` columns of unit rows, made unit again; None: as they are."""
+    return rows if axes is None else normalize(rows[:, :axes], dim=1)
+
+
 OTHER = {"source": "target", "target": "source"}
 
 
@@ -116,12 +130,14 @@ class Training:
         if settings.latent_discriminators == "both":
             sizes["latent_back"] = settings.width
         depth, width, spectral = settings.disc_depth, settings.disc_width, settings.spectral
-        made = {name: Discriminator(depth, size, width, spectral) for name, size in sizes.items()}
+        weighed = {name: size for name, size in sizes.items() if self._weight(name)}
+        made = {name: Discriminator(depth, size, width, spectral) for name, size in weighed.items()}
         self.discriminators = nn.ModuleDict(made).to(device)
         adam: dict[str, Any] = {"betas": (0.5, 0.999), "fused": True}  # both rates and both epsilons: code
         self.optimiser = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
         self.disc_optimiser = torch.optim.Adam(self.discriminators.parameters(), lr=settings.disc_lr, eps=6.25e-10, **adam)
         self.average = copy.deepcopy(model).requires_grad_(False) if settings.ema else model
+        self.sharpness = settings.transport_sharpness[1]
         self.done = 0  # steps
         self.doubtful = dict.fromkeys(made, 0)  # steps in a row that a discriminator looked collapsed
 
@@ -135,11 +151,15 @@ class Training:
         self.optimiser.param_groups[0]["lr"] = self.settings.lr * growth
         self.disc_optimiser.param_groups[0]["lr"] = self.settings.disc_lr * growth
         with self._autocast():
-            made = self.forward(x)
+            made = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
         metrics = self.discriminate(made)
         metrics |= self.translate(made)
         self._check(metrics)
         self.optimiser.step()
+        if self.settings.straighten:
+            for module in self.model.modules():
+                if isinstance(module, Matrix):
+                    module.straighten(self.settings.straighten, self.model.axes)
         self._follow()
         self.done += 1
         return metrics
@@ -188,8 +208,11 @@ class Training:
             with self._autocast():
                 logits = self.discriminators[name](self._noised(rows))
             real, fake = logits.chunk(2) if s.gan == "relativistic" else (logits, logits)
-            weight = s.latent_gan_weight if name.startswith("latent") else s.gan_weight
-            weighted[f"generator_{name}"] = (losses.generator_loss(real, fake, s.gan, s.swapped_labels), weight)
+            loss = losses.generator_loss(real, fake, s.gan, s.swapped_labels)
+            weighted[f"generator_{name}"] = (loss, self._weight(name))
+        if s.transport_weight:
+            each = [losses.transport(made.translations[name], rows, self.sharpness) for name, rows in made.x.items()]
+            weighted["transport"] = (torch.stack(each).mean(), s.transport_weight)
         total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
         self.optimiser.zero_grad()
         total.backward()
@@ -225,7 +248,15 @@ class Training:
         found["latent"] = (made.latents["source"], made.latents["target"])
         if "latent_back" in self.discriminators:
             found["latent_back"] = (made.latents["target"], made.latents["source"])
-        return found
+        return {name: sides for name, sides in found.items() if self._weight(name)}
+
+    def _weight(self, discriminator: str) -> float:
+        return self.settings.latent_gan_weight if discriminator.startswith("latent") else self.settings.gan_weight
+
+    def narrow(self, axes: int | None, sharpness: float) -> None:
+        """From now on only the first `axes` columns count (None: all), and transport has this inverse temperature."""
+        self.model.axes = self.average.axes = axes
+        self.sharpness = sharpness
 
     def _autocast(self) -> torch.autocast:
         device = next(self.model.parameters()).device.type
