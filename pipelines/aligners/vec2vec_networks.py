@@ -69,35 +69,41 @@ class ResidualMLP(nn.Module):
                 weight.zero_()[: map.shape[1], : map.shape[0]] = map.T
 
 
-class Matrix(nn.Module):
-    """(n, inputs) -> (n, outputs): an adapter of depth 0, one matrix without bias. Fewer columns in: the others are zero."""
+class Tied(nn.Module):
+    """Adapters of depth 0: A is x -> x W, one matrix (inputs, width) without bias, and B is its transpose (tied weights).
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    Fewer columns in: the others are zero.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(outputs, inputs))
-        nn.init.orthogonal_(self.weight)
+        self.weight = nn.Parameter(nn.init.orthogonal_(torch.empty(inputs, width)))
 
-    def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
-        """`outputs`: how many columns are wanted, the first ones; None: all."""
-        return linear(x, self.weight[:outputs, : x.shape[1]])
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight[: x.shape[1]]
+
+    def back(self, latent: Tensor, outputs: int | None = None) -> Tensor:
+        """(n, width) -> (n, inputs), or only the first `outputs` columns."""
+        return latent @ self.weight[:outputs].T
 
     @torch.no_grad()
     def become(self, map: Tensor | None) -> None:
-        """x -> x map, map (inputs, outputs) or smaller (None: the identity)."""
+        """A: x -> x map, map (inputs, width) or smaller; None: the identity."""
         self.weight.copy_(torch.eye(*self.weight.shape))
         if map is not None:
-            self.weight.zero_()[: map.shape[1], : map.shape[0]] = map.T
+            self.weight.zero_()[: map.shape[0], : map.shape[1]] = map
 
     @torch.no_grad()
-    def straighten(self, rate: float, axes: int | None = None) -> None:
-        """W <- (1 + rate) W - rate W W' W: one step towards an orthogonal matrix (Cisse et al. 2017; Conneau et al. 2018, eq. 7).
+    def damp(self, rate: float, straight: bool, axes: int | None = None) -> None:
+        """W <- W - rate W W' W, of the first `axes` rows alone if given; `straight`: plus rate W.
 
-        `axes`: of the first columns alone or, of a matrix with more columns than rows, of the first rows.
+        Straight, it is a step towards orthonormal rows (Conneau et al. 2018, equation 7, with 0.01). Else it is a gradient step on
+        |W W'|^2 / 4: against a steady pull U S V' singular values come to rest at (S / rate)^(1/3), so that directions count by
+        how sure they are, and one that starts with the wrong sign can pass through zero, which no orthogonal matrix lets it.
         """
-        W = self.weight
-        W = W[:, :axes] if W.shape[0] >= W.shape[1] else W[:axes]
-        gram = W.T @ W if W.shape[0] >= W.shape[1] else W @ W.T
-        W.copy_((1 + rate) * W - rate * (W @ gram if W.shape[0] >= W.shape[1] else gram @ W))
+        W = self.weight[:axes]
+        cubic = W @ W.T @ W if len(W) <= W.shape[1] else W @ (W.T @ W)
+        W.mul_(1 + rate * straight).sub_(cubic, alpha=rate)
 
 
 def initialise(module: nn.Module) -> None:
@@ -117,7 +123,6 @@ class Discriminator(nn.Module):
 
     def __init__(self, depth: int, inputs: int, width: int, spectral: bool = False) -> None:
         super().__init__()
-        self.inputs = inputs
         layers: list[nn.Module] = [nn.Linear(inputs, width if depth > 1 else 1)]
         for _ in range(depth - 2):
             layers += [nn.SiLU(), nn.Linear(width, width), nn.LayerNorm(width)]
@@ -131,14 +136,16 @@ class Discriminator(nn.Module):
                     nn.utils.parametrizations.spectral_norm(part)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(fitted(x, self.inputs)).float()
+        first = self.layers[0]
+        assert isinstance(first, nn.Linear)
+        return self.layers[1:](linear(x, first.weight[:, : x.shape[1]], first.bias)).float()
 
 
 class Vec2Vec(nn.Module):
     """Any number of encoders around one backbone. Vectors in and out are centred or not, and unit, as the training data was.
 
-    `adapter_depth: 0`: A is one matrix with orthonormal columns and B its transpose, the same random one for all encoders but for
-    a random sign of each column, so that F begins as sign changes of the axes. `backbone_depth: 0`: T is the identity.
+    `adapter_depth: 0`: see `Tied`; all encoders draw the same random orthonormal rows but for a random sign of each, so that F
+    begins as sign changes of the columns. As only products of two matter, the one of "target" stays as drawn. `backbone_depth: 0`: T is the identity.
     `axes`: how many columns come out of a decoder, the first ones; None: all.
     """
 
@@ -172,17 +179,20 @@ class Vec2Vec(nn.Module):
         if name in self.inputs:
             raise BadInput(f"vec2vec: there is already an encoder {name!r}")
         device = next(self.parameters(), torch.empty(0)).device
+        if self.adapter_depth == 0:
+            self.inputs[name] = Tied(dim, self.width).to(device)
+            return
         for adapters, inputs, outputs in ((self.inputs, dim, self.width), (self.outputs, self.width, dim)):
-            layers = (self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
-            adapters[name] = (ResidualMLP(*layers) if self.adapter_depth else Matrix(inputs, outputs)).to(device)
+            made = ResidualMLP(self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
+            adapters[name] = made.to(device)
 
     @torch.no_grad()
     def _draw_alike(self, dims: dict[str, int]) -> None:
-        basis = nn.init.orthogonal_(torch.empty(self.width, max(dims.values())))
+        basis = nn.init.orthogonal_(torch.empty(max(dims.values()), self.width))
         for name, dim in dims.items():
-            signs = torch.randint(2, (dim,)) * 2 - 1
-            for adapter, matrix in ((self.inputs[name], basis[:, :dim] * signs), (self.outputs[name], basis[:, :dim].T * signs[:, None])):
-                adapter.weight.copy_(matrix)  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+            signs = torch.randint(2, (dim, 1)) * 2 - 1
+            self.inputs[name].become(basis[:dim] * signs)  # pyright: ignore[reportCallIssue]
+            self.inputs[name].requires_grad_(name != "target")
 
     def encode(self, x: Tensor, name: str) -> Tensor:
         """(n, dimension of the encoder) -> (n, width): T A."""
@@ -190,7 +200,9 @@ class Vec2Vec(nn.Module):
 
     def decode(self, latent: Tensor, name: str) -> Tensor:
         """(n, width) -> (n, dimension of the encoder), float32: B."""
-        out = self.outputs[name](latent, self.axes).float()
+        adapter = self.inputs[name]
+        out = adapter.back(latent, self.axes) if isinstance(adapter, Tied) else self.outputs[name](latent, self.axes)
+        out = out.float()
         return normalize(out, dim=1) if self.unit_output else out
 
     def translate(self, x: Tensor, source: str, target: str) -> Tensor:
@@ -202,7 +214,7 @@ class Vec2Vec(nn.Module):
         """Make F the given linear map (d, e) of `source` into the space of `target`, and the way back its transpose."""
         if not self.mapped or self.width < max(map.shape):
             raise ValueError(f"vec2vec: width {self.width} cannot start as a map {tuple(map.shape)}")
-        for adapters, matrix in ((self.inputs, map), (self.outputs, map.T)):
+        for adapters, matrix in ((self.inputs, map), *(((self.outputs, map.T),) if self.adapter_depth else ())):
             adapters[source].become(matrix)  # pyright: ignore[reportCallIssue]
             adapters[target].become(None)  # pyright: ignore[reportCallIssue]
         if isinstance(self.backbone, ResidualMLP):

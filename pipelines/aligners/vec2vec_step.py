@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec_losses as losses
-from pipelines.aligners.vec2vec_networks import Discriminator, Matrix, Norm, Vec2Vec
+from pipelines.aligners.vec2vec_networks import Discriminator, Norm, Tied, Vec2Vec
 from pipelines.errors import BadInput
 
 
@@ -63,7 +63,9 @@ class Recipe:
     disc_lr: float = 1e-5
     warmup: int = 2000  # steps of linear growth of both rates
     max_grad_norm: float = 10.0  # of the translator, and of each discriminator; the code has had 10 and 1000
-    straighten: float = 0.0  # step of `adapter_depth: 0` towards orthogonal matrices after each update (MUSE: 0.01)
+    optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd, with momentum 0.5: sure directions move first; ours
+    damping: float = 0.0  # of `adapter_depth: 0`, after each update: see `Tied.damp`; ours
+    straight: float = 0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
     ema: float = 0.0  # weights' moving average, which is then what is judged and returned; ours
     precision: Literal["float32", "bf16"] = "float32"
     collapse_steps: int = 500  # steps that a discriminator may be constant or beyond doubt
@@ -72,7 +74,7 @@ class Recipe:
         ones = ("width", "disc_width", "disc_depth", "collapse_steps")
         weights = [name for name in asdict(self) if name.endswith("_weight")]
         least = dict.fromkeys(ones, 1) | {"batch": 2}
-        least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "straighten", "steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
+        least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "damping", "steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
         self._at_least(least)
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
@@ -83,6 +85,8 @@ class Recipe:
             raise ValueError("gan_weight and latent_gan_weight: at least one of them must be more than 0")
         if not self.max_grad_norm > 0:
             raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
+        if not 0 <= self.straight <= 1:
+            raise ValueError(f"straight: {self.straight} must be in [0, 1]")
         for name in ("dropout", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1)")
@@ -134,7 +138,9 @@ class Training:
         made = {name: Discriminator(depth, size, width, spectral) for name, size in weighed.items()}
         self.discriminators = nn.ModuleDict(made).to(device)
         adam: dict[str, Any] = {"betas": (0.5, 0.999), "fused": True}  # both rates and both epsilons: code
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
+        self.optimiser: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
+        if settings.optimiser == "sgd":
+            self.optimiser = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=0.5)
         self.disc_optimiser = torch.optim.Adam(self.discriminators.parameters(), lr=settings.disc_lr, eps=6.25e-10, **adam)
         self.average = copy.deepcopy(model).requires_grad_(False) if settings.ema else model
         self.sharpness = settings.transport_sharpness[1]
@@ -156,23 +162,25 @@ class Training:
         metrics |= self.translate(made)
         self._check(metrics)
         self.optimiser.step()
-        if self.settings.straighten:
+        if self.settings.damping:
             for module in self.model.modules():
-                if isinstance(module, Matrix):
-                    module.straighten(self.settings.straighten, self.model.axes)
+                if isinstance(module, Tied) and module.weight.requires_grad:
+                    module.damp(self.settings.damping, self._straight, self.model.axes)
         self._follow()
         self.done += 1
         return metrics
 
     def forward(self, x: dict[str, Tensor]) -> Pass:
         """Everything the losses need; each input goes through A and T once."""
-        model, latents, same, moved = self.model, {}, {}, {}
+        model, s, latents, same, moved, cycles = self.model, self.settings, {}, {}, {}, {}
         for name in x:
             latents[name] = model.encode(x[name], name)
-            same[name] = model.decode(latents[name], name)
+            if s.rec_weight or s.vsp_weight:
+                same[name] = model.decode(latents[name], name)
             moved[OTHER[name]] = model.decode(latents[name], OTHER[name])
-        held = {n: v.detach() for n, v in moved.items()} if self.settings.detach_cycle else moved
-        cycles = {name: model.translate(held[OTHER[name]], OTHER[name], name) for name in x}
+        held = {n: v.detach() for n, v in moved.items()} if s.detach_cycle else moved
+        if s.cycle_weight or s.cycle_vsp_weight:
+            cycles = {name: model.translate(held[OTHER[name]], OTHER[name], name) for name in x}
         return Pass(x, latents, same, moved, cycles)
 
     def discriminate(self, made: Pass) -> dict[str, Tensor]:
@@ -232,15 +240,16 @@ class Training:
         def vsp(y: dict[str, Tensor], reflected: bool) -> Tensor:
             return over_encoders(lambda name: losses.preservation(x[name], y[name], s.vsp, reflected))
 
-        return {
-            "reconstruction": (
-                over_encoders(lambda name: losses.error(x[name], made.reconstructions[name], s.error)),
-                s.rec_weight,
-            ),
-            "cycle": (over_encoders(lambda name: losses.error(x[name], made.cycles[name], s.error)), s.cycle_weight),
-            "vsp": (vsp(kept, s.vsp_reflected and same), s.vsp_weight),
-            "cycle_vsp": (vsp(made.cycles, s.vsp_reflected), s.cycle_vsp_weight),
+        def error(y: dict[str, Tensor]) -> Tensor:
+            return over_encoders(lambda name: losses.error(x[name], y[name], s.error))
+
+        terms = {
+            "reconstruction": (lambda: error(made.reconstructions), s.rec_weight),
+            "cycle": (lambda: error(made.cycles), s.cycle_weight),
+            "vsp": (lambda: vsp(kept, s.vsp_reflected and same), s.vsp_weight),
+            "cycle_vsp": (lambda: vsp(made.cycles, s.vsp_reflected), s.cycle_vsp_weight),
         }
+        return {name: (loss(), weight) for name, (loss, weight) in terms.items() if weight}
 
     def _contests(self, made: Pass) -> dict[str, tuple[Tensor, Tensor]]:
         """(real, fake) of each discriminator."""
@@ -252,6 +261,10 @@ class Training:
 
     def _weight(self, discriminator: str) -> float:
         return self.settings.latent_gan_weight if discriminator.startswith("latent") else self.settings.gan_weight
+
+    @property
+    def _straight(self) -> bool:
+        return self.model.axes is None and self.done >= (1 - self.settings.straight) * self.settings.steps
 
     def narrow(self, axes: int | None, sharpness: float) -> None:
         """From now on only the first `axes` columns count (None: all), and transport has this inverse temperature."""
