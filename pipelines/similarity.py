@@ -26,7 +26,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
         raise BadInput(f"similarity.{name}: {row.corpus} has {len(frame)} pairs of split {row.split!r}; three are needed")
     encoder = study.encoders[row.encoder]
     if row.pooling is not None:
-        encoder = encoder.model_copy(update={"pooling": row.pooling})
+        encoder = encoder.model_copy(update={"pooling": row.pooling, "layer": None})
     folder = store.encoder_path(row.encoder)
     loaded = encoders.load(folder, encoder)
     run.input(store.corpus_path(row.corpus), "pairs")

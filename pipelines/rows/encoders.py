@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.rows.row import Row
 
@@ -29,11 +29,19 @@ class Encoder(Row):
     batch_tokens: int = Field(4096, ge=1)  # padded tokens per batch
     prompt: str = ""  # put before every text (e5: "query: ")
     pooling: Pooler | None = None  # in the place of the model's own
+    layer: int | None = Field(None, ge=0)  # mean over the tokens of this layer, in the place of the model's pooling; 0: embeddings
+    rotation: int | None = None  # seed of a random orthogonal matrix that every vector is multiplied with; None: no such secret
     window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
     omega: float = Field(0.5, ge=0, le=1)  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
     first_layer: int | None = Field(None, ge=0)  # of sbert-wk: first layer used; None: a third of the layers
     factorisation: Literal["cholesky", "qr", "svd"] = "cholesky"
     edges: Literal["paper", "released"] = "paper"  # of sbert-wk: as in the paper, or as in its authors' code
+
+    @model_validator(mode="after")
+    def _one_pooling(self) -> Self:
+        if self.layer is not None and self.pooling is not None:
+            raise ValueError(f"layer {self.layer} is a pooling of its own: it goes with no `pooling`")
+        return self
 
 
 class Embed(Row):
