@@ -97,9 +97,9 @@ class Tied(nn.Module):
     def damp(self, rate: float, straight: bool, axes: int | None = None) -> None:
         """W <- W - rate W W' W, of the first `axes` rows alone if given; `straight`: plus rate W.
 
-        Straight, it is a step towards orthonormal rows (Conneau et al. 2018, equation 7, with 0.01). Else it is a gradient step on
-        |W W'|^2 / 4: against a steady pull U S V' singular values come to rest at (S / rate)^(1/3), so that directions count by
-        how sure they are, and one that starts with the wrong sign can pass through zero, which no orthogonal matrix lets it.
+        Straight, it is a step towards orthonormal rows (Conneau et al. 2018, equation 7, with 0.01). Else it is a gradient step
+        on |W W'|^2 / 4: against a steady pull U S V' singular values come to rest at (S / rate)^(1/3), so that directions count
+        by how sure they are, and one with the wrong sign can pass through zero, which no orthogonal matrix lets it.
         """
         W = self.weight[:axes]
         cubic = W @ W.T @ W if len(W) <= W.shape[1] else W @ (W.T @ W)
@@ -145,7 +145,8 @@ class Vec2Vec(nn.Module):
     """Any number of encoders around one backbone. Vectors in and out are centred or not, and unit, as the training data was.
 
     `adapter_depth: 0`: see `Tied`; all encoders draw the same random orthonormal rows but for a random sign of each, so that F
-    begins as sign changes of the columns. As only products of two matter, the one of "target" stays as drawn. `backbone_depth: 0`: T is the identity.
+    begins as sign changes of the columns. As only products of two matter, the one of "target" stays as drawn.
+    `backbone_depth: 0`: T is the identity.
     `axes`: how many columns come out of a decoder, the first ones; None: all.
     """
 
@@ -224,8 +225,8 @@ class Vec2Vec(nn.Module):
 class Vec2VecTranslator(Translator):
     """y = F(unit(x - source_mean)) * target_scale + target_mean: raw source vectors (n, d) to raw target vectors (n, e).
 
-    The means are zero where the training data was not centred. `principal`: F takes and gives coordinates on the principal axes of
-    the training data, by falling variance. `reverse` is the way back, and can be saved like this one.
+    The means are zero where the training data was not centred. `principal`: F takes and gives coordinates on the principal
+    axes of the training data, by falling variance. `reverse` is the way back, and can be saved like this one.
     """
 
     source_mean: Tensor

@@ -74,7 +74,8 @@ class Recipe:
         ones = ("width", "disc_width", "disc_depth", "collapse_steps")
         weights = [name for name in asdict(self) if name.endswith("_weight")]
         least = dict.fromkeys(ones, 1) | {"batch": 2}
-        least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "damping", "steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
+        least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "damping"), 0)
+        least |= dict.fromkeys(("steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
         self._at_least(least)
         for name, hint in get_type_hints(type(self)).items():
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):

@@ -29,7 +29,7 @@ class Encoder(Row):
     batch_tokens: int = Field(4096, ge=1)  # padded tokens per batch
     prompt: str = ""  # put before every text (e5: "query: ")
     pooling: Pooler | None = None  # in the place of the model's own
-    layer: int | None = Field(None, ge=0)  # mean over the tokens of this layer, in the place of the model's pooling; 0: embeddings
+    layer: int | None = Field(None, ge=0)  # mean over its tokens, in the place of the model's pooling; 0: embeddings
     rotation: int | None = None  # seed of a random orthogonal matrix that every vector is multiplied with; None: no such secret
     window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
     omega: float = Field(0.5, ge=0, le=1)  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
