@@ -579,15 +579,6 @@ def test_the_best_start_by_unpaired_score_wins_every_heat(monkeypatch):
     assert (won.model.axes, won.sharpness) == (6, 12.0)
 
 
-def test_competing_starts_find_a_secret_rotation_that_one_start_need_not():
-    source, target, paired_source, paired_target = clustered()
-    settings = replace(LINEAR, batch=256, steps=60, starts=(24, 6), start_axes=(6, 8), start_steps=20, warmup=5, log_every=20)
-    for seed in range(2):
-        translator = vec2vec.fit(source, target, settings, seed)
-        assert top1(translator, paired_source, paired_target) > 0.9
-        assert top1(translator.reverse, paired_target, paired_source) > 0.9
-
-
 def test_a_killed_run_with_competing_starts_resumes_bit_for_bit(tmp_path):
     x, y = clouds()
     want = vec2vec.fit(x, y, LINEAR, 5)
