@@ -71,6 +71,7 @@ class Rotation(nn.Module):
 
     def __init__(self, dimension: int, seed: int) -> None:
         super().__init__()
+        self.dimension = dimension
         normal = torch.randn(dimension, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         Q, R = torch.linalg.qr(normal)
         self.register_buffer("matrix", (Q * R.diagonal().sign()).float())  # signs: QR alone is not uniform (Mezzadri 2007)
@@ -81,7 +82,7 @@ class Rotation(nn.Module):
         return features
 
     def get_embedding_dimension(self) -> int:
-        return len(self.matrix)
+        return self.dimension
 
 
 def pooler(kind: Pooler, width: int, **settings: Any) -> Module:
@@ -113,7 +114,8 @@ def compose(model: SentenceTransformer, row: Any) -> SentenceTransformer:
     if row.rotation is None:
         return model
     modules = [*model, Rotation(model.get_embedding_dimension() or 0, row.rotation)]
-    return SentenceTransformer(modules=modules, device=str(model.device), prompts=model.prompts)
+    prompts: Any = model.prompts
+    return SentenceTransformer(modules=modules, device=str(model.device), prompts=prompts)
 
 
 def _pooled(model: SentenceTransformer, row: Any) -> SentenceTransformer:
