@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec, wasserstein_procrustes
+from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear, load, save
 from pipelines.aligners.vec2vec import Settings, losses
 from pipelines.aligners.vec2vec.networks import ResidualMLP, Tied, Vec2Vec, Vec2VecTranslator
@@ -631,6 +632,28 @@ def test_transport_alone_needs_no_discriminator_and_resumes_bit_for_bit(tmp_path
         vec2vec.fit(x, y, alone, 5, log=die, folder=tmp_path)
     got = vec2vec.fit(x, y, alone, 5, folder=tmp_path)
     assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
+
+
+def topics(n: int, d: int = 256, clusters: int = 150) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `clustered`, with the many dimensions and the falling spectrum of a text encoder; the second half only rotated."""
+    g = torch.Generator().manual_seed(3)
+    spectrum = torch.arange(1, d + 1) ** -0.35
+    centres = torch.randn(clusters, d, generator=g) * spectrum
+    sizes = torch.arange(1, clusters + 1) ** -0.3
+    noise = 0.7 * torch.randn(2 * n + 500, d, generator=g) * spectrum
+    points = centres[torch.multinomial(sizes, len(noise), replacement=True, generator=g)] + noise
+    moved = points @ torch.linalg.qr(torch.randn(d, d, generator=g)).Q
+    return points[:n], moved[n : 2 * n], points[2 * n :], moved[2 * n :]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.01])
+def test_multistart_finds_a_rotation_of_a_cloud_of_many_dimensions_from_random_weights(weight):
+    source, target, paired_source, paired_target = topics(3000)
+    assert dimensions(source) > 64
+    few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256, "gan_weight": weight}
+    translator = vec2vec.fit(source, target, settings_of("vec2vec", {"recipe": "multistart", **few}), 0)
+    assert top1(translator, paired_source, paired_target) > 0.95
+    assert top1(translator.reverse, paired_target, paired_source) > 0.95
 
 
 def test_the_best_start_by_unpaired_score_wins_every_round(monkeypatch):
