@@ -1,21 +1,25 @@
 import copy
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from pydantic import ValidationError
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec, wasserstein_procrustes
+from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear, load, save
 from pipelines.aligners.vec2vec import Settings, losses
 from pipelines.aligners.vec2vec.networks import ResidualMLP, Tied, Vec2Vec, Vec2VecTranslator
+from pipelines.aligners.vec2vec.recipes import PAPER
 from pipelines.aligners.vec2vec.selection import Best, Round, agreement, compete, unpaired_score
-from pipelines.aligners.vec2vec.step import PAPER, Recipe, Training
+from pipelines.aligners.vec2vec.step import Recipe, Training
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Align
+from pipelines.study import Align, settings_of
 from tests.reference_vec2vec import Reference
 
 D, E = 12, 16
@@ -185,6 +189,25 @@ def test_a_row_of_align_names_a_recipe_and_single_keys_stand_above_it():
     assert settings(recipe="paper", vsp="absolute", width=64) == replace(paper, vsp="absolute", width=64)
     with pytest.raises(ValidationError, match="recipe"):
         settings(recipe="published")
+
+
+MULTISTART = {  # the numbers of docs/experiments/vec2vec.md were measured with these
+    "centre": True, "axes": "principal", "adapter_depth": 0, "backbone_depth": 0, "width": 384, "disc_width": 128,
+    "disc_depth": 2, "batch": 512, "gan": "vanilla", "gan_weight": 0.01, "latent_gan_weight": 0, "rec_weight": 0, "vsp_weight": 0,
+    "cycle_weight": 0, "cycle_vsp_weight": 0, "transport_weight": 1, "optimiser": "sgd", "lr": 10, "disc_lr": 0.001,
+    "warmup": 20, "max_grad_norm": 1, "damping": 0.1, "dropout": 0, "precision": "bf16", "log_every": 50, "min_steps": 0,
+    "patience": 1000, "starts": (64, 12, 3), "start_axes": (32, 64, 128), "start_steps": 25, "steps": 300,
+}  # fmt: skip
+
+
+def test_multistart_and_the_rows_of_its_study_are_the_settings_that_were_measured():
+    measured = Settings(recipe="multistart", **MULTISTART)
+    assert settings_of("vec2vec", {"recipe": "multistart"}) == measured
+    rows = yaml.safe_load((Path(__file__).parents[1] / "studies/vec2vec.yaml").read_text())["align"]
+    settings = {name: Align.model_validate(row).settings for name, row in rows.items()}
+    assert settings["wordllama"] == measured
+    fewer = replace(measured, starts=(16, 3), start_axes=(32, 64), start_steps=20, steps=100)
+    assert settings["rotation"] == fewer
 
 
 def test_the_papers_objective_is_what_its_equations_say():
@@ -589,6 +612,48 @@ def test_what_weighs_nothing_is_not_computed():
         "loss/discriminator_source", "loss/discriminator_target", "loss/generator_source", "loss/generator_target",
         "loss/transport", "loss/translator",
     }  # fmt: skip
+
+
+def test_transport_alone_needs_no_discriminator_and_resumes_bit_for_bit(tmp_path):
+    alone = replace(LINEAR, gan_weight=0.0)
+    mine = training(alone)
+    metrics = mine.step(batch())
+    assert not mine.discriminators
+    assert set(metrics) == {"loss/transport", "loss/translator", "gradient/translator"}
+    assert metrics["loss/translator"] == metrics["loss/transport"]
+
+    def die(metrics, step):
+        if "unpaired/score" in metrics and step == 4:
+            raise Killed
+
+    x, y = clouds()
+    want = vec2vec.fit(x, y, alone, 5)
+    with pytest.raises(Killed):
+        vec2vec.fit(x, y, alone, 5, log=die, folder=tmp_path)
+    got = vec2vec.fit(x, y, alone, 5, folder=tmp_path)
+    assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
+
+
+def topics(n: int, d: int = 256, clusters: int = 150) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `clustered`, with the many dimensions and the falling spectrum of a text encoder; the second half only rotated."""
+    g = torch.Generator().manual_seed(3)
+    spectrum = torch.arange(1, d + 1) ** -0.35
+    centres = torch.randn(clusters, d, generator=g) * spectrum
+    sizes = torch.arange(1, clusters + 1) ** -0.3
+    noise = 0.7 * torch.randn(2 * n + 500, d, generator=g) * spectrum
+    points = centres[torch.multinomial(sizes, len(noise), replacement=True, generator=g)] + noise
+    moved = points @ torch.linalg.qr(torch.randn(d, d, generator=g)).Q
+    return points[:n], moved[n : 2 * n], points[2 * n :], moved[2 * n :]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.01])
+def test_multistart_finds_a_rotation_of_a_cloud_of_many_dimensions_from_random_weights(weight):
+    source, target, paired_source, paired_target = topics(3000)
+    assert dimensions(source) > 64
+    few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256, "gan_weight": weight}
+    translator = vec2vec.fit(source, target, settings_of("vec2vec", {"recipe": "multistart", **few}), 0)
+    assert top1(translator, paired_source, paired_target) > 0.95
+    assert top1(translator.reverse, paired_target, paired_source) > 0.95
 
 
 def test_the_best_start_by_unpaired_score_wins_every_round(monkeypatch):

@@ -1,7 +1,7 @@
 """vec2vec (Jha et al. 2025, arXiv 2505.12540): adversarial translation between two embedding spaces without a single pair.
 
 networks: adapters, backbone, discriminators. losses: every loss, in the paper's form and in the code's. step: one training step.
-selection: the unpaired score. This module: the loop, with selection, stopping and resuming.
+selection: the unpaired score. recipes: settings by name. This module: the loop, with selection, stopping and resuming.
 `init: linear` is not of the paper: the adapters begin as an unpaired linear map, with residual branches at zero.
 """
 
@@ -17,8 +17,9 @@ from torch import Tensor
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
+from pipelines.aligners.vec2vec.recipes import RECIPES
 from pipelines.aligners.vec2vec.selection import Best, Round, compete, unpaired_score
-from pipelines.aligners.vec2vec.step import RECIPES, Recipe, Training
+from pipelines.aligners.vec2vec.step import Recipe, Training
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log

@@ -21,13 +21,12 @@ from pipelines.runtime.settings import check_settings
 class Recipe:
     """What a step does. The defaults are the released configuration of the official code, which made the published numbers.
 
-    Where the paper says otherwise the comment names its value; `recipe: paper` sets them all, and
-    single keys of a row stand above it. The code trains in float16 with a loss
-    scaler; bf16 takes its place here, which needs none.
+    Where the paper says otherwise the comment names its value; `recipe: paper` sets them all. The code trains in float16 with a
+    loss scaler; bf16 takes its place here, which needs none.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    recipe: Literal["released", "paper"] = "released"  # which row of RECIPES a row of `align` starts from
+    recipe: Literal["released", "paper", "multistart"] = "released"  # see recipes.py
     # networks
     width: int = 1024
     adapter_depth: int = 3
@@ -82,8 +81,8 @@ class Recipe:
         self._at_least(least)
         if not 0 < min(self.transport_inverse_temperature) <= max(self.transport_inverse_temperature) <= 80:
             raise ValueError(f"transport_inverse_temperature: {self.transport_inverse_temperature} must be in (0, 80]")
-        if not self.gan_weight + self.latent_gan_weight > 0:
-            raise ValueError("gan_weight and latent_gan_weight: at least one of them must be more than 0")
+        if not self.gan_weight + self.latent_gan_weight + self.transport_weight > 0:
+            raise ValueError("gan_weight, latent_gan_weight and transport_weight: at least one of them must be more than 0")
         if not self.max_grad_norm > 0:
             raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
         if not 0 <= self.straight <= 1:
@@ -96,13 +95,6 @@ class Recipe:
 
     def _at_least(self, least: Mapping[str, float]) -> None:
         check_settings(self, least)
-
-
-PAPER: dict[str, Any] = dict(
-    dropout=0.0, swapped_labels=False, latent_discriminators="both", error="squared", vsp="squared", vsp_of="translations",
-    vsp_reflected=False, detach_cycle=False, reduction="sum", cycle_vsp_weight=0.0,
-)  # fmt: skip
-RECIPES: dict[str, dict[str, Any]] = {"released": {}, "paper": PAPER}
 
 
 @dataclass
@@ -141,7 +133,8 @@ class Training:
         self.optimiser: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
         if settings.optimiser == "sgd":
             self.optimiser = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=0.5)
-        self.disc_optimiser = torch.optim.Adam(self.discriminators.parameters(), lr=settings.disc_lr, eps=6.25e-10, **adam)
+        group = {"params": list(self.discriminators.parameters())}  # may be empty: transport alone
+        self.disc_optimiser = torch.optim.Adam([group], lr=settings.disc_lr, eps=6.25e-10, **adam)
         self.average = copy.deepcopy(model).requires_grad_(False) if settings.ema else model
         self.inverse_temperature = settings.transport_inverse_temperature[1]
         self.done = 0  # steps
@@ -186,6 +179,8 @@ class Training:
     def discriminate(self, outputs: Pass) -> dict[str, Tensor]:
         """Update every discriminator on detached vectors."""
         s, total, metrics = self.settings, torch.zeros((), device=outputs.x["source"].device), {}
+        if not self.discriminators:
+            return metrics
         self.discriminators.requires_grad_(True)
         for name, (real, fake) in self._contests(outputs).items():
             both = self._noised(torch.cat([real, fake]).detach()).requires_grad_(s.gradient_penalty > 0)
