@@ -38,6 +38,7 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
     Of two different corpora each side still gets one half, so that a row's sizes do not depend on what it is paired with.
     replicate: of two splits, which all seeds see whole, take half of each. Raises BadInput for fewer than two vectors a side.
     """
+    most_x, most_y = row.limits
     one_corpus = source.metadata.get("corpus") == target.metadata.get("corpus")
     if one_corpus:
         store.same_texts(source, target)
@@ -48,14 +49,14 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
             if len(rows) < 2 * share:
                 needed = "four" if replicate else "two"
                 raise BadInput(f"align: {side.name} has {len(rows)} rows of split {split!r}; {needed} are needed")
-        rows_x, rows_y = rows_x[: len(rows_x) // share][: row.limit], rows_y[: len(rows_y) // share][: row.limit]
+        rows_x, rows_y = rows_x[: len(rows_x) // share][:most_x], rows_y[: len(rows_y) // share][:most_y]
         return Halves(source.vectors[rows_x], target.vectors[rows_y], None)
     rows_x, rows_y = _shuffled(source, "source", seed), _shuffled(target, "source" if one_corpus else "target", seed)
     shared = rows_x[: row.pairs] if one_corpus else rows_x[:0]
     if row.pairs > len(shared):
         raise BadInput(f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {len(shared)}")
     middle_x, middle_y = (len(rows_x) + row.pairs) // 2, (len(rows_y) + row.pairs) // 2
-    rows_x, rows_y = rows_x[row.pairs : middle_x][: row.limit], rows_y[middle_y:][: row.limit]
+    rows_x, rows_y = rows_x[row.pairs : middle_x][:most_x], rows_y[middle_y:][:most_y]
     if min(len(rows_x), len(rows_y)) < 2:
         raise BadInput(f"align: {source.name} and {target.name} have too few train rows to halve")
     k = torch.arange(row.pairs)
@@ -64,10 +65,11 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
 
 
 def paired_rows(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> tuple[Tensor, Tensor]:
-    """True pairs, for oracles only: as many as `halves` gives to each side, of the dump's split where the row names one."""
+    """True pairs, for oracles only: as many as `halves` gives to the smaller side, of the dump's split if the row names one."""
     store.same_texts(source, target)
     rows = _shuffled(source, "source", seed, row.splits[0] if row.splits else "train")
-    rows = rows[: len(rows) if row.splits else len(rows) // 2][: row.limit]
+    rows = rows[: len(rows) if row.splits else len(rows) // 2]
+    rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
 
 

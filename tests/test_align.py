@@ -46,6 +46,14 @@ def test_halves_share_no_text_but_the_known_pairs(seed, pairs, limit):
         assert texts(data.source[i]) == source & target
 
 
+def test_each_side_may_have_a_limit():
+    data = verb.halves(embeddings("a"), embeddings("b"), row(limit=[7, 20]), 0)
+    assert (len(data.source), len(data.target)) == (7, 20)
+    assert texts(data.source) <= texts(verb.halves(embeddings("a"), embeddings("b"), row(), 0).source)
+    pairs = verb.paired_rows(embeddings("a"), embeddings("b"), row(limit=[7, 20]), 0)
+    assert [len(side) for side in pairs] == [7, 7]  # an oracle's pairs are as many as the smaller side has
+
+
 def test_halves_of_two_corpora_are_drawn_apart():
     data = verb.halves(embeddings("a", "passages"), embeddings("b", "emails"), row(), 0)
     assert len(data.source) == len(data.target) == (N - TEST) // 2

@@ -217,6 +217,12 @@ def test_whole_texts_are_drawn_and_split(tmp_path):
     assert apart.filter(pl.col("split") == "test").height == 40
 
 
+def test_first_keeps_one_piece_of_each_text(tmp_path):
+    theirs = pl.DataFrame({"id": ["p", "q", "r"], "text": ["a b c d e", "f", "a b x"]})
+    frame = collect(file(write(tmp_path / "t.parquet", theirs), chunk={"size": 2, "first": True, "whole": True}, test=1))
+    assert dict(frame.select("id", "text").iter_rows()) == {"p#0": "a b", "q#0": "f"}  # r begins as p does
+
+
 # ---------------------------------------------------------------- notes, tweets, hub
 
 
@@ -282,6 +288,33 @@ def test_hub_rows_are_mapped(monkeypatch):
     check_corpus("hub", frame)
     assert frame["text"].to_list() == [*TEXTS, "other"]
     assert frame["split"].to_list() == ["train"] * 20 + ["dev"]
+
+
+def test_one_file_of_a_hub_set_that_holds_several(monkeypatch, tmp_path):
+    import datasets
+
+    (tmp_path / "wiki.txt").write_text("one sentence\nanother sentence\n")
+    (tmp_path / "nli.csv").write_text("sent0,sent1,hard_neg\nA dog runs.,A dog moves.,A dog sleeps.\n")
+    monkeypatch.setattr(hub, "_reachable", lambda *_: None)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    row = {"source": "hub", "path": "x", "id": str(tmp_path)}
+    wiki = collect(HubCorpus.model_validate(row | {"data_files": "wiki.txt"}))
+    assert wiki["text"].to_list() == ["one sentence", "another sentence"]
+    nli = collect(HubCorpus.model_validate(row | {"data_files": "nli.csv", "kind": "nli"}))
+    assert nli.select("text", "positive", "negative").rows() == [("A dog runs.", "A dog moves.", "A dog sleeps.")]
+    with pytest.raises(BadInput, match="none"):
+        collect(HubCorpus.model_validate(row | {"data_files": "none.txt"}))
+
+
+def test_first_pieces_of_a_hub_set_are_as_many_as_were_asked_for(monkeypatch):
+    from datasets import Dataset
+
+    texts = Dataset.from_dict({"text": [f"{i} a b c" if i % 5 else "short" for i in range(1000)]}).to_iterable_dataset()
+    monkeypatch.setattr(hub, "_reachable", lambda *_: None)
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: texts)
+    chunk = {"size": 3, "least": 2, "first": True}
+    row = HubCorpus.model_validate({"source": "hub", "path": "x", "id": "some/set", "rows": 40, "chunk": chunk})
+    assert len(collect(row)) == 40
 
 
 # ---------------------------------------------------------------- vectors

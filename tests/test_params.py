@@ -71,6 +71,10 @@ def test_rows_take_what_their_name_says():
             {"encoders": {"minilm": {"source": "wheel", "path": "c", "batchtokens": 3}}},
             "encoders.minilm.batchtokens: unknown key",
         ),
+        (
+            {"align": {"ab": {"source": "a", "target": "b", "aligner": "identity", "limit": [1, 5]}}},
+            "align.ab.limit: [1, 5] is neither",
+        ),
         ({"corpora": {"passages": {"source": "synthetic", "path": "x", "row": 3}}}, "corpora.passages.row: unknown key"),
         ({"corpora": {"passages": {"source": "internet", "path": "x"}}}, "corpora.passages"),
         (

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
@@ -18,10 +19,13 @@ _WORD = re.compile(r"\S+")
 
 
 def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
-    """Each text of `frame` (id, text, ...) as its chunks, with ids `<id>#<k>`; all other columns are repeated."""
+    """Each text of `frame` (id, text, ...) as its chunks (`first`: one), with ids `<id>#<k>`; all other columns are repeated."""
     if chunk.least > chunk.size:
         raise BadInput(f"chunk: least {chunk.least} is more than size {chunk.size}: nothing would be left")
-    parts = [list(cut(t, chunk)) for t in tqdm(frame["text"].to_list(), desc="chunks", unit=" texts", disable=None)]
+    count = 1 if chunk.first else None
+    parts = [
+        list(islice(cut(t, chunk), count)) for t in tqdm(frame["text"].to_list(), desc="chunks", unit=" texts", disable=None)
+    ]
     frame = frame.with_columns(text=pl.Series(parts, dtype=pl.List(pl.String)))
     frame = frame.with_columns(_k=pl.int_ranges(pl.col("text").list.len())).filter(pl.col("text").list.len() > 0)
     frame = frame.explode("text", "_k")

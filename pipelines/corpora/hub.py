@@ -75,7 +75,7 @@ def _cached(p: HubCorpus) -> bool:
 def _records(p: HubCorpus, split: str, where: str) -> Iterator[dict[str, Any]]:
     """The rows of one split, as many as `p` needs."""
     dataset = _open(p, split, where)
-    if p.rows is not None and (p.chunk is None or p.chunk.whole):
+    if p.rows is not None and (p.chunk is None or p.chunk.whole or p.chunk.first):
         dataset = itertools.islice(dataset, p.rows + p.rows // 4)  # a quarter more, as some will be empty or repeated
     elif p.rows is not None:
         dataset = itertools.islice(dataset, p.rows)  # every text gives a chunk or more, hardly ever none
@@ -93,6 +93,7 @@ def _open(p: HubCorpus, split: str, where: str) -> Any:
             p.config,
             split=split,
             revision=p.revision,
+            data_files=p.data_files,
             streaming=streaming,
             download_config=DownloadConfig(max_retries=2),
         )

@@ -17,6 +17,7 @@ class Chunk(Row):
     unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM, cut at their offsets
     size: int = Field(45, ge=1)
     least: int = Field(1, ge=1)
+    first: bool = False  # of each text its first piece alone
     whole: bool = False  # draw and split whole texts, so that no text has pieces on both sides; `rows` and `test` count texts
 
 
@@ -54,6 +55,7 @@ class HubCorpus(Corpus):
     config: str | None = None
     hub_split: str = "train"
     revision: str | None = None
+    data_files: Text | None = None  # the file of the repository that is meant, where it holds several sets
     columns: dict[str, str] = {}  # our column -> theirs
     chunk: Chunk | None = None
 

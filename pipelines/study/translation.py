@@ -8,7 +8,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from pipelines.study.row import HubCorrection, Ref, Row, Seeds
 
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
+
+
+def _per_side(limit: Any) -> Any:
+    sides = limit if isinstance(limit, (list, tuple)) and len(limit) == 2 else [limit]
+    if limit is not None and not all(type(side) is int and side >= 2 for side in sides):
+        raise ValueError(f"{limit!r} is neither a number from 2 on nor two of them, [of the source, of the target]")
+    return limit
+
+
+Limit = Annotated[int | tuple[int, int] | None, BeforeValidator(_per_side)]
 
 
 class Align(Row):
@@ -27,7 +37,7 @@ class Align(Row):
     seeds: Seeds = (0,)  # one translator per seed; each draws its own two halves
     splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
     # the attacker's own texts. None: two disjoint halves of "train"
-    limit: int | None = Field(None, ge=2)  # at most this many vectors per side
+    limit: Limit = None  # at most this many vectors per side, or [of the source, of the target]
     pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
     settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
 
@@ -46,6 +56,11 @@ class Align(Row):
         if self.splits and self.pairs:
             raise ValueError("splits: two splits share no text, so `pairs` must be 0")
         return self
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """Most vectors of the source, and of the target."""
+        return self.limit if isinstance(self.limit, tuple) else (self.limit, self.limit)
 
     @property
     def supervision(self) -> Supervision:
