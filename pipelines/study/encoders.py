@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.study.row import NonNegative, Positive, Ref, Row, Seed, Share, Text, Watched
+from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seed, Share, Text, Watched
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -46,7 +46,7 @@ class Encoder(Row):
             raise ValueError(f"{where}.model: {self.model!r} is no hub id: owner/name, or a bare name (bert-base-uncased)")
 
 
-class Embed(Row):
+class Embed(Computed):
     """One corpus through one encoder."""
 
     corpus: Annotated[str, Ref("corpora")]
@@ -69,7 +69,7 @@ class Network(Row):
     positions: int = Field(128, ge=4)
 
 
-class Finetune(Row):
+class Finetune(Computed):
     """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
 
     corpus: Annotated[str, Ref("corpora")]
@@ -96,7 +96,7 @@ class Finetune(Row):
     seed: Seed = 0
 
 
-class Similarity(Row):
+class Similarity(Computed):
     """One encoder on one corpus of kind `sts`."""
 
     encoder: Annotated[str, Ref("encoders")]
@@ -105,7 +105,7 @@ class Similarity(Row):
     pooling: Pooler | None = None  # in the place of the encoder's own, without a copy of its weights
 
 
-class Geometry(Row):
+class Geometry(Computed):
     """Every two embeddings of one corpus, compared."""
 
     corpus: Annotated[str, Ref("corpora")]
