@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipelines.study.row import NonNegative, Positive, Ref, Row, Seed, Share, Text, Watched
+from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seed, Share, Text, Watched
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -54,7 +54,7 @@ class Encoder(Row):
         return self
 
 
-class Embed(Row):
+class Embed(Computed):
     """One corpus through one encoder."""
 
     corpus: Annotated[str, Ref("corpora")]
@@ -77,7 +77,7 @@ class Network(Row):
     positions: int = Field(128, ge=4)
 
 
-class Finetune(Row):
+class Finetune(Computed):
     """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
 
     corpus: Annotated[str, Ref("corpora")]
@@ -104,7 +104,7 @@ class Finetune(Row):
     seed: Seed = 0
 
 
-class Similarity(Row):
+class Similarity(Computed):
     """One encoder on one corpus of kind `sts`."""
 
     encoder: Annotated[str, Ref("encoders")]
@@ -113,7 +113,7 @@ class Similarity(Row):
     pooling: Pooler | None = None  # in the place of the encoder's own, without a copy of its weights
 
 
-class Geometry(Row):
+class Geometry(Computed):
     """Every two embeddings of one corpus, compared."""
 
     corpus: Annotated[str, Ref("corpora")]

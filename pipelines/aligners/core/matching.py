@@ -7,6 +7,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 
+def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """At most `size` rows, at random: the same ones on every device, as the generator is of the CPU."""
+    return cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)]
+
+
 def kmeans(X: Tensor, clusters: int, repeats: int, generator: torch.Generator, steps: int = 20) -> Tensor:
     """Centroids (repeats, clusters, d) of k-means on X (n, d), from random rows."""
     chosen = torch.rand(repeats, len(X), generator=generator).topk(clusters, 1).indices
