@@ -294,14 +294,17 @@ def test_one_file_of_a_hub_set_that_holds_several(monkeypatch, tmp_path):
     import datasets
 
     (tmp_path / "wiki.txt").write_text("one sentence\nanother sentence\n")
-    (tmp_path / "nli.csv").write_text("sent0,sent1,hard_neg\nA dog runs.,A dog moves.,A dog sleeps.\n")
+    (tmp_path / "nli.csv").write_text("sent0,sent1,hard_neg\nA dog runs.,A dog moves.,A dog sleeps.\nNone came.,n/a,All came.\n")
     monkeypatch.setattr(hub, "_reachable", lambda *_: None)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     row = {"source": "hub", "path": "x", "id": str(tmp_path)}
     wiki = collect(HubCorpus.model_validate(row | {"data_files": "wiki.txt"}))
     assert wiki["text"].to_list() == ["one sentence", "another sentence"]
     nli = collect(HubCorpus.model_validate(row | {"data_files": "nli.csv", "kind": "nli"}))
-    assert nli.select("text", "positive", "negative").rows() == [("A dog runs.", "A dog moves.", "A dog sleeps.")]
+    assert nli.select("text", "positive", "negative").rows() == [
+        ("A dog runs.", "A dog moves.", "A dog sleeps."),
+        ("None came.", "n/a", "All came."),
+    ]
     with pytest.raises(BadInput, match="none"):
         collect(HubCorpus.model_validate(row | {"data_files": "none.txt"}))
 

@@ -87,6 +87,7 @@ def _open(p: HubCorpus, split: str, where: str) -> Any:
     from datasets import DownloadConfig, load_dataset
 
     streaming = p.rows is not None
+    words: Any = {"keep_default_na": False} if (p.data_files or "").endswith(".csv") else {}  # "n/a" and "None" are texts
     try:
         dataset: Any = load_dataset(
             p.id,
@@ -96,6 +97,7 @@ def _open(p: HubCorpus, split: str, where: str) -> Any:
             data_files=p.data_files,
             streaming=streaming,
             download_config=DownloadConfig(max_retries=2),
+            **words,
         )
     except Exception as error:  # an unknown configuration or split, or whatever the HTTP library raises
         raise BadInput(f"{where}: {' '.join(str(error).split())[:300]}") from None
