@@ -36,7 +36,7 @@ repro: $(READY) raw  ## run what changed of the active study (params.yaml), then
 	@echo; cat report/report.md
 
 test: $(READY)  ## the tests, without the slow ones
-	@pytest -n 2 -m "not slow"
+	@OMP_NUM_THREADS=1 pytest -n 2 -m "not slow"   # two workers, two cores: more threads only wait for each other
 
 test-all: $(READY)  ## every test
 	@pytest

@@ -23,7 +23,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     frame = store.read_pairs(row.corpus, row.split)
     encoder = study.encoders[row.encoder]
     if row.pooling is not None:
-        encoder = encoder.model_copy(update={"pooling": row.pooling})
+        encoder = encoder.model_copy(update={"pooling": row.pooling, "layer": None})
     folder = store.encoder_path(row.encoder)
     loaded = encoders.load(folder, encoder)
     run.input(store.corpus_path(row.corpus), "pairs")

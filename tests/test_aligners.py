@@ -190,3 +190,12 @@ def test_oracle_refuses_sides_of_different_length():
     source, target, _ = clouds(8, 8)
     with pytest.raises(BadInput, match="600 source vectors beside 599"):
         procrustes.fit_oracle(source, target[:599], procrustes.Settings(), 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["json:loads", "pipelines.aligners.core.translator:load", "pipelines.aligners.identity:Settings", "x:y"]
+)
+def test_a_file_that_names_another_class_builds_nothing(tmp_path, name):
+    (tmp_path / "seed-0.json").write_text(f'{{"class": "{name}", "config": {{}}}}')
+    with pytest.raises(BadInput, match="is no translator"):
+        load(tmp_path / "seed-0")

@@ -128,6 +128,37 @@ def test_clip_is_its_text_side(folders, tmp_path):
     assert not [n for n, _ in loaded.model.named_parameters() if "vision" in n]
 
 
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_a_layer_is_the_mean_over_its_tokens(layer, folders, tmp_path):
+    loaded = encoders.load(folders["bert"], row(layer=layer))
+    network, tokens = BertModel.from_pretrained(folders["bert"]).eval(), AutoTokenizer.from_pretrained(folders["bert"])
+    with torch.no_grad():
+        states = [network(**tokens(t, return_tensors="pt"), output_hidden_states=True).hidden_states for t in TEXTS]
+    expected = torch.stack([layers[layer][0].mean(0) for layers in states])
+    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, expected, atol=1e-5)
+    assert (loaded.pooling, loaded.dimension) == ("layer-mean", 32)
+
+
+def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders, tmp_path):
+    plain = run(encoders.load(folders["t5"], row()), TEXTS, tmp_path / "plain").vectors
+    one, again, other = (
+        run(encoders.load(folders["t5"], row(rotation=seed)), TEXTS, tmp_path / name).vectors
+        for name, seed in (("one", 3), ("again", 3), ("other", 4))
+    )
+    assert np.array_equal(one, again)
+    for rotated in (one, other):
+        np.testing.assert_allclose(rotated @ rotated.T, plain @ plain.T, atol=1e-5)
+        assert np.abs((rotated * plain).sum(1) / (plain * plain).sum(1)).max() < 0.9
+    assert np.abs(one - other).max() > 0.01
+
+
+def test_a_layer_that_is_not_there_or_not_alone_is_refused(folders):
+    with pytest.raises(BadInput, match="layer 9: this transformer has 2 layers"):
+        encoders.load(folders["bert"], row(layer=9))
+    with pytest.raises(ValueError, match="goes with no `pooling`"):
+        row(layer=1, pooling="mean")
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_bf16_is_close_to_float32(kind, folders, tmp_path, monkeypatch):
     monkeypatch.setattr(encoders, "_has_bf16", lambda device: True)

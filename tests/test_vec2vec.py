@@ -1,21 +1,25 @@
 import copy
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from pydantic import ValidationError
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec, wasserstein_procrustes
+from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear, load, save
 from pipelines.aligners.vec2vec import Settings, losses
-from pipelines.aligners.vec2vec.networks import ResidualMLP, Vec2Vec, Vec2VecTranslator
-from pipelines.aligners.vec2vec.selection import Best, agreement, unpaired_score
-from pipelines.aligners.vec2vec.step import PAPER, Recipe, Training
+from pipelines.aligners.vec2vec.networks import ResidualMLP, Tied, Vec2Vec, Vec2VecTranslator
+from pipelines.aligners.vec2vec.recipes import PAPER
+from pipelines.aligners.vec2vec.selection import Best, Round, agreement, compete, unpaired_score
+from pipelines.aligners.vec2vec.step import Recipe, Training
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Align
+from pipelines.study import Align, settings_of
 from tests.reference_vec2vec import Reference
 
 D, E = 12, 16
@@ -24,6 +28,11 @@ SMALL = Settings(
     checkpoint_every=3, min_steps=0, held_out=20,
 )  # fmt: skip
 DIMS = {"source": D, "target": E}
+LINEAR = replace(
+    SMALL, adapter_depth=0, backbone_depth=0, axes="principal", centre=True, optimiser="sgd", lr=3.0, damping=0.1, gan="vanilla",
+    gan_weight=0.01, latent_gan_weight=0.0, rec_weight=0.0, vsp_weight=0.0, cycle_weight=0.0, cycle_vsp_weight=0.0,
+    transport_weight=1.0, transport_inverse_temperature=(8.0, 20.0), starts=(4, 2), start_axes=(4, 6), start_steps=3,
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +189,25 @@ def test_a_row_of_align_names_a_recipe_and_single_keys_stand_above_it():
     assert settings(recipe="paper", vsp="absolute", width=64) == replace(paper, vsp="absolute", width=64)
     with pytest.raises(ValidationError, match="recipe"):
         settings(recipe="published")
+
+
+MULTISTART = {  # the numbers of docs/experiments/vec2vec.md were measured with these
+    "centre": True, "axes": "principal", "adapter_depth": 0, "backbone_depth": 0, "width": 384, "disc_width": 128,
+    "disc_depth": 2, "batch": 512, "gan": "vanilla", "gan_weight": 0.01, "latent_gan_weight": 0, "rec_weight": 0, "vsp_weight": 0,
+    "cycle_weight": 0, "cycle_vsp_weight": 0, "transport_weight": 1, "optimiser": "sgd", "lr": 10, "disc_lr": 0.001,
+    "warmup": 20, "max_grad_norm": 1, "damping": 0.1, "dropout": 0, "precision": "bf16", "log_every": 50, "min_steps": 0,
+    "patience": 1000, "starts": (64, 12, 3), "start_axes": (32, 64, 128), "start_steps": 25, "steps": 300,
+}  # fmt: skip
+
+
+def test_multistart_and_the_rows_of_its_study_are_the_settings_that_were_measured():
+    measured = Settings(recipe="multistart", **MULTISTART)
+    assert settings_of("vec2vec", {"recipe": "multistart"}) == measured
+    rows = yaml.safe_load((Path(__file__).parents[1] / "studies/vec2vec.yaml").read_text())["align"]
+    settings = {name: Align.model_validate(row).settings for name, row in rows.items()}
+    assert settings["wordllama"] == measured
+    fewer = replace(measured, starts=(16, 3), start_axes=(32, 64), start_steps=20, steps=100)
+    assert settings["rotation"] == fewer
 
 
 def test_the_papers_objective_is_what_its_equations_say():
@@ -493,6 +521,173 @@ def test_from_a_good_linear_start_the_translator_stays_good():
     assert top1(translator, paired_source, paired_target) > 0.9
 
 
+# ---------------------------------------------------------------- linear adapters, transport, competing starts
+
+
+def test_transport_is_sinkhorns_plan_and_its_gradient_takes_the_plan_as_fixed():
+    g = np.random.default_rng(0)
+    x, y = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (g.normal(size=(30, 6)), g.normal(size=(30, 6))))
+    kernel, v = np.exp(10 * (x @ y.T - 1)), np.ones(30)
+    for _ in range(3):
+        u = 1 / (kernel @ v)
+        v = 1 / (kernel.T @ u)
+    plan = u[:, None] * kernel * v
+    moved = torch.tensor(x, requires_grad=True)
+    loss = losses.transport(moved, torch.tensor(y), 10.0)
+    loss.backward()
+    assert loss.item() == pytest.approx(1 - (plan * (x @ y.T)).sum() / 30, abs=0.01)  # the plan is bf16 where the CPU can
+    assert moved.grad is not None
+    np.testing.assert_allclose(moved.grad.numpy(), -plan @ y / 30, atol=1e-3)
+
+
+def test_linear_adapters_begin_as_sign_changes_of_the_axes_and_back():
+    torch.manual_seed(0)
+    model = Vec2Vec(DIMS, width=24, adapter_depth=0, backbone_depth=0)
+    x = batch()["source"]
+    there = model.translate(x, "source", "target")
+    assert torch.allclose(there[:, :D].abs(), x.abs(), atol=1e-5)
+    assert torch.allclose(there[:, D:], torch.zeros(1), atol=1e-5)
+    assert 0 < (there[:, :D] * x < 0).float().mean() < 1
+    assert torch.allclose(model.translate(there, "target", "source"), x, atol=1e-5)
+    torch.manual_seed(1)
+    other = Vec2Vec(DIMS, width=24, adapter_depth=0, backbone_depth=0)
+    assert not torch.allclose(other.translate(x, "source", "target").sign(), there.sign())
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_columns_that_are_left_out_are_zero_going_in_and_not_there_coming_out(depth):
+    model = Vec2Vec(DIMS, width=24, adapter_depth=depth, backbone_depth=depth).eval()
+    x = batch()["source"]
+    whole = model.translate(torch.nn.functional.pad(x[:, :5], (0, D - 5)), "source", "target")
+    model.axes = 5
+    assert torch.allclose(model.translate(x[:, :5], "source", "target"), normalize(whole[:, :5], dim=1), atol=1e-5)
+
+
+def test_straight_damping_makes_rows_orthonormal():
+    tied = Tied(6, 9)
+    with torch.no_grad():
+        tied.weight.mul_(torch.rand(6, 1) + 0.4)
+    for _ in range(60):
+        tied.damp(0.3, straight=True)
+    assert torch.allclose(tied.weight @ tied.weight.T, torch.eye(6), atol=1e-4)
+
+
+def test_damping_rests_at_the_cube_root_of_the_pull_and_lets_signs_change():
+    pull = torch.diag(torch.tensor([0.8, 0.2, 0.05]))
+    tied = Tied(3, 3)
+    with torch.no_grad():
+        tied.weight.copy_(-torch.eye(3))  # wrong everywhere
+        for _ in range(3000):
+            tied.weight += 0.01 * pull
+            tied.damp(0.01, straight=False)
+    assert torch.allclose(tied.weight, torch.diag(pull.diagonal() ** (1 / 3)), atol=0.02)
+
+
+def test_damping_of_the_first_axes_leaves_the_others_alone():
+    tied = Tied(6, 9)
+    before = tied.weight.detach().clone()
+    tied.damp(0.3, straight=False, axes=2)
+    assert torch.equal(tied.weight[2:], before[2:])
+    assert not torch.equal(tied.weight[:2], before[:2])
+
+
+def test_principal_axes_are_uncorrelated_and_fall_in_variance_and_come_back_as_raw_vectors(tmp_path):
+    x, y = clouds()
+    translator = vec2vec.fit(x @ torch.randn(D, D), y, replace(LINEAR, steps=2), 0)
+    seen = translator.prepared(y, "target")
+    spread = seen.T @ seen
+    assert torch.allclose(spread, torch.diag(spread.diagonal()), atol=1e-3)
+    assert (spread.diagonal().diff() <= 1e-4).all()
+    assert torch.allclose(seen @ translator.get_buffer("target_axes").T, normalize(y - y.mean(0), dim=1), atol=1e-5)
+    for name, one, vectors in (("there", translator, x), ("back", translator.reverse, y)):
+        save(one, tmp_path / name)
+        assert torch.equal(load(tmp_path / name)(vectors), one(vectors))
+
+
+def test_what_weighs_nothing_is_not_computed():
+    mine = training(LINEAR)
+    metrics = mine.step(batch())
+    assert set(mine.discriminators) == {"source", "target"}
+    assert {name for name in metrics if name.startswith("loss/")} == {
+        "loss/discriminator_source", "loss/discriminator_target", "loss/generator_source", "loss/generator_target",
+        "loss/transport", "loss/translator",
+    }  # fmt: skip
+
+
+def test_transport_alone_needs_no_discriminator_and_resumes_bit_for_bit(tmp_path):
+    alone = replace(LINEAR, gan_weight=0.0)
+    mine = training(alone)
+    metrics = mine.step(batch())
+    assert not mine.discriminators
+    assert set(metrics) == {"loss/transport", "loss/translator", "gradient/translator"}
+    assert metrics["loss/translator"] == metrics["loss/transport"]
+
+    def die(metrics, step):
+        if "unpaired/score" in metrics and step == 4:
+            raise Killed
+
+    x, y = clouds()
+    want = vec2vec.fit(x, y, alone, 5)
+    with pytest.raises(Killed):
+        vec2vec.fit(x, y, alone, 5, log=die, folder=tmp_path)
+    got = vec2vec.fit(x, y, alone, 5, folder=tmp_path)
+    assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
+
+
+def topics(n: int, d: int = 256, clusters: int = 150) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As `clustered`, with the many dimensions and the falling spectrum of a text encoder; the second half only rotated."""
+    g = torch.Generator().manual_seed(3)
+    spectrum = torch.arange(1, d + 1) ** -0.35
+    centres = torch.randn(clusters, d, generator=g) * spectrum
+    sizes = torch.arange(1, clusters + 1) ** -0.3
+    noise = 0.7 * torch.randn(2 * n + 500, d, generator=g) * spectrum
+    points = centres[torch.multinomial(sizes, len(noise), replacement=True, generator=g)] + noise
+    moved = points @ torch.linalg.qr(torch.randn(d, d, generator=g)).Q
+    return points[:n], moved[n : 2 * n], points[2 * n :], moved[2 * n :]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.01])
+def test_multistart_finds_a_rotation_of_a_cloud_of_many_dimensions_from_random_weights(weight):
+    source, target, paired_source, paired_target = topics(3000)
+    assert dimensions(source) > 64
+    few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256, "gan_weight": weight}
+    translator = vec2vec.fit(source, target, settings_of("vec2vec", {"recipe": "multistart", **few}), 0)
+    assert top1(translator, paired_source, paired_target) > 0.95
+    assert top1(translator.reverse, paired_target, paired_source) > 0.95
+
+
+def test_the_best_start_by_unpaired_score_wins_every_round(monkeypatch):
+    trained, scores = [], {}
+    where = "pipelines.aligners.vec2vec.selection.unpaired_score"
+    monkeypatch.setattr(where, lambda model, *_: {"unpaired/score": scores[id(model)]})
+
+    def start():
+        mine = training(LINEAR, seed=len(trained))
+        trained.append(mine)
+        scores[id(mine.average)] = [0.1, 0.5, 0.3, 0.4][len(trained) - 1]
+        return mine
+
+    rounds = [Round(4, 4, 3, 8.0), Round(2, 6, 2, 12.0)]
+    won = compete(start, rounds, dict.fromkeys(DIMS, lambda step: batch(seed=step)["source"]), batch(), 5, None)
+    assert won is trained[1]
+    assert [one.done for one in trained] == [3, 5, 3, 5]
+    assert (won.model.axes, won.inverse_temperature) == (6, 12.0)
+
+
+def test_a_killed_run_with_competing_starts_resumes_bit_for_bit(tmp_path):
+    x, y = clouds()
+    want = vec2vec.fit(x, y, LINEAR, 5)
+
+    def die(metrics, step):
+        if "unpaired/score" in metrics and step == 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        vec2vec.fit(x, y, LINEAR, 5, log=die, folder=tmp_path)
+    got = vec2vec.fit(x, y, LINEAR, 5, folder=tmp_path)
+    assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
+
+
 # ---------------------------------------------------------------- bad input
 
 
@@ -526,7 +721,10 @@ def test_clouds_of_unequal_size_and_float16_train():
 @pytest.mark.parametrize(
     "bad",
     [{"gan": "wasserstein"}, {"batch": 1}, {"lr": -1.0}, {"dropout": 1.0}, {"width": 0}, {"init": "linear"},
-     {"label_smoothing": 0.4}, {"ema": 1.0}, {"max_grad_norm": 0.0}, {"patience": 0}],
+     {"label_smoothing": 0.4}, {"starts": (4, 8), "start_axes": (4, 8)},
+     {"starts": (4,)}, {"transport_inverse_temperature": (0.0, 9.0)},
+     {"gan_weight": 0.0, "latent_gan_weight": 0.0}, {"straight": 2.0}, {"start_steps": 0},
+     {"ema": 1.0}, {"max_grad_norm": 0.0}, {"patience": 0}],
 )  # fmt: skip
 def test_settings_refuse_nonsense(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):

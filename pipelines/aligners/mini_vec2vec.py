@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import checked, spectral
-from pipelines.aligners.core.matching import ascend, kmeans, lloyd
+from pipelines.aligners.core.matching import ascend, draw, kmeans, lloyd
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime.log import Log
@@ -75,7 +75,7 @@ def fit(
 def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Steps 1a and 1b: (repeats * clusters, d) and (repeats * clusters, e), row i of one belonging to row i of the other."""
     cx, cy = (
-        kmeans(z[torch.randperm(len(z), generator=generator)[: s.sample]], s.clusters, s.repeats, generator) for z in (x, y)
+        kmeans(draw(z, s.sample, generator), s.clusters, s.repeats, generator) for z in (x, y)
     )  # (repeats, clusters, d), (repeats, clusters, e)
     partner = two_opt(centred_gram(cx), centred_gram(cy), s.restarts, generator)
     cy = cy.gather(1, partner[..., None].expand_as(cy))
@@ -94,9 +94,9 @@ def two_opt(A: Tensor, B: Tensor, restarts: int, generator: torch.Generator) -> 
     (n, C, C) twice -> (n, C)
     """
     n, C = A.shape[:2]
-    start = torch.rand(n * restarts, C, generator=generator).argsort(1)
+    start = torch.rand(n * restarts, C, generator=generator).argsort(1).to(A.device)
     p, value = ascend(A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0), start, steps=10 * C)
-    return p.view(n, restarts, C)[torch.arange(n), value.view(n, restarts).argmax(1)]
+    return p.view(n, restarts, C)[torch.arange(n, device=A.device), value.view(n, restarts).argmax(1)]
 
 
 def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: int = 2048) -> Tensor:
@@ -107,7 +107,7 @@ def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: i
 def refine_by_neighbours(map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None) -> Tensor:
     """Refine 1."""
     for step in range(s.refine_steps):
-        batch = x[torch.randperm(len(x), generator=generator)[: s.refine_batch]]
+        batch = draw(x, s.refine_batch, generator)
         moved = spectral(batch.T @ nearest_mean(normalize(batch @ map, dim=1), y, y, s.neighbours))
         if log and step % 10 == 0:
             log({"refine/change": (moved - map).norm().item()}, step)

@@ -46,15 +46,18 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
     source, target = checked("source", paired_source), checked("target", paired_target)
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(source), generator=generator)[: settings.points]
-    shuffled = chosen[torch.randperm(len(chosen), generator=generator)]
-    x, y = centred_unit(source)[chosen], centred_unit(target)[shuffled]
+    shuffled = chosen[torch.randperm(len(chosen), generator=generator)].to(source.device)
+    x, y = centred_unit(source)[chosen.to(source.device)], centred_unit(target)[shuffled]
     plan = transport_plan(x, y, settings)  # (n, n), rows sum to 1/n
     images = plan @ y / plan.sum(1, keepdim=True).clamp_min(1e-12)  # barycentric projection
     return Linear.of(spectral(x.T @ images), source, target)
 
 
 def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
-    """Coupling of two uniform clouds of unit vectors (n, d), (m, e) -> (n, m), of total mass 1. Squared Euclidean costs."""
+    """Coupling of two uniform clouds of unit vectors (n, d), (m, e) -> (n, m), of total mass 1. Squared Euclidean costs.
+
+    POT and scipy compute it on the CPU, wherever the clouds are, and it comes back to them.
+    """
     import ot
 
     if settings.method == "gromov_wasserstein":
@@ -64,7 +67,7 @@ def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
         )
         if not np.isclose(plan.sum(), 1, atol=1e-3):  # POT only warns
             raise BadInput(f"transport: no plan at regularisation {settings.regularisation}: raise it")
-        return torch.from_numpy(np.asarray(plan)).float()
+        return torch.from_numpy(np.asarray(plan)).float().to(x.device)
     width = max(x.shape[1], y.shape[1])
     cost = _squared_distances(*(pad(z, (0, width - z.shape[1])) for z in (x, y)))
     n, m = cost.shape
@@ -78,8 +81,8 @@ def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
         plan = ot.sinkhorn(ot.unif(n), ot.unif(m), cost, settings.regularisation, "sinkhorn_log", settings.iterations)
     else:
         plan = ot.emd(ot.unif(n), ot.unif(m), cost, numItermax=settings.iterations * 1000)
-    return torch.from_numpy(np.asarray(plan)).float()
+    return torch.from_numpy(np.asarray(plan)).float().to(x.device)
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> np.ndarray:
-    return (torch.cdist(x, y) ** 2).double().numpy()
+    return (torch.cdist(x, y) ** 2).double().cpu().numpy()

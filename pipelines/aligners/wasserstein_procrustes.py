@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
 from pipelines.aligners.core.hubness import InvertedSoftmax
-from pipelines.aligners.core.matching import csls, kmeans, mutual, quadratic_assignment, transport
+from pipelines.aligners.core.matching import csls, draw, kmeans, mutual, quadratic_assignment, transport
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
@@ -100,7 +100,7 @@ def fit(
     W = compete(X, Y, maps, given, settings, generator, log)
     cross = refine(X, Y, W, given, settings, generator, log)
     linear = Linear.of(between(X, cross, settings), source, target)
-    anchors = draw(source, settings.anchors, generator).to(linear.map.device)  # a translator is on the CPU
+    anchors = draw(source, settings.anchors, generator)
     if not settings.hub_correction or dimensions(linear(anchors)) < FEW:
         return linear
     return InvertedSoftmax.around(linear, anchors, settings.hub_correction)
@@ -186,8 +186,3 @@ def batch(size: int, X: Tensor, Y: Tensor) -> int:
     """`size` where there are MANY vectors, the same share of fewer: a batch that is nearly the whole cloud has no noise, and
     the map stays in the poor optimum where it began. Never below LEAST."""
     return min(size, max(LEAST, round(size * min(len(X), len(Y)) / MANY)))
-
-
-def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """At most `size` rows, at random."""
-    return cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)]

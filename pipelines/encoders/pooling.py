@@ -41,9 +41,11 @@ class FirstLast(Module):
         """Adds `sentence_embedding` (batch, dim)."""
         layers, mask = features["all_layer_embeddings"], features["attention_mask"]
         mask = mask.to(layers[-1].dtype).unsqueeze(-1)  # (batch, tokens, 1)
-        both = (layers[self.first] + layers[-1]) / 2
-        features["sentence_embedding"] = (both * mask).sum(1) / mask.sum(1).clamp(min=1)
+        features["sentence_embedding"] = (self._tokens(layers) * mask).sum(1) / mask.sum(1).clamp(min=1)
         return features
+
+    def _tokens(self, layers: tuple[Tensor, ...]) -> Tensor:
+        return (layers[self.first] + layers[-1]) / 2
 
     def get_embedding_dimension(self) -> int:
         return self.embedding_dimension
@@ -54,6 +56,34 @@ class FirstLast(Module):
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
         return cls(**cls.load_config(model_name_or_path, subfolder=subfolder))
+
+
+class LayerMean(FirstLast):
+    """Mean over tokens of the layer `first`: 1 is the first transformer layer, 0 are the static embeddings."""
+
+    pooling_mode = "layer-mean"
+
+    def _tokens(self, layers: tuple[Tensor, ...]) -> Tensor:
+        return layers[self.first]
+
+
+class Rotation(nn.Module):
+    """Every vector times one random orthogonal matrix (Haar), which nobody is told: the same space, its axes lost."""
+
+    def __init__(self, dimension: int, seed: int) -> None:
+        super().__init__()
+        self.dimension = dimension
+        normal = torch.randn(dimension, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        Q, R = torch.linalg.qr(normal)
+        self.register_buffer("matrix", (Q * R.diagonal().sign()).float())  # signs: QR alone is not uniform (Mezzadri 2007)
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """`sentence_embedding` (batch, dim), rotated."""
+        features["sentence_embedding"] = features["sentence_embedding"] @ self.matrix
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        return self.dimension
 
 
 def pooler(kind: Pooler, width: int, **settings: Any) -> Module:
@@ -74,17 +104,32 @@ def head(width: int) -> Dense:
 
 
 def compose(model: SentenceTransformer, row: Any) -> SentenceTransformer:
-    """`model` with the pooling that a row of `encoders` asks for in the place of all that followed its transformer.
+    """`model` with the pooling that a row of `encoders` asks for in the place of all that followed its transformer, and rotated.
 
-    Reads `pooling` and, for sbert-wk, `window`, `omega`, `first_layer`, `factorisation` and `edges`. No `pooling`: the
-    model as it is.
+    Reads `pooling`, `layer`, `rotation` and, for sbert-wk, `window`, `omega`, `first_layer`, `factorisation` and `edges`. None of
+    the first three: the model as it is.
     Raises BadInput where there is no transformer to pool, or too few layers.
     """
-    if row.pooling is None:
+    if row.pooling is not None or row.layer is not None:
+        model = _pooled(model, row)
+    if row.rotation is None:
         return model
+    modules = [*model, Rotation(model.get_embedding_dimension() or 0, row.rotation)]
+    prompts: Any = model.prompts
+    return SentenceTransformer(modules=modules, device=str(model.device), prompts=prompts)
+
+
+def _pooled(model: SentenceTransformer, row: Any) -> SentenceTransformer:
     transformer: Any = model[0]
+    wish = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
     if not isinstance(transformer, Transformer):
-        raise BadInput(f"pooling {row.pooling}: {type(transformer).__name__} is no transformer, so there are no tokens to pool")
+        raise BadInput(f"{wish}: {type(transformer).__name__} is no transformer, so there are no tokens to pool")
+    if row.pooling is None:
+        count: int = transformer.model.config.num_hidden_layers
+        if row.layer > count:
+            raise BadInput(f"{wish}: this transformer has {count} layers")
+        modules = [transformer, LayerMean(width(transformer), row.layer)]
+        return SentenceTransformer(modules=modules, device=str(model.device))
     wk = {k: getattr(row, k) for k in ("window", "omega", "factorisation", "edges")} | {"start": row.first_layer}
     module = pooler(row.pooling, width(transformer), **(wk if row.pooling == "sbert-wk" else {}))
     composed = SentenceTransformer(modules=[transformer, module], device=str(model.device))

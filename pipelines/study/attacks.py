@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, field_validator
 
-from pipelines.study.row import HubCorrection, Ref, Row, Seed
+from pipelines.study.row import Computed, HubCorrection, Ref, Seed
 from pipelines.study.translation import aligner_module, settings_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ConsensusSettings = Annotated[Any, BeforeValidator(partial(settings, "consensus"
 JudgeSettings = Annotated[Any, BeforeValidator(partial(settings, "judge"))]
 
 
-class Attributes(Row):
+class Attributes(Computed):
     """Zero-shot attribute inference: `source` and `target` are embeddings of the labelled `corpus`, by the two encoders.
 
     wordings: what is embedded for a label: its name, what `descriptions` says of it, or `template` with the name in it.
@@ -61,7 +61,7 @@ class Attributes(Row):
         check_space(f"{where}.target", self.target, self.corpus, self.target_encoder, study)
 
 
-class Inverter(Row):
+class Inverter(Computed):
     """An inverter, learnt from the attacker's own texts and their vectors, and from nothing else."""
 
     space: Annotated[str, Ref("embed")]  # the attacker's texts by the attacker's encoder
@@ -78,7 +78,7 @@ class Inverter(Row):
         check_space(f"{where}.space", self.space, self.corpus, self.encoder, study)
 
 
-class Invert(Row):
+class Invert(Computed):
     """Texts from translated vectors. `source` and `target` are embeddings of the attacked `corpus`; its target vectors serve
     the ceiling and the measuring alone."""
 
@@ -110,7 +110,7 @@ class Invert(Row):
             raise ValueError(f"{where}: the attacker's texts are the attacked ones: take another split or corpus")
 
 
-class Audit(Row):
+class Audit(Computed):
     """What `make audit` does with vectors that came without text: the attack of every encoder, and what defences would change."""
 
     corpus: Annotated[str, Ref("corpora")]  # texts of the attacker, unless the command line names others

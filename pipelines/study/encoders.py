@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from pipelines.study.row import NonNegative, Positive, Ref, Row, Seed, Share, Text, Watched
+from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seed, Share, Text, Watched
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -34,6 +34,8 @@ class Encoder(Row):
     batch_tokens: int = Field(4096, ge=1)  # padded tokens per batch
     prompt: str = ""  # put before every text (e5: "query: ")
     pooling: Pooler | None = None  # in the place of the model's own
+    layer: int | None = Field(None, ge=0)  # mean over its tokens, in the place of the model's pooling; 0: embeddings
+    rotation: int | None = None  # seed of a random orthogonal matrix that every vector is multiplied with; None: no such secret
     window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
     omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
     first_layer: int | None = Field(None, ge=0)  # of sbert-wk: first layer used; None: a third of the layers
@@ -45,8 +47,14 @@ class Encoder(Row):
         if self.source == "hub" and not HUB_ID.fullmatch(str(self.model)):
             raise ValueError(f"{where}.model: {self.model!r} is no hub id: owner/name, or a bare name (bert-base-uncased)")
 
+    @model_validator(mode="after")
+    def _one_pooling(self) -> Self:
+        if self.layer is not None and self.pooling is not None:
+            raise ValueError(f"layer {self.layer} is a pooling of its own: it goes with no `pooling`")
+        return self
 
-class Embed(Row):
+
+class Embed(Computed):
     """One corpus through one encoder."""
 
     corpus: Annotated[str, Ref("corpora")]
@@ -69,7 +77,7 @@ class Network(Row):
     positions: int = Field(128, ge=4)
 
 
-class Finetune(Row):
+class Finetune(Computed):
     """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
 
     corpus: Annotated[str, Ref("corpora")]
@@ -96,7 +104,7 @@ class Finetune(Row):
     seed: Seed = 0
 
 
-class Similarity(Row):
+class Similarity(Computed):
     """One encoder on one corpus of kind `sts`."""
 
     encoder: Annotated[str, Ref("encoders")]
@@ -105,7 +113,7 @@ class Similarity(Row):
     pooling: Pooler | None = None  # in the place of the encoder's own, without a copy of its weights
 
 
-class Geometry(Row):
+class Geometry(Computed):
     """Every two embeddings of one corpus, compared."""
 
     corpus: Annotated[str, Ref("corpora")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.study.row import NonNegative, Positive, Ref, Row, Seeds
+from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seeds
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -64,7 +64,7 @@ class Head(Row):
     features: int | None = Field(256, ge=1)  # random Fourier features in training, redrawn at each step; None: the kernel itself
 
 
-class TrainImageText(Row):
+class TrainImageText(Computed):
     """Train an image and a text encoder on a corpus of images with captions. One pair of encoders per seed."""
 
     corpus: Annotated[str, Ref("corpora")]
@@ -91,7 +91,7 @@ class TrainImageText(Row):
                 raise ValueError(f"{where}: its embeddings are called {name}-{side}, as a row of embed is")
 
 
-class EvaluateImageText(Row):
+class EvaluateImageText(Computed):
     """Measure trained encoders on a corpus of images: zero-shot, linear, retrieval, and PMI where it is known."""
 
     encoders: Annotated[str, Ref("train_image_text")]

@@ -34,6 +34,11 @@ VALUES = {  # of a table's key
 
 def renamed(tree: Mapping[str, Any]) -> Iterator[str]:
     """One line for each old name in a study's tree."""
+    corpora = tree.get("corpora")
+    for name, row in corpora.items() if isinstance(corpora, dict) else ():
+        kind = VALUES["corpora", "kind"].get(name)  # the name of a row was its kind, where it was one
+        if kind and kind != "passages" and isinstance(row, dict) and "kind" not in row:
+            yield f"corpora.{name}: a row's name no longer says this kind: add `kind: {kind}`"
     for table, rows in tree.items():
         if table in TABLES:
             yield f"{table}: is called {TABLES[table]} now"

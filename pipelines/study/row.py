@@ -86,6 +86,16 @@ class Row(BaseModel):
         """Raise ValueError where the row does not fit the rows that it names. Those are in the study."""
 
 
+# Where a stage computes. auto: the environment variable UNIVERSAL_GEOMETRY_DEVICE, else CUDA where it is, else the CPU
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
+
+
+class Computed(Row):
+    """A row whose stage computes, on one device: runtime.device.resolve says which."""
+
+    device: Device = "auto"
+
+
 def known(where: str, name: str, rows: Mapping[str, Any], what: str = "row") -> None:
     """Raise ValueError, with the nearest name, when there is no row of this name."""
     if name not in rows:

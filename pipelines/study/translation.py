@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from pipelines.study.row import HubCorrection, Ref, Row, Seeds
+from pipelines.study.row import Computed, HubCorrection, Ref, Seeds
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -28,7 +28,7 @@ def _per_side(limit: Any) -> Any:
 Limit = Annotated[int | tuple[int, int] | None, BeforeValidator(_per_side)]
 
 
-class Align(Row):
+class Align(Computed):
     """Fit translators source -> target: `source` and `target` name rows of `embed`; every other key is the aligner's own."""
 
     source: Annotated[str, Ref("embed")]
@@ -68,7 +68,7 @@ class Align(Row):
         return "few pairs" if self.pairs else aligner_module(self.aligner).SUPERVISION
 
 
-class Evaluate(Row):
+class Evaluate(Computed):
     """Measure one translator on true pairs: `source` and `target` are embeddings of one corpus."""
 
     translator: Annotated[str, Ref("align")]

@@ -46,7 +46,8 @@ class InvertedSoftmax(Linear):
     def around(cls, linear: Linear, anchors: Tensor, strength: float) -> InvertedSoftmax:
         """Bend `linear` away from the hubs of the source vectors `anchors` (m, d)."""
         moved = linear(anchors) - linear.target_mean
-        self, q = cls(linear.map.shape[0], linear.map.shape[1], len(anchors), strength), normalize(moved, dim=1)
+        self = cls(linear.map.shape[0], linear.map.shape[1], len(anchors), strength).to(linear.map.device)
+        q = normalize(moved, dim=1)
         self.load_state_dict(linear.state_dict() | {"anchors": q, "deviation": torch.tensor(dimensions(q) ** -0.5)})
         return self
 

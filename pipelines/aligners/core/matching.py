@@ -7,6 +7,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 
+def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """At most `size` rows, at random: the same ones on every device, as the generator is of the CPU."""
+    return cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)]
+
+
 def kmeans(X: Tensor, clusters: int, repeats: int, generator: torch.Generator, steps: int = 20) -> Tensor:
     """Centroids (repeats, clusters, d) of k-means on X (n, d), from random rows."""
     chosen = torch.rand(repeats, len(X), generator=generator).topk(clusters, 1).indices
@@ -142,12 +147,17 @@ def mutual(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def transport(moved: Tensor, x: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3) -> tuple[Tensor, float]:
-    """Entropic optimal transport (Cuturi 2013) between moved (n, e) and y (m, e), unit rows, with cosines as scores.
+    """Entropic optimal transport between moved (n, e) and y (m, e): x' P y (d, e) for x (n, d), and the mean cosine under P."""
+    partner = partners(moved, y, inverse_temperature, rounds)
+    return x.T @ partner, float((moved * partner).sum()) / len(y)
 
-    P = diag(u) exp(inverse_temperature (cos - 1)) diag(v), rows and columns of equal sums. Returns x' P y (d, e) for
-    x (n, d), and the mean cosine under P. A few Sinkhorn rounds do, as the map that they serve is refined again anyway. A CPU
-    that can holds P in bf16: five times faster, and x' P y differs by 2e-4 of its norm, far less than another batch of points
-    would change it.
+
+def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3) -> Tensor:
+    """P y (n, e), where P is the entropic optimal transport (Cuturi 2013) of moved (n, e) to y (m, e), unit rows, by cosine.
+
+    P = diag(u) exp(inverse_temperature (cos - 1)) diag(v), rows and columns of equal sums, the rows' m / n. A few Sinkhorn
+    rounds do, as the map that they serve is refined again anyway. A CPU that can holds P in bf16: five times faster, and x' P y
+    differs by 2e-4 of its norm, far less than another batch of points would change it.
     """
     low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
     kernel = (moved.to(low) @ y.to(low).T).mul_(inverse_temperature).sub_(inverse_temperature).exp_()  # (n, m)
@@ -155,8 +165,7 @@ def transport(moved: Tensor, x: Tensor, y: Tensor, inverse_temperature: float, r
     for _ in range(rounds):
         u = 1 / (kernel @ v.to(low)).to(v.dtype).clamp_min(1e-30)
         v = 1 / (kernel.T @ u.to(low)).to(v.dtype).clamp_min(1e-30)
-    partner = (kernel @ (y * v).to(low)).to(y.dtype) * u  # (n, e): P y
-    return x.T @ partner, float((moved * partner).sum()) / len(y)
+    return (kernel @ (y * v).to(low)).to(y.dtype) * u
 
 
 def _has_bf16(vectors: Tensor) -> bool:

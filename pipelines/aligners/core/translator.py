@@ -56,8 +56,8 @@ class Linear(Translator):
 
     @classmethod
     def of(cls, map: Tensor, source: Tensor, target: Tensor) -> Linear:
-        """From a map between centred unit vectors and the clouds (n, d), (m, e) it was found on."""
-        self = cls(*map.shape)
+        """From a map between centred unit vectors and the clouds (n, d), (m, e) it was found on; on their device."""
+        self = cls(*map.shape).to(map.device)
         self.map.copy_(map)
         self.source_mean.copy_(source.mean(0))
         self.target_mean.copy_(target.mean(0))
@@ -75,20 +75,21 @@ def save(translator: Translator, path: Path) -> None:
     from safetensors.torch import save_file
 
     _check(translator, path)
-    save_file({k: v.contiguous() for k, v in translator.state_dict().items()}, path.with_suffix(".safetensors"))
+    save_file({k: v.cpu().contiguous() for k, v in translator.state_dict().items()}, path.with_suffix(".safetensors"))
     kind = f"{type(translator).__module__}:{type(translator).__qualname__}"
     path.with_suffix(".json").write_text(json.dumps({"class": kind, "config": translator.config}, indent=2) + "\n")
 
 
 def load(path: Path) -> Translator:
-    """Read what `save` wrote. Only classes of `pipelines.aligners` are built. Raises BadInput for numbers that are not finite."""
+    """Read what `save` wrote. Raises BadInput for a class that is no translator of ours, or for numbers that are not finite."""
     from safetensors.torch import load_file
 
     described = json.loads(path.with_suffix(".json").read_text())
     module, name = described["class"].split(":")
-    if not module.startswith("pipelines.aligners."):
-        raise ValueError(f"{path}: {module} is no aligner")
-    translator = getattr(importlib.import_module(module), name)(**described["config"])
+    kind = getattr(importlib.import_module(module), name, None) if module.startswith("pipelines.aligners.") else None
+    if not (isinstance(kind, type) and issubclass(kind, Translator)):
+        raise BadInput(f"{path}: {described['class']} is no translator")
+    translator = kind(**described["config"])
     translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
     _check(translator, path)
     return translator.eval()
@@ -101,15 +102,15 @@ def _check(translator: Translator, path: Path) -> None:
         raise BadInput(f"{path}: {bad[0]} is not finite")
 
 
-def load_seeds(folder: Path, hub_correction: float | None = None) -> dict[int, Translator]:
-    """The translators of one row of `align`, by seed, with `hub_correction` in the place of their own strength if given.
+def load_seeds(folder: Path, hub_correction: float | None = None, device: torch.device | str = "cpu") -> dict[int, Translator]:
+    """The translators of one row of `align`, by seed, on a device, with `hub_correction` in the place of their own strength if given.
 
     Raises BadInput where there are none, or where they have no hub correction to set.
     """
     seeds = sorted(int(p.stem.removeprefix("seed-")) for p in folder.glob("seed-*.json"))
     if not seeds:
         raise BadInput(f"{folder}: no translators there; `dvc repro` makes them")
-    translators = {seed: load(folder / f"seed-{seed}") for seed in seeds}
+    translators = {seed: load(folder / f"seed-{seed}").to(device) for seed in seeds}
     if hub_correction is not None:
         for translator in translators.values():
             translator.set_hub_correction(hub_correction)

@@ -1,7 +1,7 @@
 """vec2vec (Jha et al. 2025, arXiv 2505.12540): adversarial translation between two embedding spaces without a single pair.
 
 networks: adapters, backbone, discriminators. losses: every loss, in the paper's form and in the code's. step: one training step.
-selection: the unpaired score. This module: the loop, with selection, stopping and resuming.
+selection: the unpaired score. recipes: settings by name. This module: the loop, with selection, stopping and resuming.
 `init: linear` is not of the paper: the adapters begin as an unpaired linear map, with residual branches at zero.
 """
 
@@ -17,8 +17,9 @@ from torch import Tensor
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
-from pipelines.aligners.vec2vec.selection import Best, unpaired_score
-from pipelines.aligners.vec2vec.step import RECIPES, Recipe, Training
+from pipelines.aligners.vec2vec.recipes import RECIPES
+from pipelines.aligners.vec2vec.selection import Best, Round, compete, unpaired_score
+from pipelines.aligners.vec2vec.step import Recipe, Training
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
@@ -35,6 +36,13 @@ class Settings(Recipe):
     init: Literal["random", "linear"] = "random"
     linear: wasserstein_procrustes.Settings = field(default_factory=wasserstein_procrustes.Settings)  # of init: linear
     centre: bool = False  # subtract the means before normalising; neither source does
+    # principal: the networks see and give coordinates on each cloud's principal axes, by falling variance; ours
+    axes: Literal["raw", "principal"] = "raw"
+    # Starts from random weights that are trained in each round, of `start_steps` on the first `start_axes` columns: the best by
+    # unpaired score go on to the next round, and the best of the last one is trained whole. (): one start, no rounds; ours
+    starts: tuple[int, ...] = ()
+    start_axes: tuple[int, ...] = ()
+    start_steps: int = 60
     # L2-normalise what comes out (code). None: yes, but not with `init: linear`, whose map keeps its own norms
     unit_output: bool | None = None
     # selection and stopping, unpaired; the code looks at pairs
@@ -48,7 +56,13 @@ class Settings(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         least = dict.fromkeys(("neighbours", "patience", "log_every", "checkpoint_every"), 1)
-        self._at_least(least | {"held_out": 2, "min_steps": 0})
+        self._at_least(least | {"held_out": 2, "min_steps": 0, "start_steps": 1})
+        if len(self.starts) != len(self.start_axes):
+            raise ValueError(f"starts {self.starts} and start_axes {self.start_axes} must be as many: one of each for a round")
+        if self.starts and (min(self.starts) < 1 or min(self.start_axes) < 2 or self.starts != tuple(sorted(self.starts)[::-1])):
+            raise ValueError(f"starts {self.starts} must not grow and be at least 1, start_axes {self.start_axes} at least 2")
+        if self.init == "linear" and (self.axes == "principal" or self.starts):
+            raise ValueError("init: linear has one start in raw axes: it takes neither `axes: principal` nor `starts`")
         if self.init == "linear" and not self.centre:
             raise ValueError("init: linear starts from a map between centred clouds, it needs `centre: true`")
 
@@ -58,6 +72,14 @@ class Settings(Recipe):
         unit = self.init == "random" if self.unit_output is None else self.unit_output
         names = ("width", "adapter_depth", "backbone_depth", "norm", "dropout")
         return {name: getattr(self, name) for name in names} | {"unit_output": unit, "mapped": self.init == "linear"}
+
+    @property
+    def rounds(self) -> list[Round]:
+        """The competition that `starts` describes; the transport's inverse temperature grows from round to round."""
+        first, last = self.transport_inverse_temperature
+        inverse_temperature = [first + (last - first) * number / len(self.starts) for number in range(len(self.starts))]
+        places = zip(self.starts, self.start_axes, inverse_temperature, strict=True)
+        return [Round(starts, axes, self.start_steps, sharp) for starts, axes, sharp in places]
 
 
 class Batches:
@@ -97,7 +119,9 @@ def fit(
         raise BadInput(f"vec2vec: width {settings.width} is less than the vectors' dimension, `init: linear` needs as much")
     with torch.random.fork_rng(devices=[source.device] if source.is_cuda else []):
         torch.manual_seed(seed)
-        translator = Vec2VecTranslator(source.shape[1], target.shape[1], **settings.shape).to(source.device)
+        principal = settings.axes == "principal"
+        translator = Vec2VecTranslator(source.shape[1], target.shape[1], principal=principal, **settings.shape)
+        translator = translator.to(source.device)
         translator.describe(source, target, settings.centre)
         if settings.init == "linear":
             linear = replace(settings.linear, hub_correction=0)  # adapters begin as a matrix
@@ -119,8 +143,17 @@ def _train(
         most = min(settings.held_out, len(cloud) // 10)
         held_out[name] = cloud[order[:most]]
         batches[name] = Batches(cloud[order[most:]], settings.batch, 2 * seed + number)
-    training, best = Training(model.train(), {n: c.shape[1] for n, c in clouds.items()}, settings), Best()
-    _resume(path, training, best, settings)
+    dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
+    training, best = Training(model.train(), dims, settings), Best()
+    if not _resume(path, training, best, settings) and settings.rounds:
+        device = next(model.parameters()).device
+
+        def start() -> Training:
+            return Training(Vec2Vec(dims, **settings.shape).to(device).train(), dims, settings)
+
+        training = compete(start, settings.rounds, batches, held_out, settings.neighbours, log)
+        training.narrow(None, settings.transport_inverse_temperature[1])
+        training.done = 0
     metrics: dict[str, Tensor] = {}
     while True:
         step = training.done
@@ -144,11 +177,13 @@ def _checkpoint(path: Path, training: Training, best: Best) -> None:
     files.save_state(path, {"training": training.state(), "best": vars(best), "settings": repr(training.settings)})
 
 
-def _resume(path: Path | None, training: Training, best: Best, settings: Settings) -> None:
+def _resume(path: Path | None, training: Training, best: Best, settings: Settings) -> bool:
+    """Continue from the checkpoint, if there is one of these settings."""
     if path is None or not path.exists():
-        return
+        return False
     saved = files.load_state(path, next(training.model.parameters()).device)
     if saved["settings"] != repr(settings):
-        return
+        return False
     training.restore(saved["training"])
     vars(best).update(saved["best"])
+    return True

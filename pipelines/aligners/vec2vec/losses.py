@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, normalize
 
+from pipelines.aligners.core.matching import partners
+
 Gan = Literal["least_squares", "vanilla", "relativistic"]
 Error = Literal["cosine", "squared"]
 Vsp = Literal["absolute", "squared"]
@@ -76,6 +78,15 @@ def accuracy(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
         return (real > fake).float().mean()
     middle = 0.0 if gan == "vanilla" else (-0.5 if swapped else 0.5)
     return ((real > middle).float().mean() + (fake < middle).float().mean()) / 2
+
+
+def transport(moved: Tensor, y: Tensor, inverse_temperature: float) -> Tensor:
+    """1 - E cos(moved, y) under the entropic optimal transport P of the two batches, (n, e) and (n, e), unit rows.
+
+    P is a constant here: it is the gradient of the optimal entropic cost (Feydy et al. 2019, of the Sinkhorn divergence). Grave,
+    Joulin, Berthet (2019) minimise this over orthogonal maps, batch by batch.
+    """
+    return 1 - (moved * partners(moved.detach(), y.detach(), inverse_temperature)).sum(1).mean()
 
 
 def gradient_penalty(logits: Tensor, inputs: Tensor) -> Tensor:

