@@ -249,7 +249,7 @@ def offline(monkeypatch, tmp_path):
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(hub, "_reachable", lambda *_: None)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    monkeypatch.setattr(track, "seconds", lambda _: {})
+    monkeypatch.setattr(track, "took", lambda _: {})
     return tmp_path
 
 
