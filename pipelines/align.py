@@ -17,6 +17,7 @@ from torch import Tensor
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.study import Align, aligner_module, params
@@ -82,7 +83,8 @@ def _shuffled(embeddings: store.Embeddings, salt: str, seed: int, split: str = "
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as replicates; where there
     are none, or all have the same texts, with one more fit."""
-    source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
+    device = resolve(row.device, float64=True)
+    source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     run.input(store.embeddings_path(row.source), "source")
     run.input(store.embeddings_path(row.target), "target")
     judged = row.supervision in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
@@ -92,11 +94,12 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
         fitted = {}
         for seed in row.seeds:
             log = partial(_log, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
-            fitted[seed] = _kept(folder / f"seed-{seed}", partial(fit, row, source, target, seed, log, work))
+            fitted[seed] = _kept(folder / f"seed-{seed}", device, partial(fit, row, source, target, seed, log, work))
         extra = []
         if judged and (len(row.seeds) == 1 or row.splits):
             seed = next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)
-            extra = [_kept(work / "replicate", partial(fit, row, source, target, seed, None, work, replicate=True))]
+            refit = partial(fit, row, source, target, seed, None, work, replicate=True)
+            extra = [_kept(work / "replicate", device, refit)]
         verdicts = {}
         for seed in row.seeds if judged else ():
             replicates = extra or [fitted[other] for other in row.seeds if other != seed]
@@ -107,11 +110,11 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     run.log({k: v for k, v in summary(row, verdicts).items() if k != "by seed"})
 
 
-def _kept(path: Path, fit: Callable[[], Translator]) -> Translator:
+def _kept(path: Path, device: torch.device, fit: Callable[[], Translator]) -> Translator:
     """A translator as it is on disk, fitted if it is not there yet: a killed run continues at the seed it was at."""
     if not path.with_suffix(".json").exists():  # written last
         save(fit(), path)
-    return load(path)
+    return load(path).to(device)
 
 
 def summary(row: Align, verdicts: dict[int, Verdict]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pipelines.measures import attributes as measures
 from pipelines.measures import mean_and_error
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Attributes, params
 
@@ -23,27 +24,28 @@ Scores = dict[str, Tensor]
 
 def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) -> None:
     """Every wording: translated (all seeds), naive, ideal in source, ideal in target, majority, chance."""
-    source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
+    device = resolve(row.device)
+    source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
     rows, labels, names = labelled(name, row, source)
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
-    translators = load_seeds(store.translators_path(row.translator), row.hub_correction)
+    translators = load_seeds(store.translators_path(row.translator), row.hub_correction, device)
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
     query_source, query_target = (
-        query.as_function(store.encoder_path(n), study.encoders[n]) for n in (row.source_encoder, row.target_encoder)
+        query.as_function(store.encoder_path(n), study.encoders[n], device) for n in (row.source_encoder, row.target_encoder)
     )
     near_x, near_y = (crowd(v, row.neighbours) for v in (x, y))
     metrics, frames, tables = {}, [], []
     for wording in row.wordings:
         texts = [measures.wording(n, wording, row.descriptions, row.template) for n in names]
         labels_y, labels_x = query_target(texts), query_source(texts)
-        ranked = {f"translated {seed}": measures.order(v, labels_y, row.centre, near_x) for seed, v in translated.items()}
-        ranked["naive"] = measures.order(Identity(x.shape[1], y.shape[1])(x), labels_y, row.centre, near_x)
-        ranked["ideal source"] = measures.order(x, labels_x, row.centre, near_x)
-        ranked["ideal target"] = measures.order(y, labels_y, row.centre, near_y)
+        ranked = {f"translated {seed}": order(v, labels_y, row, near_x) for seed, v in translated.items()}
+        ranked["naive"] = order(Identity(x.shape[1], y.shape[1])(x), labels_y, row, near_x)
+        ranked["ideal source"] = order(x, labels_x, row, near_x)
+        ranked["ideal target"] = order(y, labels_y, row, near_y)
         ranked["majority"] = measures.majority(true)
         scores = {k: measures.scores(v, true, row.k) for k, v in ranked.items()} | {"chance": measures.chance(true, row.k)}
         metrics[wording] = summary(scores)
@@ -58,10 +60,15 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         run.table(tables, "labels.json")
 
 
+def order(vectors: Tensor, labels: Tensor, row: Attributes, near: Tensor) -> Tensor:
+    """`measures.order` where the vectors are; the order is small, and comes to the CPU, where the truth is."""
+    return measures.order(vectors, labels.to(vectors.device), row.centre, near).cpu()
+
+
 def crowd(vectors: Tensor, k: int) -> Tensor:
     """Each vector's k nearest among all of them by centred cosine, itself one of them. (n, d) -> (n, k)"""
     if k == 1:
-        return torch.arange(len(vectors))[:, None]
+        return torch.arange(len(vectors), device=vectors.device)[:, None]
     x = centred_unit(vectors.float())
     return neighbours(x, x, k)
 

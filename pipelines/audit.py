@@ -34,6 +34,7 @@ from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Audit, aligner_module, params
 
@@ -75,14 +76,15 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     """Fit every encoder, judge, pick the best, and only if it is aligned infer, invert and try the defences."""
     clock = Clock()
     taken = dumps.sample(dump, row.limit, row.seed)
-    vectors = torch.from_numpy(taken.vectors)
+    device = resolve(row.device, float64=True)
+    vectors = torch.from_numpy(taken.vectors).to(device)
     about = {"vectors": taken.rows, "used": len(vectors), "dimension": vectors.shape[1]}
     about |= {"left out (zero, NaN)": taken.left_out, "left out (far off)": taken.far_off, "repeated": taken.repeated}
     clock.lap("read")
     known = known_texts(texts, row)
     attempts = []
     for encoder in row.encoders or [n for n, e in study.encoders.items() if e.source != "given"]:
-        attacker = embedded(encoder, known, texts is None, row, study)
+        attacker = embedded(encoder, known, texts is None, row, study, device)
         clock.lap(f"embed {encoder}")
         attempts.append(attempt(vectors, attacker, row, judge))
         clock.lap(f"fit {encoder}")
@@ -127,15 +129,15 @@ def known_texts(where: Path | None, row: Audit) -> list[str]:
     return [texts[i] for i in order]
 
 
-def embedded(encoder: str, texts: list[str], of_study: bool, row: Audit, study: params.Study) -> Known:
-    """The texts by one encoder: read where the study has embedded them, else encoded now."""
-    encode = query.as_function(store.encoder_path(encoder), study.encoders[encoder])
+def embedded(encoder: str, texts: list[str], of_study: bool, row: Audit, study: params.Study, device: torch.device) -> Known:
+    """The texts by one encoder, on the device: read where the study has embedded them, else encoded now."""
+    encode = query.as_function(store.encoder_path(encoder), study.encoders[encoder], device)
     for name, space in study.embed.items():
         same = of_study and (space.corpus, space.encoder) == (row.corpus, encoder)
         if same and store.embeddings_path(name).is_file():
             at = {t: i for i, t in enumerate(store.read_corpus(row.corpus, ["text"])["text"])}
-            return Known(encoder, texts, store.read_embeddings(name).vectors[[at[t] for t in texts]], encode)
-    return Known(encoder, texts, encode(texts), encode)
+            return Known(encoder, texts, store.read_embeddings(name, device).vectors[[at[t] for t in texts]], encode)
+    return Known(encoder, texts, encode(texts).to(device), encode)
 
 
 # ---------------------------------------------------------------- the attack
@@ -160,7 +162,7 @@ def infer(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
     """How many vectors are nearest to each label, most first."""
     labels = list(row.labels or TOPICS)
     label_vectors = best.known.encode([row.template.format(label=label) for label in labels])
-    first = attributes.order(best.translator(vectors), label_vectors)[:, 0]
+    first = attributes.order(best.translator(vectors), label_vectors.to(vectors.device))[:, 0].cpu()
     counts = torch.bincount(first, minlength=len(labels))
     return [
         {"label": labels[i], "vectors": int(counts[i]), "share": int(counts[i]) / len(vectors)}

@@ -10,6 +10,7 @@ import polars as pl
 from pipelines import encoders
 from pipelines.encoders.encode import encode
 from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Embed, params
 
@@ -21,7 +22,8 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     """
     corpus, digest = store.read_corpus(row.corpus), store.digest(store.corpus_path(row.corpus))
     encoder = study.encoders[row.encoder]
-    loaded = None if encoder.source == "given" else encoders.load(store.encoder_path(row.encoder), encoder)
+    device = resolve(row.device)
+    loaded = None if encoder.source == "given" else encoders.load(store.encoder_path(row.encoder), encoder, device)
     run.input(store.corpus_path(row.corpus), "corpus")
     about = {"encoder": row.encoder, "corpus": row.corpus, "source": study.corpora[row.corpus].source}
     about |= {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)

@@ -11,6 +11,7 @@ from pipelines.aligners.identity import Identity
 from pipelines.measures import mean_and_error, translation
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
 
@@ -20,9 +21,10 @@ SPACES = [f"{cloud}_{axis}" for cloud in (*HEATMAP, "target") for axis in "xy"]
 
 def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> None:
     """Measure every seed's translator on the pairs of one split; pairs are seen here and nowhere before."""
-    source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
+    device = resolve(row.device)
+    source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
-    translators = load_seeds(store.translators_path(row.translator), row.hub_correction)
+    translators = load_seeds(store.translators_path(row.translator), row.hub_correction, device)
     rows = source.rows(row.split)
     if len(rows) < 2:
         raise BadInput(f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed")
@@ -35,7 +37,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     for seed, translator in translators.items():
         with torch.inference_mode():
             translated = translator(x)
-        scores = translation.paired_scores(translated, y, row.batch)
+        scores = {k: v.cpu() for k, v in translation.paired_scores(translated, y, row.batch).items()}
         frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **{k: v.numpy() for k, v in scores.items()}}))
         summary = {k: mean_and_error(v) for k, v in scores.items()}
         per_seed.append(
@@ -62,7 +64,7 @@ def heatmap(x: Tensor, translated: Tensor, y: Tensor, shown: int = 48) -> pl.Dat
     """Centred cosines of the first texts' vectors to the target vectors of the same texts. (n, d), (n, e), (n, e) -> shown^2
     rows of source, target (numbers of texts), untranslated, translated"""
     clouds = (Identity(x.shape[1], y.shape[1])(x), translated)  # untranslated: what a naive reader would compare
-    cosines = [(centred_unit(cloud)[:shown] @ centred_unit(y)[:shown].T).flatten().numpy() for cloud in clouds]
+    cosines = [(centred_unit(cloud)[:shown] @ centred_unit(y)[:shown].T).flatten().cpu().numpy() for cloud in clouds]
     n = min(shown, len(y))
     pairs = {"source": [i for i in range(n) for _ in range(n)], "target": [*range(n)] * n}
     return pl.DataFrame(pairs | dict(zip(HEATMAP, cosines, strict=True)))
@@ -75,7 +77,7 @@ def spaces(x: Tensor, translated: Tensor, y: Tensor, shown: int = 1000) -> pl.Da
     """
     axes = torch.linalg.svd(centred_unit(y), full_matrices=False).Vh[:2].T  # (e, 2)
     clouds = (Identity(x.shape[1], y.shape[1])(x), translated, y)
-    return pl.DataFrame(torch.cat([centred_unit(c)[:shown] @ axes for c in clouds], 1).numpy(), schema=SPACES)
+    return pl.DataFrame(torch.cat([centred_unit(c)[:shown] @ axes for c in clouds], 1).cpu().numpy(), schema=SPACES)
 
 
 if __name__ == "__main__":

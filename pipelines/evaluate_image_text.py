@@ -18,6 +18,7 @@ from pipelines.contrastive.towers import Words
 from pipelines.corpora.synthetic.scenes import pmi as pmi_of
 from pipelines.measures import image_text, mean_and_error
 from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import EvaluateImageText, params
 
@@ -28,12 +29,12 @@ STRENGTHS = tuple(10.0**k for k in range(-3, 4))  # C of the logistic regression
 
 
 def similarity(model: DualEncoder, x: PointSets, y: PointSets) -> Tensor:
-    """S of every pair, exact where that is affordable. -> (n, m)"""
+    """S of every pair, exact where that is affordable, where the sets are. -> (n, m), on the CPU, where the labels are"""
     values = x.weights.numel() * y.weights.numel()
     if model.kernel.nonlinear == 0 or values <= EXACT:
-        return exact(x, y, model.kernel)
-    draw = fourier(model.kernel, x.points.shape[2], MANY, generator(0, 3))
-    return features(x, model.kernel, draw) @ features(y, model.kernel, draw).T
+        return exact(x, y, model.kernel).cpu()
+    draw = fourier(model.kernel, x.points.shape[2], MANY, generator(0, 3)).to(x.points.device)
+    return (features(x, model.kernel, draw) @ features(y, model.kernel, draw).T).cpu()
 
 
 @torch.inference_mode()
@@ -47,7 +48,7 @@ def text_sets(model: DualEncoder, words: Words, texts: list[str]) -> PointSets:
 
 
 def _join(parts: list[PointSets]) -> PointSets:
-    return PointSets(torch.cat([p.points for p in parts]).cpu(), torch.cat([p.weights for p in parts]).cpu())
+    return PointSets(torch.cat([p.points for p in parts]), torch.cat([p.weights for p in parts]))
 
 
 def single(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
@@ -76,10 +77,11 @@ def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, 
     the mean of the tokens before them. -> each (n, k)"""
     two, before = [], []
     draw = fourier(model.kernel, model.row.head.dim, count, generator(0, 4)) if model.kernel.nonlinear else None
+    draw = draw and draw.to(model.raw_scale.device)
     for rows in torch.arange(len(images)).split(BATCH):
         tokens = model.image_tokens(images[rows])
         sets = model.image_head(tokens)
-        two.append(features(PointSets(sets.points.cpu(), sets.weights.cpu()), model.kernel, draw))
+        two.append(features(sets, model.kernel, draw).cpu())
         before.append(tokens.float().mean(1).cpu())
     return {"linear": torch.cat(two).numpy(), "linear_before_projection": torch.cat(before).numpy()}
 
@@ -181,9 +183,10 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     if len(test) < 2:
         raise BadInput(f"evaluate_image_text.{name}: corpus {row.corpus} has {len(test)} test images; two are needed")
     run.input(store.corpus_path(row.corpus), "images")
-    per_seed, known = [], None
+    per_seed, known, device = [], None, resolve(row.device)
     for seed in study.train_image_text[row.encoders].seeds:
-        numbers, pair = measure(*load(store.image_text_path(row.encoders) / f"seed-{seed}"), row, train, test)
+        model, words = load(store.image_text_path(row.encoders) / f"seed-{seed}")
+        numbers, pair = measure(model.to(device), words, row, train, test)
         per_seed.append({"seed": seed} | numbers)
         known = known or pair
         run.log({f"seed/{k}": v for k, v in numbers.items()}, step=seed)

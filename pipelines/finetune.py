@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from pipelines.contrastive import losses, scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
 from pipelines.runtime import files, stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Finetune, Network, params
 
@@ -53,6 +55,7 @@ class Training:
     step: int = 0
     best: float = -math.inf
     best_step: int = -1
+    losses: list[Tensor] = field(default_factory=list)  # of the last steps, which nothing has looked at yet
     before: Tensor | None = None  # spectrum at step 0
     curve: list[dict[str, float]] = field(default_factory=list)
 
@@ -67,7 +70,8 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for corpus in (row.corpus, row.dev):
         run.input(store.corpus_path(corpus), "train" if corpus == row.corpus else "dev")
     made_from = (row, store.digest(store.corpus_path(row.corpus)), store.digest(store.corpus_path(row.dev)))
-    with distributed.started(), store.work("finetune", name, *made_from) if distributed.rank() == 0 else nullcontext() as work:
+    group = distributed.started(resolve(row.device))
+    with group, store.work("finetune", name, *made_from) if distributed.rank() == 0 else nullcontext() as work:
         folder = distributed.agree(work)
         training = begin(row, columns, folder)
         train(training, row, columns, dev, folder, run.log)
@@ -117,12 +121,13 @@ def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     transformer.max_seq_length = positions if row.network else transformer.max_seq_length
     simcse.set_dropout(transformer, row.dropout)
     width = pooling.width(transformer)
+    device = resolve(row.device)
     torch.manual_seed(row.seed)  # the head's and the word model's weights
     pooler, head = pooling.pooler(row.pooling, width), head or pooling.head(width)
-    words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(distributed.device()) if row.mlm else None
+    words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(device) if row.mlm else None
     kept = [transformer, pooler, *([head] if row.head == "always" else [])]
-    model = SentenceTransformer(modules=kept, device=str(distributed.device()))
-    trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(distributed.device()))
+    model = SentenceTransformer(modules=kept, device=str(device))
+    trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(device))
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]
     training = Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
     if distributed.agree((folder / STATE).exists()):  # asked once: the first rank may soon write one
@@ -184,18 +189,28 @@ def train(
     if not training.curve:
         measure(training, row, dev, float("nan"), folder, log)
     while training.step < row.steps:
-        loss = step(training, row, columns)
+        training.losses.append(step(training, row, columns))
         if training.step % row.every == 0 or training.step == row.steps:
-            measure(training, row, dev, loss, folder, log)
+            measure(training, row, dev, last_loss(training), folder, log)
         elif training.step % 10 == 0:
-            log({"loss": loss}, training.step)
+            log({"loss": last_loss(training)}, training.step)
 
 
-def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
-    """One step of the optimiser. Its batch, augmentation, dropout and masks come from (seed, step).
+def last_loss(training: Training) -> float:
+    """The last step's loss, read in one transfer with those before it: a look at every step would have the device wait.
 
-    Raises BadInput if the loss is not finite.
+    Raises BadInput, naming the first step whose loss is not finite.
     """
+    losses = torch.stack(training.losses).tolist()
+    for at, loss in enumerate(losses, training.step - len(losses) + 1):
+        if not math.isfinite(loss):
+            raise BadInput(f"finetune: the loss is {loss} at step {at}; a lower lr may help")
+    training.losses.clear()
+    return losses[-1]
+
+
+def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
+    """One step of the optimiser -> its loss. Its batch, augmentation, dropout and masks come from (seed, step)."""
     batch = distributed.share(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
     torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + distributed.rank())
     views = [[column[i] for i in batch] for column in columns]
@@ -205,8 +220,6 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
     loss = contrast(training, row, views)
     if training.words is not None:
         loss = loss + row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
-    if not torch.isfinite(loss):
-        raise BadInput(f"finetune: the loss is {loss.item()} at step {training.step + 1}; a lower lr may help")
     training.optimiser.zero_grad()
     loss.backward()
     distributed.sum_gradients(training.parameters())
@@ -215,13 +228,19 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> float:
         group["lr"] = row.lr * rate(training.step, row)
     training.optimiser.step()
     training.step += 1
-    return loss.item()
+    return loss.detach()
 
 
 def batch_rows(n: int, batch: int, seed: int, step: int) -> np.ndarray:
     """Which rows the step sees: every epoch is a new permutation, its last incomplete batch left out."""
     epoch, at = divmod(step, n // batch)
-    return np.random.default_rng([seed, epoch]).permutation(n)[at * batch : (at + 1) * batch]
+    return permutation(n, seed, epoch)[at * batch : (at + 1) * batch]
+
+
+@lru_cache(maxsize=1)
+def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
+    """One for all steps of an epoch: of a million rows it takes longer than a step."""
+    return np.random.default_rng([seed, epoch]).permutation(n)
 
 
 def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> list[list[str]]:

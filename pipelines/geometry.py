@@ -9,6 +9,7 @@ import polars as pl
 from pipelines.measures import geometry as measures
 from pipelines.measures import mean_and_error
 from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Geometry, params
 
@@ -18,7 +19,8 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     names = [embedding for embedding, e in study.embed.items() if e.corpus == row.corpus]
     if len(names) < 2:
         raise BadInput(f"geometry.{name}: corpus {row.corpus} has {len(names)} embeddings; two are needed")
-    sides = {study.embed[n].encoder: store.read_embeddings(n) for n in names}
+    device = resolve(row.device, float64=True)
+    sides = {study.embed[n].encoder: store.read_embeddings(n, device) for n in names}
     for side in sides.values():
         store.same_texts(next(iter(sides.values())), side)
         run.input(store.embeddings_path(side.name), "pairs")

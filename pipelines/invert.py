@@ -20,6 +20,7 @@ from pipelines.inverters.judge import judge
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.inversion import text_scores
 from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Invert, params
 
@@ -39,8 +40,9 @@ class Victim:
 
 def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     """Invert, correct, measure."""
-    attacker = load(store.inverters_path(row.inverter))
-    encode = query.as_function(store.encoder_path(row.encoder), study.encoders[row.encoder])
+    device = resolve(row.device)
+    attacker = load(store.inverters_path(row.inverter), device)
+    encode = query.as_function(store.encoder_path(row.encoder), study.encoders[row.encoder], device)
     victim = attacked(name, row, set(attacker.texts))
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
@@ -58,7 +60,8 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     """The attacked texts, none of which the attacker knows, drawn with the row's seed, their facts, and their vectors by the
     chosen translator."""
-    source, target = store.read_embeddings(row.source), store.read_embeddings(row.target)
+    device = resolve(row.device)
+    source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
     corpus = store.read_corpus(row.corpus)
     if list(source.ids) != corpus["id"].to_list():
@@ -68,7 +71,7 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     if len(rows) < 2:
         raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
-    translator = chosen(row.translator, row.hub_correction)
+    translator = chosen(row.translator, row.hub_correction).to(device)
     with torch.inference_mode():
         translated = translator(source.vectors[rows])
     drawn = corpus[rows.tolist()]
@@ -129,7 +132,7 @@ def measured(
     """One row per attack, method and text: the guess, its scores, its facts. Queries made here are measuring, not attack."""
     true, frames = cosine.space(victim.target), []
     for kind, method, texts, queries in guesses:
-        scores = text_scores(texts, victim.texts) | {"cosine": (cosine(texts) * true).sum(1)}
+        scores = text_scores(texts, victim.texts) | {"cosine": (cosine(texts) * true).sum(1).cpu()}
         recovered: list[list[str]] = [[] for _ in texts]
         for fact in facts.check(texts, victim.facts):
             if fact.recovered:

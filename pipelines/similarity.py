@@ -12,6 +12,7 @@ from pipelines.encoders.encode import encode
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
 from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.study import Similarity, params
 
 SHOWN = 1000  # sentences whose layers are looked at
@@ -25,7 +26,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     if row.pooling is not None:
         encoder = encoder.model_copy(update={"pooling": row.pooling, "layer": None})
     folder = store.encoder_path(row.encoder)
-    loaded = encoders.load(folder, encoder)
+    loaded = encoders.load(folder, encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "pairs")
     texts = list(dict.fromkeys(frame["text"].to_list() + frame["pair"].to_list()))
     made_from = (row, encoder, loaded.weights, str(loaded.device), store.digest(store.corpus_path(row.corpus)))
@@ -39,7 +40,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     plots = store.plots_path("similarity", name)
     store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()}))
     if isinstance(loaded.model[0], Transformer) and row.pooling is None:  # another pooling leaves the layers as they are
-        exact = encoders.load(folder, encoder.model_copy(update={"precision": "float32"}))  # the layers as they were trained
+        exact = encoders.load(folder, encoder.model_copy(update={"precision": "float32"}), loaded.device)  # as they were trained
         metrics["layers"] = dissect(name, exact, texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)
     run.log(metrics)

@@ -23,6 +23,7 @@ from pipelines.contrastive.pixels import Pixels
 from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.towers import Words
 from pipelines.runtime import files, stage, store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import TrainImageText, params
 
@@ -55,7 +56,7 @@ def draw(row: TrainImageText, model: DualEncoder, seed: int, step: int) -> Fouri
 def loss_of(model: DualEncoder, row: TrainImageText, images: Tensor, ids: Tensor, fourier: Fourier | None) -> Tensor:
     """Symmetric InfoNCE of the batch of all ranks; this rank's gradient is of its own images and captions."""
     gather = distributed.gather if row.negatives == "gathered" else lambda rows: rows
-    with torch.autocast(distributed.device().type, torch.bfloat16, enabled=row.precision == "bf16"):
+    with torch.autocast(model.raw_scale.device.type, torch.bfloat16, enabled=row.precision == "bf16"):
         x, y = model.image_sets(images), model.text_sets(ids)
         x = PointSets(x.points, model.scale * x.weights)  # before the gather: its gradient, too, is of this rank's rows alone
         if fourier is None and model.kernel.nonlinear > 0:
@@ -79,15 +80,13 @@ def optimiser_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
 
 
 def step(model: DualEncoder, optimiser: torch.optim.Optimizer, row: TrainImageText, data: Pairs, seed: int, at: int) -> Tensor:
-    """One step of training. -> the loss of the whole batch. Raises BadInput when it is not finite."""
+    """One step of training. -> the loss of the whole batch, which nothing has waited for: see `check`."""
     for group in optimiser.param_groups:
         group["lr"] = rate(row, at)
     rows = rows_of(row, len(data), seed, at)
     images, ids = data.batch(rows, generator(seed, 2, at))
     share = torch.tensor(distributed.share(list(range(len(rows)))))
     loss = loss_of(model, row, images[share], ids[share], draw(row, model, seed, at))
-    if not torch.isfinite(loss):
-        raise BadInput(f"step {at}: the loss is {loss.item()}; weights of kind {row.head.weight} overflowed? try tanh")
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     distributed.sum_gradients(model.parameters())
@@ -96,26 +95,39 @@ def step(model: DualEncoder, optimiser: torch.optim.Optimizer, row: TrainImageTe
     return distributed.total(loss.detach()) if row.negatives == "local" else loss.detach()
 
 
+def check(losses: list[Tensor], row: TrainImageText, end: int) -> None:
+    """Read the losses of the steps before `end` in one transfer. Raises BadInput, naming the first that is not finite."""
+    for at, loss in enumerate(torch.stack(losses).tolist(), end - len(losses)):
+        if not math.isfinite(loss):
+            raise BadInput(f"step {at}: the loss is {loss}; weights of kind {row.head.weight} overflowed? try tanh")
+
+
 def train(row: TrainImageText, data: Pairs, words: Words, seed: int, folder: Path, log) -> tuple[DualEncoder, list[dict]]:
     """Train from scratch, or from the checkpoint in `folder`. -> the model and its curve; `log(metrics, step)`."""
     if len(data) < 2:
         raise BadInput(f"{len(data)} training image: two at least are needed, to be told apart")
+    device = resolve(row.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = DualEncoder(row, len(words.words)).to(distributed.device())
+        model = DualEncoder(row, len(words.words)).to(device)
     optimiser, start, curve = optimiser_of(model, row), 0, []
     checkpoint = folder / f"seed-{seed}.safetensors"
     if distributed.agree(checkpoint.exists()):
-        state = files.load_state(checkpoint, distributed.device())
+        state = files.load_state(checkpoint, device)
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         start, curve = state["step"], state["curve"]
+    losses: list[Tensor] = []  # that nothing has looked at yet
     for at in range(start, row.steps):
-        loss = step(model, optimiser, row, data, seed, at)
-        if at % LOGGED == 0 or at == row.steps - 1:
+        losses.append(loss := step(model, optimiser, row, data, seed, at))
+        keep, last = (at + 1) % row.checkpoint == 0, at == row.steps - 1
+        if at % LOGGED == 0 or keep or last:  # a look at every step would have the device wait for the host
+            check(losses, row, at + 1)
+            losses = []
+        if at % LOGGED == 0 or last:
             curve.append({"seed": seed, "step": at, "loss": loss.item(), "scale": model.scale.item(), "rate": rate(row, at)})
             log({f"seed-{seed}/{k}": v for k, v in curve[-1].items() if k not in ("seed", "step")}, at)
-        if ((at + 1) % row.checkpoint == 0 or at == row.steps - 1) and distributed.rank() == 0:
+        if (keep or last) and distributed.rank() == 0:
             state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "step": at + 1, "curve": curve}
             files.save_state(checkpoint, state)
     return model.eval(), curve
@@ -132,7 +144,7 @@ def vectors(model: DualEncoder, images: Pixels, ids: Tensor, batch: int = 512) -
 
 def train_image_text(name: str, row: TrainImageText, study: params.Study, run: track.Run) -> None:
     """Train one pair of encoders per seed; write them, their curves, and the first one's vectors of the whole corpus."""
-    with distributed.started():
+    with distributed.started(resolve(row.device)):
         frame = check_images(row.corpus, store.read_corpus(row.corpus))
         train_rows = frame.filter(pl.col("split") == "train")
         run.input(store.corpus_path(row.corpus), "pairs")

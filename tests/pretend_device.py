@@ -4,7 +4,8 @@
         x = torch.randn(3, 4).to(pretend_device.DEVICE)
 
 As on a GPU: an operation that mixes devices raises, so does a draw from the CPU's generator, and so does `.numpy()`; a tensor
-without dimensions may come from the CPU, and so may indices. Unlike on a GPU: nothing is faster, and autocast changes no dtype.
+without dimensions may come from the CPU, and so may indices. Unlike on a GPU: nothing is faster, autocast changes no dtype, and
+inference mode is `no_grad`.
 What is recorded: operations by name, and, by the file and line of `pipelines/` that asked for them, copies to the host, copies to
 the device, and host syncs (every value that Python must wait for: `.item()`, a mask as an index, `nonzero`).
 """
@@ -14,9 +15,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, return_and_correct_aliasing
@@ -116,6 +118,12 @@ class OnDevice(torch.Tensor):
     def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         return f"OnDevice({self.held})"
 
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(_indices(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(_indices(index), value)
+
     def tolist(self) -> Any:
         return self.detach().cpu().tolist()
 
@@ -150,11 +158,6 @@ class Mode(TorchDispatchMode):
         wanted = torch.device(kwargs["device"]).type if kwargs.get("device") is not None else None
         if not here and wanted != NAME:
             return func(*args, **kwargs)
-        if torch.is_inference_mode_enabled():  # what autograd would have taken apart arrives whole
-            with self:
-                parts = func.decompose(*args, **kwargs)
-            if parts is not NotImplemented:
-                return parts
         name = func._schema.name.split("::")[-1]
         generator = next((a for a in tree_leaves((args, kwargs)) if isinstance(a, torch.Generator)), None)
         if name not in COPIES:
@@ -191,6 +194,13 @@ class Mode(TorchDispatchMode):
             self.record.syncs[(_line(), name)] += 1
 
 
+def _indices(index: Any) -> Any:
+    """Lists as tensors: torch would put them onto the device by a way that no mode sees."""
+    if isinstance(index, tuple):
+        return tuple(_indices(part) for part in index)
+    return torch.tensor(index, dtype=torch.int64) if isinstance(index, list) else index
+
+
 def _held(value: Any) -> Any:
     return value.held if isinstance(value, OnDevice) else value
 
@@ -221,12 +231,17 @@ def _line() -> str:
     return f"{frame.f_code.co_filename.split('/pipelines/')[-1]}:{frame.f_lineno}" if frame else "?"
 
 
+def _no_grad(on: bool) -> Any:
+    """In the place of inference mode, whose tensors cannot be wrapped."""
+    return torch.no_grad() if on else nullcontext()
+
+
 @contextmanager
 def started() -> Iterator[Record]:
     """The device is there within the block; autograd runs in this thread, where operations are seen."""
     Mode.current = mode = Mode()
     try:
-        with torch.autograd.set_multithreading_enabled(False), mode:
+        with torch.autograd.set_multithreading_enabled(False), patch.object(torch._C, "_InferenceMode", _no_grad), mode:
             yield mode.record
     finally:
         Mode.current = None

@@ -148,7 +148,8 @@ def stored(tmp_path, monkeypatch):
         store.write_embeddings(f"notes-{name}", frame["id"].to_list(), splits, (sign * vectors).numpy(), {"corpus": "notes"})
     store.translators_path("none").mkdir(parents=True)
     save(Linear.of(-torch.eye(4), -vectors, vectors), store.translators_path("none") / "seed-0")
-    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row: encode if folder.name == "b" else lambda t: -encode(t))
+    by_name = lambda folder, row, device: encode if folder.name == "b" else lambda t: -encode(t)  # noqa: E731
+    monkeypatch.setattr(encoders.query, "as_function", by_name)
     return texts
 
 

@@ -291,7 +291,7 @@ def world(tmp_path, monkeypatch):
     turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(2)))[0]
     np.save(tmp_path / "dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row: secret_encoder)
+    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row, device: secret_encoder)
     encoder = {"one": Encoder(source="wheel", path="x")}
     study = params.Study(study="test", corpora={}, encoders=encoder)
     tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1, "prefix": 1}

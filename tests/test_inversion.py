@@ -446,7 +446,7 @@ def stored(tmp_path, monkeypatch):
     store.write_embeddings("v", ids, split, vectors.numpy(), {"corpus": "c"})
     store.translators_path("t").mkdir(parents=True)
     save(Linear.of(-torch.eye(24), -vectors, vectors), store.translators_path("t") / "seed-0")
-    monkeypatch.setattr(query, "as_function", lambda folder, row: encode)
+    monkeypatch.setattr(query, "as_function", lambda folder, row, device: encode)
 
 
 def test_the_stage_puts_translated_between_ceiling_and_floors(stored):

@@ -171,8 +171,9 @@ def test_overflowing_weights_are_said_in_one_line(frame, tmp_path):
     model = DualEncoder(settings, len(words.words))
     with torch.no_grad():
         model.image_head.weight.bias.fill_(1e38)
+    optimiser = train_image_text.optimiser_of(model, settings)
     with pytest.raises(BadInput, match=r"step 0: the loss is .*weights of kind identity"):
-        train_image_text.step(model, train_image_text.optimiser_of(model, settings), settings, data, 0, 0)
+        train_image_text.check([train_image_text.step(model, optimiser, settings, data, 0, 0)], settings, 1)
 
 
 def two_steps(frame, negatives, features):

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from pipelines import distributed
 from pipelines.corpora.synthetic.scenes import scenes
 from pipelines.runtime import store
+from pipelines.runtime.device import resolve
 from pipelines.study import SyntheticCorpus, params
 
 ROOT = Path(__file__).parents[1]
@@ -103,11 +104,12 @@ def test_image_and_text_encoders_on_two_ranks_are_those_of_one(house):
 def test_each_rank_takes_its_accelerator_before_it_joins_the_group(monkeypatch):
     order = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: order.append(("device", int(device))))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: order.append(("device", device.index)))
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend: order.append(("group", backend)))
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_RANK", "3")
-    with distributed.started():
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with distributed.started(resolve("auto")):
         pass
     assert order == [("device", 3), ("group", "nccl")]

@@ -111,8 +111,10 @@ def kernel(row: Head) -> Kernel:
 
 def save(model: DualEncoder, words: Words, path: Path) -> None:
     """Write `path`.safetensors and `path`.json (the row and the words); the latter last."""
-    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, path.with_suffix(".safetensors"))
-    path.with_suffix(".json").write_text(json.dumps({"row": model.row.model_dump(), "words": words.words}) + "\n")
+    save_file({k: v.cpu().contiguous() for k, v in model.state_dict().items()}, path.with_suffix(".safetensors"))
+    path.with_suffix(".json").write_text(
+        json.dumps({"row": model.row.model_dump(exclude={"device"}), "words": words.words}) + "\n"
+    )
 
 
 def load(path: Path) -> tuple[DualEncoder, Words]:

@@ -26,22 +26,15 @@ def size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def device() -> torch.device:
-    """This rank's accelerator, or the CPU."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-
-
 @contextmanager
-def started() -> Iterator[None]:
-    """Join the group that torchrun announces in the environment, if any, and leave it at the end."""
+def started(device: torch.device) -> Iterator[None]:
+    """Join the group that torchrun announces in the environment, if any, and leave it at the end; `device`: this rank's."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield
         return
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))  # else every rank's collectives would use the first one
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # else every rank's collectives would use the first one
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ Code that a checkpoint brings along is never run.
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from itertools import chain
@@ -19,6 +20,7 @@ from torch import nn
 from pipelines.encoders.clip import TextSide, is_clip
 from pipelines.encoders.pooling import compose, opened
 from pipelines.encoders.sources import fetch, weights
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
@@ -42,15 +44,16 @@ class Loaded:
     weights: str  # sha256
 
 
-def load(folder: Path, row: Encoder) -> Loaded:
-    """Open a sentence-transformers folder, on the GPU where there is one.
+def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Loaded:
+    """Open a sentence-transformers folder, on a device; None: what `auto` stands for (runtime.device).
 
     With `precision: bf16` (or fp16, on a GPU) the matrix products are done in 16 bits, while embeddings, norms, the
     residual stream, pooling and all later modules stay in float32. A CPU without bf16 instructions would emulate them
-    slowly: there, a warning is given and float32 is used. Raises BadInput for what is no model or needs its own code.
+    slowly: there, a warning is given and float32 is used; and T5, whose activations
+    overflow in fp16, gets bf16, with a warning. Raises BadInput for what is no model or needs its own code.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    precision = _precision(row, device)
+    device = device or resolve()
+    precision = _precision(row, device, folder)
     digest = weights(folder)
     model = compose(_open(folder, precision), row).to(device).eval()
     _cast(model, DTYPES[precision])
@@ -68,13 +71,23 @@ def load(folder: Path, row: Encoder) -> Loaded:
     )
 
 
-def _precision(row: Encoder, device: torch.device) -> str:
+def _precision(row: Encoder, device: torch.device, folder: Path) -> str:
     if row.precision == "fp16" and device.type == "cpu":
         raise BadInput(f"encoder {row.model}: precision fp16 needs a GPU; on a CPU take bf16 or float32")
-    if row.precision == "bf16" and not _has_bf16(device):
+    precision = row.precision
+    if precision == "fp16" and _is_t5(folder):
+        log.warning("encoder %s: T5 overflows in fp16; bf16 takes its place", row.model)
+        precision = "bf16"
+    if precision == "bf16" and not _has_bf16(device):
         log.warning("encoder %s: no bf16 instructions here; computing in float32", row.model)
         return "float32"
-    return row.precision
+    return precision
+
+
+def _is_t5(folder: Path) -> bool:
+    """Whether the transformer is a T5: its feed-forward activations exceed 65504, the largest number of fp16."""
+    configs = (folder / "config.json", folder / "0_Transformer" / "config.json")
+    return any(json.loads(c.read_text()).get("model_type") in ("t5", "mt5", "umt5") for c in configs if c.is_file())
 
 
 def _has_bf16(device: torch.device) -> bool:

@@ -16,9 +16,10 @@ from pipelines.study import Encoder
 Encode = Callable[[Sequence[str]], Tensor]
 
 
-def as_function(folder: Path, row: Encoder) -> Encode:
-    """texts -> raw vectors (n, dimension), by the encoder that `fetch` left in this folder."""
-    loaded = encoders.load(folder, row)
+def as_function(folder: Path, row: Encoder, device: torch.device | None = None) -> Encode:
+    """texts -> raw vectors (n, dimension), on the CPU, by the encoder that `fetch` left in this folder. device: as of
+    `encoders.load`."""
+    loaded = encoders.load(folder, row, device)
 
     def encode_texts(texts: Sequence[str]) -> Tensor:
         with tempfile.TemporaryDirectory() as parts:

@@ -67,8 +67,8 @@ class Space:
         return cls(vectors.float().mean(0))
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """(n, e) raw -> (n, e) unit rows"""
-        return normalize(vectors.float() - self.mean, dim=1)
+        """(n, e) raw, on any device -> (n, e) unit rows, on the mean's"""
+        return normalize(vectors.to(self.mean.device).float() - self.mean, dim=1)
 
 
 EMPTY = Draft((), 0.0, False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from pipelines.inverters import Queries, Space, decoder, hub
@@ -59,14 +60,14 @@ def save(attacker: Attacker, folder: Path) -> None:
         decoder.save(a.corrector, folder / CORRECTOR)
 
 
-def load(folder: Path) -> Attacker:
-    """Raises BadInput where `learn` has not been."""
+def load(folder: Path, device: torch.device | str = "cpu") -> Attacker:
+    """What `save` wrote, on a device. Raises BadInput where `learn` has not been."""
     if not (folder / INVERTER).is_file():
         raise BadInput(f"{folder}: no inverter there; `dvc repro` makes it")
     kept, made = files.load_state(folder / TEXTS), files.load_state(folder / INVERTER)
-    inverter = hub.load(made) if "model" in made["settings"] else decoder.load(made)
+    inverter = (hub.load(made) if "model" in made["settings"] else decoder.load(made)).to(device)
     corrector = folder / CORRECTOR
     return Attacker(
-        Space(kept["mean"]), kept["known"], kept["texts"], inverter,
-        decoder.load(files.load_state(corrector)) if corrector.is_file() else None,
+        Space(kept["mean"].to(device)), kept["known"].to(device), kept["texts"], inverter,
+        decoder.load(files.load_state(corrector)).to(device) if corrector.is_file() else None,
     )  # fmt: skip

@@ -42,7 +42,7 @@ class Settings:
 def consensus(vectors: Tensor, known: Tensor, texts: list[str], s: Settings) -> list[str]:
     """For each of the unit `vectors` (n, e) the text that its nearest agree on; `known`: the unit vectors (m, e) of `texts`."""
     nearest = neighbours(vectors, known, s.near)  # (n, near)
-    weights = (s.concentration * (known[nearest] @ vectors[:, :, None])[:, :, 0]).softmax(1)
+    weights = (s.concentration * (known[nearest] @ vectors[:, :, None])[:, :, 0]).softmax(1).cpu()  # beside the texts
     out = []
     for rows, weight in zip(nearest.tolist(), weights, strict=True):
         voters = [texts[j] for j in rows]

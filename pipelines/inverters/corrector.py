@@ -31,6 +31,6 @@ def train_corrector(
     memory = memory_of([g.ids for g in guesses], base.tokens, base.vocabulary.pad)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = Decoder(base.vocabulary, shown.shape[1], settings, memory=base.tokens)
+        model = Decoder(base.vocabulary, shown.shape[1], settings, memory=base.tokens).to(vectors.device)
         fit(model, shown, base.vocabulary.encode(texts, base.tokens), settings, seed, memory=memory)
     return model

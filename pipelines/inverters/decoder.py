@@ -102,7 +102,7 @@ class Decoder(nn.Module):
     def start(self, vectors: Tensor, memory: Tensor | None = None) -> Tensor:
         """What comes before the text: (n, prefix [+ memory], width)."""
         x = self.prefix(vectors).view(len(vectors), self.settings.prefix, -1)
-        return x if memory is None else torch.cat([x, self.embed(memory)], 1)
+        return x if memory is None else torch.cat([x, self.embed(memory.to(x.device))], 1)
 
     def run(self, x: Tensor, vectors: Tensor, at: int = 0, caches: list[list[Tensor]] | None = None) -> Tensor:
         """Embedded positions (n, t, width), the first of them position `at` -> logits (n, t, vocabulary)."""
@@ -113,7 +113,8 @@ class Decoder(nn.Module):
 
     def forward(self, vectors: Tensor, ids: Tensor, memory: Tensor | None = None) -> Tensor:
         """Logits (n, t, vocabulary) of ids (n, t), each from what is before it."""
-        first = torch.full((len(ids), 1), self.vocabulary.start)
+        ids = ids.to(vectors.device)
+        first = torch.full((len(ids), 1), self.vocabulary.start, device=ids.device)
         before = self.start(vectors, memory)
         x = torch.cat([before, self.embed(torch.cat([first, ids[:, :-1]], 1))], 1)
         return self.run(x, vectors)[:, before.shape[1] :]
@@ -143,10 +144,11 @@ class Decoder(nn.Module):
                 groups.setdefault(len(draft.ids), []).append(i)
         for size, rows in groups.items():
             steps = min(length, self.tokens - size)
-            ids = torch.tensor([drafts[i].ids for i in rows], dtype=torch.long).view(len(rows), size)
+            ids = torch.tensor([drafts[i].ids for i in rows], dtype=torch.long).view(len(rows), size).to(vectors.device)
             new, logprob = self._continue(
                 vectors[rows], ids, steps, temperature, generator, memory if memory is None else memory[rows]
             )
+            new, logprob = new.cpu(), logprob.cpu()  # once, not row by row
             for row, i in enumerate(rows):
                 tail = new[row].tolist()
                 ended = self.vocabulary.end in tail
@@ -160,9 +162,10 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """New ids (n, steps) and their log-probability (n,), counted up to the end."""
         caches: list[list[Tensor]] = [[] for _ in self.blocks]
-        first = torch.full((len(ids), 1), self.vocabulary.start)
+        first = torch.full((len(ids), 1), self.vocabulary.start, device=ids.device)
         x = torch.cat([self.start(vectors, memory), self.embed(torch.cat([first, ids], 1))], 1)
-        at, new, total, live = 0, [], torch.zeros(len(ids)), torch.ones(len(ids), dtype=torch.bool)
+        at, new, total = 0, [], torch.zeros(len(ids), device=ids.device)
+        live = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
         for _ in range(steps):
             logits = self.run(x, vectors, at, caches)[:, -1]
             at += x.shape[1]
@@ -185,7 +188,7 @@ class Decoder(nn.Module):
         if not longest:
             return [[] for _ in drafts]
         ids = torch.tensor([[*d.ids, *[self.vocabulary.pad] * (longest - len(d.ids))] for d in drafts])
-        logits = self.forward(vectors, ids)
+        logits = self.forward(vectors, ids).cpu()  # draws are of the CPU's generator
         logits[:, :, : len(SPECIAL)] = -torch.inf
         logits.scatter_(2, ids[:, :, None], -torch.inf)
         best = logits.log_softmax(2).topk(kept, dim=2)
@@ -208,13 +211,15 @@ def pick(logits: Tensor, temperature: float, generator: torch.Generator, top: fl
     values, ids = logits.topk(min(64, logits.shape[1]), dim=1)
     chances = (values / temperature).softmax(1)
     chances = chances * (chances.cumsum(1) - chances < top)
-    return ids.gather(1, torch.multinomial(chances, 1, generator=generator))[:, 0]
+    drawn = torch.multinomial(chances.cpu(), 1, generator=generator)  # one seed, one text, on every device
+    return ids.gather(1, drawn.to(ids.device))[:, 0]
 
 
 def blurred(vectors: Tensor, noise: float, generator: torch.Generator) -> Tensor:
     """Unit vectors moved by noise of random length in [0, noise], unit again."""
     step = normalize(torch.randn(vectors.shape, generator=generator), dim=1)
-    return normalize(vectors + noise * torch.rand(len(vectors), 1, generator=generator) * step, dim=1)
+    step = noise * torch.rand(len(vectors), 1, generator=generator) * step
+    return normalize(vectors + step.to(vectors.device), dim=1)
 
 
 def batches(lengths: Sequence[int], size: int, generator: torch.Generator) -> Iterator[list[int]]:
@@ -229,7 +234,7 @@ def batches(lengths: Sequence[int], size: int, generator: torch.Generator) -> It
 def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, log: Log | None = None) -> Decoder:
     """Fit a decoder to the attacker's texts and their unit vectors (n, e).
 
-    Same seed, same weights. Raises BadInput for < 2 texts.
+    Same seed, same weights. It learns where the vectors are. Raises BadInput for < 2 texts.
     """
     if len(texts) < 2 or len(texts) != len(vectors):
         raise BadInput(
@@ -238,7 +243,7 @@ def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, 
     vocabulary = learn(texts, settings.vocabulary, settings.subwords, settings.lowercase)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = Decoder(vocabulary, vectors.shape[1], settings)
+        model = Decoder(vocabulary, vectors.shape[1], settings).to(vectors.device)
         fit(model, vectors, vocabulary.encode(texts, settings.tokens), settings, seed, log)
     return model
 
@@ -282,10 +287,10 @@ def fit(
     with tqdm(total=total, desc="inverter", leave=False, disable=None) as bar:
         for _ in range(settings.epochs):
             for rows in batches(lengths, settings.batch, generator):
-                target = nn.utils.rnn.pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100)
+                target = nn.utils.rnn.pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100).to(vectors.device)
                 given = vectors[rows] if memory is not None else blurred(vectors[rows], settings.noise, generator)
                 unseen = torch.rand(len(rows), 1, generator=generator) < settings.blind
-                given = torch.where(unseen, model.blind, given)
+                given = torch.where(unseen.to(vectors.device), model.blind, given)
                 logits = model(given, target.clamp_min(0), None if memory is None else memory[rows])
                 loss = cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-100)
                 optimiser.zero_grad()

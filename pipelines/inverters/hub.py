@@ -140,7 +140,7 @@ def load(kept: dict[str, Any]) -> HubInverter:
 
 
 def opened(settings: Settings, dimension: int) -> HubInverter:
-    """The language model, on the GPU where there is one.
+    """The language model, on the CPU.
 
     Raises BadInput when it is neither cached nor reachable.
     """
@@ -153,11 +153,11 @@ def opened(settings: Settings, dimension: int) -> HubInverter:
     except (OSError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise BadInput(f"inverter: no language model {settings.model!r}: {reason}") from None
-    return HubInverter(model, tokenizer, dimension, settings).to("cuda" if torch.cuda.is_available() else "cpu")
+    return HubInverter(model, tokenizer, dimension, settings)
 
 
 def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, log: Log | None = None) -> HubInverter:
-    """Fine-tune on the attacker's texts and their unit vectors (n, e).
+    """Fine-tune on the attacker's texts and their unit vectors (n, e), where the vectors are.
 
     Raises BadInput for < 2 texts or no such model.
     """
@@ -167,7 +167,7 @@ def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, 
         )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        self = opened(settings, vectors.shape[1])
+        self = opened(settings, vectors.shape[1]).to(vectors.device)
         _fit(self, vectors, texts, settings, torch.Generator().manual_seed(seed), log)
     return self.eval()
 

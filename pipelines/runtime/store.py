@@ -225,8 +225,11 @@ def write_embeddings(name: str, ids: Sequence[str], splits: Sequence[str], vecto
         file.write_table(table)
 
 
-def read_embeddings(name: str) -> Embeddings:
-    """Read and check. Memory-mapped: float32 vectors are not copied. Raises BadInput, naming the file and the row."""
+def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings:
+    """Read and check, the vectors onto `device`. Memory-mapped: float32 vectors are not copied on the CPU.
+
+    Raises BadInput, naming the file and the row.
+    """
     path = _existing(embeddings_path(name))
     try:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
@@ -248,7 +251,7 @@ def read_embeddings(name: str) -> Embeddings:
     check_vectors(str(path), array, ids)
     if len(set(ids)) != len(ids):
         raise BadInput(f"{path}: ids are not unique")
-    return Embeddings(name, ids, np.asarray(table["split"].to_pylist(), dtype=object), _tensor(array), metadata)
+    return Embeddings(name, ids, np.asarray(table["split"].to_pylist(), dtype=object), _tensor(array).to(device), metadata)
 
 
 def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:

@@ -103,7 +103,7 @@ def _check(translator: Translator, path: Path) -> None:
 
 
 def load_seeds(folder: Path, hub_correction: float | None = None, device: torch.device | str = "cpu") -> dict[int, Translator]:
-    """The translators of one row of `align`, by seed, on a device, with `hub_correction` in the place of their own strength if given.
+    """The translators of one row of `align` by seed, on a device; `hub_correction`, if given, in the place of their own strength.
 
     Raises BadInput where there are none, or where they have no hub correction to set.
     """

@@ -160,6 +160,7 @@ def _train(
         if path and step and step % settings.checkpoint_every == 0:
             _checkpoint(path, training, best)  # before the look, which a resumed run then takes again
         if step % settings.log_every == 0 or step == settings.steps:
+            training.check()
             score = unpaired_score(training.average, held_out, settings.neighbours)
             best.look(score["unpaired/score"], step, training.average)
             if log:

@@ -139,12 +139,13 @@ class Training:
         self.inverse_temperature = settings.transport_inverse_temperature[1]
         self.done = 0  # steps
         self.doubtful = dict.fromkeys(discriminators, 0)  # steps in a row that a discriminator looked collapsed
+        self.unread: list[dict[str, Tensor]] = []  # metrics of the last steps, which `check` has not seen
 
     def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
         """One update of the discriminators, then one of the translator. x: {"source": (b, d), "target": (b, e)}, prepared.
 
-        Returns scalars: each loss, each discriminator's accuracy and spread of logits, gradient norms before clipping.
-        Raises BadInput, naming step and loss, for what is not finite or a discriminator that collapsed.
+        Returns scalars: each loss, each discriminator's accuracy and spread of logits, gradient norms before clipping. Nothing
+        has waited for them: whether they are good, `check` says.
         """
         growth = min(1.0, (self.done + 1) / max(self.settings.warmup, 1))
         self.optimiser.param_groups[0]["lr"] = self.settings.lr * growth
@@ -153,7 +154,6 @@ class Training:
             outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
         metrics = self.discriminate(outputs)
         metrics |= self.translate(outputs)
-        self._check(metrics)
         self.optimiser.step()
         if self.settings.damping:
             for module in self.model.modules():
@@ -161,6 +161,7 @@ class Training:
                     module.damp(self.settings.damping, self._straight, self.model.axes)
         self._update_ema()
         self.done += 1
+        self.unread.append(metrics)
         return metrics
 
     def forward(self, x: dict[str, Tensor]) -> Pass:
@@ -289,22 +290,34 @@ class Training:
         for old, new in zip(self.average.buffers(), self.model.buffers(), strict=True):
             old.copy_(new)
 
-    def _check(self, metrics: dict[str, Tensor]) -> None:
-        values = dict(zip(metrics, torch.stack(list(metrics.values())).tolist(), strict=True))  # one transfer for all
+    def check(self) -> None:
+        """Read the metrics of all steps since the last check, in one transfer: at every step it would stop the device.
+
+        Raises BadInput, naming the first bad step and its loss, for what is not finite or a discriminator that collapsed.
+        """
+        if not self.unread:
+            return
+        read = torch.stack([torch.stack(list(metrics.values())) for metrics in self.unread]).tolist()
+        for step, values in enumerate(read, self.done - len(read)):
+            self._check(step, dict(zip(self.unread[0], values, strict=True)))
+        self.unread = []
+
+    def _check(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
             if not abs(value) < float("inf"):
-                raise BadInput(f"vec2vec: step {self.done}: {name} is {value}; a lower lr or max_grad_norm may help")
+                raise BadInput(f"vec2vec: step {step}: {name} is {value}; a lower lr or max_grad_norm may help")
         for name in self.doubtful:
             spread, loss = values[f"spread/{name}"], values[f"loss/discriminator_{name}"]
             self.doubtful[name] = self.doubtful[name] + 1 if min(spread, loss) < 1e-6 else 0
             if self.doubtful[name] >= self.settings.collapse_steps:
                 raise BadInput(
-                    f"vec2vec: step {self.done}: discriminator {name} has collapsed: for {self.doubtful[name]} steps "
+                    f"vec2vec: step {step}: discriminator {name} has collapsed: for {self.doubtful[name]} steps "
                     f"loss/discriminator_{name} {loss:.3g}, spread of logits {spread:.3g}"
                 )
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on, the global random state included."""
+        """All that the next step depends on, the global random state included. Raises BadInput as `check` does."""
+        self.check()
         parts = ("model", "discriminators", "optimiser", "disc_optimiser", "average")
         states: dict[str, Any] = {name: getattr(self, name).state_dict() for name in parts}
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []

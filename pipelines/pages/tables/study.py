@@ -34,9 +34,10 @@ def stages_table(study: params.Study) -> list[str]:
     """Every stage's latest run: how long, on which device, and the command that repeats it."""
     runs = track.took(study.study)
     rows = [[f"`dvc repro -s {stage}`", f"{runs[stage].seconds:.1f}", runs[stage].device] for stage in sorted(runs)]
+    total = sum(run.seconds for run in runs.values())
     legend = [
         f"Code: commit {commit()}. A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`.",
-        f"Seconds of each stage's latest run, {sum(run.seconds for run in runs.values()):.0f} in all; to run one again, without the others:",
+        f"Seconds of each stage's latest run, {total:.0f} in all; to run one again, without the others:",
         "",
     ]
     return ["## How to reproduce this", "", *legend, *table(["stage", "seconds", "device"], rows)] if rows else []
