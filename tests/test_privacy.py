@@ -94,8 +94,8 @@ def channels(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, (root / "stdout").open("w") as stdout:
         patch.chdir(root)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        patch.setattr(query, "as_function", lambda folder, row: encode)
-        patch.setattr(invert, "load", lambda folder: SimpleNamespace(texts=[], space=lambda x: x))
+        patch.setattr(query, "as_function", lambda folder, row, device=None: encode)
+        patch.setattr(invert, "load", lambda folder, device: SimpleNamespace(texts=[], space=lambda x: x))
         patch.setattr(invert, "attack", guesses)
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of(request.param))
