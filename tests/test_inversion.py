@@ -64,6 +64,13 @@ def test_vocabulary_spells_what_it_was_taught(kind):
     assert type(vocabulary).loads(vocabulary.dumps()).encode(["bo"], 9) == vocabulary.encode(["bo"], 9)
 
 
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_the_same_texts_give_the_same_sub_words(kind):
+    texts = ["Ann owes $25 to Bo.", "Bo owes Ann nothing, café!", "an ##odd one"]
+    first, *others = (learn(texts, 300, kind).dumps() for _ in range(8))
+    assert set(others) == {first}
+
+
 def test_byte_pairs_spell_what_they_never_saw():
     vocabulary = learn(["abc"], 300)
     (ids,) = vocabulary.encode(["žluťoučký"], 99)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -48,7 +49,8 @@ def learn(texts: Sequence[str], size: int, kind: str = "bpe", lowercase: bool = 
     if not any(t.strip() for t in texts):
         raise BadInput("vocabulary: there are no texts to learn it from")
     clean = [normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else []), normalizers.Replace("\n", " ")]
-    clean += [normalizers.Strip(), normalizers.Prepend(" ")]  # the first word is spelled like every other
+    # The first word is spelled like every other.
+    clean = normalizers.Sequence([*clean, normalizers.Strip(), normalizers.Prepend(" ")])  # pyright: ignore[reportArgumentType]
     if kind == "bpe":
         tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -63,9 +65,13 @@ def learn(texts: Sequence[str], size: int, kind: str = "bpe", lowercase: bool = 
         tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))  # pyright: ignore[reportCallIssue]
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
-        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(SPECIAL), show_progress=False)
+        # The trainer numbers ##a, ##b, ... in the order of a hash map, another in each run: given as special, they have their places.
+        inside = [f"##{c}" for c in sorted({c for t in texts for c in clean.normalize_str(t) if not c.isspace()})]
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*SPECIAL, *inside], show_progress=False)
     else:
         raise BadInput(f"vocabulary: there is no kind {kind!r}; there are bpe and wordpiece")
-    tokenizer.normalizer = normalizers.Sequence(clean)  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.normalizer = clean  # pyright: ignore[reportAttributeAccessIssue]
     tokenizer.train_from_iterator(texts, trainer)
-    return Vocabulary(tokenizer)
+    saved = json.loads(tokenizer.to_str())
+    saved["added_tokens"] = [token for token in saved["added_tokens"] if token["content"] in SPECIAL]
+    return Vocabulary.loads(json.dumps(saved))
