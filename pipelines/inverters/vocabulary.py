@@ -65,7 +65,7 @@ def learn(texts: Sequence[str], size: int, kind: str = "bpe", lowercase: bool = 
         tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))  # pyright: ignore[reportCallIssue]
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
-        # The trainer numbers ##a, ##b, ... in the order of a hash map, another in each run: given as special, they have their places.
+        # The trainer numbers ##a, ##b, ... in a hash map's order, another in each run: given as special, they have their places.
         inside = [f"##{c}" for c in sorted({c for t in texts for c in clean.normalize_str(t) if not c.isspace()})]
         trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*SPECIAL, *inside], show_progress=False)
     else:
