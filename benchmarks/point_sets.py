@@ -44,7 +44,7 @@ def step_cost(batch: int, steps: int) -> dict[str, float]:
     for kind in ("points", "vector"):
         row = TrainImageText.model_validate({"corpus": "noise", "batch": batch, "head": {"kind": kind}})
         model = DualEncoder(row, WORDS)
-        runs[kind] = (model, train_image_text.optimizer_of(model, row), row, Noise(row))
+        runs[kind] = (model, train_image_text.optimiser_of(model, row), row, Noise(row))
     times: dict[str, list[float]] = {kind: [] for kind in runs}
     for at in range(steps + 1):
         for kind, (model, optimizer, row, data) in runs.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from inspect import signature
@@ -44,7 +45,7 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
     if one_corpus:
         store.same_texts(source, target)
     if row.splits:
-        rows_x, rows_y = (_shuffled(e, "source", seed, split) for e, split in zip((source, target), row.splits, strict=True))
+        rows_x, rows_y = (shuffled(e, "source", seed, split) for e, split in zip((source, target), row.splits, strict=True))
         share = 2 if replicate else 1  # seeds have all the dump; a replicate must have other texts, and has half of them
         for rows, side, split in zip((rows_x, rows_y), (source, target), row.splits, strict=True):
             if len(rows) < 2 * share:
@@ -52,7 +53,7 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
                 raise BadInput(f"align: {side.name} has {len(rows)} rows of split {split!r}; {needed} are needed")
         rows_x, rows_y = rows_x[: len(rows_x) // share][:most_x], rows_y[: len(rows_y) // share][:most_y]
         return Halves(source.vectors[rows_x], target.vectors[rows_y], None)
-    rows_x, rows_y = _shuffled(source, "source", seed), _shuffled(target, "source" if one_corpus else "target", seed)
+    rows_x, rows_y = shuffled(source, "source", seed), shuffled(target, "source" if one_corpus else "target", seed)
     shared = rows_x[: row.pairs] if one_corpus else rows_x[:0]
     if row.pairs > len(shared):
         raise BadInput(f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {len(shared)}")
@@ -68,13 +69,13 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
 def paired_rows(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> tuple[Tensor, Tensor]:
     """True pairs, for oracles only: as many as `halves` gives to the smaller side, of the dump's split if the row names one."""
     store.same_texts(source, target)
-    rows = _shuffled(source, "source", seed, row.splits[0] if row.splits else "train")
+    rows = shuffled(source, "source", seed, row.splits[0] if row.splits else "train")
     rows = rows[: len(rows) if row.splits else len(rows) // 2]
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
 
 
-def _shuffled(embeddings: store.Embeddings, salt: str, seed: int, split: str = "train") -> Tensor:
+def shuffled(embeddings: store.Embeddings, salt: str, seed: int, split: str = "train") -> Tensor:
     rows = embeddings.rows(split)
     key = hashlib.sha256(f"{salt}:{seed}".encode()).digest()[:7]  # two corpora: two independent permutations
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(int.from_bytes(key, "big")))]
@@ -93,7 +94,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
         folder.mkdir(exist_ok=True)
         fitted = {}
         for seed in row.seeds:
-            log = partial(_log, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
+            log = partial(log_to, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
             fitted[seed] = _kept(folder / f"seed-{seed}", device, partial(fit, row, source, target, seed, log, work))
         extra = []
         if judged and (len(row.seeds) == 1 or row.splits):
@@ -105,9 +106,15 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             replicates = extra or [fitted[other] for other in row.seeds if other != seed]
             verdict = verdicts[seed] = judge(halves(source, target, row, seed).source, fitted[seed], replicates)
             run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
-        store.write_metrics("align", name, summary(row, verdicts))
+        store.write_metrics("align", name, summary(row.seeds, verdicts))
+        write_verdicts(folder, verdicts)
         store.move_into(folder, store.translators_path(name))
-    run.log({k: v for k, v in summary(row, verdicts).items() if k != "by seed"})
+    run.log({k: v for k, v in summary(row.seeds, verdicts).items() if k != "by seed"})
+
+
+def write_verdicts(folder: Path, verdicts: dict[int, Verdict]) -> None:
+    """Beside the translators, for who must choose one of them without pairs."""
+    (folder / "verdicts.json").write_text(json.dumps({seed: asdict(v) for seed, v in verdicts.items()}, indent=2) + "\n")
 
 
 def _kept(path: Path, device: torch.device, fit: Callable[[], Translator]) -> Translator:
@@ -117,14 +124,14 @@ def _kept(path: Path, device: torch.device, fit: Callable[[], Translator]) -> Tr
     return load(path).to(device)
 
 
-def summary(row: Align, verdicts: dict[int, Verdict]) -> dict[str, Any]:
+def summary(seeds: Sequence[int], verdicts: dict[int, Verdict]) -> dict[str, Any]:
     """Mean score, share of the seeds that are `aligned`, and every seed's score, word and agreement."""
     if not verdicts:
-        return {"seeds": len(row.seeds)}
+        return {"seeds": len(seeds)}
     judged = list(verdicts.values())
     mean, aligned = (sum(values) / len(judged) for values in ([v.score for v in judged], [v.word == "aligned" for v in judged]))
     by_seed = {str(seed): asdict(v) for seed, v in verdicts.items()}
-    return {"seeds": len(row.seeds), "verdict": mean, "aligned": aligned, "by seed": by_seed}
+    return {"seeds": len(seeds), "verdict": mean, "aligned": aligned, "by seed": by_seed}
 
 
 def fit(
@@ -145,7 +152,7 @@ def fit(
     return module.fit(data.source, data.target, row.settings, seed, data.pairs, log, **more)
 
 
-def _log(run: track.Run, prefix: str, metrics: dict[str, float], step: int) -> None:
+def log_to(run: track.Run, prefix: str, metrics: dict[str, float], step: int) -> None:
     run.log({prefix + k: v for k, v in metrics.items()}, step)
 
 

@@ -3,6 +3,7 @@ no vector)."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,8 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
 def chosen(name: str, hub_correction: float | None = None) -> Translator:
     """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
     oracle's) the first."""
-    verdicts = store.read_metrics("align").get(name, {}).get("by seed", {})
+    path = store.translators_path(name) / "verdicts.json"
+    verdicts = json.loads(path.read_text()) if path.exists() else {}
     translators = load_seeds(store.translators_path(name), hub_correction)
     return translators[max(translators, key=lambda seed: verdicts.get(str(seed), {}).get("score", 0.0))]
 

@@ -233,7 +233,7 @@ def test_the_cycle_teaches_the_first_translation_only_if_not_detached(detach):
     mine = training(replace(SMALL, detach_cycle=detach))
     x = batch()
     x["source"].requires_grad_()
-    (gradient,) = torch.autograd.grad(mine.forward(x).cycles["source"].sum(), x["source"], allow_unused=True)
+    (gradient,) = torch.autograd.grad(mine.forward(x).cycles["source", "target"].sum(), x["source"], allow_unused=True)
     assert (gradient is None) == detach
 
 
@@ -362,9 +362,10 @@ def test_linear_start_is_the_linear_map_both_ways(d, e, norm):
     x, y = torch.randn(50, d, generator=g) + 1, 4 * torch.randn(50, e, generator=g) - 1
     linear = Linear.of(torch.randn(d, e, generator=g), x, y)
     settings = replace(SMALL, init="linear", centre=True, norm=norm)
-    translator = Vec2VecTranslator(d, e, **settings.shape)
-    translator.describe(x, y, True)
-    translator.start(linear)
+    translator = Vec2VecTranslator({"source": d, "target": e}, "source", "target", **settings.shape)
+    translator.describe("source", x, True)
+    translator.describe("target", y, True)
+    translator.start(linear, "source", "target")
     back = Linear.of(linear.map.T, y, x)
     for mode in (True, False):
         translator.train(mode)

@@ -5,7 +5,8 @@ data/encoders/<encoder>/               a sentence-transformers folder
 data/trained/<row of finetune>/        a sentence-transformers folder
 data/embeddings/<row of embed>.arrow   id, split, vector; who made them in the schema metadata
 data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: an image and a text encoder
-data/translators/<row of align>/       seed-<n>.safetensors + .json
+data/translators/<row of align>/       seed-<n>.safetensors + .json; verdicts.json by seed
+data/translators/<row of align_jointly>/<source>/<target>/       the same of every ordered pair
 data/inverters/<row of inverters>/      texts, inverter, corrector (.safetensors): all that an attacker has
 data/scores/<verb>/<row>.parquet       per-example scores of evaluate, attributes and invert
 results/<verb>/<row>.json              metrics
@@ -306,6 +307,12 @@ def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
 def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
     """Every row's metrics of one verb, by row name."""
     return {p.stem: json.loads(p.read_text()) for p in sorted((RESULTS / verb).glob("*.json"))}
+
+
+def verdicts() -> dict[str, dict[str, Any]]:
+    """The metrics of every translator, by the name that a study gives it (`Study.translators`)."""
+    joint = {f"{n}/{pair}": m for n, pairs in read_metrics("align_jointly").items() for pair, m in pairs.items()}
+    return {**joint, **read_metrics("align")}
 
 
 def write_csv(path: Path, frame: pl.DataFrame) -> None:

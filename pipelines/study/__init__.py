@@ -7,4 +7,4 @@ from pipelines.study.encoders import Embed, Encoder, Finetune, Geometry, Network
 from pipelines.study.images import EvaluateImageText, Head, ImageTower, TextTower, TrainImageText
 from pipelines.study.published import Published
 from pipelines.study.row import Computed, Row
-from pipelines.study.translation import Align, Evaluate, aligner_module, settings_of
+from pipelines.study.translation import Align, AlignJointly, Evaluate, aligner_module, settings_of

@@ -38,7 +38,7 @@ class Attributes(Computed):
     wordings: what is embedded for a label: its name, what `descriptions` says of it, or `template` with the name in it.
     """
 
-    translator: Annotated[str, Ref("align")]
+    translator: Annotated[str, Ref("translators")]
     source: Annotated[str, Ref("embed")]
     target: Annotated[str, Ref("embed")]
     corpus: Annotated[str, Ref("corpora")]
@@ -82,7 +82,7 @@ class Invert(Computed):
     """Texts from translated vectors. `source` and `target` are embeddings of the attacked `corpus`; its target vectors serve
     the ceiling and the measuring alone."""
 
-    translator: Annotated[str, Ref("align")]
+    translator: Annotated[str, Ref("translators")]
     inverter: Annotated[str, Ref("inverters")]
     source: Annotated[str, Ref("embed")]
     target: Annotated[str, Ref("embed")]

@@ -18,6 +18,7 @@ from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.study import (
     Align,
+    AlignJointly,
     AnyCorpus,
     Attributes,
     Audit,
@@ -59,6 +60,7 @@ class Study(Row):
     embed: dict[str, Embed] = {}
     geometry: dict[str, Geometry] = {}
     align: dict[str, Align] = {}
+    align_jointly: dict[str, AlignJointly] = {}
     evaluate: dict[str, Evaluate] = {}
     attributes: dict[str, Attributes] = {}
     inverters: Annotated[dict[str, Inverter], Verb("train_inverter")] = {}
@@ -95,6 +97,8 @@ class Study(Row):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Study:
+        if twice := sorted(set(self.align) & set(self.align_jointly)):
+            raise ValueError(f"align_jointly.{twice[0]}: a row of align has this name; their translators would be one folder")
         for where, row in self.rows():  # in the order of the tables: a check may use rows of the tables before its own
             row.check_references(where, self)
             row.check(where, self)
@@ -111,6 +115,11 @@ class Study(Row):
         sides = [(name, row, side) for name, row in self.train_image_text.items() for side in ("image", "text")]
         trained = {f"{n}-{side}": Embed(corpus=row.corpus, encoder=f"{n}-{side}") for n, row, side in sides}
         return {**trained, **self.embed}
+
+    def translators(self) -> dict[str, Align]:
+        """Every translator as a row of `align`: those of `align`, and each ordered pair of each row of `align_jointly`."""
+        joint = {f"{n}/{a}/{b}": row.pair(a, b) for n, row in self.align_jointly.items() for a, b in row.pairs()}
+        return {**joint, **self.align}
 
     def private(self, *corpora: str) -> bool:
         """Whether texts of these corpora, or made from them, must stay in git-ignored files: one of them is `private`."""

@@ -37,7 +37,8 @@ HubCorrection = NonNegative | None
 class Ref:
     """Marks a field that names a row of `table`, or a tuple of such names, or None: `corpus: Annotated[str, Ref("corpora")]`.
 
-    `embed` stands for every file of embeddings (`Study.spaces`). `kind`: the kind of corpus that is needed.
+    `embed` stands for every file of embeddings (`Study.spaces`), `translators` for all of `Study.translators`. `kind`: the kind
+    of corpus that is needed.
     """
 
     table: str
@@ -45,7 +46,8 @@ class Ref:
 
     def check(self, where: str, value: str | tuple[str, ...] | None, study: Study) -> None:
         """Raise ValueError unless the row is there, and of the right kind."""
-        rows: Any = study.spaces() if self.table == "embed" else getattr(study, self.table)
+        derived = {"embed": study.spaces, "translators": study.translators}
+        rows: Any = derived[self.table]() if self.table in derived else getattr(study, self.table)
         for name in (value,) if isinstance(value, str) else value or ():
             known(where, name, rows)
             if self.kind and rows[name].kind != self.kind:
@@ -53,9 +55,9 @@ class Ref:
 
 
 class Made(Ref):
-    """Marks a path: a folder that a stage of the study makes (data/trained/<row>, data/encoders/<row>) must have its row."""
+    """Marks a path: a folder that a stage of the study makes (`FOLDERS`: data/trained/<row> and so on) must have its row."""
 
-    FOLDERS = {"data/trained/": "finetune", "data/encoders/": "encoders"}
+    FOLDERS = {"data/trained/": "finetune", "data/encoders/": "encoders", "data/translators/": "align_jointly"}
 
     def __init__(self) -> None:
         super().__init__("")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import is_dataclass
+from itertools import permutations
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from pipelines.study.row import Computed, HubCorrection, Ref, Seeds
+from pipelines.study.row import Computed, HubCorrection, Ref, Row, Seeds, Watched, known
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -44,10 +45,7 @@ class Align(Computed):
     @model_validator(mode="before")
     @classmethod
     def _split_settings(cls, row: Any) -> Any:
-        if not isinstance(row, dict) or "aligner" not in row or is_dataclass(row.get("settings")):
-            return row
-        fields = {k: v for k, v in row.items() if k in cls.model_fields and k != "settings"}
-        return fields | {"settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})}
+        return split_settings(cls, row)
 
     @model_validator(mode="after")
     def _apart(self) -> Align:
@@ -68,10 +66,66 @@ class Align(Computed):
         return "few pairs" if self.pairs else aligner_module(self.aligner).SUPERVISION
 
 
+class AlignJointly(Computed):
+    """Fit translators between every two of several spaces at once. Each space has its own part of the texts.
+
+    The translator of an ordered pair is called `<row>/<source>/<target>` where others name a translator. Other keys than these
+    are the aligner's own.
+    """
+
+    spaces: Annotated[tuple[str, ...], Field(min_length=2), Ref("embed")]
+    aligner: str
+    start: Watched  # pipelines/aligners/<aligner>: from nothing; data/translators/<row of align_jointly>: that row's spaces are
+    # held as they are, and the others learn to go with them
+    seeds: Seeds = (0,)  # one fit per seed; each draws its own parts
+    limit: Annotated[int, Field(ge=2)] | None = None  # at most this many vectors of each space
+    settings: Any = None  # as in Align
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split_settings(cls, row: Any) -> Any:
+        return split_settings(cls, row)
+
+    @model_validator(mode="after")
+    def _distinct(self) -> AlignJointly:
+        if len(set(self.spaces)) < len(self.spaces):
+            raise ValueError("spaces: one stands twice")
+        if not hasattr(aligner_module(self.aligner), "fit_jointly"):
+            raise ValueError(f"aligner: {self.aligner} fits two spaces, no more")
+        return self
+
+    @property
+    def extends(self) -> str | None:
+        """The row of align_jointly that this one starts from."""
+        return self.start.removeprefix("data/translators/").rstrip("/") if self.start.startswith("data/translators/") else None
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError unless `start` is the aligner's code, or a row with some of these spaces and all of these seeds."""
+        if self.extends is None:
+            if Path(self.start) != Path("pipelines/aligners", self.aligner):
+                raise ValueError(f"{where}.start: pipelines/aligners/{self.aligner} or data/translators/<row of align_jointly>")
+            return
+        known(f"{where}.start", self.extends, study.align_jointly)
+        other = study.align_jointly[self.extends]
+        if not set(other.spaces) < set(self.spaces):
+            raise ValueError(f"{where}.spaces: all of {self.extends} and at least one more are needed")
+        if not set(self.seeds) <= set(other.seeds) or len(self.seeds) < 2:
+            raise ValueError(f"{where}.seeds: at least two of those of {self.extends} are needed: they judge each other")
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every ordered pair of the spaces."""
+        return list(permutations(self.spaces, 2))
+
+    def pair(self, source: str, target: str) -> Align:
+        """What one of the translators is, as a row of align."""
+        common = {name: getattr(self, name) for name in ("aligner", "seeds", "limit", "settings", "device")}
+        return Align(source=source, target=target, **common)
+
+
 class Evaluate(Computed):
     """Measure one translator on true pairs: `source` and `target` are embeddings of one corpus."""
 
-    translator: Annotated[str, Ref("align")]
+    translator: Annotated[str, Ref("translators")]
     source: Annotated[str, Ref("embed")]
     target: Annotated[str, Ref("embed")]
     split: str | None = "test"  # None: every row of the corpus
@@ -81,13 +135,21 @@ class Evaluate(Computed):
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError unless each side is of the encoder that the translator was fitted on, and both are of one corpus."""
-        spaces, fitted = study.spaces(), study.align[self.translator]
+        spaces, fitted = study.spaces(), study.translators()[self.translator]
         for side, name, of in (("source", self.source, fitted.source), ("target", self.target, fitted.target)):
             if spaces[name].encoder != spaces[of].encoder:
                 encoders = f"encoder {spaces[name].encoder}, but {self.translator} was fitted on {spaces[of].encoder}"
                 raise ValueError(f"{where}.{side}: {name} is of {encoders}")
         if spaces[self.source].corpus != spaces[self.target].corpus:
             raise ValueError(f"{where}: source and target must be embeddings of one corpus")
+
+
+def split_settings(cls: type[Row], row: Any) -> Any:
+    """Keys that are no field of the class become the aligner's `settings`."""
+    if not isinstance(row, dict) or "aligner" not in row or is_dataclass(row.get("settings")):
+        return row
+    fields = {k: v for k, v in row.items() if k in cls.model_fields and k != "settings"}
+    return fields | {"settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})}
 
 
 def aligner_module(aligner: Any) -> Any:

@@ -7,7 +7,9 @@ selection: the unpaired score. recipes: settings by name. This module: the loop,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,16 +18,17 @@ from torch import Tensor
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.cloud import checked
+from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.recipes import RECIPES
 from pipelines.aligners.vec2vec.selection import Best, Round, compete, unpaired_score
-from pipelines.aligners.vec2vec.step import Recipe, Training
+from pipelines.aligners.vec2vec.step import LATENT, Pair, Recipe, Training
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 
 SUPERVISION = "unpaired"
-__all__ = ["RECIPES", "Settings", "fit"]  # RECIPES: what `recipe` in a row of `align` stands for
+__all__ = ["RECIPES", "Settings", "fit", "fit_jointly"]  # RECIPES: what `recipe` in a row of `align` stands for
 
 
 @dataclass(frozen=True)
@@ -112,29 +115,105 @@ def fit(
     `folder`: where a checkpoint is written; a killed run continues from it, bit for bit, and removes it at the end.
     Raises BadInput for bad vectors, and when training fails. The checkpoint returned is the one with the best unpaired score.
     """
-    source, target = checked("source", source, 20), checked("target", target, 20)
     if pairs is not None and len(pairs) and settings.init == "random":
         raise BadInput("vec2vec: known pairs are of use to `init: linear` only, from random weights it takes none")
-    if settings.init == "linear" and settings.width < max(source.shape[1], target.shape[1]):
-        raise BadInput(f"vec2vec: width {settings.width} is less than the vectors' dimension, `init: linear` needs as much")
-    with torch.random.fork_rng(devices=[source.device] if source.is_cuda else []):
+    return _fit({"source": source, "target": target}, settings, seed, None, pairs, log, folder)
+
+
+def fit_jointly(
+    clouds: Mapping[str, Tensor],
+    settings: Settings,
+    seed: int,
+    start: Mapping[Pair, Translator] | None = None,
+    log: Log | None = None,
+    folder: Path | None = None,
+) -> dict[Pair, Vec2VecTranslator]:
+    """Adapters of any number of encoders around one backbone. clouds: (n, d) of each, no two of which need share a text.
+
+    `start`: translators that this gave before; the backbone and their adapters are held as they are, and only the encoders
+    that are new are learnt. The rest is as in `fit`. Returns the translator of every ordered pair. Raises BadInput, too, for
+    fewer than two encoders, or where nothing is new.
+    """
+    trained = _whole(start or {})
+    whole = _fit(clouds, settings, seed, trained, None, log, folder)
+    return {pair: whole.between(*pair) for pair in permutations(clouds, 2)}
+
+
+def _whole(translators: Mapping[Pair, Translator]) -> Vec2VecTranslator | None:
+    """All encoders of translators of one training in one, or None of none."""
+    whole = None
+    for (source, target), translator in translators.items():
+        if not isinstance(translator, Vec2VecTranslator):
+            raise BadInput(f"vec2vec: what should be extended, {source} -> {target}, is no vec2vec")
+        whole = translator if whole is None else whole.extended(translator)
+    return whole
+
+
+def _fit(
+    clouds: Mapping[str, Tensor],
+    settings: Settings,
+    seed: int,
+    trained: Vec2VecTranslator | None,
+    pairs: Tensor | None,
+    log: Log | None,
+    folder: Path | None,
+) -> Vec2VecTranslator:
+    clouds = {name: checked(name, cloud, 20) for name, cloud in clouds.items()}
+    dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
+    _fits(dims, settings, trained)
+    *others, last = clouds
+    with torch.random.fork_rng(devices=[clouds[last].device] if clouds[last].is_cuda else []):
         torch.manual_seed(seed)
-        principal = settings.axes == "principal"
-        translator = Vec2VecTranslator(source.shape[1], target.shape[1], principal=principal, **settings.shape)
-        translator = translator.to(source.device)
-        translator.describe(source, target, settings.centre)
+        if trained is None:
+            new = list(clouds)
+            whole = Vec2VecTranslator(dims, others[0], last, principal=settings.axes == "principal", **settings.shape)
+        else:
+            new = [name for name in clouds if name not in trained.config["dims"]]
+            whole = trained
+            for name in new:
+                whole.add_encoder(name, dims[name])
+        whole = whole.to(clouds[last].device)
+        for name in new:
+            whole.describe(name, clouds[name], settings.centre)
         if settings.init == "linear":
             linear = replace(settings.linear, hub_correction=0)  # adapters begin as a matrix
-            translator.start(wasserstein_procrustes.fit(source, target, linear, seed, pairs))
-        clouds = {"source": translator.prepared(source, "source"), "target": translator.prepared(target, "target")}
+            for name in others:
+                whole.start(wasserstein_procrustes.fit(clouds[name], clouds[last], linear, seed, pairs), name, last)
+        rows = {name: whole.prepared(cloud, name) for name, cloud in clouds.items()}
         path = folder / f"vec2vec-{seed}.safetensors" if folder else None
-        state = _train(translator.model, clouds, settings, seed, log, path)
-    translator.model.load_state_dict(state)
-    return translator.eval()
+        state = _train(whole.model, rows, settings, seed, log, path, () if trained is None else tuple(new))
+    whole.model.load_state_dict(state)
+    return whole.eval()
+
+
+def _fits(dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator | None) -> None:
+    if settings.init == "linear" and settings.width < max(dims.values()):
+        raise BadInput(f"vec2vec: width {settings.width} is less than the vectors' dimension, `init: linear` needs as much")
+    if len(dims) < 2:
+        raise BadInput(f"vec2vec: {len(dims)} encoder; at least two are needed")
+    if reserved := sorted(set(dims) & set(LATENT)):
+        raise BadInput(f"vec2vec: an encoder cannot be called {reserved[0]}: a discriminator is")
+    if trained is None:
+        return
+    known = trained.config["dims"]
+    if not set(known) < set(dims):
+        raise BadInput(f"vec2vec: given {', '.join(dims)}; needed are {', '.join(known)}, which are extended, and more")
+    if wrong := [name for name in known if known[name] != dims[name]]:
+        raise BadInput(f"vec2vec: {wrong[0]} has {dims[wrong[0]]} dimensions, and had {known[wrong[0]]} in training")
+    if settings.init == "linear" or settings.starts:
+        raise BadInput("vec2vec: a trained backbone is extended from random adapters: neither `init: linear` nor `starts`")
+    if any(trained.config[name] != value for name, value in settings.shape.items()):
+        raise BadInput("vec2vec: the networks to be extended have another shape than this row: take its width, depths and norm")
 
 
 def _train(
-    model: Vec2Vec, clouds: dict[str, Tensor], settings: Settings, seed: int, log: Log | None, path: Path | None
+    model: Vec2Vec,
+    clouds: dict[str, Tensor],
+    settings: Settings,
+    seed: int,
+    log: Log | None,
+    path: Path | None,
+    learning: tuple[str, ...] = (),
 ) -> dict[str, Tensor]:
     """Train until the last step or out of patience; the best state by unpaired score."""
     held_out, batches = {}, {}
@@ -142,9 +221,9 @@ def _train(
         order = torch.randperm(len(cloud)).to(cloud.device)
         most = min(settings.held_out, len(cloud) // 10)
         held_out[name] = cloud[order[:most]]
-        batches[name] = Batches(cloud[order[most:]], settings.batch, 2 * seed + number)
+        batches[name] = Batches(cloud[order[most:]], settings.batch, len(clouds) * seed + number)
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
-    training, best = Training(model.train(), dims, settings), Best()
+    training, best = Training(model.train(), dims, settings, learning), Best()
     if not _resume(path, training, best, settings) and settings.rounds:
         device = next(model.parameters()).device
 

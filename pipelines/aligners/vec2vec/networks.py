@@ -145,7 +145,7 @@ class Vec2Vec(nn.Module):
     """Any number of encoders around one backbone. Vectors in and out are centred or not, and unit, as the training data was.
 
     `adapter_depth: 0`: see `Tied`; all encoders draw the same random orthonormal rows but for a random sign of each, so that F
-    begins as sign changes of the columns. As only products of two matter, the one of "target" stays as drawn.
+    begins as sign changes of the columns. As only products of two matter, the last encoder's stays as drawn.
     `backbone_depth: 0`: T is the identity.
     `axes`: how many columns come out of a decoder, the first ones; None: all.
     """
@@ -164,6 +164,7 @@ class Vec2Vec(nn.Module):
         mapped: bool = False,
     ) -> None:
         super().__init__()
+        self.frozen: list[nn.Module] = []
         self.width, self.adapter_depth, self.dropout = width, adapter_depth, dropout
         self.norm: Norm = norm
         self.unit_output, self.mapped = unit_output, mapped
@@ -174,6 +175,18 @@ class Vec2Vec(nn.Module):
             self.add_encoder(name, dim)
         if adapter_depth == 0:
             self._draw_alike(dims)
+
+    def freeze(self) -> None:
+        """Hold what is there as it is: no gradients, and the statistics of batch norms stand still, in training too."""
+        self.requires_grad_(False)
+        self.frozen = [*self.inputs.values(), *self.outputs.values(), self.backbone]
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Vec2Vec:
+        super().train(mode)
+        for module in self.frozen:
+            module.eval()
+        return self
 
     def add_encoder(self, name: str, dim: int) -> None:
         """One more encoder: two new adapters; what is there stays as it is. Raises BadInput if the name is taken."""
@@ -193,7 +206,7 @@ class Vec2Vec(nn.Module):
         for name, dim in dims.items():
             signs = torch.randint(2, (dim, 1)) * 2 - 1
             self.inputs[name].init_as_map(basis[:dim] * signs)  # pyright: ignore[reportCallIssue]
-            self.inputs[name].requires_grad_(name != "target")
+            self.inputs[name].requires_grad_(name != list(dims)[-1])
 
     def encode(self, x: Tensor, name: str) -> Tensor:
         """(n, dimension of the encoder) -> (n, width): T A."""
@@ -225,55 +238,77 @@ class Vec2Vec(nn.Module):
 class Vec2VecTranslator(Translator):
     """y = F(unit(x - source_mean)) * target_scale + target_mean: raw source vectors (n, d) to raw target vectors (n, e).
 
-    The means are zero where the training data was not centred. `principal`: F takes and gives coordinates on the principal
-    axes of the training data, by falling variance. `reverse` is the way back, and can be saved like this one.
+    `source` and `target` are two of the encoders of `dims`. The means are zero where the training data was not
+    centred. `principal`: F takes and gives coordinates on the principal axes of the training data, by falling variance.
     """
 
-    source_mean: Tensor
-    target_mean: Tensor
-    source_scale: Tensor
-    target_scale: Tensor
+    def __init__(self, dims: dict[str, int], source: str, target: str, principal: bool = False, **shape) -> None:
+        super().__init__(dims=dims, source=source, target=target, principal=principal, **shape)
+        self.model = Vec2Vec(dims, **shape)
+        for name, dim in dims.items():
+            self._describe(name, dim)
 
-    def __init__(self, source_dim: int, target_dim: int, backwards: bool = False, principal: bool = False, **shape) -> None:
-        kept = shape | ({"principal": True} if principal else {})
-        super().__init__(source_dim=source_dim, target_dim=target_dim, backwards=backwards, **kept)
-        self.model = Vec2Vec({"source": source_dim, "target": target_dim}, **shape)
-        for name, dim in (("source", source_dim), ("target", target_dim)):
-            self.register_buffer(f"{name}_mean", torch.zeros(dim))
-            self.register_buffer(f"{name}_scale", torch.ones(()))
-            if principal:
-                self.register_buffer(f"{name}_axes", torch.eye(dim))  # columns
+    def _describe(self, name: str, dim: int) -> None:
+        self.register_buffer(f"{name}_mean", torch.zeros(dim))
+        self.register_buffer(f"{name}_scale", torch.ones(()))
+        if self.config["principal"]:
+            self.register_buffer(f"{name}_axes", torch.eye(dim))  # columns
 
     @torch.no_grad()
-    def describe(self, source: Tensor, target: Tensor, centre: bool) -> None:
-        """Take over means and scales of the clouds (n, d), (m, e)."""
-        for name, cloud in (("source", source), ("target", target)):
-            mean = cloud.mean(0) if centre else torch.zeros_like(cloud[0])
-            getattr(self, f"{name}_mean").copy_(mean)
-            getattr(self, f"{name}_scale").copy_((cloud - mean).norm(dim=1).mean())
-            if self.config.get("principal"):
-                rows = normalize(cloud - mean, dim=1).double()
-                getattr(self, f"{name}_axes").copy_(torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1))
+    def describe(self, name: str, cloud: Tensor, centre: bool) -> None:
+        """Take over mean, scale and axes of a cloud (n, d)."""
+        mean = cloud.mean(0) if centre else torch.zeros_like(cloud[0])
+        getattr(self, f"{name}_mean").copy_(mean)
+        getattr(self, f"{name}_scale").copy_((cloud - mean).norm(dim=1).mean())
+        if self.config["principal"]:
+            rows = normalize(cloud - mean, dim=1).double()
+            getattr(self, f"{name}_axes").copy_(torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1))
 
     def prepared(self, vectors: Tensor, name: str) -> Tensor:
         """Raw vectors of one encoder -> what the model takes."""
         rows = normalize(vectors - getattr(self, f"{name}_mean"), dim=1)
-        return rows @ getattr(self, f"{name}_axes") if self.config.get("principal") else rows
+        return rows @ getattr(self, f"{name}_axes") if self.config["principal"] else rows
 
     def forward(self, vectors: Tensor) -> Tensor:
-        source, target = ("target", "source") if self.config["backwards"] else ("source", "target")
+        source, target = self.config["source"], self.config["target"]
         out = self.model.translate(self.prepared(vectors, source), source, target)
-        out = out @ getattr(self, f"{target}_axes").T if self.config.get("principal") else out
+        out = out @ getattr(self, f"{target}_axes").T if self.config["principal"] else out
         return out * getattr(self, f"{target}_scale") + getattr(self, f"{target}_mean")
+
+    def between(self, source: str, target: str) -> Vec2VecTranslator:
+        """The translator of another pair of the encoders: a copy, of their adapters and the backbone alone."""
+        dims = {name: dim for name, dim in self.config["dims"].items() if name in (source, target)}
+        other = Vec2VecTranslator(**{**self.config, "dims": dims, "source": source, "target": target})
+        other.load_state_dict({key: value for key, value in self.state_dict().items() if key in other.state_dict()})
+        return other.to(next(self.buffers()).device).train(self.training)
 
     @property
     def reverse(self) -> Vec2VecTranslator:
         """The other direction, a copy."""
-        other = Vec2VecTranslator(**{**self.config, "backwards": not self.config["backwards"]})
-        other.load_state_dict(self.state_dict())
-        return other.to(self.source_mean.device).train(self.training)
+        return self.between(self.config["target"], self.config["source"])
 
-    def start(self, linear: Linear) -> None:
+    def extended(self, other: Vec2VecTranslator) -> Vec2VecTranslator:
+        """A copy that has the encoders of `other`, too: a translator of the same training, so that both have one backbone.
+
+        Raises BadInput where they are of another shape or have another backbone.
+        """
+        dims = {**self.config["dims"], **other.config["dims"]}
+        mine, theirs = self.state_dict(), other.state_dict()
+        kept = [{k: v for k, v in each.config.items() if k not in ("dims", "source", "target")} for each in (self, other)]
+        if kept[0] != kept[1] or not all(torch.equal(mine[k], theirs[k]) for k in mine if k.startswith("model.backbone.")):
+            raise BadInput("vec2vec: translators of two trainings: their backbones differ")
+        whole = Vec2VecTranslator(dims, self.config["source"], self.config["target"], **kept[0])
+        whole.load_state_dict(mine | theirs)
+        return whole.to(next(self.buffers()).device)
+
+    def add_encoder(self, name: str, dim: int) -> None:
+        """One more encoder. All that is there is held as it is, whatever training follows: only the new adapters learn."""
+        self.model.freeze()
+        self.model.add_encoder(name, dim)
+        self.config["dims"] = self.config["dims"] | {name: dim}
+        self._describe(name, dim)
+
+    def start(self, linear: Linear, source: str, target: str) -> None:
         """Translate exactly as `linear` does, a translator found on the same centred clouds."""
-        self.target_scale.copy_(linear.scale)
-        self.model.start_linear(linear.map, "source", "target")
+        getattr(self, f"{target}_scale").copy_(linear.scale)
+        self.model.start_linear(linear.map, source, target)

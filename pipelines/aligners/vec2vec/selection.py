@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import permutations
 
 import torch
 from torch import Tensor
@@ -28,21 +29,21 @@ def agreement(moved: Tensor, cloud: Tensor, neighbours: int) -> tuple[float, flo
 
 @torch.no_grad()
 def unpaired_score(model: Vec2Vec, held_out: dict[str, Tensor], neighbours: int) -> dict[str, float]:
-    """`score` and what it is made of, on held-out rows of two encoders that need not share a text.
+    """`score` and what it is made of, on held-out rows of encoders that need not share a text.
 
-    score = mean over both directions of (mutual share x mutual cosine), times the mean cosine after a whole cycle. Mutual
+    score = mean over all ordered pairs of (mutual share x mutual cosine), times the mean cosine after a whole cycle. Mutual
     neighbours fall when a translator collapses onto few points, their cosine when it misses the cloud, the cycle when it
     forgets what it was given: each alone can be had cheaply, the product cannot.
     """
     training = model.training
     model.eval()
-    names, parts = list(held_out), {"share": 0.0, "cosine": 0.0, "cycle": 0.0, "score": 0.0}
-    for source, target in (names, names[::-1]):
+    pairs, parts = list(permutations(held_out, 2)), {"share": 0.0, "cosine": 0.0, "cycle": 0.0, "score": 0.0}
+    for source, target in pairs:
         moved = model.translate(held_out[source], source, target)
         share, cosine = agreement(moved, held_out[target], neighbours)
         back = cosine_similarity(model.translate(moved, target, source), held_out[source], dim=1).mean()
         for part, value in (("share", share), ("cosine", cosine), ("cycle", float(back)), ("score", share * cosine)):
-            parts[part] += value / 2
+            parts[part] += value / len(pairs)
     model.train(training)
     parts["score"] *= max(parts["cycle"], 0.0)
     return {f"unpaired/{part}": value for part, value in parts.items()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import permutations
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -46,7 +47,7 @@ class Recipe:
     vsp_of: Literal["reconstructions", "translations"] = "reconstructions"  # paper: translations
     vsp_reflected: bool = True  # code; paper: no such term. Never on translations, which lie in another space
     detach_cycle: bool = True  # code: only the second translation learns from the cycle; paper: both
-    reduction: Literal["mean", "sum"] = "mean"  # of reconstruction, cycle and VSP over the two encoders; paper: sum
+    reduction: Literal["mean", "sum"] = "mean"  # of reconstruction, cycle and VSP over the encoders or pairs; paper: sum
     rec_weight: float = 1.0
     vsp_weight: float = 1.0
     cycle_weight: float = 10.0
@@ -97,15 +98,18 @@ class Recipe:
         check_settings(self, least)
 
 
+Pair = tuple[str, str]
+
+
 @dataclass
 class Pass:
-    """One batch through the translator; x and all the rest by encoder: {"source": (b, d), "target": (b, e)}."""
+    """One batch through the networks: by encoder, {"source": (b, d), "target": (b, e)}, or by ordered pair of encoders."""
 
     x: dict[str, Tensor]
     latents: dict[str, Tensor]  # T A x, (b, width)
     reconstructions: dict[str, Tensor]  # R x, in the encoder's own space
-    translations: dict[str, Tensor]  # F x, in the space of the encoder that names it, made from the other
-    cycles: dict[str, Tensor]  # F F x, back in the encoder's own space
+    translations: dict[Pair, Tensor]  # F x of the pair's first encoder, in the space of its second
+    cycles: dict[Pair, Tensor]  # F F x, back in the space of the pair's first encoder
 
 
 def leading(rows: Tensor, axes: int | None) -> Tensor:
@@ -113,14 +117,21 @@ def leading(rows: Tensor, axes: int | None) -> Tensor:
     return rows if axes is None else normalize(rows[:, :axes], dim=1)
 
 
-OTHER = {"source": "target", "target": "source"}
+LATENT = ("latent", "latent_back")
 
 
 class Training:
-    """The state of a run: translator, discriminators, their optimisers, moving average; `step` moves it on by one batch."""
+    """The state of a run: translator, discriminators, their optimisers, moving average; `step` moves it on by one batch.
 
-    def __init__(self, model: Vec2Vec, dims: dict[str, int], settings: Recipe) -> None:
+    Every ordered pair of encoders is trained, or with `learning` those that one of these encoders is part of: the others are
+    held as they are. Latents of `real` encoders are what the others' are to look like: the first one, or all that are held.
+    """
+
+    def __init__(self, model: Vec2Vec, dims: dict[str, int], settings: Recipe, learning: Sequence[str] = ()) -> None:
         self.settings, self.model = settings, model
+        self.learning = tuple(learning) or tuple(dims)
+        self.pairs: list[Pair] = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
+        self.real = [name for name in dims if name not in self.learning] or list(dims)[:1]
         device = next(model.parameters()).device
         sizes = dims | {"latent": settings.width}
         if settings.latent_discriminators == "both":
@@ -142,7 +153,7 @@ class Training:
         self.unread: list[dict[str, Tensor]] = []  # metrics of the last steps, which `check` has not seen
 
     def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One update of the discriminators, then one of the translator. x: {"source": (b, d), "target": (b, e)}, prepared.
+        """One update of the discriminators, then one of the translator. x: rows (b, d) of each encoder, prepared.
 
         Returns scalars: each loss, each discriminator's accuracy and spread of logits, gradient norms before clipping. Nothing
         has waited for them: whether they are good, `check` says.
@@ -169,17 +180,17 @@ class Training:
         model, s, latents, same, moved, cycles = self.model, self.settings, {}, {}, {}, {}
         for name in x:
             latents[name] = model.encode(x[name], name)
-            if s.rec_weight or s.vsp_weight:
+            if (s.rec_weight or s.vsp_weight) and name in self.learning:
                 same[name] = model.decode(latents[name], name)
-            moved[OTHER[name]] = model.decode(latents[name], OTHER[name])
-        held = {n: v.detach() for n, v in moved.items()} if s.detach_cycle else moved
+            moved |= {pair: model.decode(latents[name], pair[1]) for pair in self.pairs if pair[0] == name}
+        held = {pair: v.detach() for pair, v in moved.items()} if s.detach_cycle else moved
         if s.cycle_weight or s.cycle_vsp_weight:
-            cycles = {name: model.translate(held[OTHER[name]], OTHER[name], name) for name in x}
+            cycles = {(a, b): model.translate(held[a, b], b, a) for a, b in self.pairs}
         return Pass(x, latents, same, moved, cycles)
 
     def discriminate(self, outputs: Pass) -> dict[str, Tensor]:
         """Update every discriminator on detached vectors."""
-        s, total, metrics = self.settings, torch.zeros((), device=outputs.x["source"].device), {}
+        s, total, metrics = self.settings, torch.zeros((), device=next(iter(outputs.x.values())).device), {}
         if not self.discriminators:
             return metrics
         self.discriminators.requires_grad_(True)
@@ -187,7 +198,7 @@ class Training:
             both = self._noised(torch.cat([real, fake]).detach()).requires_grad_(s.gradient_penalty > 0)
             with self._autocast():
                 logits = self.discriminators[name](both)  # real and fake in one product: rows are independent
-            real, fake = logits.chunk(2)
+            real, fake = logits.split([len(real), len(fake)])
             loss = losses.discriminator_loss(real, fake, s.gan, s.swapped_labels, s.label_smoothing)
             total = total + loss
             metrics[f"loss/discriminator_{name}"] = loss.detach()
@@ -215,9 +226,8 @@ class Training:
             loss = losses.generator_loss(real, fake, s.gan, s.swapped_labels)
             weighted[f"generator_{name}"] = (loss, self._weight(name))
         if s.transport_weight:
-            each = [
-                losses.transport(outputs.translations[name], rows, self.inverse_temperature) for name, rows in outputs.x.items()
-            ]
+            moved = outputs.translations.items()
+            each = [losses.transport(rows, outputs.x[target], self.inverse_temperature) for (_, target), rows in moved]
             weighted["transport"] = (torch.stack(each).mean(), s.transport_weight)
         total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
         self.optimiser.zero_grad()
@@ -228,37 +238,48 @@ class Training:
     def geometry(self, outputs: Pass) -> dict[str, tuple[Tensor, float]]:
         """Reconstruction, cycle consistency and vector space preservation: (loss, weight) by name."""
         s, x = self.settings, outputs.x
-        same = s.vsp_of == "reconstructions"
-        kept = outputs.reconstructions if same else {name: outputs.translations[OTHER[name]] for name in x}
+        same = [(x[name], y) for name, y in outputs.reconstructions.items()]
+        moved = [(x[source], y) for (source, _), y in outputs.translations.items()]
+        back = [(x[source], y) for (source, _), y in outputs.cycles.items()]
 
-        def over_encoders(loss: Callable[[str], Tensor]) -> Tensor:
-            each = torch.stack([loss(name) for name in x])
+        def over(couples: list[tuple[Tensor, Tensor]], loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+            each = torch.stack([loss(*couple) for couple in couples])
             return each.mean() if s.reduction == "mean" else each.sum()
 
-        def vsp(y: dict[str, Tensor], reflected: bool) -> Tensor:
-            return over_encoders(lambda name: losses.preservation(x[name], y[name], s.vsp, reflected))
+        def vsp(couples: list[tuple[Tensor, Tensor]], reflected: bool) -> Tensor:
+            return over(couples, lambda x, y: losses.preservation(x, y, s.vsp, reflected))
 
-        def error(y: dict[str, Tensor]) -> Tensor:
-            return over_encoders(lambda name: losses.error(x[name], y[name], s.error))
+        def error(couples: list[tuple[Tensor, Tensor]]) -> Tensor:
+            return over(couples, lambda x, y: losses.error(x, y, s.error))
 
+        of_same = s.vsp_of == "reconstructions"
         terms = {
-            "reconstruction": (lambda: error(outputs.reconstructions), s.rec_weight),
-            "cycle": (lambda: error(outputs.cycles), s.cycle_weight),
-            "vsp": (lambda: vsp(kept, s.vsp_reflected and same), s.vsp_weight),
-            "cycle_vsp": (lambda: vsp(outputs.cycles, s.vsp_reflected), s.cycle_vsp_weight),
+            "reconstruction": (lambda: error(same), s.rec_weight),
+            "cycle": (lambda: error(back), s.cycle_weight),
+            "vsp": (lambda: vsp(same if of_same else moved, s.vsp_reflected and of_same), s.vsp_weight),
+            "cycle_vsp": (lambda: vsp(back, s.vsp_reflected), s.cycle_vsp_weight),
         }
         return {name: (loss(), weight) for name, (loss, weight) in terms.items() if weight}
 
     def _contests(self, outputs: Pass) -> dict[str, tuple[Tensor, Tensor]]:
-        """(real, fake) of each discriminator."""
-        contests = {name: (outputs.x[name], outputs.translations[name]) for name in outputs.x}
-        contests["latent"] = (outputs.latents["source"], outputs.latents["target"])
+        """(real, fake) rows of each discriminator; what is translated into one space from several is one set of fakes."""
+        moved, latents = outputs.translations, outputs.latents
+        contests = {}
+        for name, rows in outputs.x.items():
+            contests[name] = rows, torch.cat([fake for (_, target), fake in moved.items() if target == name])
+        real, fake = ([v for n, v in latents.items() if (n in self.real) == wanted] for wanted in (True, False))
+        contests["latent"] = torch.cat(real), torch.cat(fake)
         if "latent_back" in self.discriminators:
-            contests["latent_back"] = (outputs.latents["target"], outputs.latents["source"])
-        return {name: sides for name, sides in contests.items() if self._weight(name)}
+            contests["latent_back"] = contests["latent"][::-1]
+        contests = {name: sides for name, sides in contests.items() if self._weight(name)}
+        if self.settings.gan == "relativistic":  # it compares row by row
+            for name, (real, fake) in contests.items():
+                most = max(len(real), len(fake))
+                contests[name] = tuple(side.repeat(most // len(side) + 1, 1)[:most] for side in (real, fake))
+        return contests
 
     def _weight(self, discriminator: str) -> float:
-        return self.settings.latent_gan_weight if discriminator.startswith("latent") else self.settings.gan_weight
+        return self.settings.latent_gan_weight if discriminator in LATENT else self.settings.gan_weight
 
     @property
     def _straight(self) -> bool:

@@ -87,6 +87,6 @@ def translated(study: params.Study, evaluated: dict[str, dict], corpus: str, pai
     for name, row in study.evaluate.items():
         sides = [spaces[s] for s in (row.source, row.target)]
         if name in evaluated and {s.encoder for s in sides} == set(pair) and sides[0].corpus == corpus:
-            supervision = study.align[row.translator].supervision
+            supervision = study.translators()[row.translator].supervision
             best[supervision] = max(best.get(supervision, ""), f"{evaluated[name]['top1']:.3f}")
     return [best["unpaired"], best["oracle"]]

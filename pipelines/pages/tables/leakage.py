@@ -13,7 +13,7 @@ TEXT = {"token_f1": "token F1", "bleu": "BLEU", "rouge_l": "ROUGE-L", "cosine": 
 
 
 def attack_title(study: params.Study, name: str, row: Attributes | Invert) -> str:
-    by = f"{row.translator} ({study.align[row.translator].supervision})"
+    by = f"{row.translator} ({study.translators()[row.translator].supervision})"
     return f"### {name}: {row.source} -> {row.target} by {by} ({origin(study.corpora[row.corpus])})"
 
 

@@ -33,7 +33,7 @@ def translation_table(study: params.Study) -> list[str]:
         "unpaired vectors of the fit alone: how many seeds are `aligned`, and the mean score; of translators fit on another",
         "corpus it says nothing of the corpus measured on. All else comes from true pairs, afterwards.",
     ]
-    judged, spaces = store.read_metrics("align"), study.spaces()
+    judged, spaces, fits = store.verdicts(), study.spaces(), study.translators()
     pairs = dict.fromkeys((r.source, r.target) for r in study.evaluate.values())
     for source, target in pairs:
         corpus = spaces[source].corpus
@@ -42,12 +42,12 @@ def translation_table(study: params.Study) -> list[str]:
         ]
         if not names:
             continue
-        names.sort(key=lambda n: KINDS.index(study.align[study.evaluate[n].translator].supervision))
+        names.sort(key=lambda n: KINDS.index(fits[study.evaluate[n].translator].supervision))
         lines += ["", f"### {source} -> {target} ({origin(study.corpora[corpus])})", ""]
         rows = []
         for name in names:
             translator = study.evaluate[name].translator
-            fit = study.align[translator]
+            fit = fits[translator]
             fitted_on = spaces[fit.source].corpus
             cell = verdict(judged[translator], None if fitted_on == corpus else fitted_on)
             rows.append([f"{translator} ({fit.supervision})", fitted_on, cell, *measured(name)])

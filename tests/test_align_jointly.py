@@ -1,0 +1,237 @@
+"""Several encoders around one backbone: who sees what, every ordered pair has its translator, and what is extended stays."""
+
+import copy
+import json
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
+
+from pipelines import align_jointly as verb
+from pipelines import invert
+from pipelines.aligners import vec2vec
+from pipelines.aligners.core.translator import load_seeds
+from pipelines.aligners.vec2vec import Settings
+from pipelines.aligners.vec2vec.networks import Vec2Vec
+from pipelines.aligners.vec2vec.step import Training
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+from pipelines.study import AlignJointly, params
+from tests.test_align import TEST, N, embeddings, texts
+
+SMALL = Settings(
+    width=12, disc_width=10, disc_depth=3, dropout=0.0, batch=32, steps=6, warmup=3, lr=1e-3, disc_lr=1e-3, log_every=2,
+    checkpoint_every=3, min_steps=0, held_out=20,
+)  # fmt: skip
+DIMS = {"a": 7, "b": 5, "c": 6}
+
+
+def clouds(dims=DIMS, n=200):
+    g = torch.Generator().manual_seed(3)
+    return {name: torch.randn(n, d, generator=g) + 0.5 for name, d in dims.items()}
+
+
+def row(**keys):
+    keys = {"spaces": ["a", "b", "c"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"} | keys
+    return AlignJointly.model_validate(keys)
+
+
+def test_two_encoders_are_fitted_as_a_pair_is():
+    x = clouds({"source": 7, "target": 5})
+    pair = vec2vec.fit(x["source"], x["target"], SMALL, 3)
+    jointly = vec2vec.fit_jointly(x, SMALL, 3)
+    assert torch.equal(jointly["source", "target"](x["source"]), pair(x["source"]))
+    assert torch.equal(jointly["target", "source"](x["target"]), pair.reverse(x["target"]))
+
+
+@pytest.mark.parametrize("more", [{}, {"adapter_depth": 0, "axes": "principal"}, {"starts": (3, 2), "start_axes": (4, 5)}])
+def test_three_encoders_give_a_translator_for_every_ordered_pair(more):
+    x, settings = clouds(), replace(SMALL, **more)
+    fits = vec2vec.fit_jointly(x, settings, 0)
+    assert set(fits) == set(permutations(DIMS, 2))
+    for (source, target), translator in fits.items():
+        assert translator(x[source]).shape == (200, DIMS[target])
+    again = vec2vec.fit_jointly(x, settings, 0)
+    assert all(torch.equal(again[pair](x[pair[0]]), fits[pair](x[pair[0]])) for pair in fits)
+
+
+def test_a_third_space_counts_for_the_other_two():
+    torch.manual_seed(0)
+    x = {name: torch.nn.functional.normalize(cloud[:32], dim=1) for name, cloud in clouds().items()}
+    model = Vec2Vec(DIMS, **SMALL.shape)
+    moved = []
+    for third in (x["c"], x["c"].flip(1)):
+        training = Training(copy.deepcopy(model), DIMS, SMALL)
+        training.discriminators.load_state_dict(moved[0][1] if moved else training.discriminators.state_dict())
+        moved.append((training, copy.deepcopy(training.discriminators.state_dict())))
+        training.step(x | {"c": third})
+    first, second = (training.model.eval().translate(x["a"], "a", "b") for training, _ in moved)
+    assert not torch.allclose(first, second, atol=1e-6)
+
+
+def test_every_pair_counts_alike_in_the_losses():
+    """Three spaces' losses are means over spaces or pairs of what two spaces' are."""
+    torch.manual_seed(0)
+    settings = replace(SMALL, norm="layer", reduction="sum")  # layer norm: rows do not see each other
+    model = Vec2Vec(DIMS, **settings.shape)
+    x = {name: torch.nn.functional.normalize(torch.randn(8, d), dim=1) for name, d in DIMS.items()}
+
+    def terms(names):
+        names = [name for name in DIMS if name in names]
+        training = Training(model, {name: DIMS[name] for name in names}, settings)
+        return {k: v for k, (v, _) in training.geometry(training.forward({name: x[name] for name in names})).items()}
+
+    whole, pairs = terms("abc"), [terms(names) for names in ("ab", "bc", "ac")]
+    for name, value in whole.items():
+        together = sum(pair[name] for pair in pairs)
+        together = together / 2 if name in ("reconstruction", "vsp") else together  # a space stands in two pairs
+        torch.testing.assert_close(value, together)
+
+
+def test_an_encoder_joins_and_nothing_else_moves():
+    x = clouds()
+    two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, SMALL, 0)
+    three = vec2vec.fit_jointly(x, SMALL, 0, start=two)
+    for pair, translator in two.items():
+        assert torch.equal(three[pair](x[pair[0]]), translator(x[pair[0]]))
+    untrained = vec2vec.fit_jointly(x, replace(SMALL, steps=0), 0, start=two)
+    for pair in (("a", "c"), ("c", "a"), ("b", "c"), ("c", "b")):
+        assert not torch.allclose(three[pair](x[pair[0]]), untrained[pair](x[pair[0]]), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "line"),
+    [
+        ("ab", {}, "given a, b; needed are a, b, which are extended, and more"),
+        ("ac", {}, "given a, c; needed are a, b, which are extended, and more"),
+        ("abc", {"width": 14}, "another shape than this row"),
+        ("abc", {"starts": (3, 2), "start_axes": (4, 5)}, "neither `init: linear` nor `starts`"),
+    ],
+)
+def test_what_cannot_be_extended_is_refused(names, more, line):
+    x = clouds()
+    two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), 0)
+    with pytest.raises(BadInput, match=line):
+        vec2vec.fit_jointly({name: x[name] for name in names}, replace(SMALL, **more), 0, start=two)
+
+
+def test_translators_of_two_trainings_are_not_joined():
+    x = clouds()
+    two, other = (vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), seed) for seed in (0, 1))
+    with pytest.raises(BadInput, match="their backbones differ"):
+        vec2vec.fit_jointly(x, SMALL, 0, start={("a", "b"): two["a", "b"], ("b", "a"): other["b", "a"]})
+
+
+def test_an_encoder_is_not_called_as_a_discriminator_is():
+    x = clouds({"a": 5, "latent": 5})
+    with pytest.raises(BadInput, match="an encoder cannot be called latent: a discriminator is"):
+        vec2vec.fit_jointly(x, SMALL, 0)
+
+
+# ---------------------------------------------------------------- the stage
+
+
+@hypothesis(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), limit=st.integers(2, 40))
+def test_spaces_of_one_corpus_share_no_text(seed, limit):
+    spaces = {name: embeddings(name) for name in "abc"}
+    drawn = {name: texts(vectors) for name, vectors in verb.parts(spaces, row(limit=limit), seed).items()}
+    assert all(not drawn[a] & drawn[b] for a, b in permutations(drawn, 2))
+    assert max(set().union(*drawn.values())) <= N - TEST
+    assert {len(part) for part in drawn.values()} <= {min(limit, (N - TEST) // 3), min(limit, (N - TEST) // 3 + 1)}
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name, d in DIMS.items():
+        e = embeddings(name, n=300, value=rng.standard_normal((300, d), dtype=np.float32))
+        store.write_embeddings(name, list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)
+
+    class Run:
+        def log(self, metrics, step=0): ...
+        def input(self, path, context): ...
+
+    small = {k: v for k, v in vars(SMALL).items() if v != getattr(Settings(), k)}
+
+    def run(name, **keys):
+        verb.align_jointly(name, row(**small | keys), None, Run())  # pyright: ignore[reportArgumentType]
+
+    return run
+
+
+def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
+    stage("two", spaces=["a", "b"], seeds=[0, 1])
+    stage("three", start="data/translators/two", seeds=[0, 1])
+    metrics = store.read_metrics("align_jointly")["three"]
+    assert set(metrics) == {f"{a}/{b}" for a, b in permutations("abc", 2)}
+    x = torch.randn(4, DIMS["a"])
+    for seed in (0, 1):
+        two, three = (load_seeds(store.translators_path(f"{name}/a/b"))[seed] for name in ("two", "three"))
+        assert torch.equal(two(x), three(x))
+    assert store.verdicts()["three/c/a"] == metrics["c/a"]
+    scores = json.loads((store.translators_path("three/c/a") / "verdicts.json").read_text())
+    assert {seed: v["score"] for seed, v in scores.items()} == pytest.approx(
+        {seed: v["score"] for seed, v in metrics["c/a"]["by seed"].items()}, abs=1e-6
+    )
+    best = max(scores, key=lambda seed: scores[seed]["score"])
+    c = torch.randn(4, DIMS["c"])
+    assert torch.equal(invert.chosen("three/c/a")(c), load_seeds(store.translators_path("three/c/a"))[int(best)](c))
+
+
+def test_a_lone_seed_is_judged_by_a_replicate_that_is_none_of_the_row(stage):
+    stage("alone", seeds=[4])
+    assert list(load_seeds(store.translators_path("alone/a/b"))) == [4]
+    assert set(store.read_metrics("align_jointly")["alone"]["a/b"]["by seed"]) == {"4"}
+
+
+STUDY = {
+    "study": "s",
+    "corpora": {"passages": {"source": "library", "path": "pipelines"}},
+    "encoders": {name: {"source": "path", "path": name} for name in DIMS},
+    "embed": {name: {"corpus": "passages", "encoder": name} for name in DIMS},
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ({"r": {"spaces": ["a"]}}, "align_jointly.r.spaces: "),
+        ({"r": {"spaces": ["a", "a"]}}, "spaces: one stands twice"),
+        ({"r": {"aligner": "identity"}}, "aligner: identity fits two spaces, no more"),
+        ({"r": {"spaces": ["a", "q"]}}, "align_jointly.r.spaces: there is no row 'q'"),
+        ({"r": {"start": "pipelines/aligners"}}, "align_jointly.r.start: pipelines/aligners/vec2vec or data/translators/<row"),
+        ({"r": {"start": "data/translators/q"}}, "align_jointly.r.start: there is no row 'q'"),
+        ({"two": {}, "r": {"start": "data/translators/two"}}, "align_jointly.r.spaces: all of two and at least one more"),
+        (
+            {"two": {"spaces": ["a", "b"]}, "r": {"start": "data/translators/two"}},
+            "align_jointly.r.seeds: at least two of those of two are needed",
+        ),
+    ],
+)
+def test_rows_that_do_not_fit_get_one_line(rows, line, tmp_path):
+    base = {"spaces": ["a", "b", "c"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"}
+    path = tmp_path / "params.yaml"
+    path.write_text(json.dumps(STUDY | {"align_jointly": {name: base | keys for name, keys in rows.items()}}))
+    with pytest.raises(BadInput) as error:
+        params.load(path)
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_translator_of_a_joint_row_is_named_by_its_pair(tmp_path):
+    joint = {"three": {"spaces": ["a", "b", "c"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"}}
+    measured = {"r": {"translator": "three/a/c", "source": "a", "target": "c"}}
+    path = tmp_path / "params.yaml"
+    path.write_text(json.dumps(STUDY | {"align_jointly": joint, "evaluate": measured}))
+    assert params.load(path).translators()["three/a/c"].target == "c"
+    for wrong, line in (("three/a/b", "evaluate.r.target: c is of encoder c"), ("three/a", "there is no row 'three/a'")):
+        path.write_text(json.dumps(STUDY | {"align_jointly": joint, "evaluate": {"r": measured["r"] | {"translator": wrong}}}))
+        with pytest.raises(BadInput, match=line):
+            params.load(path)
