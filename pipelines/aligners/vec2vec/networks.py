@@ -22,7 +22,9 @@ Norm = Literal["batch", "layer"]
 
 def fitted(x: Tensor, size: int) -> Tensor:
     """(n, d) -> (n, size): zeros added or columns cut, which is the shortcut between layers of unequal size."""
-    return pad(x, (0, size - x.shape[1])) if x.shape[1] <= size else x[:, :size]
+    if x.shape[1] == size:
+        return x
+    return pad(x, (0, size - x.shape[1])) if x.shape[1] < size else x[:, :size]
 
 
 class ResidualMLP(nn.Module):
@@ -94,8 +96,8 @@ class Tied(nn.Module):
             self.weight.zero_()[: map.shape[0], : map.shape[1]] = map
 
     @torch.no_grad()
-    def damp(self, rate: float, straight: bool, axes: int | None = None) -> None:
-        """W <- W - rate W W' W, of the first `axes` rows alone if given; `straight`: plus rate W.
+    def damp(self, rate: float, straight: float | Tensor, axes: int | None = None) -> None:
+        """W <- W - rate W W' W, of the first `axes` rows alone if given; `straight`, 0 or 1: plus rate W.
 
         Straight, it is a step towards orthonormal rows (Conneau et al. 2018, equation 7, with 0.01). Else it is a gradient step
         on |W W'|^2 / 4: against a steady pull U S V' singular values come to rest at (S / rate)^(1/3), so that directions count

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -70,6 +71,8 @@ class Recipe:
     straight: float = 0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
     ema: float = 0.0  # weights' moving average, which is then what is judged and returned; ours
     precision: Literal["float32", "bf16"] = "float32"
+    tf32: bool = True  # on CUDA, of float32: products rounded to 11 bits, as float16 does, with float32's range. Code: float16
+    step: Literal["auto", "plain", "graph", "compiled"] = "auto"  # how a step runs: see graph.py; the losses are the same
     collapse_steps: int = 500  # steps that a discriminator may be constant or beyond doubt
 
     def __post_init__(self) -> None:
@@ -87,6 +90,8 @@ class Recipe:
             raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
         if not 0 <= self.straight <= 1:
             raise ValueError(f"straight: {self.straight} must be in [0, 1]")
+        if self.step == "compiled" and self.gradient_penalty:
+            raise ValueError("step: compiled has no derivative of a derivative: take step: graph with gradient_penalty")
         for name in ("dropout", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1)")
@@ -108,9 +113,31 @@ class Pass:
     cycles: dict[str, Tensor]  # F F x, back in the encoder's own space
 
 
+@dataclass(frozen=True)
+class Scheduled:
+    """What changes from step to step: numbers, or tensors without dimensions where a graph must read them from the device."""
+
+    lr: float | Tensor
+    disc_lr: float | Tensor
+    noise: float | Tensor  # standard deviation
+    new: float | Tensor  # weight of the new weights in the moving average
+    straight: float | Tensor  # 1 where damping is towards orthonormal rows, else 0
+
+
 def leading(rows: Tensor, axes: int | None) -> Tensor:
     """The first `axes` columns of unit rows, made unit again; None: as they are."""
     return rows if axes is None else normalize(rows[:, :axes], dim=1)
+
+
+@contextmanager
+def tf32(on: bool) -> Iterator[None]:
+    """Products of float32 matrices on CUDA in TF32 within the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if on else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 OTHER = {"source": "target", "target": "source"}
@@ -121,7 +148,7 @@ class Training:
 
     def __init__(self, model: Vec2Vec, dims: dict[str, int], settings: Recipe) -> None:
         self.settings, self.model = settings, model
-        device = next(model.parameters()).device
+        self.device = device = next(model.parameters()).device
         sizes = dims | {"latent": settings.width}
         if settings.latent_discriminators == "both":
             sizes["latent_back"] = settings.width
@@ -139,7 +166,20 @@ class Training:
         self.inverse_temperature = settings.transport_inverse_temperature[1]
         self.done = 0  # steps
         self.doubtful = dict.fromkeys(discriminators, 0)  # steps in a row that a discriminator looked collapsed
-        self.unread: list[dict[str, Tensor]] = []  # metrics of the last steps, which `check` has not seen
+        self.now = self.scheduled(0)
+        self.names: list[str] = []  # of a step's metrics
+        self.unread: list[Tensor] = []  # metrics (m,) of the last steps, which `check` has not seen
+        self.seen: dict[str, float] = {}  # metrics of the last step that it has seen
+        self.version = 0  # how often something changed that a captured step would not know of
+
+    def scheduled(self, step: int) -> Scheduled:
+        """Learning rates, noise, weight of the moving average and kind of damping at a step."""
+        s = self.settings
+        growth = min(1.0, (step + 1) / max(s.warmup, 1))
+        noise = s.noise * max(0.0, 1 - step / max(s.steps, 1))
+        keep = min(s.ema, (1 + step) / (10 + step))  # a short memory while there is little to remember
+        straight = float(self.model.axes is None and step >= (1 - s.straight) * s.steps)
+        return Scheduled(s.lr * growth, s.disc_lr * growth, noise, 1 - keep, straight)
 
     def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
         """One update of the discriminators, then one of the translator. x: {"source": (b, d), "target": (b, e)}, prepared.
@@ -147,21 +187,27 @@ class Training:
         Returns scalars: each loss, each discriminator's accuracy and spread of logits, gradient norms before clipping. Nothing
         has waited for them: whether they are good, `check` says.
         """
-        growth = min(1.0, (self.done + 1) / max(self.settings.warmup, 1))
-        self.optimiser.param_groups[0]["lr"] = self.settings.lr * growth
-        self.disc_optimiser.param_groups[0]["lr"] = self.settings.disc_lr * growth
-        with self._autocast():
-            outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
-        metrics = self.discriminate(outputs)
-        metrics |= self.translate(outputs)
-        self.optimiser.step()
-        if self.settings.damping:
-            for module in self.model.modules():
-                if isinstance(module, Tied) and module.weight.requires_grad:
-                    module.damp(self.settings.damping, self._straight, self.model.axes)
-        self._update_ema()
+        self.now = self.scheduled(self.done)
+        metrics = self.update(x)
+        self.unread.append(torch.stack(list(metrics.values())))
         self.done += 1
-        self.unread.append(metrics)
+        return metrics
+
+    def update(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What `step` does at the schedule `now`. It changes tensors in place and no number of Python's: graphs repeat it."""
+        self.optimiser.param_groups[0]["lr"], self.disc_optimiser.param_groups[0]["lr"] = self.now.lr, self.now.disc_lr
+        with tf32(self.settings.tf32 and self.settings.precision == "float32" and self.device.type == "cuda"):
+            with self._autocast():
+                outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
+            metrics = self.discriminate(outputs)
+            metrics |= self.translate(outputs)
+            self.optimiser.step()
+            if self.settings.damping:
+                for module in self.model.modules():
+                    if isinstance(module, Tied) and module.weight.requires_grad:
+                        module.damp(self.settings.damping, self.now.straight, self.model.axes)
+            self._update_ema()
+        self.names = list(metrics)
         return metrics
 
     def forward(self, x: dict[str, Tensor]) -> Pass:
@@ -179,10 +225,21 @@ class Training:
 
     def discriminate(self, outputs: Pass) -> dict[str, Tensor]:
         """Update every discriminator on detached vectors."""
-        s, total, metrics = self.settings, torch.zeros((), device=outputs.x["source"].device), {}
         if not self.discriminators:
-            return metrics
+            return {}
         self.discriminators.requires_grad_(True)
+        total, metrics = self.discriminator_losses(outputs)
+        self.disc_optimiser.zero_grad()
+        total.backward()
+        for name, discriminator in self.discriminators.items():
+            metrics[f"gradient/discriminator_{name}"] = self._clip(discriminator)
+        self.disc_optimiser.step()
+        self.discriminators.requires_grad_(False)  # the translator's losses pass through them
+        return metrics
+
+    def discriminator_losses(self, outputs: Pass) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum that all discriminators minimise, and each one's loss, accuracy and spread of logits."""
+        s, total, metrics = self.settings, torch.zeros((), device=self.device), {}
         for name, (real, fake) in self._contests(outputs).items():
             both = self._noised(torch.cat([real, fake]).detach()).requires_grad_(s.gradient_penalty > 0)
             with self._autocast():
@@ -195,18 +252,20 @@ class Training:
                 total = total + s.gradient_penalty * losses.gradient_penalty(logits, both)
             metrics[f"accuracy/{name}"] = losses.accuracy(real, fake, s.gan, s.swapped_labels)
             metrics[f"spread/{name}"] = logits.detach().std()
-        self.disc_optimiser.zero_grad()
-        total.backward()
-        for name, discriminator in self.discriminators.items():
-            metrics[f"gradient/discriminator_{name}"] = self._clip(discriminator)
-        self.disc_optimiser.step()
-        self.discriminators.requires_grad_(False)  # the translator's losses pass through them
-        return metrics
+        return total, metrics
 
     def translate(self, outputs: Pass) -> dict[str, Tensor]:
         """The translator's losses and their gradients, clipped."""
-        s = self.settings
-        weighted = self.geometry(outputs)
+        weighted = self.translator_losses(outputs)
+        total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
+        self.optimiser.zero_grad()
+        total.backward()
+        metrics = {f"loss/{name}": loss.detach() for name, (loss, _) in weighted.items()}
+        return metrics | {"loss/translator": total.detach(), "gradient/translator": self._clip(self.model)}
+
+    def translator_losses(self, outputs: Pass) -> dict[str, tuple[Tensor, float]]:
+        """All that the translator minimises: (loss, weight) by name."""
+        s, weighted = self.settings, self.geometry(outputs)
         for name, (real, fake) in self._contests(outputs).items():
             rows = torch.cat([real, fake]) if s.gan == "relativistic" else fake
             with self._autocast():
@@ -219,24 +278,21 @@ class Training:
                 losses.transport(outputs.translations[name], rows, self.inverse_temperature) for name, rows in outputs.x.items()
             ]
             weighted["transport"] = (torch.stack(each).mean(), s.transport_weight)
-        total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
-        self.optimiser.zero_grad()
-        total.backward()
-        metrics = {f"loss/{name}": loss.detach() for name, (loss, _) in weighted.items()}
-        return metrics | {"loss/translator": total.detach(), "gradient/translator": self._clip(self.model)}
+        return weighted
 
     def geometry(self, outputs: Pass) -> dict[str, tuple[Tensor, float]]:
         """Reconstruction, cycle consistency and vector space preservation: (loss, weight) by name."""
         s, x = self.settings, outputs.x
         same = s.vsp_of == "reconstructions"
         kept = outputs.reconstructions if same else {name: outputs.translations[OTHER[name]] for name in x}
+        products = {name: losses.products(rows, s.vsp) for name, rows in x.items() if s.vsp_weight or s.cycle_vsp_weight}
 
         def over_encoders(loss: Callable[[str], Tensor]) -> Tensor:
             each = torch.stack([loss(name) for name in x])
             return each.mean() if s.reduction == "mean" else each.sum()
 
         def vsp(y: dict[str, Tensor], reflected: bool) -> Tensor:
-            return over_encoders(lambda name: losses.preservation(x[name], y[name], s.vsp, reflected))
+            return over_encoders(lambda name: losses.preservation(*products[name], y[name], s.vsp, reflected))
 
         def error(y: dict[str, Tensor]) -> Tensor:
             return over_encoders(lambda name: losses.error(x[name], y[name], s.error))
@@ -260,22 +316,17 @@ class Training:
     def _weight(self, discriminator: str) -> float:
         return self.settings.latent_gan_weight if discriminator.startswith("latent") else self.settings.gan_weight
 
-    @property
-    def _straight(self) -> bool:
-        return self.model.axes is None and self.done >= (1 - self.settings.straight) * self.settings.steps
-
     def narrow(self, axes: int | None, inverse_temperature: float) -> None:
         """From now on only the first `axes` columns count (None: all), and transport has this inverse temperature."""
         self.model.axes = self.average.axes = axes
         self.inverse_temperature = inverse_temperature
+        self.version += 1
 
     def _autocast(self) -> torch.autocast:
-        device = next(self.model.parameters()).device.type
-        return torch.autocast(device, torch.bfloat16, enabled=self.settings.precision == "bf16")
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
 
     def _noised(self, x: Tensor) -> Tensor:
-        left = self.settings.noise * max(0.0, 1 - self.done / max(self.settings.steps, 1))
-        return x + left * torch.randn_like(x) if left else x
+        return x + self.now.noise * torch.randn_like(x) if self.settings.noise else x
 
     def _clip(self, module: nn.Module) -> Tensor:
         return nn.utils.clip_grad_norm_(module.parameters(), self.settings.max_grad_norm, foreach=True)
@@ -284,9 +335,8 @@ class Training:
     def _update_ema(self) -> None:
         if self.average is self.model:
             return
-        keep = min(self.settings.ema, (1 + self.done) / (10 + self.done))  # a short memory while there is little to remember
         for old, new in zip(self.average.parameters(), self.model.parameters(), strict=True):
-            old.lerp_(new, 1 - keep)
+            old.lerp_(new, self.now.new)
         for old, new in zip(self.average.buffers(), self.model.buffers(), strict=True):
             old.copy_(new)
 
@@ -297,10 +347,11 @@ class Training:
         """
         if not self.unread:
             return
-        read = torch.stack([torch.stack(list(metrics.values())) for metrics in self.unread]).tolist()
-        for step, values in enumerate(read, self.done - len(read)):
-            self._check(step, dict(zip(self.unread[0], values, strict=True)))
+        read = torch.stack(self.unread).tolist()
         self.unread = []
+        for step, values in enumerate(read, self.done - len(read)):
+            self.seen = dict(zip(self.names, values, strict=True))
+            self._check(step, self.seen)
 
     def _check(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -328,6 +379,7 @@ class Training:
         for name in ("model", "discriminators", "optimiser", "disc_optimiser", "average"):
             getattr(self, name).load_state_dict(state[name])
         self.done, self.doubtful = state["done"], dict(state["doubtful"])
+        self.version += 1
         torch.set_rng_state(state["random"].cpu())
         if state["cuda"]:
             torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])
