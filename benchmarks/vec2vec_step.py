@@ -6,7 +6,8 @@ Width 1024, batch 256, 768 dimensions on both sides. `eager` is the reference of
 of the recipe in float32 (on CUDA with TF32), bf16 is `auto` in bf16. Rounds are interleaved and each contestant's best round
 counts, so that what else the machine does falls on all alike; on a crowded machine `--threads 1 --clock cpu` is fairer. For each:
 steps a second; milliseconds in kernels; launches, which on a CPU are ATen operations that are no views (not counted of compiled
-code); hours for the paper's 312,000 steps. Wants: plain >= 1 x eager with losses equal to 1e-5, graph one launch a step on CUDA.
+code); hours for the paper's 312,000 steps. Wants: plain >= 1 x eager with losses equal to 1e-5, graph
+on CUDA three launches a step: the graph, and two by which torch tells it the seed and offset of its random numbers.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Recipe:
     straight: float = 0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
     ema: float = 0.0  # weights' moving average, which is then what is judged and returned; ours
     precision: Literal["float32", "bf16"] = "float32"
-    tf32: bool = True  # on CUDA, of float32: products rounded to 11 bits, as float16 does, with float32's range. Code: float16
-    step: Literal["auto", "plain", "graph", "compiled"] = "auto"  # how a step runs: see graph.py; the losses are the same
+    tf32: bool = True  # on CUDA, of float32: factors of products are rounded to 11 bits, which is what float16 has
+    step: Literal["auto", "plain", "graph", "compiled"] = "auto"  # how a step runs, see graph.py: its losses are the same
     collapse_steps: int = 500  # steps that a discriminator may be constant or beyond doubt
 
     def __post_init__(self) -> None:
