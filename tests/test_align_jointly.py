@@ -93,13 +93,17 @@ def test_every_pair_counts_alike_in_the_losses():
         torch.testing.assert_close(value, together)
 
 
-def test_an_encoder_joins_and_nothing_else_moves():
-    x = clouds()
-    two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, SMALL, 0)
-    three = vec2vec.fit_jointly(x, SMALL, 0, start=two)
+TIED = {"adapter_depth": 0, "backbone_depth": 0, "axes": "principal", "centre": True, "starts": (3, 2), "start_axes": (4, 5)}
+
+
+@pytest.mark.parametrize("more", [{}, TIED])
+def test_an_encoder_joins_and_nothing_else_moves(more):
+    x, settings = clouds(), replace(SMALL, **more)
+    two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, settings, 0)
+    three = vec2vec.fit_jointly(x, settings, 0, start=two)
     for pair, translator in two.items():
         assert torch.equal(three[pair](x[pair[0]]), translator(x[pair[0]]))
-    untrained = vec2vec.fit_jointly(x, replace(SMALL, steps=0), 0, start=two)
+    untrained = vec2vec.fit_jointly(x, replace(settings, steps=0, starts=(), start_axes=()), 0, start=two)
     for pair in (("a", "c"), ("c", "a"), ("b", "c"), ("c", "b")):
         assert not torch.allclose(three[pair](x[pair[0]]), untrained[pair](x[pair[0]]), atol=1e-4)
 
@@ -110,7 +114,7 @@ def test_an_encoder_joins_and_nothing_else_moves():
         ("ab", {}, "given a, b; needed are a, b, which are extended, and more"),
         ("ac", {}, "given a, c; needed are a, b, which are extended, and more"),
         ("abc", {"width": 14}, "another shape than this row"),
-        ("abc", {"starts": (3, 2), "start_axes": (4, 5)}, "neither `init: linear` nor `starts`"),
+        ("abc", {"init": "linear", "centre": True}, "from random adapters, not with `init: linear`"),
     ],
 )
 def test_what_cannot_be_extended_is_refused(names, more, line):

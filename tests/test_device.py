@@ -83,8 +83,9 @@ def clouds(n: int = 300, d: int = 24, e: int = 20, seed: int = 0) -> tuple[Tenso
 # ---------------------------------------------------------------- align
 
 NETWORK = vec2vec.Settings(
-    width=24, disc_width=20, disc_depth=3, dropout=0.0, batch=32, steps=8, warmup=3, lr=1e-3, disc_lr=1e-3, log_every=4
-)
+    width=24, disc_width=20, disc_depth=3, dropout=0.0, batch=32, steps=8, warmup=3, lr=1e-3, disc_lr=1e-3, log_every=4,
+    tf32=False,
+)  # fmt: skip
 WASSERSTEIN = wasserstein_procrustes.Settings(
     clusters=6, repeats=4, restarts=2, rounds=(100,), round_steps=2, refinements=4, passes=2, anchors=100
 )

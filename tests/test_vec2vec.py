@@ -110,7 +110,7 @@ def test_error(form, want):
 def test_vector_space_preservation(form, reflected, want):
     x = torch.tensor(X, requires_grad=True)
     y = torch.tensor(Y, requires_grad=True)
-    loss = losses.preservation(x, y, form, reflected)
+    loss = losses.preservation(*losses.products(x, form), y, form, reflected)
     loss.backward()
     assert loss.item() == pytest.approx(want, rel=1e-12)
     assert x.grad is None  # the batch itself is a constant

@@ -1,12 +1,14 @@
 """vec2vec (Jha et al. 2025, arXiv 2505.12540): adversarial translation between two embedding spaces without a single pair.
 
 networks: adapters, backbone, discriminators. losses: every loss, in the paper's form and in the code's. step: one training step.
-selection: the unpaired score. recipes: settings by name. This module: the loop, with selection, stopping and resuming.
+graph: how steps run, on CUDA as one graph. selection: the unpaired score. recipes: settings by name. This module: the loop, with
+selection, stopping and resuming.
 `init: linear` is not of the paper: the adapters begin as an unpaired linear map, with residual branches at zero.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
@@ -18,7 +20,8 @@ from torch import Tensor
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.cloud import checked
-from pipelines.aligners.core.translator import Translator
+from pipelines.aligners.core.translator import Translator, save
+from pipelines.aligners.vec2vec.graph import stepper
 from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.recipes import RECIPES
 from pipelines.aligners.vec2vec.selection import Best, Round, compete, unpaired_score
@@ -94,11 +97,15 @@ class Batches:
 
     def __call__(self, step: int) -> Tensor:
         """(size, d)"""
+        return self.rows[self.indices(step)]
+
+    def indices(self, step: int) -> Tensor:
+        """(size,) int64, on the device of the rows."""
         epoch, place = divmod(step, len(self.rows) // self.size)
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
             self.epoch, self.order = epoch, torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
-        return self.rows[self.order[place * self.size : (place + 1) * self.size]]
+        return self.order[place * self.size : (place + 1) * self.size]
 
 
 def fit(
@@ -113,7 +120,8 @@ def fit(
     """source (n, d), target (m, e), unpaired. Same seed, same machine, same weights.
 
     `folder`: where a checkpoint is written; a killed run continues from it, bit for bit, and removes it at the end.
-    Raises BadInput for bad vectors, and when training fails. The checkpoint returned is the one with the best unpaired score.
+    Raises BadInput for bad vectors, and when training fails; the best translator until then is kept in `folder`, and the message
+    names it. The state returned is the one with the best unpaired score.
     """
     if pairs is not None and len(pairs) and settings.init == "random":
         raise BadInput("vec2vec: known pairs are of use to `init: linear` only, from random weights it takes none")
@@ -181,8 +189,13 @@ def _fit(
                 whole.start(wasserstein_procrustes.fit(clouds[name], clouds[last], linear, seed, pairs), name, last)
         rows = {name: whole.prepared(cloud, name) for name, cloud in clouds.items()}
         path = folder / f"vec2vec-{seed}.safetensors" if folder else None
-        state = _train(whole.model, rows, settings, seed, log, path, () if trained is None else tuple(new))
-    whole.model.load_state_dict(state)
+        best = Best()
+        try:
+            _train(whole.model, rows, settings, seed, log, path, best, () if trained is None else tuple(new))
+        except BadInput as error:
+            raise BadInput(f"{error}; {_rescue(whole, best, folder, seed)}") from None
+    assert best.state is not None
+    whole.model.load_state_dict(best.state)
     return whole.eval()
 
 
@@ -200,10 +213,19 @@ def _fits(dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator |
         raise BadInput(f"vec2vec: given {', '.join(dims)}; needed are {', '.join(known)}, which are extended, and more")
     if wrong := [name for name in known if known[name] != dims[name]]:
         raise BadInput(f"vec2vec: {wrong[0]} has {dims[wrong[0]]} dimensions, and had {known[wrong[0]]} in training")
-    if settings.init == "linear" or settings.starts:
-        raise BadInput("vec2vec: a trained backbone is extended from random adapters: neither `init: linear` nor `starts`")
+    if settings.init == "linear":
+        raise BadInput("vec2vec: a trained backbone is extended from random adapters, not with `init: linear`")
     if any(trained.config[name] != value for name, value in settings.shape.items()):
         raise BadInput("vec2vec: the networks to be extended have another shape than this row: take its width, depths and norm")
+
+
+def _rescue(translator: Vec2VecTranslator, best: Best, folder: Path | None, seed: int) -> str:
+    """Keep the best state of a training that has failed, as a translator that `load` reads; where it is, in words."""
+    if best.state is None or folder is None:
+        return "no state of it is kept" + ("" if folder else ", as no folder was named")
+    translator.model.load_state_dict(best.state)
+    save(translator, folder / f"vec2vec-{seed}-best")
+    return f"its best state, of step {best.step} with unpaired score {best.score:.3f}, is {folder / f'vec2vec-{seed}-best'}.*"
 
 
 def _train(
@@ -213,9 +235,10 @@ def _train(
     seed: int,
     log: Log | None,
     path: Path | None,
+    best: Best,
     learning: tuple[str, ...] = (),
-) -> dict[str, Tensor]:
-    """Train until the last step or out of patience; the best state by unpaired score."""
+) -> None:
+    """Train until the last step or out of patience; `best`, empty as given, holds the best state by unpaired score."""
     held_out, batches = {}, {}
     for number, (name, cloud) in enumerate(clouds.items()):
         order = torch.randperm(len(cloud)).to(cloud.device)
@@ -223,17 +246,23 @@ def _train(
         held_out[name] = cloud[order[:most]]
         batches[name] = Batches(cloud[order[most:]], settings.batch, len(clouds) * seed + number)
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
-    training, best = Training(model.train(), dims, settings, learning), Best()
+    training = Training(model.train(), dims, settings, learning)
     if not _resume(path, training, best, settings) and settings.rounds:
         device = next(model.parameters()).device
 
         def start() -> Training:
-            return Training(Vec2Vec(dims, **settings.shape).to(device).train(), dims, settings)
+            if not learning:
+                return Training(Vec2Vec(dims, **settings.shape).to(device).train(), dims, settings)
+            copied = copy.deepcopy(model)
+            for name in learning:
+                copied.redraw(name)
+            return Training(copied.train(), dims, settings, learning)
 
         training = compete(start, settings.rounds, batches, held_out, settings.neighbours, log)
         training.narrow(None, settings.transport_inverse_temperature[1])
+        training.check()
         training.done = 0
-    metrics: dict[str, Tensor] = {}
+    advance = stepper(training, batches, settings.log_every)
     while True:
         step = training.done
         if path and step and step % settings.checkpoint_every == 0:
@@ -243,14 +272,12 @@ def _train(
             score = unpaired_score(training.average, held_out, settings.neighbours)
             best.look(score["unpaired/score"], step, training.average)
             if log:
-                log({k: float(v) for k, v in metrics.items()} | score | {"unpaired/best_step": best.step}, step)
+                log(training.seen | score | {"unpaired/best_step": best.step}, step)
         if step >= settings.steps or (best.stale >= settings.patience and step >= settings.min_steps):
             break
-        metrics = training.step({name: draw(step) for name, draw in batches.items()})
+        advance()
     if path:
         path.unlink(missing_ok=True)
-    assert best.state is not None
-    return best.state
 
 
 def _checkpoint(path: Path, training: Training, best: Best) -> None:

@@ -25,16 +25,19 @@ def error(x: Tensor, y: Tensor, form: Error) -> Tensor:
     return 1 - cosine_similarity(x, y, dim=1).mean()
 
 
-def preservation(x: Tensor, y: Tensor, form: Vsp, reflected: bool) -> Tensor:
-    """Vector space preservation: a batch's pairwise products before and after.
+def products(x: Tensor, form: Vsp) -> tuple[Tensor, Tensor]:
+    """What `preservation` needs of a batch, constants: its rows (n, d), unit if absolute, and their pairwise products (n, n)."""
+    x = normalize(x.detach(), dim=1) if form == "absolute" else x.detach()
+    return x, x @ x.T
+
+
+def preservation(x: Tensor, before: Tensor, y: Tensor, form: Vsp, reflected: bool) -> Tensor:
+    """Vector space preservation: a batch's pairwise products before and after. x, before: what `products` gives.
 
     squared: mean_ij (x_i.x_j - y_i.y_j)^2 (paper). absolute: mean_ij |cos(x_i, x_j) - cos(y_i, y_j)| (code). reflected: plus
     the same difference with cos(y_i, x_j) (code), which is there only where y lies in the space of x.
     """
-    x = x.detach()
-    if form == "absolute":
-        x, y = normalize(x, dim=1), normalize(y, dim=1)
-    before = x @ x.T
+    y = normalize(y, dim=1) if form == "absolute" else y
     differences = [before - y @ y.T] + ([before - y @ x.T] if reflected else [])
     return torch.stack([(d.abs() if form == "absolute" else d.square()).mean() for d in differences]).sum()
 

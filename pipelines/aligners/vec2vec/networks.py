@@ -22,7 +22,9 @@ Norm = Literal["batch", "layer"]
 
 def fitted(x: Tensor, size: int) -> Tensor:
     """(n, d) -> (n, size): zeros added or columns cut, which is the shortcut between layers of unequal size."""
-    return pad(x, (0, size - x.shape[1])) if x.shape[1] <= size else x[:, :size]
+    if x.shape[1] == size:
+        return x
+    return pad(x, (0, size - x.shape[1])) if x.shape[1] < size else x[:, :size]
 
 
 class ResidualMLP(nn.Module):
@@ -94,8 +96,8 @@ class Tied(nn.Module):
             self.weight.zero_()[: map.shape[0], : map.shape[1]] = map
 
     @torch.no_grad()
-    def damp(self, rate: float, straight: bool, axes: int | None = None) -> None:
-        """W <- W - rate W W' W, of the first `axes` rows alone if given; `straight`: plus rate W.
+    def damp(self, rate: float, straight: float | Tensor, axes: int | None = None) -> None:
+        """W <- W - rate W W' W, of the first `axes` rows alone if given; `straight`, 0 or 1: plus rate W.
 
         Straight, it is a step towards orthonormal rows (Conneau et al. 2018, equation 7, with 0.01). Else it is a gradient step
         on |W W'|^2 / 4: against a steady pull U S V' singular values come to rest at (S / rate)^(1/3), so that directions count
@@ -195,10 +197,27 @@ class Vec2Vec(nn.Module):
         device = next(self.parameters(), torch.empty(0)).device
         if self.adapter_depth == 0:
             self.inputs[name] = Tied(dim, self.width).to(device)
+            if self.frozen:
+                self.redraw(name)
             return
         for adapters, inputs, outputs in ((self.inputs, dim, self.width), (self.outputs, self.width, dim)):
             adapter = ResidualMLP(self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
             adapters[name] = adapter.to(device)
+
+    @torch.no_grad()
+    def redraw(self, name: str) -> None:
+        """New random weights of one encoder's adapters. Tied ones, beside others: the others' rows but for random signs."""
+        adapter = self.inputs[name]
+        if not isinstance(adapter, Tied):
+            for part in (adapter, self.outputs[name]):
+                initialise(part)
+            return
+        beside = [a.weight for n, a in self.inputs.items() if n != name and isinstance(a, Tied)]
+        random = torch.randn(self.width, self.width, device=adapter.weight.device)
+        if beside:
+            basis = torch.linalg.qr(torch.cat([max(beside, key=len), random]).T).Q.T  # their rows come first, up to sign
+            signs = torch.randint(2, (len(adapter.weight), 1)).to(basis) * 2 - 1
+            adapter.init_as_map(basis[: len(adapter.weight)] * signs)
 
     @torch.no_grad()
     def _draw_alike(self, dims: dict[str, int]) -> None:

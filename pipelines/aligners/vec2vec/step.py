@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import permutations
 from typing import Any, ClassVar, Literal
@@ -71,6 +72,8 @@ class Recipe:
     straight: float = 0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
     ema: float = 0.0  # weights' moving average, which is then what is judged and returned; ours
     precision: Literal["float32", "bf16"] = "float32"
+    tf32: bool = True  # on CUDA, of float32: factors of products are rounded to 11 bits, which is what float16 has
+    step: Literal["auto", "plain", "graph", "compiled"] = "auto"  # how a step runs, see graph.py: its losses are the same
     collapse_steps: int = 500  # steps that a discriminator may be constant or beyond doubt
 
     def __post_init__(self) -> None:
@@ -88,6 +91,8 @@ class Recipe:
             raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
         if not 0 <= self.straight <= 1:
             raise ValueError(f"straight: {self.straight} must be in [0, 1]")
+        if self.step == "compiled" and self.gradient_penalty:
+            raise ValueError("step: compiled has no derivative of a derivative: take step: graph with gradient_penalty")
         for name in ("dropout", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1)")
@@ -112,12 +117,39 @@ class Pass:
     cycles: dict[Pair, Tensor]  # F F x, back in the space of the pair's first encoder
 
 
+@dataclass(frozen=True)
+class Scheduled:
+    """What changes from step to step: numbers, or tensors without dimensions where a graph must read them from the device."""
+
+    lr: float | Tensor
+    disc_lr: float | Tensor
+    noise: float | Tensor  # standard deviation
+    new: float | Tensor  # weight of the new weights in the moving average
+    straight: float | Tensor  # 1 where damping is towards orthonormal rows, else 0
+
+
+def stacked(parts: list[Tensor]) -> Tensor:
+    """Rows below rows; of one part itself, not a copy."""
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
 def leading(rows: Tensor, axes: int | None) -> Tensor:
     """The first `axes` columns of unit rows, made unit again; None: as they are."""
     return rows if axes is None else normalize(rows[:, :axes], dim=1)
 
 
 LATENT = ("latent", "latent_back")
+
+
+@contextmanager
+def tf32(on: bool) -> Iterator[None]:
+    """Products of float32 matrices on CUDA in TF32 within the block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if on else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 class Training:
@@ -132,7 +164,7 @@ class Training:
         self.learning = tuple(learning) or tuple(dims)
         self.pairs: list[Pair] = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
         self.real = [name for name in dims if name not in self.learning] or list(dims)[:1]
-        device = next(model.parameters()).device
+        self.device = device = next(model.parameters()).device
         sizes = dims | {"latent": settings.width}
         if settings.latent_discriminators == "both":
             sizes["latent_back"] = settings.width
@@ -150,7 +182,20 @@ class Training:
         self.inverse_temperature = settings.transport_inverse_temperature[1]
         self.done = 0  # steps
         self.doubtful = dict.fromkeys(discriminators, 0)  # steps in a row that a discriminator looked collapsed
-        self.unread: list[dict[str, Tensor]] = []  # metrics of the last steps, which `check` has not seen
+        self.now = self.scheduled(0)
+        self.names: list[str] = []  # of a step's metrics
+        self.unread: list[Tensor] = []  # metrics (m,) of the last steps, which `check` has not seen
+        self.seen: dict[str, float] = {}  # metrics of the last step that it has seen
+        self.version = 0  # how often something changed that a captured step would not know of
+
+    def scheduled(self, step: int) -> Scheduled:
+        """Learning rates, noise, weight of the moving average and kind of damping at a step."""
+        s = self.settings
+        growth = min(1.0, (step + 1) / max(s.warmup, 1))
+        noise = s.noise * max(0.0, 1 - step / max(s.steps, 1))
+        keep = min(s.ema, (1 + step) / (10 + step))  # a short memory while there is little to remember
+        straight = float(self.model.axes is None and step >= (1 - s.straight) * s.steps)
+        return Scheduled(s.lr * growth, s.disc_lr * growth, noise, 1 - keep, straight)
 
     def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
         """One update of the discriminators, then one of the translator. x: rows (b, d) of each encoder, prepared.
@@ -158,21 +203,27 @@ class Training:
         Returns scalars: each loss, each discriminator's accuracy and spread of logits, gradient norms before clipping. Nothing
         has waited for them: whether they are good, `check` says.
         """
-        growth = min(1.0, (self.done + 1) / max(self.settings.warmup, 1))
-        self.optimiser.param_groups[0]["lr"] = self.settings.lr * growth
-        self.disc_optimiser.param_groups[0]["lr"] = self.settings.disc_lr * growth
-        with self._autocast():
-            outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
-        metrics = self.discriminate(outputs)
-        metrics |= self.translate(outputs)
-        self.optimiser.step()
-        if self.settings.damping:
-            for module in self.model.modules():
-                if isinstance(module, Tied) and module.weight.requires_grad:
-                    module.damp(self.settings.damping, self._straight, self.model.axes)
-        self._update_ema()
+        self.now = self.scheduled(self.done)
+        metrics = self.update(x)
+        self.unread.append(torch.stack(list(metrics.values())))
         self.done += 1
-        self.unread.append(metrics)
+        return metrics
+
+    def update(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What `step` does at the schedule `now`. It changes tensors in place and no number of Python's: graphs repeat it."""
+        self.optimiser.param_groups[0]["lr"], self.disc_optimiser.param_groups[0]["lr"] = self.now.lr, self.now.disc_lr
+        with tf32(self.settings.tf32 and self.settings.precision == "float32" and self.device.type == "cuda"):
+            with self._autocast():
+                outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
+            metrics = self.discriminate(outputs)
+            metrics |= self.translate(outputs)
+            self.optimiser.step()
+            if self.settings.damping:
+                for module in self.model.modules():
+                    if isinstance(module, Tied) and module.weight.requires_grad:
+                        module.damp(self.settings.damping, self.now.straight, self.model.axes)
+            self._update_ema()
+        self.names = list(metrics)
         return metrics
 
     def forward(self, x: dict[str, Tensor]) -> Pass:
@@ -190,10 +241,21 @@ class Training:
 
     def discriminate(self, outputs: Pass) -> dict[str, Tensor]:
         """Update every discriminator on detached vectors."""
-        s, total, metrics = self.settings, torch.zeros((), device=next(iter(outputs.x.values())).device), {}
         if not self.discriminators:
-            return metrics
+            return {}
         self.discriminators.requires_grad_(True)
+        total, metrics = self.discriminator_losses(outputs)
+        self.disc_optimiser.zero_grad()
+        total.backward()
+        for name, discriminator in self.discriminators.items():
+            metrics[f"gradient/discriminator_{name}"] = self._clip(discriminator)
+        self.disc_optimiser.step()
+        self.discriminators.requires_grad_(False)  # the translator's losses pass through them
+        return metrics
+
+    def discriminator_losses(self, outputs: Pass) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum that all discriminators minimise, and each one's loss, accuracy and spread of logits."""
+        s, total, metrics = self.settings, torch.zeros((), device=self.device), {}
         for name, (real, fake) in self._contests(outputs).items():
             both = self._noised(torch.cat([real, fake]).detach()).requires_grad_(s.gradient_penalty > 0)
             with self._autocast():
@@ -206,18 +268,20 @@ class Training:
                 total = total + s.gradient_penalty * losses.gradient_penalty(logits, both)
             metrics[f"accuracy/{name}"] = losses.accuracy(real, fake, s.gan, s.swapped_labels)
             metrics[f"spread/{name}"] = logits.detach().std()
-        self.disc_optimiser.zero_grad()
-        total.backward()
-        for name, discriminator in self.discriminators.items():
-            metrics[f"gradient/discriminator_{name}"] = self._clip(discriminator)
-        self.disc_optimiser.step()
-        self.discriminators.requires_grad_(False)  # the translator's losses pass through them
-        return metrics
+        return total, metrics
 
     def translate(self, outputs: Pass) -> dict[str, Tensor]:
         """The translator's losses and their gradients, clipped."""
-        s = self.settings
-        weighted = self.geometry(outputs)
+        weighted = self.translator_losses(outputs)
+        total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
+        self.optimiser.zero_grad()
+        total.backward()
+        metrics = {f"loss/{name}": loss.detach() for name, (loss, _) in weighted.items()}
+        return metrics | {"loss/translator": total.detach(), "gradient/translator": self._clip(self.model)}
+
+    def translator_losses(self, outputs: Pass) -> dict[str, tuple[Tensor, float]]:
+        """All that the translator minimises: (loss, weight) by name."""
+        s, weighted = self.settings, self.geometry(outputs)
         for name, (real, fake) in self._contests(outputs).items():
             rows = torch.cat([real, fake]) if s.gan == "relativistic" else fake
             with self._autocast():
@@ -229,28 +293,25 @@ class Training:
             moved = outputs.translations.items()
             each = [losses.transport(rows, outputs.x[target], self.inverse_temperature) for (_, target), rows in moved]
             weighted["transport"] = (torch.stack(each).mean(), s.transport_weight)
-        total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
-        self.optimiser.zero_grad()
-        total.backward()
-        metrics = {f"loss/{name}": loss.detach() for name, (loss, _) in weighted.items()}
-        return metrics | {"loss/translator": total.detach(), "gradient/translator": self._clip(self.model)}
+        return weighted
 
     def geometry(self, outputs: Pass) -> dict[str, tuple[Tensor, float]]:
         """Reconstruction, cycle consistency and vector space preservation: (loss, weight) by name."""
         s, x = self.settings, outputs.x
-        same = [(x[name], y) for name, y in outputs.reconstructions.items()]
-        moved = [(x[source], y) for (source, _), y in outputs.translations.items()]
-        back = [(x[source], y) for (source, _), y in outputs.cycles.items()]
+        same = list(outputs.reconstructions.items())
+        moved = [(source, y) for (source, _), y in outputs.translations.items()]
+        back = [(source, y) for (source, _), y in outputs.cycles.items()]
+        products = {name: losses.products(rows, s.vsp) for name, rows in x.items() if s.vsp_weight or s.cycle_vsp_weight}
 
-        def over(couples: list[tuple[Tensor, Tensor]], loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        def over(couples: list[tuple[str, Tensor]], loss: Callable[[str, Tensor], Tensor]) -> Tensor:
             each = torch.stack([loss(*couple) for couple in couples])
             return each.mean() if s.reduction == "mean" else each.sum()
 
-        def vsp(couples: list[tuple[Tensor, Tensor]], reflected: bool) -> Tensor:
-            return over(couples, lambda x, y: losses.preservation(x, y, s.vsp, reflected))
+        def vsp(couples: list[tuple[str, Tensor]], reflected: bool) -> Tensor:
+            return over(couples, lambda name, y: losses.preservation(*products[name], y, s.vsp, reflected))
 
-        def error(couples: list[tuple[Tensor, Tensor]]) -> Tensor:
-            return over(couples, lambda x, y: losses.error(x, y, s.error))
+        def error(couples: list[tuple[str, Tensor]]) -> Tensor:
+            return over(couples, lambda name, y: losses.error(x[name], y, s.error))
 
         of_same = s.vsp_of == "reconstructions"
         terms = {
@@ -266,9 +327,9 @@ class Training:
         moved, latents = outputs.translations, outputs.latents
         contests = {}
         for name, rows in outputs.x.items():
-            contests[name] = rows, torch.cat([fake for (_, target), fake in moved.items() if target == name])
+            contests[name] = rows, stacked([fake for (_, target), fake in moved.items() if target == name])
         real, fake = ([v for n, v in latents.items() if (n in self.real) == wanted] for wanted in (True, False))
-        contests["latent"] = torch.cat(real), torch.cat(fake)
+        contests["latent"] = stacked(real), stacked(fake)
         if "latent_back" in self.discriminators:
             contests["latent_back"] = contests["latent"][::-1]
         contests = {name: sides for name, sides in contests.items() if self._weight(name)}
@@ -281,22 +342,17 @@ class Training:
     def _weight(self, discriminator: str) -> float:
         return self.settings.latent_gan_weight if discriminator in LATENT else self.settings.gan_weight
 
-    @property
-    def _straight(self) -> bool:
-        return self.model.axes is None and self.done >= (1 - self.settings.straight) * self.settings.steps
-
     def narrow(self, axes: int | None, inverse_temperature: float) -> None:
         """From now on only the first `axes` columns count (None: all), and transport has this inverse temperature."""
         self.model.axes = self.average.axes = axes
         self.inverse_temperature = inverse_temperature
+        self.version += 1
 
     def _autocast(self) -> torch.autocast:
-        device = next(self.model.parameters()).device.type
-        return torch.autocast(device, torch.bfloat16, enabled=self.settings.precision == "bf16")
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
 
     def _noised(self, x: Tensor) -> Tensor:
-        left = self.settings.noise * max(0.0, 1 - self.done / max(self.settings.steps, 1))
-        return x + left * torch.randn_like(x) if left else x
+        return x + self.now.noise * torch.randn_like(x) if self.settings.noise else x
 
     def _clip(self, module: nn.Module) -> Tensor:
         return nn.utils.clip_grad_norm_(module.parameters(), self.settings.max_grad_norm, foreach=True)
@@ -305,9 +361,8 @@ class Training:
     def _update_ema(self) -> None:
         if self.average is self.model:
             return
-        keep = min(self.settings.ema, (1 + self.done) / (10 + self.done))  # a short memory while there is little to remember
         for old, new in zip(self.average.parameters(), self.model.parameters(), strict=True):
-            old.lerp_(new, 1 - keep)
+            old.lerp_(new, self.now.new)
         for old, new in zip(self.average.buffers(), self.model.buffers(), strict=True):
             old.copy_(new)
 
@@ -318,10 +373,11 @@ class Training:
         """
         if not self.unread:
             return
-        read = torch.stack([torch.stack(list(metrics.values())) for metrics in self.unread]).tolist()
-        for step, values in enumerate(read, self.done - len(read)):
-            self._check(step, dict(zip(self.unread[0], values, strict=True)))
+        read = torch.stack(self.unread).tolist()
         self.unread = []
+        for step, values in enumerate(read, self.done - len(read)):
+            self.seen = dict(zip(self.names, values, strict=True))
+            self._check(step, self.seen)
 
     def _check(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -349,6 +405,7 @@ class Training:
         for name in ("model", "discriminators", "optimiser", "disc_optimiser", "average"):
             getattr(self, name).load_state_dict(state[name])
         self.done, self.doubtful = state["done"], dict(state["doubtful"])
+        self.version += 1
         torch.set_rng_state(state["random"].cpu())
         if state["cuda"]:
             torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])
