@@ -275,9 +275,10 @@ def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
 
 
 def rate(step: int, row: Finetune) -> float:
-    """Learning rate as a share of `row.lr`: linear up during the warm-up, then linear down to 0 after the last step."""
+    """Learning rate as a share of `row.lr`: linear up from 0 during the warm-up, then linear down to 0 after the last step, as
+    the schedule of transformers' Trainer, which the paper used."""
     if step < row.warmup:
-        return (step + 1) / row.warmup
+        return step / row.warmup
     return (row.steps - step) / max(1, row.steps - row.warmup)
 
 

@@ -14,7 +14,7 @@ from pipelines.aligners import vec2vec, wasserstein_procrustes
 from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear, load, save
 from pipelines.aligners.vec2vec import Settings, losses
-from pipelines.aligners.vec2vec.networks import ResidualMLP, Tied, Vec2Vec, Vec2VecTranslator
+from pipelines.aligners.vec2vec.networks import Discriminator, ResidualMLP, Tied, Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.recipes import PAPER
 from pipelines.aligners.vec2vec.selection import Best, Round, agreement, compete, unpaired_score
 from pipelines.aligners.vec2vec.step import Recipe, Training
@@ -25,7 +25,7 @@ from tests.reference_vec2vec import Reference
 D, E = 12, 16
 SMALL = Settings(
     width=24, disc_width=20, disc_depth=3, dropout=0.0, batch=32, steps=8, warmup=3, lr=1e-3, disc_lr=1e-3, log_every=2,
-    checkpoint_every=3, min_steps=0, held_out=20,
+    checkpoint_every=3, min_steps=0, held_out=20, warmup_from=1, max_grad_norm=10.0,
 )  # fmt: skip
 DIMS = {"source": D, "target": E}
 LINEAR = replace(
@@ -157,10 +157,27 @@ def test_accuracy_counts_rows_told_right():
     assert losses.accuracy(real, fake, "least_squares", True).item() == 0.25
 
 
-def test_gradient_penalty_of_a_linear_critic_is_its_squared_weight():
+def test_gradient_penalty_of_a_linear_critic_is_twice_its_squared_weight():
     w = torch.tensor([[1.0], [2.0], [-2.0]])
-    x = torch.randn(5, 3, requires_grad=True)
-    assert losses.gradient_penalty(x @ w, x).item() == pytest.approx(9.0)
+    x = torch.randn(6, 3, requires_grad=True)
+    assert losses.gradient_penalty(x @ w, x).item() == pytest.approx(2 * 9.0)
+
+
+def test_gradient_penalty_is_r1_plus_r2_row_by_row_and_so_is_what_it_teaches():
+    torch.manual_seed(0)
+    critic = Discriminator(3, 5, 8).double()
+    real, fake = torch.randn(4, 5).double(), torch.randn(4, 5).double()
+    want = torch.zeros(()).double()
+    for row in (*real, *fake):
+        row = row[None].clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(critic(row).squeeze(), row, create_graph=True)
+        want = want + gradient.square().sum() / 4
+    both = torch.cat([real, fake]).requires_grad_()
+    got = losses.gradient_penalty(critic(both), both)
+    assert got.item() == pytest.approx(want.item(), rel=1e-12)
+    weights = [p for p in critic.parameters() if p.dim() == 2]
+    for a, b in zip(torch.autograd.grad(got, weights), torch.autograd.grad(want, weights), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
 # ---------------------------------------------------------------- one step
@@ -176,6 +193,82 @@ def test_a_step_equals_the_straightforward_one(norm):
         want = reference.step(x["source"], x["target"])
         got = mine.step(x)
         assert {k: float(got[k]) for k in want} == pytest.approx(want, abs=1e-5)
+
+
+PUBLISHED = replace(SMALL, warmup_from=0, max_grad_norm=1000.0)  # but for its size, the configuration that was published with
+
+
+@pytest.mark.parametrize("depth", [3, 5])
+def test_five_released_steps_in_float64_leave_the_same_weights_losses_and_statistics(depth):
+    settings = replace(PUBLISHED, adapter_depth=depth, lr=0.05)
+    mine = training(settings)
+    mine.model.double(), mine.discriminators.double()
+    reference = Reference(mine, D, E, torch.float64)
+    for seed in range(5):
+        x = {name: rows.double() for name, rows in batch(seed=seed).items()}
+        want, before = reference.step(x["source"], x["target"]), copy.deepcopy(mine.model.state_dict())
+        got = mine.step(x)
+        assert {k: float(got[k]) for k in want} == pytest.approx(want, rel=1e-11)
+        moved = any(not torch.equal(p, before[k]) for k, p in mine.model.named_parameters())
+        assert moved == (seed > 0)  # the first rate is 0
+    assert float(got["gradient/translator"]) < 1000
+    parts = [mine.model.inputs["source"], mine.model.inputs["target"], mine.model.outputs["source"], mine.model.outputs["target"]]
+    for part, other in zip([*parts, mine.model.backbone], reference.translator, strict=True):
+        for a, b in zip(part.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+    assert_same_statistics(mine.model, reference)
+
+
+def assert_same_statistics(model: Vec2Vec, reference: Reference, tolerance: float = 1e-9) -> None:
+    statistics = {k: v for k, v in model.named_buffers() if "running" in k or "batches" in k}
+    wanted = reference.statistics()
+    assert set(statistics) == set(wanted)
+    for name, value in wanted.items():
+        torch.testing.assert_close(
+            statistics[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}"
+        )
+
+
+def test_after_two_hundred_released_steps_batch_norms_remember_what_the_published_ones_do():
+    mine = training(replace(PUBLISHED, warmup=20, lr=1e-4, disc_lr=1e-4))  # low: a game blows rounding errors up
+    mine.model.double(), mine.discriminators.double()
+    reference = Reference(mine, D, E, torch.float64)
+    for seed in range(200):
+        x = {name: rows.double() for name, rows in batch(seed=seed).items()}
+        reference.step(x["source"], x["target"]), mine.step(x)
+    assert_same_statistics(mine.model, reference)
+    counts = {name: int(v) for name, v in mine.model.named_buffers() if name.endswith("batches_tracked")}
+    assert {n for name, n in counts.items() if name.startswith("outputs")} == {800}  # four passes a step
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_observed_batch_moves_statistics_as_a_translated_one_and_draws_nothing(depth, mapped):
+    one = ResidualMLP(depth, D, 24, E, "batch", 0.0, mapped)
+    other, x = copy.deepcopy(one), torch.randn(40, D)
+    one(x), other.observe(x)
+    for (name, a), (_, b) in zip(one.named_buffers(), other.named_buffers(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+def test_steps_are_epochs_of_the_smaller_side_unless_they_are_given():
+    x, y = clouds(200)
+    settings = replace(SMALL, steps=None, epochs=3, min_steps=None, patience=1, held_out=20)
+    steps = []
+    vec2vec.fit(x, y[:150], settings, 0, log=lambda m, step: steps.append(step))
+    assert steps == [0, 2, 4, 6, 8, 10, 12]  # of 150 rows 135 are trained on, 4 batches of 32; patience waits for the end
+    steps.clear()
+    vec2vec.fit(x, y, replace(settings, steps=4), 0, log=lambda m, step: steps.append(step))
+    assert steps == [0, 2, 4]
+
+
+def test_the_released_recipe_is_the_configuration_of_the_published_numbers():
+    settings = settings_of("vec2vec", {"recipe": "released"})
+    assert (settings.steps, settings.epochs, settings.min_steps, settings.patience) == (None, 80, None, 20)
+    assert (settings.max_grad_norm, settings.warmup, settings.growth(0), settings.growth(1000), settings.growth(5000)) == (
+        1000, 2000, 0, 0.5, 1)  # fmt: skip
+    assert settings.cycle_statistics
+    assert not settings_of("vec2vec", {"recipe": "paper"}).cycle_statistics
 
 
 def test_a_row_of_align_names_a_recipe_and_single_keys_stand_above_it():
@@ -195,8 +288,8 @@ MULTISTART = {  # the numbers of docs/experiments/vec2vec.md were measured with 
     "centre": True, "axes": "principal", "adapter_depth": 0, "backbone_depth": 0, "width": 384, "disc_width": 128,
     "disc_depth": 2, "batch": 512, "gan": "vanilla", "gan_weight": 0.01, "latent_gan_weight": 0, "rec_weight": 0, "vsp_weight": 0,
     "cycle_weight": 0, "cycle_vsp_weight": 0, "transport_weight": 1, "optimiser": "sgd", "lr": 10, "disc_lr": 0.001,
-    "warmup": 20, "max_grad_norm": 1, "damping": 0.1, "dropout": 0, "precision": "bf16", "log_every": 50, "min_steps": 0,
-    "patience": 1000, "starts": (64, 12, 3), "start_axes": (32, 64, 128), "start_steps": 25, "steps": 300,
+    "warmup": 20, "warmup_from": 1, "max_grad_norm": 1, "damping": 0.1, "dropout": 0, "precision": "bf16", "log_every": 50,
+    "min_steps": 0, "patience": 1000, "starts": (64, 12, 3), "start_axes": (32, 64, 128), "start_steps": 25, "steps": 300,
 }  # fmt: skip
 
 

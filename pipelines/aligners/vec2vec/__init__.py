@@ -50,7 +50,7 @@ class Settings(Recipe):
     neighbours: int = 10  # of CSLS in the score
     log_every: int = 100
     patience: int = 20  # looks without a better score before stopping
-    min_steps: int = 2000  # before that no stop
+    min_steps: int | None = None  # before that no stop; None: not before the last step, as the code's 80 epochs are its least
     checkpoint_every: int = 1000
 
     def __post_init__(self) -> None:
@@ -89,9 +89,13 @@ class Batches:
         self.rows, self.size, self.seed = rows, min(size, len(rows)), seed
         self.epoch, self.order = -1, torch.empty(0, dtype=torch.int64)
 
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self.rows) // self.size
+
     def __call__(self, step: int) -> Tensor:
         """(size, d)"""
-        epoch, place = divmod(step, len(self.rows) // self.size)
+        epoch, place = divmod(step, len(self))
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
             self.epoch, self.order = epoch, torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
@@ -143,6 +147,9 @@ def _train(
         most = min(settings.held_out, len(cloud) // 10)
         held_out[name] = cloud[order[:most]]
         batches[name] = Batches(cloud[order[most:]], settings.batch, 2 * seed + number)
+    steps = settings.epochs * min(map(len, batches.values())) if settings.steps is None else settings.steps
+    least = steps if settings.min_steps is None else settings.min_steps
+    settings = replace(settings, steps=steps, min_steps=least)
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
     training, best = Training(model.train(), dims, settings), Best()
     if not _resume(path, training, best, settings) and settings.rounds:
@@ -159,13 +166,13 @@ def _train(
         step = training.done
         if path and step and step % settings.checkpoint_every == 0:
             _checkpoint(path, training, best)  # before the look, which a resumed run then takes again
-        if step % settings.log_every == 0 or step == settings.steps:
+        if step % settings.log_every == 0 or step == steps:
             training.check()
             score = unpaired_score(training.average, held_out, settings.neighbours)
             best.look(score["unpaired/score"], step, training.average)
             if log:
                 log({k: float(v) for k, v in metrics.items()} | score | {"unpaired/best_step": best.step}, step)
-        if step >= settings.steps or (best.stale >= settings.patience and step >= settings.min_steps):
+        if step >= steps or (best.stale >= settings.patience and step >= least):
             break
         metrics = training.step({name: draw(step) for name, draw in batches.items()})
     if path:

@@ -53,18 +53,22 @@ class Recipe:
     cycle_vsp_weight: float = 10.0  # VSP between a batch and its cycle: code; paper: 0
     gan_weight: float = 1.0
     latent_gan_weight: float = 1.0
-    gradient_penalty: float = 0.0  # R1 + R2 on discriminators: in the code, but 0 in its configuration
+    gradient_penalty: float = 0.0  # R1 + R2 on discriminators: in the code, as sums over the batch, but 0 in its configuration
     transport_weight: float = 0.0  # entropic optimal transport from translations to the batch, beside the generator; ours
     # inverse temperature of the transport: in the first round of `starts`, after the last (and without `starts`)
     transport_inverse_temperature: tuple[float, float] = (12.0, 30.0)
     noise: float = 0.0  # standard deviation of what discriminators see added, falling to 0 at the last step; ours
     # training
-    steps: int = 10_000
+    steps: int | None = None  # None: as many as `epochs` are
+    epochs: int = 80  # passes through the smaller side, about 312,000 steps of 1,000,000 vectors
     batch: int = 256
     lr: float = 2e-5
     disc_lr: float = 1e-5
     warmup: int = 2000  # steps of linear growth of both rates
-    max_grad_norm: float = 10.0  # of the translator, and of each discriminator; the code has had 10 and 1000
+    warmup_from: int = 0  # the first step's place in that growth; code: 0, a first step at rate 0
+    max_grad_norm: float = 1000.0  # of the translator, and of each discriminator; earlier configurations of the code: 10
+    # output adapters' batch norms see the reconstruction of each translation too: the code makes it, for a loss of weight 0
+    cycle_statistics: bool = True  # paper: no such pass
     optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd, with momentum 0.5: sure directions move first; ours
     damping: float = 0.0  # of `adapter_depth: 0`, after each update: see `Tied.damp`; ours
     straight: float = 0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
@@ -77,7 +81,7 @@ class Recipe:
         weights = [name for name in asdict(self) if name.endswith("_weight")]
         least = dict.fromkeys(ones, 1) | {"batch": 2}
         least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "damping"), 0)
-        least |= dict.fromkeys(("steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
+        least |= dict.fromkeys(("steps", "epochs", "lr", "disc_lr", "warmup", "warmup_from", "gradient_penalty", "noise"), 0)
         self._at_least(least)
         if not 0 < min(self.transport_inverse_temperature) <= max(self.transport_inverse_temperature) <= 80:
             raise ValueError(f"transport_inverse_temperature: {self.transport_inverse_temperature} must be in (0, 80]")
@@ -92,6 +96,10 @@ class Recipe:
                 raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1)")
         if not 0.5 < self.label_smoothing <= 1:
             raise ValueError(f"label_smoothing: {self.label_smoothing} must be in (0.5, 1]")
+
+    def growth(self, step: int) -> float:
+        """The share of both learning rates that step number `step`, the first is 0, is taken at."""
+        return min(1.0, (step + self.warmup_from) / self.warmup) if self.warmup else 1.0
 
     def _at_least(self, least: Mapping[str, float]) -> None:
         check_settings(self, least)
@@ -147,7 +155,7 @@ class Training:
         Returns scalars: each loss, each discriminator's accuracy and spread of logits, gradient norms before clipping. Nothing
         has waited for them: whether they are good, `check` says.
         """
-        growth = min(1.0, (self.done + 1) / max(self.settings.warmup, 1))
+        growth = self.settings.growth(self.done)
         self.optimiser.param_groups[0]["lr"] = self.settings.lr * growth
         self.disc_optimiser.param_groups[0]["lr"] = self.settings.disc_lr * growth
         with self._autocast():
@@ -174,7 +182,11 @@ class Training:
             moved[OTHER[name]] = model.decode(latents[name], OTHER[name])
         held = {n: v.detach() for n, v in moved.items()} if s.detach_cycle else moved
         if s.cycle_weight or s.cycle_vsp_weight:
-            cycles = {name: model.translate(held[OTHER[name]], OTHER[name], name) for name in x}
+            for name, other in OTHER.items():
+                latent = model.encode(held[other], other)
+                cycles[name] = model.decode(latent, name)
+                if s.cycle_statistics:
+                    model.observe(latent, other)
         return Pass(x, latents, same, moved, cycles)
 
     def discriminate(self, outputs: Pass) -> dict[str, Tensor]:
@@ -262,7 +274,7 @@ class Training:
 
     @property
     def _straight(self) -> bool:
-        return self.model.axes is None and self.done >= (1 - self.settings.straight) * self.settings.steps
+        return self.model.axes is None and self.done >= (1 - self.settings.straight) * (self.settings.steps or 0)
 
     def narrow(self, axes: int | None, inverse_temperature: float) -> None:
         """From now on only the first `axes` columns count (None: all), and transport has this inverse temperature."""
@@ -274,7 +286,7 @@ class Training:
         return torch.autocast(device, torch.bfloat16, enabled=self.settings.precision == "bf16")
 
     def _noised(self, x: Tensor) -> Tensor:
-        left = self.settings.noise * max(0.0, 1 - self.done / max(self.settings.steps, 1))
+        left = self.settings.noise * max(0.0, 1 - self.done / max(self.settings.steps or 0, 1))
         return x + left * torch.randn_like(x) if left else x
 
     def _clip(self, module: nn.Module) -> Tensor:
