@@ -1,8 +1,8 @@
 """How near an inverted text comes to the original, per example, all in [0, 1] (papers write them x 100).
 
-token F1: SQuAD's, on multisets of lower-cased words. set F1: vec2text's, on sets of words and marks with their case. BLEU-4 with add-one smoothing of orders 2..4 (Lin & Och 2004) and
-the brevity penalty of Papineni et al. 2002. ROUGE-L: F1 of the longest common subsequence (Lin 2004). exact: equal as
-word sequences.
+token F1: SQuAD's, on multisets of lower-cased words. set F1: vec2text's, on sets of words and marks with their case. BLEU-4
+with add-one smoothing of orders 2..4 (Lin & Och 2004) and the brevity penalty of Papineni et al. 2002. ROUGE-L: F1 of the
+longest common subsequence (Lin 2004). exact: equal as word sequences.
 """
 
 from __future__ import annotations
