@@ -8,12 +8,13 @@ import pytest
 import torch
 import yaml
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec, wasserstein_procrustes
 from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear, load, save
-from pipelines.aligners.vec2vec import Settings, losses
+from pipelines.aligners.vec2vec import Settings, losses, released
 from pipelines.aligners.vec2vec.networks import Discriminator, ResidualMLP, Tied, Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.recipes import PAPER
 from pipelines.aligners.vec2vec.selection import Best, Round, agreement, compete, unpaired_score
@@ -495,6 +496,92 @@ def test_what_comes_out_looks_like_the_target_encoders_output():
     assert torch.allclose(radius, (y - y.mean(0)).norm(dim=1).mean(), rtol=1e-4)
 
 
+class Official(torch.nn.Module):
+    """The official code's names and layers; `places` is where a middle layer has its norm and its dropout."""
+
+    def __init__(self, dims: dict[str, int], width: int, depths: tuple[int, int], places: tuple[int, int]) -> None:
+        super().__init__()
+        self.in_adapters, self.out_adapters = torch.nn.ModuleDict(), torch.nn.ModuleDict()
+        for name, dim in dims.items():
+            self.in_adapters[name] = self.mlp(depths[0], dim, width, width, places)
+            self.out_adapters[name] = self.mlp(depths[0], width, width, dim, places)
+        self.transform = self.mlp(depths[1], width, width, width, places)
+
+    @staticmethod
+    def mlp(depth: int, inputs: int, width: int, outputs: int, places: tuple[int, int]) -> torch.nn.Module:
+        nn, mlp = torch.nn, torch.nn.Module()
+        mlp.layers = nn.ModuleList([nn.Sequential(nn.Linear(inputs, width), nn.SiLU())])
+        for _ in range(depth - 2):
+            middle = dict(zip(places, (nn.BatchNorm1d(width), nn.Dropout(0.1)), strict=True))
+            mlp.layers.append(nn.Sequential(nn.Linear(width, width), nn.SiLU(), middle[2], middle[3]))
+        mlp.layers.append(nn.Sequential(nn.Linear(width, width), nn.Dropout(0.1), nn.SiLU(), nn.Linear(width, outputs)))
+        return mlp
+
+    @staticmethod
+    def run(mlp: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        for layer in mlp.layers:  # pyright: ignore[reportGeneralTypeIssues]
+            out = layer(x)
+            size = min(x.shape[1], out.shape[1])
+            out[:, :size] += x[:, :size]
+            x = out
+        return x
+
+    def translate_embeddings(self, x: torch.Tensor, source: str, target: str) -> torch.Tensor:
+        out = self.run(self.out_adapters[target], self.run(self.transform, self.run(self.in_adapters[source], x)))
+        return out / out.norm(dim=1, keepdim=True)
+
+
+def official(folder: Path, places: tuple[int, int] = (2, 3), depths: tuple[int, int] = (3, 4), names=("gtr", "gte")) -> Official:
+    torch.manual_seed(3)
+    model = Official(dict(zip(names, (D, E), strict=True)), 24, depths, places)
+    for part in model.modules():
+        if isinstance(part, torch.nn.BatchNorm1d):
+            torch.nn.init.normal_(part.weight), torch.nn.init.normal_(part.bias)
+            part.running_mean.normal_(), part.running_var.uniform_(0.5, 2)  # pyright: ignore[reportOptionalMemberAccess]
+    folder.mkdir(exist_ok=True)
+    save_file(model.state_dict(), folder / "model.safetensors")
+    return model.eval()
+
+
+@pytest.mark.parametrize(("places", "depths"), [((2, 3), (3, 4)), ((3, 2), (3, 4)), ((2, 3), (4, 2))])
+def test_a_translator_of_the_official_code_translates_as_it_did_there(tmp_path, places, depths):
+    theirs = official(tmp_path, places, depths)
+    ours, x = released.read(tmp_path, "gte", "gtr"), batch()
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x["target"] * 7), theirs.translate_embeddings(x["target"], "gte", "gtr"))
+        torch.testing.assert_close(ours.reverse(x["source"]), theirs.translate_embeddings(x["source"], "gtr", "gte"))
+
+
+def test_training_goes_on_from_the_official_codes_weights_or_leaves_them_as_they_are(tmp_path):
+    theirs, (x, y) = official(tmp_path), clouds()
+    settings = replace(SMALL, weights=str(tmp_path), weights_of=("gtr", "gte"), steps=0)
+    kept = vec2vec.fit(x, y, settings, 0)
+    with torch.no_grad():
+        want = theirs.translate_embeddings(normalize(x, dim=1), "gtr", "gte") * y.norm(dim=1).mean()
+        torch.testing.assert_close(kept(x), want)
+    moved = vec2vec.fit(x, y, replace(settings, steps=4, warmup=0), 0)
+    steps = [(moved.state_dict()[k] - v).abs().max() for k, v in kept.model.named_parameters(prefix="model")]
+    assert max(steps) < 0.05
+
+
+def test_weights_that_are_not_there_or_of_another_shape_are_one_line(tmp_path):
+    with pytest.raises(BadInput, match=r"there is no model.safetensors$"):
+        released.read(tmp_path, "gtr", "gte")
+    (tmp_path / "model.pt").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"model.pt is a pickle, which is not read here"):
+        released.read(tmp_path, "gtr", "gte")
+    official(tmp_path)
+    with pytest.raises(BadInput, match="no encoder 'e5' there; there are: gte, gtr"):
+        released.read(tmp_path, "gtr", "e5")
+    x, y = clouds()
+    with pytest.raises(BadInput, match="width is 24 there, 32 in the row"):
+        vec2vec.fit(x, y, replace(SMALL, width=32, weights=str(tmp_path), weights_of=("gtr", "gte")), 0)
+    state = Official({"gtr": D, "gte": E}, 24, (3, 4), (2, 3)).state_dict()
+    save_file({k: v for k, v in state.items() if not k.startswith("out_adapters.gtr.layers.2")}, tmp_path / "model.safetensors")
+    with pytest.raises(BadInput, match="its layers are not those of the released configuration"):
+        released.read(tmp_path, "gtr", "gte")
+
+
 # ---------------------------------------------------------------- the loop
 
 
@@ -821,6 +908,7 @@ def test_clouds_of_unequal_size_and_float16_train():
      {"label_smoothing": 0.4}, {"starts": (4, 8), "start_axes": (4, 8)},
      {"starts": (4,)}, {"transport_inverse_temperature": (0.0, 9.0)},
      {"gan_weight": 0.0, "latent_gan_weight": 0.0}, {"straight": 2.0}, {"start_steps": 0},
+     {"weights": "folder"}, {"weights": "folder", "weights_of": ("a", "b"), "centre": True},
      {"ema": 1.0}, {"max_grad_norm": 0.0}, {"patience": 0}],
 )  # fmt: skip
 def test_settings_refuse_nonsense(bad):

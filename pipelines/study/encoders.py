@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-Pooler = Literal["cls", "mean", "first-last", "sbert-wk"]
+Pooler = Literal["cls", "pooler", "mean", "first-last", "top2", "sbert-wk"]  # pooler: the first token, and BERT's layer on it
 
 
 class Encoder(Row):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.cloud import checked
+from pipelines.aligners.vec2vec import released
 from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.recipes import RECIPES
 from pipelines.aligners.vec2vec.selection import Best, Round, compete, unpaired_score
@@ -35,6 +36,10 @@ class Settings(Recipe):
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     init: Literal["random", "linear"] = "random"
     linear: wasserstein_procrustes.Settings = field(default_factory=wasserstein_procrustes.Settings)  # of init: linear
+    # Folder of a translator that the official code saved, and what source and target are called there: training goes on from its
+    # weights; with `steps: 0` they stay as they are
+    weights: str | None = None
+    weights_of: tuple[str, str] | None = None
     centre: bool = False  # subtract the means before normalising; neither source does
     # principal: the networks see and give coordinates on each cloud's principal axes, by falling variance; ours
     axes: Literal["raw", "principal"] = "raw"
@@ -61,6 +66,10 @@ class Settings(Recipe):
             raise ValueError(f"starts {self.starts} and start_axes {self.start_axes} must be as many: one of each for a round")
         if self.starts and (min(self.starts) < 1 or min(self.start_axes) < 2 or self.starts != tuple(sorted(self.starts)[::-1])):
             raise ValueError(f"starts {self.starts} must not grow and be at least 1, start_axes {self.start_axes} at least 2")
+        if (self.weights is None) != (self.weights_of is None):
+            raise ValueError("weights, a folder, and weights_of, the names of source and target in it, go together")
+        if self.weights and (self.init == "linear" or self.starts or self.axes == "principal" or self.centre):
+            raise ValueError("weights of the official code take `init: random`, `axes: raw`, no `centre` and no `starts`")
         if self.init == "linear" and (self.axes == "principal" or self.starts):
             raise ValueError("init: linear has one start in raw axes: it takes neither `axes: principal` nor `starts`")
         if self.init == "linear" and not self.centre:
@@ -127,6 +136,8 @@ def fit(
         translator = Vec2VecTranslator(source.shape[1], target.shape[1], principal=principal, **settings.shape)
         translator = translator.to(source.device)
         translator.describe(source, target, settings.centre)
+        if settings.weights and settings.weights_of:
+            begin_with(translator, Path(settings.weights), *settings.weights_of)
         if settings.init == "linear":
             linear = replace(settings.linear, hub_correction=0)  # adapters begin as a matrix
             translator.start(wasserstein_procrustes.fit(source, target, linear, seed, pairs))
@@ -135,6 +146,17 @@ def fit(
         state = _train(translator.model, clouds, settings, seed, log, path)
     translator.model.load_state_dict(state)
     return translator.eval()
+
+
+def begin_with(translator: Vec2VecTranslator, folder: Path, source: str, target: str) -> None:
+    """Take over the weights that the official code saved. Raises BadInput where the networks are of another shape."""
+    saved = released.read(folder, source, target)
+    wanted = {k: v for k, v in translator.config.items() if k != "dropout"}
+    differs = [k for k, v in wanted.items() if saved.config[k] != v]
+    if differs:
+        name = differs[0]
+        raise BadInput(f"vec2vec: {folder}: {name} is {saved.config[name]} there, {translator.config[name]} in the row")
+    translator.model.load_state_dict(saved.model.state_dict())
 
 
 def _train(
