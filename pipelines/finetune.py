@@ -219,7 +219,8 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     training.trained.train()
     loss = contrast(training, row, views)
     if training.words is not None:
-        loss = loss + row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
+        masked = [columns[0][i] for i in batch] if row.mlm_of == "anchors" else [text for view in views for text in view]
+        loss = loss + row.mlm * word_loss(training, row, masked)
     training.optimiser.zero_grad()
     loss.backward()
     distributed.sum_gradients(training.parameters())

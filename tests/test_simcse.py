@@ -412,3 +412,15 @@ def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
         assert row.lr * finetune.rate(step, row) == pytest.approx(optimiser.param_groups[0]["lr"], rel=1e-12)
         optimiser.step()
         schedule.step()
+
+
+@pytest.mark.parametrize(("corpus", "columns"), [("nli", 3), (None, 2)])
+def test_words_are_masked_in_anchors_or_in_every_column(house, monkeypatch, corpus, columns):
+    masked, real = [], finetune.word_loss
+    monkeypatch.setattr(finetune, "word_loss", lambda training, row, texts: masked.append(texts) or real(training, row, texts))
+    for of in ("anchors", "all"):
+        run(**({"corpus": corpus} if corpus else {}), mlm=0.1, mlm_of=of, steps=1)
+    anchors, every = masked
+    assert len(every) == columns * len(anchors)
+    assert every[: len(anchors)] == anchors
+    assert (every[len(anchors) : 2 * len(anchors)] == anchors) == (columns == 2)  # unsupervised, a text is its own positive
