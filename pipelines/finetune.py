@@ -219,7 +219,8 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     training.trained.train()
     loss = contrast(training, row, views)
     if training.words is not None:
-        loss = loss + row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
+        masked = [columns[0][i] for i in batch] if row.mlm_of == "anchors" else [text for view in views for text in view]
+        loss = loss + row.mlm * word_loss(training, row, masked)
     training.optimiser.zero_grad()
     loss.backward()
     distributed.sum_gradients(training.parameters())
@@ -275,9 +276,10 @@ def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
 
 
 def rate(step: int, row: Finetune) -> float:
-    """Learning rate as a share of `row.lr`: linear up during the warm-up, then linear down to 0 after the last step."""
+    """Learning rate as a share of `row.lr`: linear up from 0 during the warm-up, then linear down to 0 after the last step, as
+    the schedule of transformers' Trainer, which the paper used."""
     if step < row.warmup:
-        return (step + 1) / row.warmup
+        return step / row.warmup
     return (row.steps - step) / max(1, row.steps - row.warmup)
 
 

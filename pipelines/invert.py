@@ -153,7 +153,7 @@ def measured(
 def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
     """Per attack and method: means and standard errors, queries per text, facts recovered of recoverable per kind."""
     out: dict[str, Any] = {"texts": len(victim.texts)}
-    measures = ["token_f1", "bleu", "rouge_l", "exact", "cosine", *(["judged"] if "judged" in table.columns else [])]
+    measures = ["token_f1", "set_f1", "bleu", "rouge_l", "exact", "cosine", *(["judged"] if "judged" in table.columns else [])]
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
         means: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:

@@ -1,7 +1,8 @@
-"""One training step of vec2vec at its default settings, written straight down: one product after another, stock optimisers.
+"""Training steps of vec2vec at its default settings, written straight down: one pass after another, stock optimisers, LambdaLR.
 
-No product is shared or batched across real and fake, nothing is fused. Weights are taken over from a `Training`, so that both
-can be stepped side by side.
+No product is shared or batched across real and fake, nothing is fused, and a translation is reconstructed as well as brought
+back, though no loss reads it, as the official code does. Weights are taken over from a `Training`, so that both can be stepped
+side by side.
 """
 
 from __future__ import annotations
@@ -74,20 +75,35 @@ class Reference:
         self.critic_optimisers = [
             torch.optim.Adam(critic.parameters(), lr=s.disc_lr, betas=(0.5, 0.999), eps=6.25e-10) for critic in self.critics
         ]
-        self.done = 0
+        optimisers = [self.optimiser, *self.critic_optimisers]
+        self.schedules = [torch.optim.lr_scheduler.LambdaLR(optimiser, self.growth) for optimiser in optimisers]
+
+    def growth(self, step: int) -> float:
+        return min((step + self.settings.warmup_from) / self.settings.warmup, 1)
+
+    def statistics(self) -> dict[str, Tensor]:
+        """Running means and variances, and how many batches they are of, by part and layer."""
+        names = ["inputs.source", "inputs.target", "outputs.source", "outputs.target", "backbone"]
+        return {
+            f"{name}.layers.{layer + 1}.2.{key}": value
+            for name, part in zip(names, self.translator, strict=True)
+            for layer, block in enumerate(part.middle)
+            for key, value in block[2].named_buffers()
+        }
 
     def step(self, x: Tensor, y: Tensor) -> dict[str, float]:
         s = self.settings
-        self.done += 1
-        for optimiser, lr in [(self.optimiser, s.lr), *((o, s.disc_lr) for o in self.critic_optimisers)]:
-            optimiser.param_groups[0]["lr"] = lr * min(1.0, self.done / s.warmup)
         unit = nn.functional.normalize
         zx = self.T(self.A1(x))
         rx, fx = unit(self.B1(zx)), unit(self.B2(zx))
         zy = self.T(self.A2(y))
         ry, fy = unit(self.B2(zy)), unit(self.B1(zy))
-        cx = unit(self.B1(self.T(self.A2(fx.detach()))))
-        cy = unit(self.B2(self.T(self.A1(fy.detach()))))
+        zfx = self.T(self.A2(fx.detach()))
+        cx = unit(self.B1(zfx))
+        self.reconstruct(self.B2, zfx)
+        zfy = self.T(self.A1(fy.detach()))
+        cy = unit(self.B2(zfy))
+        self.reconstruct(self.B1, zfy)
         found = {}
         contests = [("source", x, fy), ("target", y, fx), ("latent", zx, zy)]
         for (name, real, fake), critic, optimiser in zip(contests, self.critics, self.critic_optimisers, strict=True):
@@ -117,4 +133,11 @@ class Reference:
         total.backward()
         nn.utils.clip_grad_norm_(self.translator.parameters(), s.max_grad_norm)
         self.optimiser.step()
+        for schedule in self.schedules:
+            schedule.step()
         return {name: float(loss.detach()) for name, loss in found.items()} | {"loss/translator": float(total.detach())}
+
+    def reconstruct(self, adapter: nn.Module, latent: Tensor) -> None:
+        """A translation back in its own space: only batch norms see it. Its dropout masks are drawn beside the others."""
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            adapter(latent)

@@ -24,6 +24,7 @@ def test_scores_of_a_ranking_worked_by_hand():
     assert s["precision2"].tolist() == [1, 0]
     assert s["recall2"].tolist() == [1, 0]
     assert s["mean_rank"].tolist() == [1, 3]
+    assert s["mean_rank_all"].tolist() == [1.5, 3]
 
 
 @settings(max_examples=30, deadline=None)

@@ -46,6 +46,13 @@ def test_scores_are_shares_and_one_only_for_agreement(guess, true):
     assert inversion.rouge_l(guess, true) <= inversion.token_f1(guess, true) + 1e-12
 
 
+def test_set_f1_keeps_case_and_marks_and_counts_nothing_twice():
+    assert inversion.set_f1("The cat, the CAT.", "the cat!") == pytest.approx(2 * 2 / (6 + 3))
+    assert inversion.set_f1("a a a b", "b a") == 1
+    assert (inversion.set_f1("", "a"), inversion.set_f1("", "")) == (0, 1)
+    assert inversion.text_scores(["a b"], ["a c"])["set_f1"].tolist() == [0.5]
+
+
 def test_case_and_punctuation_do_not_count_but_money_does():
     scores = inversion.text_scores(["hello , world !", "5 apples"], ["Hello, World", "$5 apples"])
     assert scores["exact"].tolist() == [1, 0]

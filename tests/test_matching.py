@@ -6,15 +6,18 @@ import itertools
 
 import pytest
 import torch
+from sklearn.cluster import KMeans, kmeans_plusplus
 
 from pipelines.aligners.core.matching import (
     ascend,
+    converged,
     csls,
     kmeans,
     mutual,
     objective,
     permuted,
     quadratic_assignment,
+    spread,
     swap_gains,
     transport,
 )
@@ -112,6 +115,42 @@ def test_kmeans_ends_at_means_of_its_own_clusters(generator):
             torch.testing.assert_close(found[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
     exact = [(torch.cdist(centres, found).min(1).values < 0.1).all().item() for found in centroids]
     assert any(exact)
+
+
+def blobs(generator: torch.Generator, clusters: int = 12) -> torch.Tensor:
+    centres = 3 * torch.randn(clusters, 6, generator=generator, dtype=torch.float64)
+    noise = torch.randn(600, 6, generator=generator, dtype=torch.float64)
+    return centres[torch.randint(clusters, (600,), generator=generator)] + noise
+
+
+def inertia(X: torch.Tensor, centroids: torch.Tensor) -> float:
+    return torch.cdist(X, centroids).min(1).values.square().sum().item()
+
+
+def test_from_the_same_centroids_k_means_rests_where_scikit_learns_does(generator):
+    X, start = blobs(generator), torch.randn(12, 6, generator=generator, dtype=torch.float64)
+    want = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(X.numpy())
+    torch.testing.assert_close(inertia(X, converged(X, start)), want.inertia_, rtol=1e-3, atol=0)
+    rested = converged(X, start, tolerance=0.0)
+    near = torch.cdist(X, rested).argmin(1)
+    for c in near.unique():
+        torch.testing.assert_close(rested[c], X[near == c].mean(0))
+
+
+def test_spread_rows_are_rows_and_as_good_a_start_as_scikit_learns(generator):
+    X = blobs(generator)
+    ours, theirs, plain = [], [], []
+    for seed in range(30):
+        draws = torch.Generator().manual_seed(seed)
+        start = spread(X, 12, draws)
+        assert (torch.cdist(start, X).min(1).values < 1e-6).all()
+        assert len(start.unique(dim=0)) == 12
+        ours.append(inertia(X, start))
+        theirs.append(inertia(X, torch.from_numpy(kmeans_plusplus(X.numpy(), 12, random_state=seed)[0])))
+        plain.append(inertia(X, X[torch.randperm(600, generator=draws)[:12]]))
+    mean = lambda values: sum(values) / len(values)  # noqa: E731
+    assert mean(ours) == pytest.approx(mean(theirs), rel=0.1)
+    assert mean(plain) > 1.3 * mean(ours)
 
 
 def test_transport_is_sinkhorn_written_out_in_float64(generator):

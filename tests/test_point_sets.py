@@ -76,7 +76,14 @@ def test_activations_are_bounded_as_said():
     assert torch.allclose(activate(raw, "tanh"), 100 * torch.tanh(raw / 100))
     assert activate(raw, "sigmoid").min() >= 0
     assert activate(raw, "sigmoid").max() <= 100
+    assert torch.allclose(activate(raw, "scaled-sigmoid"), 100 / (1 + (-raw / 100).exp()), rtol=1e-5)
     assert torch.equal(activate(raw, "identity"), raw)
+
+
+@pytest.mark.parametrize("weight", ["tanh", "identity", "sigmoid", "scaled-sigmoid"])
+def test_a_set_starts_as_twice_the_mean_of_its_points(weight):
+    head = DualEncoder(row(head={"weight": weight}), 80).image_head
+    assert activate(head.weight.bias, weight).item() == pytest.approx(2, rel=1e-3)
 
 
 def test_masked_padding_has_no_weight_and_learnt_padding_has():

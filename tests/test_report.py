@@ -54,17 +54,19 @@ def test_a_long_text_is_cut():
 def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/evaluate").mkdir(parents=True)
-    (tmp_path / "results/evaluate/row.json").write_text(json.dumps({"top1": 0.25, "deep": {"er": 3}}))
+    (tmp_path / "results/evaluate/row.json").write_text(json.dumps({"top1": 0.25, "raw_top1": 0.5, "deep": {"er": 3}}))
     assert measured("evaluate.row.top1") == 0.25
     assert measured("evaluate.row.deep.er") == 3
     assert measured("evaluate.row.nothing.there") is None
     rows = {
         "known": {"what": "top-1 of vec2vec", "value": 0.99, "by": "table 2", "of": "evaluate.row.top1"},
+        "raw": {"what": "top-1 of vec2vec", "value": 0.98, "by": "table 2", "of": "evaluate.row.raw_top1"},
         "other": {"what": "of nothing here", "value": 1, "by": "table 9"},
     }
     lines = published_table(params.Study.model_validate(STUDY | {"published": rows}))
-    known, other = lines[-2:]
-    assert [cell.strip() for cell in known.split("|")][2:5] == ["0.99", "table 2", "0.25"]
+    known, raw, other = lines[-3:]
+    assert [cell.strip() for cell in known.split("|")][2:6] == ["0.99", "table 2", "0.25", ""]
+    assert [cell.strip() for cell in raw.split("|")][2:6] == ["0.98", "table 2", "0.5", "0.25"]  # its centred twin beside it
     assert "not measured" in other
 
 

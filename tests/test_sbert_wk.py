@@ -13,7 +13,7 @@ from pipelines.encoders import layers as dissecting
 from pipelines.encoders import pooling
 from pipelines.encoders.sbert_wk import SbertWk, used_tokens, windows
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Network
+from pipelines.study import Encoder, Network
 
 TEXTS = ["the heart beats", "the lung exchanges gases in the chest", "water expands when it freezes", "a heart"]
 
@@ -106,7 +106,7 @@ def test_gradients_flow():
     assert all(layer.grad is not None and torch.isfinite(layer.grad).all() and layer.grad.any() for layer in layers)
 
 
-@pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "sbert-wk"])
+@pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "top2", "sbert-wk"])
 def test_every_pooler_composes_saves_and_opens(transformer, tmp_path, kind):
     model = SentenceTransformer(modules=[transformer, pooling.pooler(kind, 32)], device="cpu")
     before = model.encode(TEXTS)
@@ -122,6 +122,32 @@ def test_first_last_is_the_mean_of_both_layers(transformer):
     layers = pooling.token_layers(model.eval(), features)
     expected = (layers[1] + layers[-1])[0].mean(0) / 2
     np.testing.assert_allclose(model.encode(TEXTS[:1])[0], expected.detach().numpy(), atol=1e-6)
+
+
+def test_top2_is_the_mean_of_the_two_last_layers_over_the_tokens_that_are_there(transformer):
+    model = SentenceTransformer(modules=[transformer, pooling.pooler("top2", 32)], device="cpu")
+    features = transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)
+    layers = [layer.detach().double() for layer in pooling.token_layers(model.eval(), features)]
+    for i, vector in enumerate(model.encode(TEXTS)):
+        tokens = [
+            (layers[-2][i, t] + layers[-1][i, t]) / 2 for t in range(layers[0].shape[1]) if features["attention_mask"][i, t]
+        ]
+        np.testing.assert_allclose(vector, (sum(tokens) / len(tokens)).numpy(), atol=1e-6)
+
+
+def test_pooler_is_the_transformers_own_output(transformer, tmp_path):
+    plain = SentenceTransformer(modules=[transformer, pooling.pooler("mean", 32)], device="cpu")
+    model = pooling.compose(plain, Encoder.model_validate({"path": "x", "source": "path", "pooling": "pooler"}))
+    own = transformer.model.eval()(**transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)).pooler_output
+    np.testing.assert_allclose(model.encode(TEXTS), own.detach().numpy(), atol=1e-6)
+    model.save(str(tmp_path), create_model_card=False)
+    np.testing.assert_allclose(pooling.opened(tmp_path, device="cpu", local_files_only=True).encode(TEXTS), model.encode(TEXTS))
+
+
+def test_a_transformer_without_a_pooler_is_one_line(transformer, monkeypatch):
+    monkeypatch.setattr(transformer.model, "pooler", None)
+    with pytest.raises(BadInput, match="BertModel has no pooler"):
+        pooling.trained_pooler(transformer)
 
 
 def test_dissection_measures_neighbouring_layers(transformer):

@@ -15,6 +15,7 @@ import yaml
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch.multiprocessing.spawn import spawn
+from transformers import get_linear_schedule_with_warmup
 
 from pipelines import distributed, encoders, finetune
 from pipelines.contrastive import losses, scratch, simcse
@@ -400,3 +401,26 @@ def test_one_process_needs_no_group():
 def test_rows_of_a_study_are_read_back():
     row = study(temperature=1.0).finetune["row"]
     assert Finetune.model_validate(yaml.safe_load(yaml.safe_dump(row.model_dump(mode="json")))) == row
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 7])
+def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
+    row = Finetune.model_validate({"corpus": "a", "dev": "b", "start": "scratch.py", "steps": 20, "warmup": warmup, "lr": 2e-3})
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=row.lr)
+    schedule = get_linear_schedule_with_warmup(optimiser, row.warmup, row.steps)
+    for step in range(row.steps):
+        assert row.lr * finetune.rate(step, row) == pytest.approx(optimiser.param_groups[0]["lr"], rel=1e-12)
+        optimiser.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize(("corpus", "columns"), [("nli", 3), (None, 2)])
+def test_words_are_masked_in_anchors_or_in_every_column(house, monkeypatch, corpus, columns):
+    masked, real = [], finetune.word_loss
+    monkeypatch.setattr(finetune, "word_loss", lambda training, row, texts: masked.append(texts) or real(training, row, texts))
+    for of in ("anchors", "all"):
+        run(**({"corpus": corpus} if corpus else {}), mlm=0.1, mlm_of=of, steps=1)
+    anchors, every = masked
+    assert len(every) == columns * len(anchors)
+    assert every[: len(anchors)] == anchors
+    assert (every[len(anchors) : 2 * len(anchors)] == anchors) == (columns == 2)  # unsupervised, a text is its own positive

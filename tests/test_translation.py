@@ -32,6 +32,9 @@ def test_scores_are_what_their_definitions_say():
         assert scores["foscttm"][i] == pytest.approx((rank - 1) / 22)
         assert scores["top1"][i] == (rank <= 1)
         assert scores["top10"][i] == (rank <= 10)
+        published = naive_rank(y, x, i)  # a real vector ranks the translated ones, by raw cosine
+        assert scores["raw_mean_rank"][i] == published
+        assert scores["raw_top1"][i] == (published <= 1)
         assert scores["cosine"][i] == pytest.approx(float(x[i] @ y[i] / x[i].norm() / y[i].norm()))
         assert scores["centred_cosine"][i] == pytest.approx(float(cx[i] @ cy[i] / cx[i].norm() / cy[i].norm()))
 

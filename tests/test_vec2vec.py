@@ -8,13 +8,14 @@ import pytest
 import torch
 import yaml
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec, wasserstein_procrustes
 from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear, load, save
-from pipelines.aligners.vec2vec import Settings, losses
-from pipelines.aligners.vec2vec.networks import ResidualMLP, Tied, Vec2Vec, Vec2VecTranslator
+from pipelines.aligners.vec2vec import Settings, losses, released
+from pipelines.aligners.vec2vec.networks import Discriminator, ResidualMLP, Tied, Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.recipes import PAPER
 from pipelines.aligners.vec2vec.selection import Best, Round, agreement, compete, unpaired_score
 from pipelines.aligners.vec2vec.step import Recipe, Training
@@ -25,7 +26,7 @@ from tests.reference_vec2vec import Reference
 D, E = 12, 16
 SMALL = Settings(
     width=24, disc_width=20, disc_depth=3, dropout=0.0, batch=32, steps=8, warmup=3, lr=1e-3, disc_lr=1e-3, log_every=2,
-    checkpoint_every=3, min_steps=0, held_out=20,
+    checkpoint_every=3, min_steps=0, held_out=20, warmup_from=1, max_grad_norm=10.0,
 )  # fmt: skip
 DIMS = {"source": D, "target": E}
 LINEAR = replace(
@@ -157,10 +158,27 @@ def test_accuracy_counts_rows_told_right():
     assert losses.accuracy(real, fake, "least_squares", True).item() == 0.25
 
 
-def test_gradient_penalty_of_a_linear_critic_is_its_squared_weight():
+def test_gradient_penalty_of_a_linear_critic_is_twice_its_squared_weight():
     w = torch.tensor([[1.0], [2.0], [-2.0]])
-    x = torch.randn(5, 3, requires_grad=True)
-    assert losses.gradient_penalty(x @ w, x).item() == pytest.approx(9.0)
+    x = torch.randn(6, 3, requires_grad=True)
+    assert losses.gradient_penalty(x @ w, x).item() == pytest.approx(2 * 9.0)
+
+
+def test_gradient_penalty_is_r1_plus_r2_row_by_row_and_so_is_what_it_teaches():
+    torch.manual_seed(0)
+    critic = Discriminator(3, 5, 8).double()
+    real, fake = torch.randn(4, 5).double(), torch.randn(4, 5).double()
+    want = torch.zeros(()).double()
+    for row in (*real, *fake):
+        row = row[None].clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(critic(row).squeeze(), row, create_graph=True)
+        want = want + gradient.square().sum() / 4
+    both = torch.cat([real, fake]).requires_grad_()
+    got = losses.gradient_penalty(critic(both), both)
+    assert got.item() == pytest.approx(want.item(), rel=1e-12)
+    weights = [p for p in critic.parameters() if p.dim() == 2]
+    for a, b in zip(torch.autograd.grad(got, weights), torch.autograd.grad(want, weights), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
 # ---------------------------------------------------------------- one step
@@ -176,6 +194,82 @@ def test_a_step_equals_the_straightforward_one(norm):
         want = reference.step(x["source"], x["target"])
         got = mine.step(x)
         assert {k: float(got[k]) for k in want} == pytest.approx(want, abs=1e-5)
+
+
+PUBLISHED = replace(SMALL, warmup_from=0, max_grad_norm=1000.0)  # but for its size, the configuration that was published with
+
+
+@pytest.mark.parametrize("depth", [3, 5])
+def test_five_released_steps_in_float64_leave_the_same_weights_losses_and_statistics(depth):
+    settings = replace(PUBLISHED, adapter_depth=depth, lr=0.05)
+    mine = training(settings)
+    mine.model.double(), mine.discriminators.double()
+    reference = Reference(mine, D, E, torch.float64)
+    for seed in range(5):
+        x = {name: rows.double() for name, rows in batch(seed=seed).items()}
+        want, before = reference.step(x["source"], x["target"]), copy.deepcopy(mine.model.state_dict())
+        got = mine.step(x)
+        assert {k: float(got[k]) for k in want} == pytest.approx(want, rel=1e-11)
+        moved = any(not torch.equal(p, before[k]) for k, p in mine.model.named_parameters())
+        assert moved == (seed > 0)  # the first rate is 0
+    assert float(got["gradient/translator"]) < 1000
+    parts = [mine.model.inputs["source"], mine.model.inputs["target"], mine.model.outputs["source"], mine.model.outputs["target"]]
+    for part, other in zip([*parts, mine.model.backbone], reference.translator, strict=True):
+        for a, b in zip(part.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+    assert_same_statistics(mine.model, reference)
+
+
+def assert_same_statistics(model: Vec2Vec, reference: Reference, tolerance: float = 1e-9) -> None:
+    statistics = {k: v for k, v in model.named_buffers() if "running" in k or "batches" in k}
+    wanted = reference.statistics()
+    assert set(statistics) == set(wanted)
+    for name, value in wanted.items():
+        torch.testing.assert_close(
+            statistics[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}"
+        )
+
+
+def test_after_two_hundred_released_steps_batch_norms_remember_what_the_published_ones_do():
+    mine = training(replace(PUBLISHED, warmup=20, lr=1e-4, disc_lr=1e-4))  # low: a game blows rounding errors up
+    mine.model.double(), mine.discriminators.double()
+    reference = Reference(mine, D, E, torch.float64)
+    for seed in range(200):
+        x = {name: rows.double() for name, rows in batch(seed=seed).items()}
+        reference.step(x["source"], x["target"]), mine.step(x)
+    assert_same_statistics(mine.model, reference)
+    counts = {name: int(v) for name, v in mine.model.named_buffers() if name.endswith("batches_tracked")}
+    assert {n for name, n in counts.items() if name.startswith("outputs")} == {800}  # four passes a step
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_observed_batch_moves_statistics_as_a_translated_one_and_draws_nothing(depth, mapped):
+    one = ResidualMLP(depth, D, 24, E, "batch", 0.0, mapped)
+    other, x = copy.deepcopy(one), torch.randn(40, D)
+    one(x), other.observe(x)
+    for (name, a), (_, b) in zip(one.named_buffers(), other.named_buffers(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+def test_steps_are_epochs_of_the_smaller_side_unless_they_are_given():
+    x, y = clouds(200)
+    settings = replace(SMALL, steps=None, epochs=3, min_steps=None, patience=1, held_out=20)
+    steps = []
+    vec2vec.fit(x, y[:150], settings, 0, log=lambda m, step: steps.append(step))
+    assert steps == [0, 2, 4, 6, 8, 10, 12]  # of 150 rows 135 are trained on, 4 batches of 32; patience waits for the end
+    steps.clear()
+    vec2vec.fit(x, y, replace(settings, steps=4), 0, log=lambda m, step: steps.append(step))
+    assert steps == [0, 2, 4]
+
+
+def test_the_released_recipe_is_the_configuration_of_the_published_numbers():
+    settings = settings_of("vec2vec", {"recipe": "released"})
+    assert (settings.steps, settings.epochs, settings.min_steps, settings.patience) == (None, 80, None, 20)
+    assert (settings.max_grad_norm, settings.warmup, settings.growth(0), settings.growth(1000), settings.growth(5000)) == (
+        1000, 2000, 0, 0.5, 1)  # fmt: skip
+    assert settings.cycle_statistics
+    assert not settings_of("vec2vec", {"recipe": "paper"}).cycle_statistics
 
 
 def test_a_row_of_align_names_a_recipe_and_single_keys_stand_above_it():
@@ -195,8 +289,8 @@ MULTISTART = {  # the numbers of docs/experiments/vec2vec.md were measured with 
     "centre": True, "axes": "principal", "adapter_depth": 0, "backbone_depth": 0, "width": 384, "disc_width": 128,
     "disc_depth": 2, "batch": 512, "gan": "vanilla", "gan_weight": 0.01, "latent_gan_weight": 0, "rec_weight": 0, "vsp_weight": 0,
     "cycle_weight": 0, "cycle_vsp_weight": 0, "transport_weight": 1, "optimiser": "sgd", "lr": 10, "disc_lr": 0.001,
-    "warmup": 20, "max_grad_norm": 1, "damping": 0.1, "dropout": 0, "precision": "bf16", "log_every": 50, "min_steps": 0,
-    "patience": 1000, "starts": (64, 12, 3), "start_axes": (32, 64, 128), "start_steps": 25, "steps": 300,
+    "warmup": 20, "warmup_from": 1, "max_grad_norm": 1, "damping": 0.1, "dropout": 0, "precision": "bf16", "log_every": 50,
+    "min_steps": 0, "patience": 1000, "starts": (64, 12, 3), "start_axes": (32, 64, 128), "start_steps": 25, "steps": 300,
 }  # fmt: skip
 
 
@@ -401,6 +495,92 @@ def test_what_comes_out_looks_like_the_target_encoders_output():
     with torch.no_grad():
         radius = (translator(x) - y.mean(0)).norm(dim=1)
     assert torch.allclose(radius, (y - y.mean(0)).norm(dim=1).mean(), rtol=1e-4)
+
+
+class Official(torch.nn.Module):
+    """The official code's names and layers; `places` is where a middle layer has its norm and its dropout."""
+
+    def __init__(self, dims: dict[str, int], width: int, depths: tuple[int, int], places: tuple[int, int]) -> None:
+        super().__init__()
+        self.in_adapters, self.out_adapters = torch.nn.ModuleDict(), torch.nn.ModuleDict()
+        for name, dim in dims.items():
+            self.in_adapters[name] = self.mlp(depths[0], dim, width, width, places)
+            self.out_adapters[name] = self.mlp(depths[0], width, width, dim, places)
+        self.transform = self.mlp(depths[1], width, width, width, places)
+
+    @staticmethod
+    def mlp(depth: int, inputs: int, width: int, outputs: int, places: tuple[int, int]) -> torch.nn.Module:
+        nn, mlp = torch.nn, torch.nn.Module()
+        mlp.layers = nn.ModuleList([nn.Sequential(nn.Linear(inputs, width), nn.SiLU())])
+        for _ in range(depth - 2):
+            middle = dict(zip(places, (nn.BatchNorm1d(width), nn.Dropout(0.1)), strict=True))
+            mlp.layers.append(nn.Sequential(nn.Linear(width, width), nn.SiLU(), middle[2], middle[3]))
+        mlp.layers.append(nn.Sequential(nn.Linear(width, width), nn.Dropout(0.1), nn.SiLU(), nn.Linear(width, outputs)))
+        return mlp
+
+    @staticmethod
+    def run(mlp: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        for layer in mlp.layers:  # pyright: ignore[reportGeneralTypeIssues]
+            out = layer(x)
+            size = min(x.shape[1], out.shape[1])
+            out[:, :size] += x[:, :size]
+            x = out
+        return x
+
+    def translate_embeddings(self, x: torch.Tensor, source: str, target: str) -> torch.Tensor:
+        out = self.run(self.out_adapters[target], self.run(self.transform, self.run(self.in_adapters[source], x)))
+        return out / out.norm(dim=1, keepdim=True)
+
+
+def official(folder: Path, places: tuple[int, int] = (2, 3), depths: tuple[int, int] = (3, 4), names=("gtr", "gte")) -> Official:
+    torch.manual_seed(3)
+    model = Official(dict(zip(names, (D, E), strict=True)), 24, depths, places)
+    for part in model.modules():
+        if isinstance(part, torch.nn.BatchNorm1d):
+            torch.nn.init.normal_(part.weight), torch.nn.init.normal_(part.bias)
+            part.running_mean.normal_(), part.running_var.uniform_(0.5, 2)  # pyright: ignore[reportOptionalMemberAccess]
+    folder.mkdir(exist_ok=True)
+    save_file(model.state_dict(), folder / "model.safetensors")
+    return model.eval()
+
+
+@pytest.mark.parametrize(("places", "depths"), [((2, 3), (3, 4)), ((3, 2), (3, 4)), ((2, 3), (4, 2))])
+def test_a_translator_of_the_official_code_translates_as_it_did_there(tmp_path, places, depths):
+    theirs = official(tmp_path, places, depths)
+    ours, x = released.read(tmp_path, {"source": "gte", "target": "gtr"}), batch()
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x["target"] * 7), theirs.translate_embeddings(x["target"], "gte", "gtr"))
+        torch.testing.assert_close(ours.reverse(x["source"]), theirs.translate_embeddings(x["source"], "gtr", "gte"))
+
+
+def test_training_goes_on_from_the_official_codes_weights_or_leaves_them_as_they_are(tmp_path):
+    theirs, (x, y) = official(tmp_path), clouds()
+    settings = replace(SMALL, weights=str(tmp_path), weights_of=("gtr", "gte"), steps=0)
+    kept = vec2vec.fit(x, y, settings, 0)
+    with torch.no_grad():
+        want = theirs.translate_embeddings(normalize(x, dim=1), "gtr", "gte") * y.norm(dim=1).mean()
+        torch.testing.assert_close(kept(x), want)
+    moved = vec2vec.fit(x, y, replace(settings, steps=4, warmup=0), 0)
+    steps = [(moved.state_dict()[k] - v).abs().max() for k, v in kept.model.named_parameters(prefix="model")]
+    assert max(steps) < 0.05
+
+
+def test_weights_that_are_not_there_or_of_another_shape_are_one_line(tmp_path):
+    with pytest.raises(BadInput, match=r"there is no model.safetensors$"):
+        released.read(tmp_path, {"source": "gtr", "target": "gte"})
+    (tmp_path / "model.pt").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"model.pt is a pickle, which is not read here"):
+        released.read(tmp_path, {"source": "gtr", "target": "gte"})
+    official(tmp_path)
+    with pytest.raises(BadInput, match="no encoder 'e5' there; there are: gte, gtr"):
+        released.read(tmp_path, {"source": "gtr", "target": "e5"})
+    x, y = clouds()
+    with pytest.raises(BadInput, match="width is 24 there, 32 in the row"):
+        vec2vec.fit(x, y, replace(SMALL, width=32, weights=str(tmp_path), weights_of=("gtr", "gte")), 0)
+    state = Official({"gtr": D, "gte": E}, 24, (3, 4), (2, 3)).state_dict()
+    save_file({k: v for k, v in state.items() if not k.startswith("out_adapters.gtr.layers.2")}, tmp_path / "model.safetensors")
+    with pytest.raises(BadInput, match="its layers are not those of the released configuration"):
+        released.read(tmp_path, {"source": "gtr", "target": "gte"})
 
 
 # ---------------------------------------------------------------- the loop
@@ -729,6 +909,7 @@ def test_clouds_of_unequal_size_and_float16_train():
      {"label_smoothing": 0.4}, {"starts": (4, 8), "start_axes": (4, 8)},
      {"starts": (4,)}, {"transport_inverse_temperature": (0.0, 9.0)},
      {"gan_weight": 0.0, "latent_gan_weight": 0.0}, {"straight": 2.0}, {"start_steps": 0},
+     {"weights": "folder"}, {"weights": "folder", "weights_of": ("a", "b"), "centre": True},
      {"ema": 1.0}, {"max_grad_norm": 0.0}, {"patience": 0}],
 )  # fmt: skip
 def test_settings_refuse_nonsense(bad):

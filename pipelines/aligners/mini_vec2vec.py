@@ -1,6 +1,6 @@
 """mini-vec2vec (Dar, arXiv 2510.02348), as its notebook does it, but seeded: a linear map between two spaces, without a pair.
 
-1a  anchors: k-means on a sample of each side, many times
+1a  anchors: k-means, from k-means++ until it rests, on a sample of each side, many times
 1b  match the two sides' centroids: quadratic assignment on their centred Gram matrices, 2-opt from random starts
 1c  pseudo-pairs: describe each vector by its cosines to all matched anchors; partner = mean of the nearest target rows
 2   orthogonal Procrustes on the pseudo-pairs
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import checked, spectral
-from pipelines.aligners.core.matching import ascend, draw, kmeans, lloyd
+from pipelines.aligners.core.matching import ascend, converged, draw, spread
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime.log import Log
@@ -75,11 +75,16 @@ def fit(
 def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Steps 1a and 1b: (repeats * clusters, d) and (repeats * clusters, e), row i of one belonging to row i of the other."""
     cx, cy = (
-        kmeans(draw(z, s.sample, generator), s.clusters, s.repeats, generator) for z in (x, y)
+        torch.stack([kmeans(draw(z, s.sample, generator), s.clusters, generator) for _ in range(s.repeats)]) for z in (x, y)
     )  # (repeats, clusters, d), (repeats, clusters, e)
     partner = two_opt(centred_gram(cx), centred_gram(cy), s.restarts, generator)
     cy = cy.gather(1, partner[..., None].expand_as(cy))
     return normalize(cx.flatten(0, 1), dim=1), normalize(cy.flatten(0, 1), dim=1)
+
+
+def kmeans(X: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
+    """(n, d) -> (clusters, d): scikit-learn's k-means at its defaults, which the notebook calls."""
+    return converged(X, spread(X, clusters, generator))
 
 
 def centred_gram(centroids: Tensor) -> Tensor:
@@ -118,6 +123,6 @@ def refine_by_neighbours(map: Tensor, x: Tensor, y: Tensor, s: Settings, generat
 def refine_by_clusters(map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> Tensor:
     """Refine 2, once: a second pass makes it slightly worse (the author's remark)."""
     clusters = min(s.refine_clusters, len(x), len(y))
-    [cx] = kmeans(x, clusters, 1, generator)
-    [cy] = lloyd(y, (cx @ map)[None])
+    cx = kmeans(x, clusters, generator)
+    cy = converged(y, cx @ map)
     return (1 - s.rate) * map + s.rate * spectral(cx.T @ cy)

@@ -26,12 +26,17 @@ BOUND = 100.0  # of weights
 
 
 def activate(raw: Tensor, kind: str) -> Tensor:
-    """Weights from their projections: tanh is bounded by +-BOUND with slope 1 at 0, sigmoid lies in (0, BOUND)."""
+    """Weights from their projections: tanh is bounded by +-BOUND with slope 1 at 0, sigmoid and scaled-sigmoid lie in (0, BOUND).
+
+    tanh and scaled-sigmoid are the released code's; sigmoid, ours, saturates within ten units of 0 and not within a thousand.
+    """
     match kind:
         case "tanh":
             return BOUND * torch.tanh(raw / BOUND)
         case "sigmoid":
             return BOUND * torch.sigmoid(raw)
+        case "scaled-sigmoid":
+            return BOUND * torch.sigmoid(raw / BOUND)
         case _:
             return raw
 
@@ -48,8 +53,8 @@ class SetHead(nn.Module):
         # first steps; there every similarity is 0, and so are the gradients (docs/experiments.md).
         set_of_points = row.kind == "points"
         nn.init.normal_(self.weight.weight, std=(0.3 if set_of_points else 1) * width**-0.5)
-        start = {"tanh": 2.0, "identity": 2.0, "sigmoid": -3.892}[row.weight] if set_of_points else 0.0
-        nn.init.constant_(self.weight.bias, start)
+        start = {"tanh": 2.0, "identity": 2.0, "sigmoid": -3.892, "scaled-sigmoid": -389.182}[row.weight]
+        nn.init.constant_(self.weight.bias, start if set_of_points else 0.0)
 
     def forward(self, tokens: Tensor, empty: Tensor | None = None) -> PointSets:
         """`empty` (n, M): tokens that have no weight."""

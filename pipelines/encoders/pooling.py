@@ -58,6 +58,15 @@ class FirstLast(Module):
         return cls(**cls.load_config(model_name_or_path, subfolder=subfolder))
 
 
+class TopTwo(FirstLast):
+    """Mean over tokens of the two last layers' mean (SimCSE's `avg_top2`)."""
+
+    pooling_mode = "top2"
+
+    def _tokens(self, layers: tuple[Tensor, ...]) -> Tensor:
+        return (layers[-2] + layers[-1]) / 2
+
+
 class LayerMean(FirstLast):
     """Mean over tokens of the layer `first`: 1 is the first transformer layer, 0 are the static embeddings."""
 
@@ -93,9 +102,24 @@ def pooler(kind: Pooler, width: int, **settings: Any) -> Module:
             return Pooling(width, pooling_mode=kind)
         case "first-last":
             return FirstLast(width)
+        case "top2":
+            return TopTwo(width)
         case "sbert-wk":
             return SbertWk(width, **settings)
-    raise BadInput(f"pooling {kind!r} is none of cls, mean, first-last, sbert-wk")
+    raise BadInput(f"pooling {kind!r} is none of cls, mean, first-last, top2, sbert-wk")
+
+
+def trained_pooler(transformer: Any) -> list[Module]:
+    """The first token, then the layer that the transformer brings for it, with tanh: where SimCSE's checkpoints keep their head.
+
+    Of a checkpoint without it, transformers draws one at random, and warns. Raises BadInput where the network has none.
+    """
+    own: Any = getattr(transformer.model, "pooler", None)
+    if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(getattr(own, "activation", None), nn.Tanh):
+        raise BadInput(f"pooling pooler: {type(transformer.model).__name__} has no pooler, one layer with tanh")
+    module = head(width(transformer))
+    module.linear.load_state_dict(own.dense.state_dict())
+    return [pooler("cls", width(transformer)), module]
 
 
 def head(width: int) -> Dense:
@@ -130,6 +154,8 @@ def _pooled(model: SentenceTransformer, row: Any) -> SentenceTransformer:
             raise BadInput(f"{wish}: this transformer has {count} layers")
         modules = [transformer, LayerMean(width(transformer), row.layer)]
         return SentenceTransformer(modules=modules, device=str(model.device))
+    if row.pooling == "pooler":
+        return SentenceTransformer(modules=[transformer, *trained_pooler(transformer)], device=str(model.device))
     wk = {k: getattr(row, k) for k in ("window", "omega", "factorisation", "edges")} | {"start": row.first_layer}
     module = pooler(row.pooling, width(transformer), **(wk if row.pooling == "sbert-wk" else {}))
     composed = SentenceTransformer(modules=[transformer, module], device=str(model.device))
@@ -138,7 +164,7 @@ def _pooled(model: SentenceTransformer, row: Any) -> SentenceTransformer:
     return composed
 
 
-OURS = {f"{kind.__module__}.{kind.__name__}": kind for kind in (FirstLast, SbertWk, UniversalSentenceEncoder)}
+OURS = {f"{kind.__module__}.{kind.__name__}": kind for kind in (FirstLast, TopTwo, SbertWk, UniversalSentenceEncoder)}
 
 
 def opened(folder: Path, **options: Any) -> SentenceTransformer:

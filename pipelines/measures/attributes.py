@@ -2,7 +2,8 @@
 
 Nothing is learnt: label texts are embedded in the space that the vectors are in (or were translated into). Per-example scores:
 top-k accuracy (is one of the k nearest labels right?), precision@k (share of the k that are right), recall@k (share of the
-right ones among the k), and the rank of the best right label (1 = best; the mean over examples is the mean rank).
+right ones among the k), the rank of the best right label (1 = best; the mean over examples is the mean rank), and the mean
+rank of all right labels, which never reaches 1 for an example with several.
 """
 
 from __future__ import annotations
@@ -87,12 +88,14 @@ def scores(ranked: Tensor, true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]
         out[f"precision{k}"] = right / min(k, true.shape[1])
         out[f"recall{k}"] = right / true.sum(1)
     out["mean_rank"] = hit.int().argmax(1).double() + 1
+    places = torch.arange(1, hit.shape[1] + 1, dtype=torch.float64)
+    out["mean_rank_all"] = (hit * places).sum(1) / hit.sum(1)
     return out
 
 
 def chance(true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
     """What a random order scores in expectation, per example: with m of L labels right, P(a hit among k) = 1 - C(L-m, k)/C(L, k),
-    precision m/L, recall k/L, and the best right label at rank (L+1)/(m+1)."""
+    precision m/L, recall k/L, the best right label at rank (L+1)/(m+1), and all right labels at mean rank (L+1)/2."""
     total, right = true.shape[1], true.sum(1)
     out = {}
     for k in ks:
@@ -101,7 +104,8 @@ def chance(true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
         out[f"top{k}"] = 1 - torch.tensor(miss, dtype=torch.float64)
         out[f"precision{k}"] = right.double() / total
         out[f"recall{k}"] = torch.full((len(true),), cut / total, dtype=torch.float64)
-    return out | {"mean_rank": (total + 1) / (right.double() + 1)}
+    middle = torch.full((len(true),), (total + 1) / 2, dtype=torch.float64)
+    return out | {"mean_rank": (total + 1) / (right.double() + 1), "mean_rank_all": middle}
 
 
 def majority(true: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """How near an inverted text comes to the original, per example, all in [0, 1] (papers write them x 100).
 
-token F1: SQuAD's, on multisets of lower-cased words. BLEU-4 with add-one smoothing of orders 2..4 (Lin & Och 2004) and
-the brevity penalty of Papineni et al. 2002. ROUGE-L: F1 of the longest common subsequence (Lin 2004). exact: equal as
-word sequences.
+token F1: SQuAD's, on multisets of lower-cased words. set F1: vec2text's, on sets of words and marks with their case. BLEU-4
+with add-one smoothing of orders 2..4 (Lin & Och 2004) and the brevity penalty of Papineni et al. 2002. ROUGE-L: F1 of the
+longest common subsequence (Lin 2004). exact: equal as word sequences.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from torch import Tensor
 WORD = re.compile(r"[^\W_]+|[$€£%@]")  # case, spacing and punctuation are no information worth a score; currency and per cent are
 
 
+TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
 def words(text: str) -> list[str]:
     """Lower-cased words, numbers and the signs $ € £ % @."""
     return WORD.findall(text.casefold())
@@ -29,6 +32,14 @@ def token_f1(guess: Sequence[str], true: Sequence[str]) -> float:
         return float(list(guess) == list(true))
     common = sum((Counter(guess) & Counter(true)).values())
     return 2 * common / (len(guess) + len(true))
+
+
+def set_f1(guess: str, true: str) -> float:
+    """vec2text's and vec2vec's F1: of the sets of tokens, case kept; words and single marks here, nltk's tokens there."""
+    guessed, wanted = set(TOKEN.findall(guess)), set(TOKEN.findall(true))
+    if not guessed or not wanted:
+        return float(guessed == wanted)
+    return 2 * len(guessed & wanted) / (len(guessed) + len(wanted))
 
 
 def bleu(guess: Sequence[str], true: Sequence[str], order: int = 4) -> float:
@@ -65,10 +76,11 @@ def rouge_l(guess: Sequence[str], true: Sequence[str]) -> float:
 
 def text_scores(guesses: Sequence[str], texts: Sequence[str]) -> dict[str, Tensor]:
     """Per-example scores of guesses against originals. n, n texts -> each (n,)"""
-    out: dict[str, list[float]] = {"token_f1": [], "bleu": [], "rouge_l": [], "exact": []}
+    out: dict[str, list[float]] = {"token_f1": [], "set_f1": [], "bleu": [], "rouge_l": [], "exact": []}
     for guess, text in zip(guesses, texts, strict=True):
         g, t = words(guess), words(text)
         out["token_f1"].append(token_f1(g, t))
+        out["set_f1"].append(set_f1(guess, text))
         out["bleu"].append(bleu(g, t))
         out["rouge_l"].append(rouge_l(g, t))
         out["exact"].append(float(g == t))

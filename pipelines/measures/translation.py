@@ -1,7 +1,8 @@
 """How near translated vectors come to their true partners (vec2vec, section 4; FOSCTTM: Liu et al. 2019).
 
 Raw cosine is inflated by the mean vector: a random matching can score 0.8. So cosine is given raw and after centring each
-side, and ranks are taken among centred cosines.
+side, and ranks are taken among centred cosines. raw_top1 and raw_mean_rank are what vec2vec publishes: the other way round,
+each real vector ranks all translated ones, by raw cosine.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from pipelines.measures.vectors import centred_unit, finite
 BLOCK = 1024  # rows of the (batch, batch) similarity matrix held at once
 
 
-def ranks(translated: Tensor, target: Tensor) -> Tensor:
-    """Rank (1 = best) of row i of `target` among all its rows by cosine to row i of `translated`; ties count half.
+def ranks(queries: Tensor, keys: Tensor) -> Tensor:
+    """Rank (1 = best) of row i of `keys` among all its rows by cosine to row i of `queries`; ties count half.
 
     (n, d), (n, d) unit rows -> (n,). Raises BadInput for a row that is not finite.
     """
-    translated, target = finite("translated", translated), finite("target", target)
+    queries, keys = finite("queries", queries), finite("keys", keys)
     out = []
-    for i in range(0, len(translated), BLOCK):
-        scores = translated[i : i + BLOCK] @ target.T  # (block, n)
+    for i in range(0, len(queries), BLOCK):
+        scores = queries[i : i + BLOCK] @ keys.T  # (block, n)
         rows = torch.arange(len(scores), device=scores.device)
         true = scores[rows, i + rows].unsqueeze(1)
         out.append(1 + (scores > true).sum(1) + ((scores == true).sum(1) - 1) / 2)
@@ -39,19 +40,22 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     translated, target = finite("translated", translated), finite("target", target)
     n = len(target)
     starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
-    rank, foscttm, cosine = [], [], []
+    rank, raw_rank, foscttm, cosine = [], [], [], []
     for start, end in zip(starts, [*starts[1:], n], strict=True):
         a, b = centred_unit(translated[start:end]), centred_unit(target[start:end])
         r = ranks(a, b)
         rank.append(r)
+        raw_rank.append(ranks(normalize(target[start:end], dim=1), normalize(translated[start:end], dim=1)))
         foscttm.append((r - 1) / max(len(r) - 1, 1))
         cosine.append((a * b).sum(1))
-    rank = torch.cat(rank)
+    rank, raw_rank = torch.cat(rank), torch.cat(raw_rank)
     return {
         "centred_cosine": torch.cat(cosine),
         "cosine": (normalize(translated, dim=1) * normalize(target, dim=1)).sum(1),
         "top1": (rank <= 1).float(),
         "top10": (rank <= 10).float(),
         "mean_rank": rank,
+        "raw_top1": (raw_rank <= 1).float(),
+        "raw_mean_rank": raw_rank,
         "foscttm": torch.cat(foscttm),
     }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-Pooler = Literal["cls", "mean", "first-last", "sbert-wk"]
+Pooler = Literal["cls", "pooler", "mean", "first-last", "top2", "sbert-wk"]  # pooler: the first token, and BERT's layer on it
 
 
 class Encoder(Row):
@@ -95,6 +95,7 @@ class Finetune(Computed):
     augment_share: float = Field(0.1, ge=0, lt=1)  # share of the words
     augment_views: Literal["second", "both"] = "second"
     mlm: NonNegative = 0.0  # weight of the auxiliary masked language model
+    mlm_of: Literal["anchors", "all"] = "anchors"  # all: of every column, positives and negatives too, as SimCSE's code
     batch: int = Field(64, ge=2)  # over all ranks
     steps: int = Field(..., ge=0)  # 0: the network as it starts
     lr: Positive = 3e-5

@@ -55,7 +55,8 @@ class Head(Row):
 
     kind: Literal["points", "vector"] = "points"
     dim: int = Field(16, ge=1)
-    weight: Literal["tanh", "sigmoid", "identity"] = "tanh"  # tanh: 100 tanh(x / 100); sigmoid: positive only
+    # tanh: 100 tanh(x / 100); positive only: sigmoid: 100 / (1 + exp(-x)); scaled-sigmoid, the code's: 100 / (1 + exp(-x / 100))
+    weight: Literal["tanh", "sigmoid", "scaled-sigmoid", "identity"] = "tanh"
     points: int | None = Field(None, ge=1)  # tokens are averaged to this many; None: one point per token
     kernel: Literal["gaussian", "imq"] = "gaussian"
     scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c

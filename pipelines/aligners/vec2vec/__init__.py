@@ -21,6 +21,7 @@ from torch import Tensor
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.translator import Translator, save
+from pipelines.aligners.vec2vec import released
 from pipelines.aligners.vec2vec.graph import stepper
 from pipelines.aligners.vec2vec.networks import Vec2Vec, Vec2VecTranslator
 from pipelines.aligners.vec2vec.recipes import RECIPES
@@ -41,6 +42,10 @@ class Settings(Recipe):
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     init: Literal["random", "linear"] = "random"
     linear: wasserstein_procrustes.Settings = field(default_factory=wasserstein_procrustes.Settings)  # of init: linear
+    # Folder of a translator that the official code saved, and what source and target are called there: training goes on from its
+    # weights; with `steps: 0` they stay as they are
+    weights: str | None = None
+    weights_of: tuple[str, ...] | None = None
     centre: bool = False  # subtract the means before normalising; neither source does
     # principal: the networks see and give coordinates on each cloud's principal axes, by falling variance; ours
     axes: Literal["raw", "principal"] = "raw"
@@ -56,7 +61,7 @@ class Settings(Recipe):
     neighbours: int = 10  # of CSLS in the score
     log_every: int = 100
     patience: int = 20  # looks without a better score before stopping
-    min_steps: int = 2000  # before that no stop
+    min_steps: int | None = None  # before that no stop; None: not before the last step, as the code's 80 epochs are its least
     checkpoint_every: int = 1000
 
     def __post_init__(self) -> None:
@@ -67,6 +72,10 @@ class Settings(Recipe):
             raise ValueError(f"starts {self.starts} and start_axes {self.start_axes} must be as many: one of each for a round")
         if self.starts and (min(self.starts) < 1 or min(self.start_axes) < 2 or self.starts != tuple(sorted(self.starts)[::-1])):
             raise ValueError(f"starts {self.starts} must not grow and be at least 1, start_axes {self.start_axes} at least 2")
+        if (self.weights is None) != (self.weights_of is None):
+            raise ValueError("weights, a folder, and weights_of, the names of source and target in it, go together")
+        if self.weights and (self.init == "linear" or self.starts or self.axes == "principal" or self.centre):
+            raise ValueError("weights of the official code take `init: random`, `axes: raw`, no `centre` and no `starts`")
         if self.init == "linear" and (self.axes == "principal" or self.starts):
             raise ValueError("init: linear has one start in raw axes: it takes neither `axes: principal` nor `starts`")
         if self.init == "linear" and not self.centre:
@@ -95,13 +104,17 @@ class Batches:
         self.rows, self.size, self.seed = rows, min(size, len(rows)), seed
         self.epoch, self.order = -1, torch.empty(0, dtype=torch.int64)
 
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        return len(self.rows) // self.size
+
     def __call__(self, step: int) -> Tensor:
         """(size, d)"""
         return self.rows[self.indices(step)]
 
     def indices(self, step: int) -> Tensor:
         """(size,) int64, on the device of the rows."""
-        epoch, place = divmod(step, len(self.rows) // self.size)
+        epoch, place = divmod(step, len(self))
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
             self.epoch, self.order = epoch, torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
@@ -183,6 +196,8 @@ def _fit(
         whole = whole.to(clouds[last].device)
         for name in new:
             whole.describe(name, clouds[name], settings.centre)
+        if settings.weights and settings.weights_of:
+            begin_with(whole, Path(settings.weights), dict(zip(clouds, settings.weights_of, strict=True)))
         if settings.init == "linear":
             linear = replace(settings.linear, hub_correction=0)  # adapters begin as a matrix
             for name in others:
@@ -200,6 +215,8 @@ def _fit(
 
 
 def _fits(dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator | None) -> None:
+    if settings.weights_of and len(settings.weights_of) != len(dims):
+        raise BadInput(f"vec2vec: weights_of names {len(settings.weights_of)} encoders, and there are {len(dims)}")
     if settings.init == "linear" and settings.width < max(dims.values()):
         raise BadInput(f"vec2vec: width {settings.width} is less than the vectors' dimension, `init: linear` needs as much")
     if len(dims) < 2:
@@ -228,6 +245,17 @@ def _rescue(translator: Vec2VecTranslator, best: Best, folder: Path | None, seed
     return f"its best state, of step {best.step} with unpaired score {best.score:.3f}, is {folder / f'vec2vec-{seed}-best'}.*"
 
 
+def begin_with(translator: Vec2VecTranslator, folder: Path, names: dict[str, str]) -> None:
+    """Take over the weights that the official code saved. Raises BadInput where the networks are of another shape."""
+    saved = released.read(folder, names)
+    wanted = {k: v for k, v in translator.config.items() if k != "dropout"}
+    differs = [k for k, v in wanted.items() if saved.config[k] != v]
+    if differs:
+        name = differs[0]
+        raise BadInput(f"vec2vec: {folder}: {name} is {saved.config[name]} there, {translator.config[name]} in the row")
+    translator.model.load_state_dict(saved.model.state_dict())
+
+
 def _train(
     model: Vec2Vec,
     clouds: dict[str, Tensor],
@@ -245,6 +273,9 @@ def _train(
         most = min(settings.held_out, len(cloud) // 10)
         held_out[name] = cloud[order[:most]]
         batches[name] = Batches(cloud[order[most:]], settings.batch, len(clouds) * seed + number)
+    steps = settings.epochs * min(map(len, batches.values())) if settings.steps is None else settings.steps
+    least = steps if settings.min_steps is None else settings.min_steps
+    settings = replace(settings, steps=steps, min_steps=least)
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
     training = Training(model.train(), dims, settings, learning)
     if not _resume(path, training, best, settings) and settings.rounds:
@@ -267,13 +298,13 @@ def _train(
         step = training.done
         if path and step and step % settings.checkpoint_every == 0:
             _checkpoint(path, training, best)  # before the look, which a resumed run then takes again
-        if step % settings.log_every == 0 or step == settings.steps:
+        if step % settings.log_every == 0 or step == steps:
             training.check()
             score = unpaired_score(training.average, held_out, settings.neighbours)
             best.look(score["unpaired/score"], step, training.average)
             if log:
                 log(training.seen | score | {"unpaired/best_step": best.step}, step)
-        if step >= settings.steps or (best.stale >= settings.patience and step >= settings.min_steps):
+        if step >= steps or (best.stale >= settings.patience and step >= least):
             break
         advance()
     if path:

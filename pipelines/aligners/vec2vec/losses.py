@@ -93,9 +93,13 @@ def transport(moved: Tensor, y: Tensor, inverse_temperature: float) -> Tensor:
 
 
 def gradient_penalty(logits: Tensor, inputs: Tensor) -> Tensor:
-    """R1 and R2 (Mescheder et al. 2018): E |d logit / d input|^2 over the rows of `inputs`, real and fake."""
+    """R1 + R2 (Mescheder et al. 2018): E |d logit / d input|^2 over real rows, plus the same over fake ones.
+
+    inputs: (2n, d), n real rows and n fake ones. The code sums where this is an expectation: its weight w is n w here.
+    """
     (gradient,) = torch.autograd.grad(logits.sum(), inputs, create_graph=True)
-    return gradient.float().square().sum(1).mean()
+    real, fake = gradient.square().sum(1).chunk(2)
+    return real.mean() + fake.mean()
 
 
 def _entropy(logits: Tensor, label: float) -> Tensor:

@@ -27,6 +27,11 @@ def fitted(x: Tensor, size: int) -> Tensor:
     return pad(x, (0, size - x.shape[1])) if x.shape[1] < size else x[:, :size]
 
 
+def at_least_float(x: Tensor) -> Tensor:
+    """float32 in the place of a 16-bit type."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 class ResidualMLP(nn.Module):
     """(n, inputs) -> (n, outputs): `depth` residual layers with SiLU.
 
@@ -36,7 +41,7 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, depth: int, inputs: int, width: int, outputs: int, norm: Norm, dropout: float, mapped: bool) -> None:
         super().__init__()
-        self.inputs = inputs
+        self.inputs, self.norm = inputs, norm
         normed: Callable[[int], nn.Module] = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
         self.sizes = [*[width] * (depth - 1), outputs]
         self.layers = nn.ModuleList([nn.Sequential(nn.Linear(inputs, self.sizes[0]), nn.SiLU())])
@@ -55,6 +60,19 @@ class ResidualMLP(nn.Module):
             short = self.shortcut(x) if self.shortcut is not None and number == 0 else fitted(x, size)
             x = short + layer(x)
         return x[:, :outputs]
+
+    @torch.no_grad()
+    def observe(self, x: Tensor) -> None:
+        """Move the running statistics of the batch norms as `forward` of x (n, inputs) would, and compute nothing beyond them."""
+        last = len(self.layers) - 2  # the last layer with a norm
+        if self.norm != "batch" or last < 1:
+            return
+        x = fitted(x, self.inputs)
+        for number, (layer, size) in enumerate(zip(self.layers[:last], self.sizes, strict=False)):
+            short = self.shortcut(x) if self.shortcut is not None and number == 0 else fitted(x, size)
+            x = short + layer(x)
+        for part in list(self.layers[last].children())[:3]:
+            x = part(x)
 
     @torch.no_grad()
     def init_as_map(self, map: Tensor | None) -> None:
@@ -140,7 +158,7 @@ class Discriminator(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         first = self.layers[0]
         assert isinstance(first, nn.Linear)
-        return self.layers[1:](linear(x, first.weight[:, : x.shape[1]], first.bias)).float()
+        return at_least_float(self.layers[1:](linear(x, first.weight[:, : x.shape[1]], first.bias)))
 
 
 class Vec2Vec(nn.Module):
@@ -232,11 +250,17 @@ class Vec2Vec(nn.Module):
         return self.backbone(self.inputs[name](x))
 
     def decode(self, latent: Tensor, name: str) -> Tensor:
-        """(n, width) -> (n, dimension of the encoder), float32: B."""
+        """(n, width) -> (n, dimension of the encoder), float32 at least: B."""
         adapter = self.inputs[name]
         out = adapter.back(latent, self.axes) if isinstance(adapter, Tied) else self.outputs[name](latent, self.axes)
-        out = out.float()
+        out = at_least_float(out)
         return normalize(out, dim=1) if self.unit_output else out
+
+    def observe(self, latent: Tensor, name: str) -> None:
+        """Let the batch norms of B see a batch (n, width) as in `decode`: their running statistics change, nothing else."""
+        adapter = self.outputs[name] if self.adapter_depth else None
+        if isinstance(adapter, ResidualMLP):
+            adapter.observe(latent)
 
     def translate(self, x: Tensor, source: str, target: str) -> Tensor:
         """(n, d) -> (n, e): F; with source == target the reconstruction R."""

@@ -55,18 +55,22 @@ class Recipe:
     cycle_vsp_weight: float = 10.0  # VSP between a batch and its cycle: code; paper: 0
     gan_weight: float = 1.0
     latent_gan_weight: float = 1.0
-    gradient_penalty: float = 0.0  # R1 + R2 on discriminators: in the code, but 0 in its configuration
+    gradient_penalty: float = 0.0  # R1 + R2 on discriminators: in the code, as sums over the batch, but 0 in its configuration
     transport_weight: float = 0.0  # entropic optimal transport from translations to the batch, beside the generator; ours
     # inverse temperature of the transport: in the first round of `starts`, after the last (and without `starts`)
     transport_inverse_temperature: tuple[float, float] = (12.0, 30.0)
     noise: float = 0.0  # standard deviation of what discriminators see added, falling to 0 at the last step; ours
     # training
-    steps: int = 10_000
+    steps: int | None = None  # None: as many as `epochs` are
+    epochs: int = 80  # passes through the smaller side, about 312,000 steps of 1,000,000 vectors
     batch: int = 256
     lr: float = 2e-5
     disc_lr: float = 1e-5
     warmup: int = 2000  # steps of linear growth of both rates
-    max_grad_norm: float = 10.0  # of the translator, and of each discriminator; the code has had 10 and 1000
+    warmup_from: int = 0  # the first step's place in that growth; code: 0, a first step at rate 0
+    max_grad_norm: float = 1000.0  # of the translator, and of each discriminator; earlier configurations of the code: 10
+    # output adapters' batch norms see the reconstruction of each translation too: the code makes it, for a loss of weight 0
+    cycle_statistics: bool = True  # paper: no such pass
     optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd, with momentum 0.5: sure directions move first; ours
     damping: float = 0.0  # of `adapter_depth: 0`, after each update: see `Tied.damp`; ours
     straight: float = 0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
@@ -81,7 +85,7 @@ class Recipe:
         weights = [name for name in asdict(self) if name.endswith("_weight")]
         least = dict.fromkeys(ones, 1) | {"batch": 2}
         least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "damping"), 0)
-        least |= dict.fromkeys(("steps", "lr", "disc_lr", "warmup", "gradient_penalty", "noise"), 0)
+        least |= dict.fromkeys(("steps", "epochs", "lr", "disc_lr", "warmup", "warmup_from", "gradient_penalty", "noise"), 0)
         self._at_least(least)
         if not 0 < min(self.transport_inverse_temperature) <= max(self.transport_inverse_temperature) <= 80:
             raise ValueError(f"transport_inverse_temperature: {self.transport_inverse_temperature} must be in (0, 80]")
@@ -98,6 +102,10 @@ class Recipe:
                 raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1)")
         if not 0.5 < self.label_smoothing <= 1:
             raise ValueError(f"label_smoothing: {self.label_smoothing} must be in (0.5, 1]")
+
+    def growth(self, step: int) -> float:
+        """The share of both learning rates that step number `step`, the first is 0, is taken at."""
+        return min(1.0, (step + self.warmup_from) / self.warmup) if self.warmup else 1.0
 
     def _at_least(self, least: Mapping[str, float]) -> None:
         check_settings(self, least)
@@ -190,11 +198,11 @@ class Training:
 
     def scheduled(self, step: int) -> Scheduled:
         """Learning rates, noise, weight of the moving average and kind of damping at a step."""
-        s = self.settings
-        growth = min(1.0, (step + 1) / max(s.warmup, 1))
-        noise = s.noise * max(0.0, 1 - step / max(s.steps, 1))
+        s, steps = self.settings, self.settings.steps or 0
+        growth = s.growth(step)
+        noise = s.noise * max(0.0, 1 - step / max(steps, 1))
         keep = min(s.ema, (1 + step) / (10 + step))  # a short memory while there is little to remember
-        straight = float(self.model.axes is None and step >= (1 - s.straight) * s.steps)
+        straight = float(self.model.axes is None and step >= (1 - s.straight) * steps)
         return Scheduled(s.lr * growth, s.disc_lr * growth, noise, 1 - keep, straight)
 
     def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -236,7 +244,11 @@ class Training:
             moved |= {pair: model.decode(latents[name], pair[1]) for pair in self.pairs if pair[0] == name}
         held = {pair: v.detach() for pair, v in moved.items()} if s.detach_cycle else moved
         if s.cycle_weight or s.cycle_vsp_weight:
-            cycles = {(a, b): model.translate(held[a, b], b, a) for a, b in self.pairs}
+            for a, b in self.pairs:
+                latent = model.encode(held[a, b], b)
+                cycles[a, b] = model.decode(latent, a)
+                if s.cycle_statistics:
+                    model.observe(latent, b)
         return Pass(x, latents, same, moved, cycles)
 
     def discriminate(self, outputs: Pass) -> dict[str, Tensor]:

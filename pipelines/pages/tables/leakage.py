@@ -9,7 +9,7 @@ from pipelines.study import Attributes, Invert, params
 VECTORS = {"ideal source": "ideal source (oracle)", "ideal target": "ideal target (oracle)", "ceiling": "ceiling (oracle)"}
 VECTORS |= {"mismatched": "mismatched (floor)", "prior": "no vector (floor)"}
 SHOWN = 5
-TEXT = {"token_f1": "token F1", "bleu": "BLEU", "rouge_l": "ROUGE-L", "cosine": "cosine"}
+TEXT = {"token_f1": "token F1", "set_f1": "set F1", "bleu": "BLEU", "rouge_l": "ROUGE-L", "cosine": "cosine"}
 
 
 def attack_title(study: params.Study, name: str, row: Attributes | Invert) -> str:
@@ -25,7 +25,7 @@ def attributes_table(study: params.Study) -> list[str]:
             continue
         k = row.k[-1]
         measures = {f"top{n}": f"top-{n}" for n in row.k} | {f"precision{k}": f"precision@{k}", f"recall{k}": f"recall@{k}"}
-        measures["mean_rank"] = "mean rank"
+        measures |= {"mean_rank": "mean rank", "mean_rank_all": "mean rank, all labels"}
         rows = [
             [wording, VECTORS.get(method, method), *(with_error(scores, m) for m in measures)]
             for wording in row.wordings
