@@ -12,14 +12,25 @@ from pipelines.study import params
 
 
 def published_table(study: params.Study) -> list[str]:
-    """The papers' own numbers, each beside the cell of this study that comes nearest to it."""
-    rows = []
+    """The papers' own numbers, each beside the cell of this study that repeats it; apart from these, and beside no number, those
+    of other data or other encoders."""
+    beside, apart = [], []
     for row in study.published.values():
-        ours = measured(row.of) if row.of else None
-        rows.append([row.what, f"{row.value:g}", row.by, f"{ours:.4g}" if ours is not None else "not measured", row.of or ""])
-    header = ["what", "PUBLISHED", "where", "measured here", "cell"]
-    legend = "Published numbers are the papers' own, on their data and machines; where ours are of other data, the line says so."
-    return ["## Published beside measured", "", legend, "", *table(header, rows)] if rows else []
+        ours = measured(row.of) if row.of and row.comparable else None
+        cells = [row.what, f"{row.value:g}", row.by]
+        if row.comparable:
+            beside.append([*cells, f"{ours:.4g}" if ours is not None else "not measured", row.of or ""])
+        else:
+            apart.append([*cells, row.of or ""])
+    lines = []
+    if beside:
+        legend = "Published numbers are the papers' own, of their machines."
+        lines += ["", legend, "", *table(["what", "PUBLISHED", "where", "measured here", "cell"], beside)]
+    if apart:
+        legend = "Not to be compared: each is of other data or other encoders than the cell of this study that it stands for."
+        lines += ["", "### For orientation: other data", "", legend, ""]
+        lines += table(["what", "PUBLISHED", "where", "cell here, on other data"], apart)
+    return ["## Published numbers", *lines] if lines else []
 
 
 def measured(cell: str) -> float | None:
