@@ -30,10 +30,10 @@ $(READY): pyproject.toml constraints.txt
 raw:
 	@if [ -n "$$CORPORA_ROOT" ]; then mkdir -p data && ln -sfn "$$(realpath "$$CORPORA_ROOT")" data/raw; fi
 
-repro: $(READY) raw  ## run what changed of the active study (params.yaml), then print its tables
+repro: $(READY) raw  ## run what changed of the active study (params.yaml), then say what was found
 	@python -m pipelines.study names
 	@dvc repro
-	@echo; cat report/report.md
+	@echo; cat report/findings.md
 
 test: $(READY)  ## the tests, without the slow ones
 	@OMP_NUM_THREADS=1 pytest -n 2 -m "not slow"   # two workers, two cores: more threads only wait for each other

@@ -19,6 +19,7 @@ from pipelines.inverters.attacker import Attacker, load
 from pipelines.inverters.consensus import Voters, consensus, stating
 from pipelines.inverters.judge import judge
 from pipelines.measures import facts, mean_and_error
+from pipelines.measures.intervals import difference
 from pipelines.measures.inversion import text_scores
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -161,7 +162,9 @@ def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
         means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)  # by pattern, right or wrong
         means["facts"] = facts.counts(facts.check(part["guess"].to_list(), victim.facts))
         out.setdefault(str(kind), {})[str(method)] = means
-    out["of_ceiling"] = {m: share(out["translated"][m], out["ceiling"][m]) for m in ("corrected", "consensus")}
+    for method in ("corrected", "consensus"):
+        out.setdefault("of_ceiling", {})[method] = share(out["translated"][method], out["ceiling"][method])
+        out.setdefault("above_floor", {})[method] = above_floor(out["translated"][method], out["mismatched"][method])
     return out
 
 
@@ -169,6 +172,15 @@ def share(attack: dict[str, Any], best: dict[str, Any]) -> dict[str, float]:
     """Of what the ceiling reaches: token F1, and facts where it has any."""
     recovered, could = (side["facts"]["all"]["recovered"] for side in (attack, best))
     return {"token_f1": attack["token_f1"] / max(best["token_f1"], 1e-9)} | ({"facts": recovered / could} if could else {})
+
+
+def above_floor(attack: dict[str, Any], floor: dict[str, Any]) -> dict[str, float]:
+    """Share of the facts that come back, less that from vectors of other texts, with its 95 % interval: what leaked."""
+    ours, theirs = (side["facts"]["all"] for side in (attack, floor))
+    if not ours["recoverable"]:
+        return {}
+    leak = difference(ours["recovered"], ours["recoverable"], theirs["recovered"], theirs["recoverable"])
+    return {"facts": leak.value, "facts_low": leak.low, "facts_high": leak.high}
 
 
 def examples(table: pl.DataFrame, count: int) -> pl.DataFrame:

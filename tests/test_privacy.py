@@ -106,7 +106,7 @@ def channels(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("channel", "public"), [("stdout", {SECRET}), ("mlflow", {SECRET, LABEL}), ("git", {SECRET})], ids=["stdout", "mlflow", "git"]
+    ("channel", "public"), [("stdout", set()), ("mlflow", {SECRET, LABEL}), ("git", {SECRET})], ids=["stdout", "mlflow", "git"]
 )
 def test_a_channel_carries_texts_of_public_corpora_alone(channels, channel, public):
     assert channels.words[channel] == (set() if channels.private else public)
@@ -119,7 +119,8 @@ def test_inverted_texts_are_kept_beside_the_results(channels):
 
 
 def test_numbers_of_private_corpora_are_public(channels):
-    assert "| translated" in (channels.root / "stdout").read_text()
+    assert "| translated" in (channels.root / "report/report.md").read_text()
+    assert "private facts in 4 texts" in (channels.root / "report/findings.md").read_text()
     assert json.loads((channels.root / "results/invert/r.json").read_text())["translated"]["corrected"]["exact"] == 1
 
 
@@ -142,7 +143,7 @@ def test_guesses_spliced_from_private_texts_are_private(tmp_path, monkeypatch):
     more = {"other": {"source": "path", "path": "y"}}
     rows = ROWS | {"inverters": {"i": {"space": "o", "corpus": "other", "encoder": "b"}}}
     rows |= {"embed": {**ROWS["embed"], "o": {"corpus": "other", "encoder": "b"}}}
-    table = pl.DataFrame({"text": ["public"], "guess": [SECRET], "facts": [""]})
+    table = pl.DataFrame({"text": ["public"], "guess": [SECRET], "facts": [""], "token_f1": [0.5]})
     store.write_csv(store.examples_path("r"), table)
     scores = {"facts": {"all": {"recovered": 0, "recoverable": 1}}, "stated": 0.0, "queries": 0.0}
     scores |= dict.fromkeys(("token_f1", "bleu", "rouge_l", "cosine"), 0.5)

@@ -70,6 +70,25 @@ def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
     assert "not measured" in other
 
 
+def test_published_numbers_of_other_data_stand_apart_and_beside_none_of_ours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/evaluate").mkdir(parents=True)
+    (tmp_path / "results/evaluate/row.json").write_text(json.dumps({"top1": 0.25}))
+    row = {"what": "top-1, 1M passages", "value": 0.99, "by": "table 2", "of": "evaluate.row.top1", "comparable": False}
+    page = "\n".join(published_table(params.Study.model_validate(STUDY | {"published": {"row": row}})))
+    assert "### For orientation: other data" in page
+    assert "0.99" in page
+    assert "0.25" not in page
+
+
+@pytest.mark.parametrize("name", ["sample", "real"])
+def test_a_published_number_of_other_data_says_so_by_its_key(name):
+    study = params.load(f"studies/{name}.yaml")
+    of_other_data = ("generated", "docstrings", "other encoders and data")
+    for row in study.published.values():
+        assert row.comparable != any(words in row.what.partition("ours:")[2] for words in of_other_data), row.what
+
+
 @pytest.mark.parametrize("of", ["evaluate.rwo.top1", "evalaute.row.top1", "evaluate.row", "corpora.passages.texts"])
 def test_a_published_number_names_a_cell_that_can_be(tmp_path, of):
     (tmp_path / "s.yaml").write_text(json.dumps(STUDY | {"published": {"x": {"what": "w", "value": 1, "by": "p", "of": of}}}))

@@ -1,6 +1,7 @@
 """Measures of sentence similarity and geometry against independent references, and their stages."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -220,7 +221,8 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(hous
     assert store.read_metrics("geometry")["row"]["small:other"] == {"cka": 1.0, "overlap": 1.0}
     measured()
     report.report("report", None, whole, Quiet())  # pyright: ignore[reportArgumentType]
-    said = capsys.readouterr().out
+    assert capsys.readouterr().out == "report/report.html\n"
+    said = Path("report/report.md").read_text()
     assert f"### sts (GENERATED; {len(PAIRS)} pairs, test)" in said
     assert "| small   | its own |" in said
     assert "| small and other | 1.000      | 1.000" in said

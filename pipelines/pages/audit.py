@@ -77,7 +77,9 @@ def tables(findings: Findings) -> list[Table]:
             ("Inferred topics", "The label nearest to each translated vector; no label was known.", findings.attributes),
             (
                 "Inverted texts",
-                "What the inverter writes for a vector, and the nearest of the attacker's own texts. Guesses, not quotations.",
+                "What the inverter writes for a vector, and the nearest of the attacker's own texts. Guesses, not quotations: "
+                "names and numbers in them may be the attacker's own. How many come back above the floor can be measured only "
+                "where the true texts are known: the report's section Inversion does.",
                 findings.inversions,
             ),
             (

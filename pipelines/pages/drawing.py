@@ -1,4 +1,5 @@
-"""Every picture of a study, drawn from the tables that its stages left in results/: report/pictures/<verb>.<row>.<picture>.png.
+"""Every picture of a study, drawn from the tables and the metrics that its stages left in results/:
+report/pictures/<verb>.<row>.<picture>.png.
 
 Stages that compute write tables only, so that a change of a legend draws again and trains nothing (docs/decisions/0012).
 """
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.measures.intervals import Interval, share
 from pipelines.pages import pictures
 from pipelines.runtime import store
-from pipelines.study import Geometry, params
+from pipelines.study import Attributes, EvaluateImageText, Geometry, Invert, params
 
 FOLDER = store.REPORT / "pictures"
-Draw = Callable[[Path, pl.DataFrame, Any], None]  # where to, the table, the row of params.yaml
+Draw = Callable[[Path, pl.DataFrame, Any, params.Study], None]  # where to, the table, the row of params.yaml, the study
+Show = Callable[[Path, dict[str, Any], Any, params.Study], None]  # the row's metrics in the table's place
 
 
 def draw(study: params.Study) -> list[Path]:
@@ -28,8 +31,14 @@ def draw(study: params.Study) -> list[Path]:
             source = store.plots_path(verb, name) / table
             if source.is_file() and len(frame := pl.read_csv(source)):
                 drawn.append(picture_path(verb, name, picture))
-                function(drawn[-1], frame, row)
-    return drawn
+                function(drawn[-1], frame, row, study)
+    for verb, picture, show in MEASURED:
+        measured = store.read_metrics(verb)
+        for name, row in getattr(study, verb).items():
+            if name in measured:
+                drawn.append(picture_path(verb, name, picture))
+                show(drawn[-1], measured[name], row, study)
+    return [path for path in drawn if path.is_file()]
 
 
 def picture_path(verb: str, name: str, picture: str) -> Path:
@@ -37,10 +46,16 @@ def picture_path(verb: str, name: str, picture: str) -> Path:
     return FOLDER / f"{verb}.{name}.{picture}.png"
 
 
-def _spectra(path: Path, frame: pl.DataFrame, row: Any) -> None:
+def _spectra(path: Path, frame: pl.DataFrame, row: Any, study: params.Study) -> None:
     """Columns: rank, and one of singular values for each line."""
     lines = {column: frame[column].to_numpy() for column in frame.columns if column != "rank"}
     pictures.spectra(path, {row.encoder if line == "value" else line: values for line, values in lines.items()})
+
+
+def encoders(study: params.Study, row: Any) -> tuple[str, str]:
+    """The encoders of a row's source and target."""
+    spaces = study.spaces()
+    return spaces[row.source].encoder, spaces[row.target].encoder
 
 
 def _matrix(frame: pl.DataFrame, column: str) -> tuple[list[str], np.ndarray]:
@@ -53,24 +68,83 @@ def _matrix(frame: pl.DataFrame, column: str) -> tuple[list[str], np.ndarray]:
     return names, values
 
 
-def _cka(path: Path, frame: pl.DataFrame, row: Geometry) -> None:
+def _cka(path: Path, frame: pl.DataFrame, row: Geometry, study: params.Study) -> None:
     pictures.similarity_map(path, *_matrix(frame, "cka"), f"linear CKA on {row.corpus}")
 
 
-def _neighbours(path: Path, frame: pl.DataFrame, row: Geometry) -> None:
+def _neighbours(path: Path, frame: pl.DataFrame, row: Geometry, study: params.Study) -> None:
     title = f"shared among {row.neighbours} nearest, on {row.corpus}"
     pictures.similarity_map(path, *_matrix(frame, "overlap"), title)
 
 
 PICTURES: tuple[tuple[str, str, str, Draw], ...] = (  # verb, picture, table, how it is drawn
-    ("finetune", "curve", "curve.csv", lambda path, frame, row: pictures.curves(path, frame.to_dicts())),
+    ("finetune", "curve", "curve.csv", lambda path, frame, row, study: pictures.curves(path, frame.to_dicts())),
     ("finetune", "spectrum", "spectrum.csv", _spectra),
     ("similarity", "spectrum", "spectrum.csv", _spectra),
-    ("similarity", "layers", "layers.csv", lambda path, frame, row: pictures.layer_cosines(path, frame)),
-    ("evaluate", "heatmap", "heatmap.csv", lambda path, frame, row: pictures.heatmap(path, frame)),
-    ("evaluate", "spaces", "spaces.csv", lambda path, frame, row: pictures.spaces(path, frame)),
+    ("similarity", "layers", "layers.csv", lambda path, frame, row, study: pictures.layer_cosines(path, frame)),
+    ("evaluate", "heatmap", "heatmap.csv", lambda path, frame, row, study: pictures.heatmap(path, frame, *encoders(study, row))),
+    ("evaluate", "spaces", "spaces.csv", lambda path, frame, row, study: pictures.spaces(path, frame, *encoders(study, row))),
     ("geometry", "cka", "pairs.csv", _cka),
     ("geometry", "neighbours", "pairs.csv", _neighbours),
-    ("train_image_text", "curve", "curve.csv", lambda path, frame, row: pictures.contrast_curves(path, frame)),
-    ("evaluate_image_text", "pmi", "pmi.csv", lambda path, frame, row: pictures.similarity_against_pmi(path, frame)),
+    ("train_image_text", "curve", "curve.csv", lambda path, frame, row, study: pictures.contrast_curves(path, frame)),
+    ("evaluate_image_text", "pmi", "pmi.csv", lambda path, frame, row, study: pictures.similarity_against_pmi(path, frame)),
+)
+
+
+def _labels(path: Path, metrics: dict[str, Any], row: Attributes, study: params.Study) -> None:
+    """Top-k of the row's first k and first wording: the attack between its floor and its ceiling."""
+    source, target = encoders(study, row)
+    names = {
+        "majority": "floor: the commonest labels",
+        "naive": f"{source}, untranslated",
+        "translated": f"{source}, translated to {target}",
+        "ideal target": f"true {target} (ORACLE)",
+    }
+    scores, measure, n = metrics[row.wordings[0]], f"top{row.k[0]}", metrics["examples"]
+    shares = {name: share(scores[method][measure] * n, n) for method, name in names.items()}
+    plain = tuple(name for method, name in names.items() if method != "translated")
+    first = "first" if row.k[0] == 1 else f"among the first {row.k[0]}"
+    pictures.bars(path, shares, f"texts of {row.corpus} with a right label {first}", plain)
+
+
+def _facts(path: Path, metrics: dict[str, Any], row: Invert, study: params.Study) -> None:
+    """Private facts that correction brings back: the attack between its floor and its ceiling."""
+    source, target = encoders(study, row)
+    names = {
+        "mismatched": "floor: vectors of other texts",
+        "translated": f"{source}, translated to {target}",
+        "ceiling": f"true {target} (ORACLE)",
+    }
+    counts = {name: metrics.get(a, {}).get("corrected", {}).get("facts", {}).get("all") for a, name in names.items()}
+    known = {name: count for name, count in counts.items() if count and count["recoverable"]}
+    shares = {name: share(count["recovered"], count["recoverable"]) for name, count in known.items()}
+    plain = tuple(name for attack, name in names.items() if attack != "translated")
+    if shares:
+        pictures.bars(path, shares, f"private facts of {row.corpus} that come back", plain)
+
+
+def _shared(path: Path, metrics: dict[str, Any], row: Geometry, study: params.Study) -> None:
+    """The pairs of encoders that share most of a text's nearest texts, at most ten, and chance."""
+    pairs = {pair.replace(":", " and "): m["overlap"] for pair, m in metrics.items() if isinstance(m, dict)}
+    best = dict(sorted(pairs.items(), key=lambda pair: -pair[1])[:10]) | {"chance": metrics["chance"]}
+    shares = {name: Interval(value, value, value) for name, value in best.items()}
+    pictures.bars(path, shares, f"shared among the {row.neighbours} nearest texts of {row.corpus}", ("chance",))
+
+
+def _zero_shot(path: Path, metrics: dict[str, Any], row: EvaluateImageText, study: params.Study) -> None:
+    """Every pair of encoders measured on the corpus, in one picture: that of its first row."""
+    measured = store.read_metrics("evaluate_image_text")
+    rows = {n: r for n, r in study.evaluate_image_text.items() if r.corpus == row.corpus and "zero_shot" in measured.get(n, {})}
+    if not rows or path != picture_path("evaluate_image_text", next(iter(rows)), "zero-shot"):
+        return
+    shares = {n: Interval.normal(measured[n]["zero_shot"], measured[n]["zero_shot_error"]) for n in rows}
+    plain = tuple(n for n, r in rows.items() if study.train_image_text[r.encoders].head.kind == "vector")
+    pictures.bars(path, shares, f"{row.corpus}, zero-shot right (grey: one vector, as CLIP)", plain)
+
+
+MEASURED: tuple[tuple[str, str, Show], ...] = (
+    ("attributes", "floor", _labels),
+    ("invert", "floor", _facts),
+    ("geometry", "shared", _shared),
+    ("evaluate_image_text", "zero-shot", _zero_shot),
 )

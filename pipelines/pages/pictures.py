@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 import polars as pl
 
+from pipelines.measures.intervals import Interval
 from pipelines.runtime import store
 
 matplotlib.use("Agg")
@@ -29,8 +30,8 @@ def figure(path: Path, **subplots: Any) -> Iterator[tuple[Any, Any]]:
     plt.close(fig)
 
 
-def heatmap(path: Path, cosines: pl.DataFrame) -> None:
-    """Centred cosine of texts' vectors to the target vectors of the same texts: a diagonal is a match.
+def heatmap(path: Path, cosines: pl.DataFrame, source: str, target: str) -> None:
+    """Centred cosine of texts' vectors by the encoder `source` to those of the same texts by `target`: a diagonal is a match.
 
     A row for each pair of texts, by source text: untranslated, translated.
     """
@@ -38,25 +39,25 @@ def heatmap(path: Path, cosines: pl.DataFrame) -> None:
         for ax, title in zip(axes, ("untranslated", "translated"), strict=True):
             scores = cosines[title].to_numpy().reshape(cosines["source"].n_unique(), -1)
             image = ax.imshow(scores, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
-            ax.set(title=title, xlabel="text, in target space")
-        axes[0].set_ylabel("text, from source space")
+            ax.set(title=title, xlabel=f"text, by {target}")
+        axes[0].set_ylabel(f"text, by {source}")
         fig.colorbar(image, ax=axes, label="centred cosine", shrink=0.85)
 
 
-def spaces(path: Path, points: pl.DataFrame, lines: int = 60) -> None:
-    """Both clouds on the target's two first principal axes; lines join the two vectors of one text.
+def spaces(path: Path, points: pl.DataFrame, source: str, target: str, lines: int = 60) -> None:
+    """Both encoders' clouds on the target's two first principal axes; lines join the two vectors of one text.
 
     A row for each text: untranslated_x, untranslated_y, translated_x, translated_y, target_x, target_y.
     """
     clouds = {name: points.select(f"{name}_x", f"{name}_y").to_numpy() for name in ("untranslated", "translated", "target")}
     with figure(path, ncols=2, figsize=(9.5, 4.6), sharex=True, sharey=True) as (_, axes):
-        for ax, when, name in zip(axes, ("before", "after"), ("untranslated", "translated"), strict=True):
+        for ax, name in zip(axes, ("untranslated", "translated"), strict=True):
             ends = np.stack([clouds[name][:lines], clouds["target"][:lines]])  # (2, lines, 2)
             ax.plot(ends[..., 0], ends[..., 1], color="0.6", lw=0.6, zorder=1)
-            ax.scatter(*clouds["target"].T, s=5, color=TARGET, alpha=0.5, lw=0, label="target encoder", zorder=2)
-            ax.scatter(*clouds[name].T, s=5, color=SOURCE, alpha=0.5, lw=0, label="source encoder", zorder=3)
-            ax.set(title=f"{when}: {name}", xlabel="target's 1st principal axis")
-        axes[0].set_ylabel("target's 2nd principal axis")
+            ax.scatter(*clouds["target"].T, s=5, color=TARGET, alpha=0.5, lw=0, label=target, zorder=2)
+            ax.scatter(*clouds[name].T, s=5, color=SOURCE, alpha=0.5, lw=0, label=source, zorder=3)
+            ax.set(title=f"{source}, {name}, and {target}", xlabel=f"{target}'s 1st principal axis")
+        axes[0].set_ylabel(f"{target}'s 2nd principal axis")
         axes[0].legend(loc="upper left", markerscale=3, frameon=False)
 
 
@@ -155,3 +156,18 @@ def by_dimension(path: Path, lines: dict[str, tuple[list[float], list[float], li
         ax.set_xticks(x, [f"{d:g}" for d in x])
         ax.minorticks_off()
         ax.legend(frameon=False)
+
+
+def bars(path: Path, shares: dict[str, Interval], xlabel: str, plain: tuple[str, ...] = ()) -> None:
+    """Shares with their 95 % intervals, one bar each, the first on top; those named in `plain` (floors, ceilings) in grey."""
+    with figure(path, figsize=(6.4, 0.9 + 0.5 * len(shares))) as (_, ax):
+        for y, (name, (value, low, high)) in enumerate(shares.items()):
+            ax.barh(y, value, height=0.6, color="0.75" if name in plain else TARGET)
+            ax.errorbar(value, y, xerr=[[value - low], [high - value]], color="0.2", capsize=3, lw=1)
+            ax.annotate(f"{value:.1%}", (high, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
+        ax.set_yticks(range(len(shares)), list(shares))
+        ax.invert_yaxis()
+        ax.margins(x=0.12)
+        ax.set(xlabel=xlabel, xlim=(0, None))
+        ax.xaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
+        ax.spines[["top", "right"]].set_visible(False)

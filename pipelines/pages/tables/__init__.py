@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pipelines.measures.intervals import Interval
 from pipelines.pages import drawing
 from pipelines.study import AnyCorpus
 
@@ -42,6 +43,26 @@ def escaped(text: str, most: int = 300) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= most else line[: most - 1] + "…"
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#!~&$" else c for c in line)
+
+
+def percent(share: float) -> str:
+    """`91 %`; with a decimal below 10 % and near 100 %, where a whole number would hide what matters."""
+    return f"{share:.0%}".replace("%", " %") if 0.095 <= share <= 0.995 else f"{share:.1%}".replace("%", " %")
+
+
+def above_floor(difference: Interval) -> str:
+    """`+9.1 points (95 % interval +6.4 to +11.8)`: an attack's share less its floor's; `at floor level` where 0 is in it."""
+    value, low, high = (f"{100 * number:+.1f}" for number in difference)
+    said = f"{value} points (95 % interval {low} to {high})"
+    return said if difference.above_zero else f"at floor level, {said}"
+
+
+def points(difference: Interval | None) -> str:
+    """`+0.4 [-2.6, +3.4] at floor level`: the same as a cell of a table; empty where there is no floor."""
+    if difference is None:
+        return ""
+    value, low, high = (f"{100 * number:+.1f}" for number in difference)
+    return f"{value} [{low}, {high}]" + ("" if difference.above_zero else " at floor level")
 
 
 def pictures(verb: str, name: str, *files: str) -> list[str]:

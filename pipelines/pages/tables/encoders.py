@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipelines.pages.pictures import plane
 from pipelines.pages.tables import origin, pictures, table
 from pipelines.runtime import store
-from pipelines.study import Similarity, params
+from pipelines.study import Finetune, Geometry, Similarity, params
 
 
 def similarity_table(study: params.Study) -> list[str]:
@@ -18,7 +18,10 @@ def similarity_table(study: params.Study) -> list[str]:
         pairs = f"{results[names[0]]['pairs']} pairs" + (f", {split}" if split else "")
         lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
         measured = [[rows[n].encoder, pooled(study, rows[n]), *numbers(results[n], SIMILARITY)] for n in names]
-        lines += table(["encoder", "pooling", *SIMILARITY], measured)
+        header, gained = ["encoder", "pooling", *SIMILARITY], [training(study, rows[n]) for n in names]
+        if any(gained):
+            header, measured = [*header, "its training, dev"], [[*m, g] for m, g in zip(measured, gained, strict=True)]
+        lines += table(header, measured)
         if all("alignment" in results[n] for n in names):
             path = store.REPORT / "pictures" / f"{corpus}-plane.png"
             plane(path, {n: (results[n]["uniformity"], results[n]["alignment"], results[n]["spearman"]) for n in names})
@@ -26,7 +29,8 @@ def similarity_table(study: params.Study) -> list[str]:
     legend = [
         "Cosines of raw vectors against human scores, or those of the generator: Spearman and Pearson x 100, all pairs together,",
         "no regressor. *Alignment*: mean squared distance of pairs with a score above 4; *uniformity* (lower is more even),",
-        "*mean cosine* and *effective rank* of all sentences: anisotropy.",
+        "*mean cosine* and *effective rank* of all sentences: anisotropy. *Its training*, of what was trained here: Spearman",
+        "before and after, on the dev pairs that chose the step.",
     ]
     return ["## Similarity", "", *legend, *lines] if lines else []
 
@@ -37,6 +41,25 @@ SHARED = {"cka": 3, "overlap": 3}
 
 def numbers(metrics: dict[str, float], digits: dict[str, int]) -> list[str]:
     return [f"{metrics[name.lower().replace(' ', '_')]:.{n}f}" for name, n in digits.items()]
+
+
+def training(study: params.Study, row: Similarity) -> str:
+    """`80.50 -> 87.50`: Spearman on dev, before and after, of an encoder that was trained here on the same corpus of pairs."""
+    name = trained_as(study, row.encoder)
+    point = store.read_metrics("finetune").get(name or "")
+    if not name or not point or study.finetune[name].dev != row.corpus:
+        return ""
+    return f"{point['before']['spearman']:.2f} -> {point['dev']['spearman']:.2f}"
+
+
+def trained_as(study: params.Study, encoder: str) -> str | None:
+    """The row of `finetune` that makes an encoder's weights, or None."""
+    return next((name for name in study.finetune if study.encoders[encoder].path.rstrip("/") == f"data/trained/{name}"), None)
+
+
+def start(row: Finetune) -> str:
+    """What a training began with: `untrained`, or `before`, which is another training's end."""
+    return "untrained" if row.start.endswith("scratch.py") else "before"
 
 
 def pooled(study: params.Study, row: Similarity) -> str:
@@ -52,7 +75,7 @@ def trained_table(study: params.Study) -> list[str]:
             point = results[name][when]
             cells = [f"{point[k]:.{n}f}" for k, n in (("spearman", 2), ("alignment", 3), ("uniformity", 3))]
             of = f"{row.corpus} ({origin(study.corpora[row.corpus])})"
-            rows.append([name, of, row.dev, "untrained" if when == "before" else f"step {point['step']}", *cells])
+            rows.append([name, of, row.dev, start(row) if when == "before" else f"step {point['step']}", *cells])
     legend = ["SimCSE. The step is chosen on the dev split of the pairs named, so these numbers flatter it: see Similarity.", ""]
     header = ["encoder", "texts", "chosen on", "", "Spearman", "alignment", "uniformity"]
     shown = [line for name in results if name in study.finetune for line in pictures("finetune", name, "curve.png")]
@@ -71,7 +94,7 @@ def geometry_table(study: params.Study) -> list[str]:
             [pair.replace(":", " and "), *numbers(m, SHARED), *translated(study, evaluated, row.corpus, pair.split(":"))]
             for pair, m in sorted(pairs.items(), key=lambda p: -p[1]["overlap"])
         ]
-        lines += ["", f"### {row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)", ""]
+        lines += ["", f"### {geometry_title(study, row, texts)}", ""]
         lines += table(["encoders", "linear CKA", f"shared (chance {chance:.4f})", "top-1, unpaired", "top-1, oracle"], rows)
         lines += pictures("geometry", name, "cka.png")
     legend = [
@@ -79,6 +102,10 @@ def geometry_table(study: params.Study) -> list[str]:
         "where there is one, the best top-1 of a translation between the two, in either direction, unpaired and by an oracle.",
     ]
     return ["## Geometry", "", *legend, *lines] if lines else []
+
+
+def geometry_title(study: params.Study, row: Geometry, texts: int) -> str:
+    return f"{row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)"
 
 
 def translated(study: params.Study, evaluated: dict[str, dict], corpus: str, pair: list[str]) -> list[str]:

@@ -26,8 +26,9 @@ def image_text_table(study: params.Study) -> list[str]:
             + [with_error(results[n], m, "std") if m in results[n] else "" for m in shown]
             for n in names
         ]
-        lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {results[names[0]]['test']:.0f} images)", ""]
+        lines += ["", f"### {image_text_title(study, corpus, results[names[0]]['test'])}", ""]
         lines += table(["row", "head", "seeds", *shown.values()], cells)
+        lines += pictures("evaluate_image_text", names[0], "zero-shot.png")
         lines += [line for n in names[:2] for line in pictures("evaluate_image_text", n, "pmi.png")]
         lines += [line for m in ("pmi_correlation", "zero_shot") if m in shown for line in dimensions(study, results, names, m)]
     legend = [
@@ -36,6 +37,10 @@ def image_text_table(study: params.Study) -> list[str]:
         "*rank limit*: what no inner product of as many dimensions reaches (oracle). Mean ± spread over seeds.",
     ]
     return ["## Images and captions", "", *legend, *lines] if lines else []
+
+
+def image_text_title(study: params.Study, corpus: str, images: float) -> str:
+    return f"{corpus} ({origin(study.corpora[corpus])}; {images:.0f} images)"
 
 
 def dimensions(study: params.Study, results: dict, names: list[str], measure: str) -> list[str]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from pipelines.pages.tables import escaped, origin, table, with_error
+from typing import Any
+
+from pipelines.measures.intervals import Interval, difference
+from pipelines.pages.tables import escaped, origin, pictures, points, table, with_error
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert, params
 
 VECTORS = {"ideal source": "ideal source (oracle)", "ideal target": "ideal target (oracle)", "ceiling": "ceiling (oracle)"}
-VECTORS |= {"mismatched": "mismatched (floor)", "prior": "no vector (floor)"}
+VECTORS |= {"mismatched": "mismatched (floor)", "prior": "no vector (floor)", "majority": "majority (floor)"}
+INTERVAL = (
+    "*Above the floor*: the difference in points, with Newcombe's 95 % interval (1998, method 10); where 0 is in it, no leak is\n"
+    "claimed by that measure."
+)
 SHOWN = 5
 TEXT = {"token_f1": "token F1", "set_f1": "set F1", "bleu": "BLEU", "rouge_l": "ROUGE-L", "cosine": "cosine"}
 
@@ -27,18 +34,42 @@ def attributes_table(study: params.Study) -> list[str]:
         measures = {f"top{n}": f"top-{n}" for n in row.k} | {f"precision{k}": f"precision@{k}", f"recall{k}": f"recall@{k}"}
         measures |= {"mean_rank": "mean rank", "mean_rank_all": "mean rank, all labels"}
         rows = [
-            [wording, VECTORS.get(method, method), *(with_error(scores, m) for m in measures)]
+            [
+                wording,
+                VECTORS.get(method, method),
+                *(with_error(scores, m) for m in measures),
+                *(points(labels_above_floor(metrics, wording, n)) if method == "translated" else "" for n in row.k),
+            ]
             for wording in row.wordings
             for method, scores in metrics[wording].items()
         ]
         lines += ["", attack_title(study, name, row), "", f"{metrics['examples']} texts, {metrics['labels']} labels.", ""]
-        lines += table(["labels as", "vectors", *measures.values()], rows)
+        lines += table(["labels as", "vectors", *measures.values(), *(f"top-{n} above the floor" for n in row.k)], rows)
+        lines += pictures("attributes", name, "floor.png")
     legend = [
         "Zero-shot: the labels whose own vectors lie nearest. *Ideal* reads vectors that no attacker has; *naive* reads the",
-        "untranslated ones; *majority* knows only which labels are common. Mean ± standard error over texts, of translated",
-        "vectors averaged over seeds.",
+        "untranslated ones; *majority*, the floor, knows only which labels are common. Mean ± standard error over texts, of",
+        "translated vectors averaged over seeds.",
+        INTERVAL,
     ]
     return ["## Attributes", "", *legend, *lines] if lines else []
+
+
+def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interval:
+    """Top-k of translated vectors less that of the commonest labels."""
+    n, measure = metrics["examples"], f"top{k}"
+    return difference(metrics[wording]["translated"][measure] * n, n, metrics[wording]["majority"][measure] * n, n)
+
+
+def facts_above_floor(metrics: dict[str, Any], method: str, attack: str = "translated", kind: str = "all") -> Interval | None:
+    """Share of the facts that come back from an attack's vectors, less that from vectors of other texts by the same method.
+
+    None where there is no such floor, or no fact.
+    """
+    counts = [metrics.get(a, {}).get(method, {}).get("facts", {}).get(kind) for a in (attack, "mismatched")]
+    if not all(count and count["recoverable"] for count in counts):
+        return None
+    return difference(*(number for count in counts for number in (count["recovered"], count["recoverable"])))
 
 
 def inversion_table(study: params.Study) -> list[str]:
@@ -53,7 +84,8 @@ def inversion_table(study: params.Study) -> list[str]:
                 VECTORS.get(a, a),
                 method,
                 *(with_error(scores, m) for m in TEXT),
-                leaked(scores["facts"]["all"]),
+                recovered(scores["facts"]["all"]),
+                points(facts_above_floor(metrics, method, a)) if a in ("translated", "ceiling") else "",
                 f"{scores['stated']:.1f}",
                 f"{scores['queries']:.0f}",
             ]
@@ -61,34 +93,49 @@ def inversion_table(study: params.Study) -> list[str]:
             for method, scores in methods.items()
         ]
         about = f"{metrics['texts']} texts; the inverter was learnt from {metrics['known']} others."
-        shares = "; ".join(
-            f"{method}: " + ", ".join(f"{k.replace('_', ' ')} {v:.0%}" for k, v in scores.items())
-            for method, scores in metrics["of_ceiling"].items()
-        )
-        lines += ["", attack_title(study, name, row), "", f"{about} Translated, of the ceiling: {shares}.", ""]
-        lines += table(["vectors", "method", *TEXT.values(), "facts leaked", "facts stated a text", "queries a text"], rows)
-        corrected = {VECTORS.get(a, a): scores["corrected"]["facts"] for a, scores in attacks.items() if "corrected" in scores}
-        kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
-        lines += ["", *table(["facts leaked", *corrected], [[k, *(leaked(f[k]) for f in corrected.values())] for k in kinds])]
+        lines += ["", attack_title(study, name, row), "", about, ""]
+        header = ["facts recovered", "above the floor", "facts stated a text", "queries a text"]
+        lines += table(["vectors", "method", *TEXT.values(), *header], rows)
+        lines += ["", *facts_by_kind(metrics, attacks), *pictures("invert", name, "floor.png")]
         if not study.private(row.corpus, study.inverters[row.inverter].corpus):
-            lines += ["", f"The {SHOWN} texts of which most came back:", "", *examples(name)]
+            lines += ["", *examples(name, facts_above_floor(metrics, "corrected"))]
     legend = [
         "Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the vector of",
         "another text, no vector at all) is no leak. *Retrieved*: the nearest of the attacker's own texts; *corrected* begins",
         "with it and with what was generated; *consensus*: what the nearest texts agree on, without a query.",
         "Mean ± standard error over texts; facts: recovered/recoverable, and how many a guess states, right or wrong.",
+        INTERVAL,
     ]
     return ["## Inversion", "", *legend, *lines] if lines else []
 
 
-def examples(name: str) -> list[str]:
-    """Inverted texts beside the true ones, the worst leaks first: not a fair sample, and the report says so."""
-    best = store.read_examples(name).head(SHOWN)
-    columns = ["text", "guess", "facts"]
-    return table(
-        ["text", "written from its vector", "facts leaked"], [[escaped(v or "") for v in r] for r in best[columns].iter_rows()]
-    )
+def facts_by_kind(metrics: dict[str, Any], attacks: dict[str, Any]) -> list[str]:
+    """Facts of each kind that correction brings back, by attack. One kind in forty passes its floor by chance."""
+    corrected = {VECTORS.get(a, a): scores["corrected"]["facts"] for a, scores in attacks.items() if "corrected" in scores}
+    kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
+    rows = [
+        [k, *(recovered(f[k]) for f in corrected.values()), points(facts_above_floor(metrics, "corrected", kind=k))]
+        for k in kinds
+    ]
+    return table(["facts recovered, corrected", *corrected, "translated, above the floor"], rows)
 
 
-def leaked(count: dict[str, int]) -> str:
+def examples(name: str, leak: Interval | None) -> list[str]:
+    """Inverted texts beside the true ones, the worst leaks first: not a fair sample, and the report says so.
+
+    Facts are listed only where more of them come back than the floor gives: below that, a fact in a guess is no leak.
+    """
+    kept = store.read_examples(name)
+    if leak and leak.above_zero:
+        best, columns = kept.head(SHOWN), {"text": "text", "guess": "written from its vector", "facts": "facts that came back"}
+        said = f"The {SHOWN} texts of which most came back; of their facts the floor gives a part too:"
+    else:
+        best = kept.sort("token_f1", descending=True).head(SHOWN)
+        columns = {"text": "text", "guess": "written from its vector"}
+        said = f"The {SHOWN} guesses with the most words of their texts. No fact is listed: facts are at floor level."
+    rows = [[escaped(v or "") for v in r] for r in best[list(columns)].iter_rows()]
+    return [said, "", *table(list(columns.values()), rows)]
+
+
+def recovered(count: dict[str, int]) -> str:
     return f"{count['recovered']}/{count['recoverable']}"

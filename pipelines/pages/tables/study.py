@@ -12,20 +12,31 @@ from pipelines.study import params
 
 
 def published_table(study: params.Study) -> list[str]:
-    """The papers' own numbers, each beside the cell of this study that comes nearest to it."""
-    rows = []
+    """The papers' own numbers, each beside the cell of this study that repeats it; apart from these, and beside no number, those
+    of other data or other encoders."""
+    beside, apart = [], []
     for row in study.published.values():
-        ours = measured(row.of) if row.of else None
-        centred = measured(row.of.replace(".raw_", ".")) if row.of and ".raw_" in row.of else None
-        cells = [f"{ours:.4g}" if ours is not None else "not measured", f"{centred:.4g}" if centred is not None else ""]
-        rows.append([row.what, f"{row.value:g}", row.by, *cells, row.of or ""])
-    header = ["what", "PUBLISHED", "where", "measured here", "centred", "cell"]
-    legend = [
-        "Published numbers are the papers' own, on their data and machines; where ours are of other data, the line says so.",
-        "Beside ranks as vec2vec takes them, of translated vectors for each real one by raw cosine, stand those of the tables",
-        "above, the other way round and *centred*.",
-    ]
-    return ["## Published beside measured", "", *legend, "", *table(header, rows)] if rows else []
+        ours = measured(row.of) if row.of and row.comparable else None
+        cells = [row.what, f"{row.value:g}", row.by]
+        if row.comparable:
+            centred = measured(row.of.replace(".raw_", ".")) if row.of and ".raw_" in row.of else None
+            numbers = [f"{ours:.4g}" if ours is not None else "not measured", f"{centred:.4g}" if centred is not None else ""]
+            beside.append([*cells, *numbers, row.of or ""])
+        else:
+            apart.append([*cells, row.of or ""])
+    lines = []
+    if beside:
+        legend = [
+            "Published numbers are the papers' own, of their machines. Beside ranks as vec2vec takes them, of translated vectors for",
+            "each real one by raw cosine, stand those of the tables above, the other way round and *centred*.",
+        ]
+        header = ["what", "PUBLISHED", "where", "measured here", "centred", "cell"]
+        lines += ["", *legend, "", *table(header, beside)]
+    if apart:
+        legend = "Not to be compared: each is of other data or other encoders than the cell of this study that it stands for."
+        lines += ["", "### For orientation: other data", "", legend, ""]
+        lines += table(["what", "PUBLISHED", "where", "cell here, on other data"], apart)
+    return ["## Published numbers", *lines] if lines else []
 
 
 def measured(cell: str) -> float | None:

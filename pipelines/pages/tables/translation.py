@@ -43,7 +43,7 @@ def translation_table(study: params.Study) -> list[str]:
         if not names:
             continue
         names.sort(key=lambda n: KINDS.index(fits[study.evaluate[n].translator].supervision))
-        lines += ["", f"### {source} -> {target} ({origin(study.corpora[corpus])})", ""]
+        lines += ["", f"### {title(study, source, target)}", ""]
         rows = []
         for name in names:
             translator = study.evaluate[name].translator
@@ -54,6 +54,11 @@ def translation_table(study: params.Study) -> list[str]:
         lines += table(["aligner", "trained on", "verdict", "seeds", *MEASURES.values()], rows)
         lines += pictures("evaluate", names[0], "spaces.png")
     return lines if pairs else []
+
+
+def title(study: params.Study, source: str, target: str) -> str:
+    """The heading of a pair of embeddings."""
+    return f"{source} -> {target} ({origin(study.corpora[study.spaces()[source].corpus])})"
 
 
 KINDS = ("unpaired", "few pairs", "naive", "oracle")
