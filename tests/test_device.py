@@ -158,6 +158,11 @@ def test_measures_are_taken_where_the_vectors_are(there):
     there.same(attributes.order(x, y[:7], True), attributes.order(a, b[:7], True))
     there.same(geometry.neighbour_overlap(x, y), geometry.neighbour_overlap(a, b))
     assert geometry.linear_cka(a, b) == pytest.approx(geometry.linear_cka(x, y), abs=1e-6)
+    orders = geometry.random_orders(len(x), 3, 0)
+    (moved,) = there.move(orders)
+    there.same(geometry.cka_null(x, y, orders), geometry.cka_null(a, b, moved))
+    near = [geometry.nearest_others(side) for side in (x, y, a, b)]
+    there.same(geometry.overlap_null(*near[:2], orders), geometry.overlap_null(*near[2:], moved))
 
 
 @pytest.mark.parametrize("kind", KINDS)
