@@ -96,9 +96,8 @@ def columns_of(row: Finetune, study: params.Study) -> list[list[str]]:
         if empty.any():
             where = frame["id"][int(empty.arg_max() or 0)]
             raise BadInput(f"finetune: corpus {row.corpus}: {empty.sum()} rows have no {column}, the first with id {where!r}")
-    unit = (
-        frame["document"].rle_id().cast(pl.Int64).to_numpy() if "document" in frame.columns else np.arange(len(frame))
-    )  # whole documents
+    cut = "document" in frame.columns  # texts that overlap: halves are of documents
+    unit = frame["document"].rle_id().cast(pl.Int64).to_numpy() if cut else np.arange(len(frame))
     order = np.random.default_rng(0).permutation(unit.max(initial=-1) + 1)  # halves are of the corpus, not of a seed
     chosen = {None: order, "first": order[: len(order) // 2], "second": order[len(order) // 2 :]}[row.half]
     rows = np.flatnonzero(np.isin(unit, chosen))
