@@ -10,7 +10,6 @@ import torch
 from pipelines.aligners.core.matching import (
     ascend,
     csls,
-    kmeans,
     mutual,
     objective,
     permuted,
@@ -18,6 +17,7 @@ from pipelines.aligners.core.matching import (
     swap_gains,
     transport,
 )
+from pipelines.measures.vectors import kmeans
 
 
 def symmetric(n: int, C: int, generator: torch.Generator) -> torch.Tensor:

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import checked, spectral
-from pipelines.aligners.core.matching import ascend, draw, kmeans, lloyd
+from pipelines.aligners.core.matching import ascend, draw
 from pipelines.aligners.core.translator import Linear
-from pipelines.measures.vectors import centred_unit, neighbours
+from pipelines.measures.vectors import centred_unit, kmeans, lloyd, neighbours
 from pipelines.runtime.log import Log
 from pipelines.runtime.settings import check_settings
 
