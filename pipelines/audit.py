@@ -216,8 +216,7 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
         named = neighbours(space(best.translator(bare)), texts, k)
 
     def leakage(translated: Tensor, of: Tensor) -> float:
-        with torch.inference_mode():
-            share = overlap(of, neighbours(space(translated), texts, k)).mean()
+        share = overlap(of, neighbours(space(translated), texts, k)).mean()
         return max(float((share - k / len(texts)) / (1 - k / len(texts))), 0.0)
 
     out = []
@@ -227,9 +226,10 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
         translator, verdict = fitted(kept, best.known.vectors, row, row.seed + 1, judge)
         line = {"defence": str(defence), "utility": float((keys.recall_kept if keys else recall_kept)(bare, kept).mean())}
-        line["leakage"] = leakage(translator(kept), named)
-        for n in (n for n in row.pairs if n <= len(bare) / 2):
-            line[f"{n} pairs"] = max(leakage(best.translator(x), named[n:]) for x in undone(kept, bare[:n], cells))
+        with torch.inference_mode():
+            line["leakage"] = leakage(translator(kept), named)
+            for n in (n for n in row.pairs if n <= len(bare) / 2):
+                line[f"{n} pairs"] = max(leakage(best.translator(x), named[n:]) for x in undone(kept, bare[:n], cells))
         out.append(line | {"verdict": verdict.word, "score": verdict.score})
     return out
 
