@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,7 +36,7 @@ class Halves:
 
 def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False) -> Halves:
     """Draw two disjoint halves of the train texts, or the two splits that the row names; with `pairs: k`, append k texts to both
-    sides.
+    sides. A document whose rows overlap is on one side alone, but for those pairs.
 
     Of two different corpora each side still gets one half, so that a row's sizes do not depend on what it is paired with.
     replicate: of two splits, which all seeds see whole, take half of each. Raises BadInput for fewer than two vectors a side.
@@ -53,12 +54,15 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
                 raise BadInput(f"align: {side.name} has {len(rows)} rows of split {split!r}; {needed} are needed")
         rows_x, rows_y = rows_x[: len(rows_x) // share][:most_x], rows_y[: len(rows_y) // share][:most_y]
         return Halves(source.vectors[rows_x], target.vectors[rows_y], None)
-    rows_x, rows_y = shuffled(source, "source", seed), shuffled(target, "source" if one_corpus else "target", seed)
+    rows_x = shuffled(source, "source", seed)
+    rows_y = rows_x if one_corpus else shuffled(target, "target", seed)
     shared = rows_x[: row.pairs] if one_corpus else rows_x[:0]
     if row.pairs > len(shared):
         raise BadInput(f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {len(shared)}")
-    middle_x, middle_y = (len(rows_x) + row.pairs) // 2, (len(rows_y) + row.pairs) // 2
-    rows_x, rows_y = rows_x[row.pairs : middle_x][:most_x], rows_y[middle_y:][:most_y]
+    first = boundary(source, rows_x, row.pairs)
+    middle_x = boundary(source, rows_x, (len(rows_x) + row.pairs) // 2)
+    middle_y = middle_x if one_corpus else boundary(target, rows_y, (len(rows_y) + row.pairs) // 2)
+    rows_x, rows_y = rows_x[first:middle_x][:most_x], rows_y[middle_y:][:most_y]
     if min(len(rows_x), len(rows_y)) < 2:
         raise BadInput(f"align: {source.name} and {target.name} have too few train rows to halve")
     k = torch.arange(row.pairs)
@@ -70,15 +74,30 @@ def paired_rows(source: store.Embeddings, target: store.Embeddings, row: Align, 
     """True pairs, for oracles only: as many as `halves` gives to the smaller side, of the dump's split if the row names one."""
     store.same_texts(source, target)
     rows = shuffled(source, "source", seed, row.splits[0] if row.splits else "train")
-    rows = rows[: len(rows) if row.splits else len(rows) // 2]
+    rows = rows[: len(rows) if row.splits else boundary(source, rows, len(rows) // 2)]
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
 
 
 def shuffled(embeddings: store.Embeddings, salt: str, seed: int, split: str = "train") -> Tensor:
+    """The rows of a split in random order; where rows overlap, the documents in random order, the rows of each together."""
     rows = embeddings.rows(split)
     key = hashlib.sha256(f"{salt}:{seed}".encode()).digest()[:7]  # two corpora: two independent permutations
-    return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(int.from_bytes(key, "big")))]
+    generator = torch.Generator().manual_seed(int.from_bytes(key, "big"))
+    if embeddings.documents is None:
+        return rows[torch.randperm(len(rows), generator=generator)]
+    names, document = np.unique(embeddings.documents[rows.numpy()], return_inverse=True)
+    place = torch.randperm(len(names), generator=generator)
+    return rows[place[torch.from_numpy(document)].argsort(stable=True)]
+
+
+def boundary(embeddings: store.Embeddings, rows: Tensor, at: int) -> int:
+    """Where to cut shuffled rows: at `at`, or after the rest of the document that this would cut in two."""
+    if embeddings.documents is None or not 0 < at < len(rows):
+        return at
+    documents = embeddings.documents[rows.numpy()]
+    elsewhere = np.flatnonzero(documents[at:] != documents[at - 1])
+    return at + int(elsewhere[0]) if len(elsewhere) else len(rows)
 
 
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipelines.align import log_to, shuffled, summary, write_verdicts
+from pipelines.align import boundary, log_to, shuffled, summary, write_verdicts
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import REPLICATE, judge
 from pipelines.runtime import stage, store, track
@@ -35,7 +35,8 @@ def parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int) 
         if same:
             store.same_texts(first, space)
         rows = shuffled(space, "source" if same else f"corpus {corpus}", seed)
-        rows = rows[number * len(rows) // len(spaces) : (number + 1) * len(rows) // len(spaces)][: row.limit]
+        start, end = (boundary(space, rows, n * len(rows) // len(spaces)) for n in (number, number + 1))
+        rows = rows[start:end][: row.limit]
         if len(rows) < 2:
             raise BadInput(f"align_jointly: {name} has too few train rows to share among {len(spaces)} spaces")
         drawn[name] = space.vectors[rows]

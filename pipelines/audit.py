@@ -29,7 +29,7 @@ from pipelines.inverters import Space, retrieval, search
 from pipelines.inverters.attacker import learn
 from pipelines.inverters.consensus import Voters, stating
 from pipelines.measures import attributes
-from pipelines.measures.defences import Defence, defend, recall_kept
+from pipelines.measures.defences import Defence, Keys, defend, recall_kept, undone
 from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import Findings, Tried
@@ -203,30 +203,34 @@ def defences(names: Sequence[str]) -> list[Defence]:
 
 
 def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[dict[str, Any]]:
-    """Each defence: retrieval recall@10 kept (utility), and what a fresh attack on the defended vectors still gets (leakage).
+    """Each defence: retrieval recall@10 kept (utility), and what a fresh attack on the defended vectors still gets (leakage),
+    without a pair, and with each number of `pairs` that leaves half of the vectors to be read.
 
     Leakage: of the 10 known texts that the attack on the bare vectors names for a vector, the share that the fresh one
     names too, beyond chance. The row `none` repeats the attack with another seed: leakage is to be read beside it.
     """
     bare = vectors[torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[: row.defended]]
     space = Space.of(best.known.vectors)
-    texts = space(best.known.vectors)
-    k = 10
+    texts, k = space(best.known.vectors), 10
     with torch.inference_mode():
         named = neighbours(space(best.translator(bare)), texts, k)
+
+    def leakage(translated: Tensor, of: Tensor) -> float:
+        share = overlap(of, neighbours(space(translated), texts, k)).mean()
+        return max(float((share - k / len(texts)) / (1 - k / len(texts))), 0.0)
+
     out = []
     for defence in [Defence("none"), *defences(row.defences)]:
         kept = defend(bare, defence, row.seed)
+        keys = Keys.drawn(bare, int(defence.scale), row.seed) if defence.kind == "cells" else None
+        cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
         translator, verdict = fitted(kept, best.known.vectors, row, row.seed + 1, judge)
+        line = {"defence": str(defence), "utility": float((keys.recall_kept if keys else recall_kept)(bare, kept).mean())}
         with torch.inference_mode():
-            share = overlap(named, neighbours(space(translator(kept)), texts, k))
-        chance = k / len(texts)
-        leaks = float((share.mean() - chance) / (1 - chance))
-        utility = float(recall_kept(bare, kept).mean())
-        out.append(
-            {"defence": str(defence), "utility": utility, "leakage": max(leaks, 0.0)}
-            | {"verdict": verdict.word, "score": verdict.score}
-        )
+            line["leakage"] = leakage(translator(kept), named)
+            for n in (n for n in row.pairs if n <= len(bare) / 2):
+                line[f"{n} pairs"] = max(leakage(best.translator(x), named[n:]) for x in undone(kept, bare[:n], cells))
+        out.append(line | {"verdict": verdict.word, "score": verdict.score})
     return out
 
 

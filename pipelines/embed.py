@@ -37,7 +37,8 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
                 run.log({"texts_per_second": len(corpus) / (time.perf_counter() - start)})
             vectors, metrics = encoded.vectors, {"truncated": encoded.truncated}
         store.check_vectors(f"embed.{name}", vectors, corpus["id"].to_numpy())
-        store.write_embeddings(name, corpus["id"].to_list(), corpus["split"].to_list(), vectors, about)
+        documents = corpus["document"].cast(pl.String).fill_null(corpus["id"]).to_list() if "document" in corpus.columns else None
+        store.write_embeddings(name, corpus["id"].to_list(), corpus["split"].to_list(), vectors, about, documents)
     metrics |= summary(vectors)
     store.write_metrics("embed", name, metrics)
     run.log(metrics)

@@ -96,11 +96,14 @@ def columns_of(row: Finetune, study: params.Study) -> list[list[str]]:
         if empty.any():
             where = frame["id"][int(empty.arg_max() or 0)]
             raise BadInput(f"finetune: corpus {row.corpus}: {empty.sum()} rows have no {column}, the first with id {where!r}")
-    order = np.random.default_rng(0).permutation(len(frame))  # halves are of the corpus, not of a seed
-    rows = {None: order, "first": order[: len(order) // 2], "second": order[len(order) // 2 :]}[row.half]
+    cut = "document" in frame.columns  # texts that overlap: halves are of documents
+    unit = frame["document"].rle_id().cast(pl.Int64).to_numpy() if cut else np.arange(len(frame))
+    order = np.random.default_rng(0).permutation(unit.max(initial=-1) + 1)  # halves are of the corpus, not of a seed
+    chosen = {None: order, "first": order[: len(order) // 2], "second": order[len(order) // 2 :]}[row.half]
+    rows = np.flatnonzero(np.isin(unit, chosen))
     if len(rows) < row.batch:
         raise BadInput(f"finetune: {len(rows)} train texts of corpus {row.corpus} do not fill a batch of {row.batch}")
-    return [frame[column].gather(np.sort(rows)).to_list() for column in names]
+    return [frame[column].gather(rows).to_list() for column in names]
 
 
 def pairs(corpus: str, split: str | None) -> Pairs:

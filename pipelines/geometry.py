@@ -1,4 +1,5 @@
-"""geometry: every two embeddings of one corpus -> linear CKA and neighbour overlap: the map of who shares geometry with whom."""
+"""geometry: every two embeddings of one corpus -> linear CKA and neighbour overlap, raw and calibrated: the map of who shares
+geometry with whom."""
 
 from __future__ import annotations
 
@@ -8,10 +9,13 @@ import polars as pl
 
 from pipelines.measures import geometry as measures
 from pipelines.measures import mean_and_error
+from pipelines.measures.vectors import overlap
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Geometry, params
+
+MEASURES = ("cka", "cka_chance", "cka_calibrated", "cka_p", "overlap", "overlap_calibrated", "overlap_p")
 
 
 def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> None:
@@ -27,17 +31,22 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     rows = next(iter(sides.values())).rows(row.split)[: row.limit]
     if len(rows) <= row.neighbours + 1:
         raise BadInput(f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {row.neighbours} others")
-    encoders = list(sides)
+    vectors = {encoder: side.vectors[rows] for encoder, side in sides.items()}
+    near = {encoder: measures.nearest_others(x, row.neighbours) for encoder, x in vectors.items()}
+    orders = measures.random_orders(len(rows), row.permutations, row.seed).to(device)
     pairs = []
-    for i, j in combinations(range(len(encoders)), 2):
-        x, y = (sides[encoders[k]].vectors[rows] for k in (i, j))
-        shared, error = mean_and_error(measures.neighbour_overlap(x, y, row.neighbours))
-        pair = {"first": encoders[i], "second": encoders[j]}
-        pairs.append(pair | {"cka": float(measures.linear_cka(x, y)), "overlap": shared, "overlap_error": error})
+    for first, second in combinations(vectors, 2):
+        x, y = vectors[first], vectors[second]
+        shared, error = mean_and_error(overlap(near[first], near[second]).float())
+        cka = measures.calibrate(measures.linear_cka(x, y), measures.cka_null(x, y, orders))
+        neighbours = measures.calibrate(shared, measures.overlap_null(near[first], near[second], orders))
+        pair = {"first": first, "second": second, "cka": cka.raw, "overlap": shared, "overlap_error": error}
+        pair |= {"cka_chance": measures.cka_chance(x, y), "cka_calibrated": cka.calibrated, "cka_p": cka.p}
+        pairs.append(pair | {"overlap_calibrated": neighbours.calibrated, "overlap_p": neighbours.p})
     plots = store.plots_path("geometry", name)
     store.write_csv(plots / "pairs.csv", pl.DataFrame(pairs))
     metrics = {"texts": len(rows), "chance": row.neighbours / (len(rows) - 1)}
-    metrics |= {f"{f['first']}:{f['second']}": {k: f[k] for k in ("cka", "overlap")} for f in pairs}
+    metrics |= {f"{f['first']}:{f['second']}": {k: f[k] for k in MEASURES} for f in pairs}
     store.write_metrics("geometry", name, metrics)
     run.log(metrics)
     run.artifact(plots / "pairs.csv")

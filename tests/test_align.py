@@ -1,5 +1,7 @@
 """Who sees what: aligners get disjoint halves, oracles true pairs, and a killed row continues at the seed it was at."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -44,6 +46,39 @@ def test_halves_share_no_text_but_the_known_pairs(seed, pairs, limit):
         i, j = data.pairs.T
         assert torch.equal(data.source[i], data.target[j])
         assert texts(data.source[i]) == source & target
+
+
+def cut_in_pieces(sizes, name="a"):
+    """Documents of these many rows each, all of them to train on."""
+    plain, n = embeddings(name, n=sum(sizes) + TEST), sum(sizes)
+    documents = np.array([f"d{i}" for i, size in enumerate(sizes) for _ in range(size)] + ["held"] * TEST, dtype=object)
+    assert len(documents) == n + TEST
+    return replace(plain, documents=documents)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 7), min_size=14, max_size=30),
+    seed=st.integers(0, 10_000),
+    pairs=st.integers(0, 4),
+    limit=st.none() | st.integers(2, 40),
+)
+def test_no_document_has_rows_in_both_halves(sizes, seed, pairs, limit):
+    a, b = cut_in_pieces(sizes), cut_in_pieces(sizes, "b")
+    data = verb.halves(a, b, row(pairs=pairs, limit=limit), seed)
+    source, target = data.source[: len(data.source) - pairs], data.target[: len(data.target) - pairs]
+    ours, theirs = ({a.documents[i - 1] for i in texts(side)} for side in (source, target))
+    assert not ours & theirs
+    assert "held" not in ours | theirs
+    if limit is None:  # each side loses a document or less to the cut
+        assert abs(len(source) - (sum(sizes) - pairs) / 2) <= 7.5
+        assert abs(len(target) - (sum(sizes) - pairs) / 2) <= 7.5
+
+
+def test_an_oracle_sees_as_many_rows_as_the_source_half_of_whole_documents():
+    a = cut_in_pieces([3] * 15)
+    x, _ = verb.paired_rows(a, cut_in_pieces([3] * 15, "b"), row(), 0)
+    assert texts(x) == texts(verb.halves(a, a, row(), 0).source)
 
 
 def test_each_side_may_have_a_limit():

@@ -18,7 +18,8 @@ from pipelines import encoders
 from pipelines.aligners import procrustes
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora import dumps
-from pipelines.measures.defences import Defence, defend, recall_kept
+from pipelines.measures.defences import Defence, Keys, defend, recall_kept, undone
+from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Audit, Encoder, params
@@ -252,6 +253,58 @@ def test_what_defences_cost_in_retrieval():
     assert kept["drop", 0.5] < 0.8
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.integers(2, 20), st.integers(1, 8))
+def test_a_rotation_for_each_cell_keeps_what_is_within_and_undoes_itself(seed, dimension, cells):
+    vectors = torch.randn(60, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    keys = Keys.drawn(vectors, cells, seed)
+    cell = keys.cells(vectors)
+    stored = defend(vectors, Defence("cells", cells), seed)
+    assert torch.equal(stored, keys.lock(vectors, cell))
+    assert torch.allclose(keys.unlock(stored, cell), vectors, atol=1e-12)
+    assert torch.allclose(stored.norm(dim=1), vectors.norm(dim=1), atol=1e-12)
+    within = cell[:, None] == cell
+    products, bare = stored @ stored.T, vectors @ vectors.T
+    assert torch.allclose(products[within], bare[within], atol=1e-10)
+    if not within.all():
+        assert (products - bare)[~within].abs().mean() > 0.1 * bare[~within].abs().mean()
+    assert torch.allclose(defend(vectors, Defence("cells", 1), seed), defend(vectors, Defence("rotate"), seed), atol=1e-12)
+    assert not torch.allclose(defend(vectors, Defence("cells", cells), seed + 1), stored)
+
+
+def test_the_owner_finds_what_others_do_not():
+    vectors = torch.from_numpy(VECTORS)
+    keys = Keys.drawn(vectors, 9, 0)
+    stored, cells = defend(vectors, Defence("cells", 9), 0), keys.cells(vectors)
+    unit, locked = normalize(vectors, dim=1), normalize(stored, dim=1)
+    exact = neighbours(unit[:40], unit, 10, others=True)
+    assert overlap(exact, keys.search(unit[:40], locked, cells, probes=9)).mean() > 0.99
+    one, three, all_cells = (overlap(exact, keys.search(unit[:40], locked, cells, probes=p)).mean() for p in (1, 3, 9))
+    assert recall_kept(vectors, stored).mean() < one < three < all_cells
+    assert keys.recall_kept(vectors, stored, 40).mean() == pytest.approx(three.item())
+    few = keys.search(unit[:40], locked, cells, k=len(unit), probes=1)
+    assert (few >= 0).sum(1).tolist() == [(cells == cell).sum() - 1 for cell in cells[:40]]
+
+
+def test_known_pairs_undo_one_rotation_and_not_one_for_each_cell():
+    generator = torch.Generator().manual_seed(0)
+    vectors = normalize(torch.randn(1200, 32, generator=generator) + 2 * torch.randn(32, generator=generator), dim=1)
+
+    def error(kind, cells, pairs):
+        """Least mean squared error of any attacker, a share of that of guessing the mean."""
+        stored = defend(vectors, Defence(kind, cells), 5)
+        at = Keys.drawn(vectors, cells, 5).cells(vectors) if kind == "cells" else torch.zeros(len(vectors), dtype=torch.long)
+        rest = vectors[pairs:]
+        errors = [(x - rest).square().sum(1).mean() for x in undone(stored, vectors[:pairs], at)]
+        return float(min(errors) / (rest - rest.mean(0)).square().sum(1).mean())
+
+    assert error("rotate", 0, 32) < 1e-9  # as many pairs as dimensions
+    assert error("cells", 1, 32) < 1e-9
+    assert 0.1 < error("rotate", 0, 16) < error("rotate", 0, 8)
+    assert error("cells", 24, 100) > 0.5
+    assert error("cells", 4, 600) < 1e-9  # with as many pairs in each cell as dimensions it falls, cell by cell
+
+
 def test_noise_is_as_long_as_it_says():
     vectors = normalize(torch.randn(500, 64, generator=torch.Generator().manual_seed(0)), dim=1) * 3
     moved = defend(vectors, Defence("noise", 0.5)) - vectors
@@ -259,6 +312,11 @@ def test_noise_is_as_long_as_it_says():
     assert defend(vectors, Defence("drop", 0.25)).shape == (500, 16)
     with pytest.raises(BadInput, match="no 'magic'"):
         Defence("magic")
+    for scale in (0, 2.5):
+        with pytest.raises(BadInput, match="whole number of cells"):
+            Defence("cells", scale)
+    with pytest.raises(BadInput, match="501 cells are more than the 500 vectors"):
+        defend(vectors, Defence("cells", 501))
     with pytest.raises(BadInput, match="no defence"):
         audits.defences(["noise much"])
 
@@ -298,7 +356,8 @@ def world(tmp_path, monkeypatch):
     row = Audit.model_validate({
         "corpus": "none", "limit": 300, "known": 250, "shown": 3, "defended": 200, "labels": SUBJECTS, "template": "{label}",
         "aligner": "identity",
-        "inverter": tiny, "search": {"samples": 2, "rounds": 1, "swaps": 2}, "defences": ["noise 1", "drop 0.5", "rotate"],
+        "inverter": tiny, "search": {"samples": 2, "rounds": 1, "swaps": 2},
+        "defences": ["noise 1", "drop 0.5", "rotate", "cells 4"], "pairs": [50, 1000],
     })  # fmt: skip
     return tmp_path, texts, row, study
 
@@ -312,7 +371,11 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
     found = audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.9, "aligned"))
     assert sum(r["vectors"] for r in found.attributes) == found.about["used"] == 300 - found.about["repeated"]
     assert [len(r["guess"]) > 0 for r in found.inversions] == [True] * 3
-    assert [d["defence"] for d in found.defences] == ["none", "noise 1", "drop 0.5", "rotate"]
+    assert [d["defence"] for d in found.defences] == ["none", "noise 1", "drop 0.5", "rotate", "cells 4"]
+    undone = {d["defence"]: d["50 pairs"] for d in found.defences}  # 1000 pairs are more than there are vectors
+    assert undone["none"] > 0.99
+    assert undone["rotate"] > 0.99
+    assert all("1000 pairs" not in d for d in found.defences)
     page = audit_page.write(found, folder / "out", "dump")
     text = page.read_text()
     assert "aligned with one" in text

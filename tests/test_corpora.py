@@ -19,7 +19,7 @@ from pipelines.corpora.synthetic.tweets import TOPICS
 from pipelines.corpora.tweets import named
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.store import check_corpus
-from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
+from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus, params
 from pipelines.study.corpora import Kind
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]
@@ -187,6 +187,22 @@ def test_word_chunks_are_the_words_in_order(text, size, least):
     assert all(len(piece) == chunk.size for piece in pieces[:-1])
 
 
+@settings(deadline=None)
+@given(st.integers(0, 60), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
+def test_a_stride_cuts_at_every_offset_and_loses_nothing_but_short_tails(count, size, stride, least):
+    size, stride, least = max(size, least), min(stride, max(size, least)), least
+    words = [str(i) for i in range(count)]
+    pieces = [piece.split() for piece in cut(" ".join(words), Chunk(size=size, stride=stride, least=least, whole=True))]
+    assert pieces == [words[i : i + size] for i in range(0, count, stride) if count - i >= least]
+    if least == 1:
+        assert set().union(*pieces) == set(words)
+    plain = list(cut(" ".join(words), Chunk(size=size, least=least)))
+    if stride == size:
+        assert [" ".join(piece) for piece in pieces] == plain
+    if size % stride == 0:
+        assert [" ".join(piece) for piece in pieces[:: size // stride]] == plain
+
+
 def test_token_chunks_keep_the_characters():
     text = "Unbelievable embeddings of Zürich; " * 60
     pieces = list(cut(text, Chunk(unit="tokens", size=64, least=1)))
@@ -215,6 +231,48 @@ def test_whole_texts_are_drawn_and_split(tmp_path):
     assert sorted(split["split"].to_list()) == [["test"]] * 7 + [["train"]] * 13
     apart = collect(file(path, chunk={"size": 2}, test=40))
     assert apart.filter(pl.col("split") == "test").height == 40
+
+
+def test_overlapping_pieces_are_on_one_side_and_those_held_out_do_not_overlap(tmp_path):
+    texts = [" ".join(f"{i}{c}" for c in "abcdefghij") for i in range(30)]
+    theirs = pl.DataFrame({"id": [f"p{i}" for i in range(30)], "text": texts})
+    source = write(tmp_path / "t.parquet", theirs)
+    plain = collect(file(source, chunk={"size": 4, "whole": True}, rows=20, test=7))
+    frame = collect(file(source, chunk={"size": 4, "stride": 2, "whole": True}, rows=20, test=7))
+    sides = frame.group_by("document").agg(pl.col("split").unique())
+    assert sorted(sides["split"].to_list()) == [["test"]] * 7 + [["train"]] * 13
+    assert frame["document"].to_list() == frame["id"].str.split("#").list[0].to_list()
+    held, train = (frame.filter(pl.col("split") == split)["text"].to_list() for split in ("test", "train"))
+    assert held == plain.filter(pl.col("split") == "test")["text"].to_list()
+    assert len(train) == 13 * 5
+    assert set(train) > set(plain.filter(pl.col("split") == "train")["text"])
+    uneven = collect(file(source, chunk={"size": 4, "stride": 3, "whole": True}, rows=20, test=7))
+    words = [word for text in uneven.filter(pl.col("split") == "test")["text"] for word in text.split()]
+    assert len(words) == len(set(words))
+
+
+def test_a_stride_as_long_as_the_pieces_is_none(tmp_path):
+    theirs = pl.DataFrame({"id": ["p", "q"], "text": ["a b c d e", "f g h"]})
+    source = write(tmp_path / "t.parquet", theirs)
+    assert collect(file(source, chunk={"size": 2, "stride": 2})).equals(collect(file(source, chunk={"size": 2})))
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"stride": 5, "whole": True}, "stride 5 is more than size 4"),
+        ({"stride": 2}, "stride 2 needs `whole: true`"),
+        ({"stride": 2, "whole": True, "first": True}, "stride 2 goes with no `first`"),
+        ({"stride": 0, "whole": True}, "greater than or equal to 1"),
+    ],
+)
+def test_a_stride_that_cannot_be_is_refused_in_one_line(tmp_path, keys, line):
+    path = tmp_path / "params.yaml"
+    chunk = {"size": 4} | keys
+    path.write_text(json.dumps({"study": "t", "corpora": {"c": {"source": "path", "path": "x", "chunk": chunk}}}))
+    with pytest.raises(BadInput, match=line) as error:
+        params.load(path)
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_first_keeps_one_piece_of_each_text(tmp_path):

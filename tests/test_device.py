@@ -159,12 +159,17 @@ def test_measures_are_taken_where_the_vectors_are(there):
     there.same(attributes.order(x, y[:7], True), attributes.order(a, b[:7], True))
     there.same(geometry.neighbour_overlap(x, y), geometry.neighbour_overlap(a, b))
     assert geometry.linear_cka(a, b) == pytest.approx(geometry.linear_cka(x, y), abs=1e-6)
+    orders = geometry.random_orders(len(x), 3, 0)
+    (moved,) = there.move(orders)
+    there.same(geometry.cka_null(x, y, orders), geometry.cka_null(a, b, moved))
+    near = [geometry.nearest_others(side) for side in (x, y, a, b)]
+    there.same(geometry.overlap_null(*near[:2], orders), geometry.overlap_null(*near[2:], moved))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_defence_changes_vectors_where_they_are(kind, there):
     x, _ = clouds()
-    defence = Defence(kind, 0.5 if kind in ("noise", "drop") else 1)
+    defence = Defence(kind, {"noise": 0.5, "drop": 0.5, "cells": 3}.get(kind, 1))
     (a,) = there.move(x)
     kept, moved = defend(x, defence, 3), defend(a, defence, 3)
     there.same(kept, moved)

@@ -88,6 +88,16 @@ def test_vectors_stand_in_corpus_order_beside_who_made_them():
     assert not list(store.WORK.glob("embed/*"))
 
 
+def test_which_text_overlapping_rows_were_cut_from_stands_beside_them():
+    corpus(TEXTS)
+    encoder()
+    run(study())
+    assert store.read_embeddings("x").documents is None
+    store.write_corpus("c", store.read_corpus("c").with_columns(document=pl.Series(["p", "p", "q", "r"])))
+    run(study())
+    assert list(store.read_embeddings("x").documents) == ["p", "p", "q", "r"]
+
+
 def test_metrics_are_those_of_all_pairs():
     vectors = np.array(EXPECTED)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

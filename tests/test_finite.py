@@ -22,6 +22,8 @@ MEASURES = {
     "centred order": lambda x, y: attributes.order(x, y, centre=True),
     "recall_kept": lambda x, y: defences.recall_kept(x, y, k=3),
     "linear_cka": geometry.linear_cka,
+    "cka_chance": geometry.cka_chance,
+    "cka_null": lambda x, y: geometry.cka_null(x, y, geometry.random_orders(len(x), 2, 0)),
     "neighbour_overlap": lambda x, y: geometry.neighbour_overlap(x, y, 3),
     "cosines": similarity.cosines,
     "sts": lambda x, y: similarity.sts(x, y, torch.linspace(0, 5, len(x))),

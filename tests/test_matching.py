@@ -12,7 +12,6 @@ from pipelines.aligners.core.matching import (
     ascend,
     converged,
     csls,
-    kmeans,
     mutual,
     objective,
     permuted,
@@ -21,6 +20,7 @@ from pipelines.aligners.core.matching import (
     swap_gains,
     transport,
 )
+from pipelines.measures.vectors import kmeans
 
 
 def symmetric(n: int, C: int, generator: torch.Generator) -> torch.Tensor:

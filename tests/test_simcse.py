@@ -191,6 +191,21 @@ def study(**row):
     return params.Study.model_validate({"study": "t", "corpora": corpora, "finetune": {"row": row}})
 
 
+def test_halves_share_no_document(house):
+    frame = store.read_corpus("nq")
+    documents = [f"d{i // 3}" for i in range(len(frame))]
+    store.write_corpus("nq", frame.with_columns(document=pl.Series(documents)))
+    of = dict(zip(frame["text"], documents, strict=True))
+    halves = {}
+    for half in ("first", "second", None):
+        whole = study(half=half, batch=2)
+        [halves[half]] = finetune.columns_of(whole.finetune["row"], whole)
+    first, second = ({of[text] for text in halves[half]} for half in ("first", "second"))
+    assert first
+    assert not first & second
+    assert sorted(halves["first"] + halves["second"]) == sorted(halves[None]) == sorted(frame["text"])
+
+
 def run(**row):
     """The stage's folder, metrics and curve."""
     whole = study(**row)

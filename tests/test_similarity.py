@@ -1,6 +1,7 @@
 """Measures of sentence similarity and geometry against independent references, and their stages."""
 
 import shutil
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,73 @@ def test_neighbour_overlap_is_one_after_rotation_and_chance_for_strangers():
     rotation = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(2))).Q
     assert geometry.neighbour_overlap(x, x @ rotation, 10, block=64).mean() > 0.99
     assert geometry.neighbour_overlap(x, cloud(400, 12, seed=5), 10).mean() == pytest.approx(10 / 399, abs=0.015)
+
+
+def rotation(d, seed):
+    return torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(seed)).double()).Q
+
+
+def every_order(n):
+    return torch.tensor(list(permutations(range(n))))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1000), st.integers(2, 6), st.integers(1, 6), st.integers(1, 6))
+def test_the_chance_of_cka_is_its_mean_over_all_pairings(seed, n, d, e):
+    x, y = cloud(n, d, seed).double(), cloud(n, e, seed + 1).double()
+    assert geometry.cka_chance(x, y) == pytest.approx(geometry.cka_null(x, y, every_order(n)).mean().item(), rel=1e-9)
+
+
+def test_a_null_is_the_measure_of_the_rows_in_other_orders():
+    x, y, orders = cloud(30, 4).double(), cloud(30, 6, seed=1).double(), geometry.random_orders(30, 5, seed=3)
+    near = [geometry.nearest_others(side, 4) for side in (x, y)]
+    for order, cka, shared in zip(orders, geometry.cka_null(x, y, orders), geometry.overlap_null(*near, orders), strict=True):
+        assert sorted(order.tolist()) == list(range(30))
+        assert cka == pytest.approx(geometry.linear_cka(x, y[order]), abs=1e-12)
+        assert geometry.cka_null(x.float(), y.float(), order[None]).item() == pytest.approx(cka.item(), abs=1e-6)
+        assert shared == pytest.approx(geometry.neighbour_overlap(x, y[order], 4).mean().item(), abs=1e-6)
+
+
+def calibrated(x, y, seed=0, count=99):
+    orders = geometry.random_orders(len(x), count, seed)
+    return geometry.calibrate(geometry.linear_cka(x, y), geometry.cka_null(x, y, orders))
+
+
+def test_strangers_in_many_dimensions_look_alike_until_calibrated():
+    scores = [calibrated(cloud(100, 200, 2 * seed), cloud(100, 200, 2 * seed + 1)) for seed in range(40)]
+    assert min(s.raw for s in scores) > 0.6
+    assert sum(s.calibrated > 0 for s in scores) <= 5  # 2 are expected
+    assert max(s.calibrated for s in scores) < 0.02
+    assert 0.35 < sum(s.p for s in scores) / 40 < 0.65  # p is uniform where there is nothing
+
+
+def test_a_rotated_copy_is_wholly_alike_and_a_noisy_one_is_in_part():
+    x = cloud(100, 200).double()
+    copy = x @ rotation(200, 1)
+    assert calibrated(x, copy).calibrated == pytest.approx(1, abs=1e-9)
+    noisy = calibrated(x, copy + cloud(100, 200, seed=2))
+    assert noisy.p == 0.01
+    assert 0.02 < noisy.calibrated < noisy.raw < 1
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.floats(0.01, 100), st.floats(-5, 5))
+def test_calibration_changes_with_no_rotation_scale_shift_or_order(seed, scale, shift):
+    x, y = cloud(30, 5, seed).double(), cloud(30, 7, seed + 1).double()
+    moved = scale * x @ rotation(5, seed) + shift
+    before, after = calibrated(x, y, seed), calibrated(moved, y, seed)
+    assert (after.raw, after.calibrated, after.p) == pytest.approx((before.raw, before.calibrated, before.p), abs=1e-6)
+    order = geometry.random_orders(30, 1, seed)[0]
+    assert geometry.cka_chance(moved[order], y[order]) == pytest.approx(geometry.cka_chance(x, y), rel=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 12), st.lists(st.integers(0, 12), min_size=19, max_size=99))
+def test_a_calibrated_value_is_above_zero_where_p_is_small_and_there_only(raw, null):
+    score = geometry.calibrate(raw / 12, torch.tensor(null) / 12)
+    assert score.p == (1 + sum(value >= raw for value in null)) / (len(null) + 1)
+    assert (score.calibrated > 0) == (score.p <= 0.05)
+    assert 0 <= score.calibrated <= score.raw
 
 
 # ---------------------------------------------------------------- corpora
@@ -218,14 +286,18 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(hous
     for name, vectors in (("small", x), ("other", x[:, ::-1].copy())):
         store.write_embeddings(f"sts-{name}", ids, splits, vectors, {"source": "synthetic"})
     geometry_stage.geometry("row", whole.geometry["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]
-    assert store.read_metrics("geometry")["row"]["small:other"] == {"cka": 1.0, "overlap": 1.0}
+    metrics = store.read_metrics("geometry")["row"]["small:other"]
+    chance = metrics.pop("cka_chance")
+    assert chance == pytest.approx(geometry.cka_chance(torch.from_numpy(x), torch.from_numpy(x)), abs=1e-6)
+    wholly = {"": 1.0, "_calibrated": 1.0, "_p": 0.01}
+    assert metrics == {measure + key: value for measure in ("cka", "overlap") for key, value in wholly.items()}
     measured()
     report.report("report", None, whole, Quiet())  # pyright: ignore[reportArgumentType]
     assert capsys.readouterr().out == "report/report.html\n"
     said = Path("report/report.md").read_text()
     assert f"### sts (GENERATED; {len(PAIRS)} pairs, test)" in said
     assert "| small   | its own |" in said
-    assert "| small and other | 1.000      | 1.000" in said
+    assert f"| small and other | 1.000      | {chance:.3f}  | 1.000      | 1.000" in said
     assert "Trained here" not in said
 
 

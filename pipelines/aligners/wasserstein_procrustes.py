@@ -27,9 +27,9 @@ from tqdm import tqdm
 
 from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
 from pipelines.aligners.core.hubness import InvertedSoftmax
-from pipelines.aligners.core.matching import csls, draw, kmeans, mutual, quadratic_assignment, transport
+from pipelines.aligners.core.matching import csls, draw, mutual, quadratic_assignment, transport
 from pipelines.aligners.core.translator import Linear
-from pipelines.measures.vectors import centred_unit
+from pipelines.measures.vectors import centred_unit, kmeans
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.settings import check_settings

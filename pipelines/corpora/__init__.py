@@ -34,7 +34,9 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
 
     `row.rows` texts are drawn with `row.seed` and keep the order of the source. A source's own split is kept;
     otherwise the last `row.test` of a seeded permutation are "test" and the rest "train". With `chunk: {whole: true}` both
-    count the texts that were cut. Same row and source: same frame. Raises BadInput if there are no rows, or no more than `test`.
+    count the texts that were cut. Where pieces overlap (`stride`), those of texts that are not "train" are thinned until none do,
+    so that nothing is measured twice. Same row and source: same frame. Raises BadInput if there are no rows, or no more than
+    `test`.
     """
     if isinstance(row, VectorsCorpus):
         frame = vectors.rows(row)
@@ -62,7 +64,14 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
             raise BadInput(f"{_name(row)}: test: {row.test} leaves no row of {len(drawn)} to train on")
         test = np.isin(unit, drawn[len(drawn) - row.test :])
         frame = frame.with_columns(split=pl.Series(np.where(test, "test", "train"), dtype=pl.String))
-    return frame.filter(np.isin(unit, drawn))
+    frame = frame.filter(np.isin(unit, drawn))
+    return _thinned(frame, -(-chunk.size // chunk.step)) if chunk is not None and chunk.overlaps else frame
+
+
+def _thinned(frame: pl.DataFrame, every: int) -> pl.DataFrame:
+    """All pieces of the train texts, and of each other text pieces 0, `every`, 2 `every`, ..."""
+    piece = pl.col("id").str.extract(r"#(\d+)$").cast(pl.Int64)
+    return frame.filter((pl.col("split") == "train") | (piece % every == 0))
 
 
 def _ordered(frame: pl.DataFrame) -> pl.DataFrame:

@@ -19,9 +19,14 @@ _WORD = re.compile(r"\S+")
 
 
 def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
-    """Each text of `frame` (id, text, ...) as its chunks (`first`: one), with ids `<id>#<k>`; all other columns are repeated."""
+    """Each text of `frame` (id, text, ...) as its chunks (`first`: one), with ids `<id>#<k>`; all other columns are repeated.
+
+    Where chunks overlap, the column `document` has the id of the text.
+    """
     if chunk.least > chunk.size:
         raise BadInput(f"chunk: least {chunk.least} is more than size {chunk.size}: nothing would be left")
+    if chunk.overlaps:
+        frame = frame.with_columns(document=pl.col("id"))
     count = 1 if chunk.first else None
     parts = [
         list(islice(cut(t, chunk), count)) for t in tqdm(frame["text"].to_list(), desc="chunks", unit=" texts", disable=None)
@@ -33,9 +38,9 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
 
 
 def cut(text: str, chunk: Chunk) -> Iterator[str]:
-    """Consecutive pieces of `size` units, in the text's own characters; what is shorter than `least` is dropped."""
+    """Pieces of `size` units, one every `stride`, in the text's own characters; what is shorter than `least` is dropped."""
     offsets = _tokens(text) if chunk.unit == "tokens" else [m.span() for m in _WORD.finditer(text)]
-    for first in range(0, len(offsets), chunk.size):
+    for first in range(0, len(offsets), chunk.step):
         units = offsets[first : first + chunk.size]
         if len(units) >= chunk.least and (piece := text[units[0][0] : units[-1][1]].strip()):
             yield piece

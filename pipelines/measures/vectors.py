@@ -1,10 +1,11 @@
-"""What measures and aligners do to clouds of vectors: refuse what is not finite, centre, find neighbours and compare them."""
+"""What measures and aligners do to clouds of vectors: refuse what is not finite, centre, find neighbours and
+compare them, cluster."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, one_hot
 
 from pipelines.runtime.errors import BadInput
 
@@ -44,3 +45,22 @@ def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, ot
 def overlap(first: Tensor, second: Tensor) -> Tensor:
     """Share of the ids of each row of `first` (n, k) that are in the same row of `second` (n, k). -> (n,) float64"""
     return (first[:, :, None] == second[:, None, :]).any(2).double().mean(1)
+
+
+def kmeans(X: Tensor, clusters: int, repeats: int, generator: torch.Generator, steps: int = 20) -> Tensor:
+    """Centroids (repeats, clusters, d) of k-means on X (n, d), from random rows."""
+    chosen = torch.rand(repeats, len(X), generator=generator).topk(clusters, 1).indices
+    return lloyd(X, X[chosen.to(X.device)], steps)
+
+
+def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
+    """Lloyd's iterations from given centroids (repeats, clusters, d), all repeats in one product; an empty cluster stays."""
+    (n, d), (repeats, clusters) = X.shape, centroids.shape[:2]
+    for _ in range(steps):
+        flat = centroids.reshape(-1, d)
+        near = torch.addmm(-0.5 * flat.square().sum(1)[None], X, flat.T).view(n, repeats, clusters).argmax(2)
+        member = one_hot(near, clusters).to(X.dtype).view(n, -1)  # a product is several times faster than index_add
+        count = member.sum(0)[:, None]
+        mean = member.T @ X / count.clamp_min(1)
+        centroids = torch.where(count > 0, mean, flat).view(repeats, clusters, d)
+    return centroids

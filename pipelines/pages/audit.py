@@ -86,7 +86,10 @@ def tables(findings: Findings) -> list[Table]:
                 "Defences",
                 "utility: of the 10 nearest neighbours, the share that is kept. leakage: what a fresh attack on the "
                 "defended vectors still agrees on with the attack on the bare ones, 0 by chance; "
-                "`none` is the same attack with another seed.",
+                "`none` is the same attack with another seed. *n* pairs: the leakage to an attacker who knows the bare "
+                "vectors of *n* of them besides, and the cells; of four maps the best. `cells`: a secret rotation for each of "
+                "so many k-means cells; its utility is that of searching the cells nearest to a query, the square root of "
+                "their number.",
                 findings.defences,
             ),
         ]

@@ -202,6 +202,7 @@ class Embeddings:
     splits: np.ndarray  # (n,) of str
     vectors: torch.Tensor
     metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source (of the texts)
+    documents: np.ndarray | None = None  # (n,) of str: the text that each row was cut from, where rows of one text overlap
 
     @property
     def generated(self) -> bool:
@@ -214,14 +215,22 @@ class Embeddings:
         return torch.from_numpy(np.flatnonzero(mask))
 
 
-def write_embeddings(name: str, ids: Sequence[str], splits: Sequence[str], vectors: np.ndarray, metadata: dict[str, str]) -> None:
-    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16, (n, dimension))."""
+def write_embeddings(
+    name: str,
+    ids: Sequence[str],
+    splits: Sequence[str],
+    vectors: np.ndarray,
+    metadata: dict[str, str],
+    documents: Sequence[str] | None = None,
+) -> None:
+    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16, (n, dimension)), document if given."""
     dimension = vectors.shape[1]
     flat = pa.array(vectors.reshape(-1))
-    table = pa.Table.from_arrays(
-        [pa.array(ids, pa.string()), pa.array(splits, pa.string()), pa.FixedSizeListArray.from_arrays(flat, dimension)],
-        names=["id", "split", "vector"],
-    ).replace_schema_metadata({**metadata, "dimension": str(dimension)})
+    columns: dict[str, Any] = {"id": pa.array(ids, pa.string()), "split": pa.array(splits, pa.string())}
+    columns["vector"] = pa.FixedSizeListArray.from_arrays(flat, dimension)
+    if documents is not None:
+        columns["document"] = pa.array(documents, pa.string())
+    table = pa.table(columns).replace_schema_metadata({**metadata, "dimension": str(dimension)})
     with atomic(embeddings_path(name)) as draft, pa.ipc.new_file(draft, table.schema) as file:
         file.write_table(table)
 
@@ -252,7 +261,9 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
     check_vectors(str(path), array, ids)
     if len(set(ids)) != len(ids):
         raise BadInput(f"{path}: ids are not unique")
-    return Embeddings(name, ids, np.asarray(table["split"].to_pylist(), dtype=object), _tensor(array).to(device), metadata)
+    splits = np.asarray(table["split"].to_pylist(), dtype=object)
+    documents = np.asarray(table["document"].to_pylist(), dtype=object) if "document" in table.column_names else None
+    return Embeddings(name, ids, splits, _tensor(array).to(device), metadata, documents)
 
 
 def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:

@@ -125,8 +125,11 @@ class Audit(Computed):
     inverter: InverterSettings = {}
     search: SearchSettings = {}
     consensus: ConsensusSettings = {}
-    defences: tuple[str, ...] = ("noise 0.1", "noise 0.3", "noise 1", "int8", "round 1", "drop 0.5", "drop 0.25", "rotate")
+    defences: tuple[str, ...] = (
+        "noise 0.1", "noise 0.3", "noise 1", "int8", "round 1", "drop 0.5", "drop 0.25", "rotate", "cells 64",
+    )  # fmt: skip
     defended: int = Field(6000, ge=100)  # vectors that each defence is tried on
+    pairs: tuple[Annotated[int, Field(ge=2)], ...] = (100, 1000)  # texts that a second attacker knows of each defended database
     seed: Seed = 0
 
     @field_validator("aligner")

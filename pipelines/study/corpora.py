@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.study.row import Row, Seed, Text, Watched
 
@@ -12,13 +12,38 @@ Kind = Literal["passages", "tweets", "notes", "emails", "sts", "nli", "scenes", 
 
 
 class Chunk(Row):
-    """Cut long texts into sequences of at most `size` units, dropping tails shorter than `least`."""
+    """Cut long texts into sequences of at most `size` units, dropping what is shorter than `least`.
+
+    With a `stride` below `size` a text is cut at several offsets, so that its sequences overlap: an attacker's own texts say more
+    so. Those of one text are then in one half of an alignment, and of texts that are held out the ones kept do not overlap.
+    """
 
     unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM, cut at their offsets
     size: int = Field(45, ge=1)
+    stride: int | None = Field(None, ge=1)  # units from where one sequence begins to where the next does; None: size
     least: int = Field(1, ge=1)
     first: bool = False  # of each text its first piece alone
     whole: bool = False  # draw and split whole texts, so that no text has pieces on both sides; `rows` and `test` count texts
+
+    @property
+    def step(self) -> int:
+        """Units between the beginnings of two sequences."""
+        return self.stride or self.size
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether sequences of one text have words in common."""
+        return self.step < self.size
+
+    @model_validator(mode="after")
+    def _windows(self) -> Self:
+        if self.step > self.size:
+            raise ValueError(f"stride {self.stride} is more than size {self.size}: the words between would be lost")
+        if self.overlaps and self.first:
+            raise ValueError(f"stride {self.stride} goes with no `first`, which keeps one sequence of each text")
+        if self.overlaps and not self.whole:
+            raise ValueError(f"stride {self.stride} needs `whole: true`: sequences that overlap would be split apart")
+        return self
 
 
 class Corpus(Row):

@@ -1,4 +1,4 @@
-"""Matching without pairs: k-means from many starts at once, quadratic assignment of clusters, CSLS and mutual neighbours."""
+"""Matching without pairs: quadratic assignment of clusters, CSLS and mutual neighbours."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
+
+from pipelines.measures.vectors import lloyd
 
 
 def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """At most `size` rows, at random: the same ones on every device, as the generator is of the CPU."""
     return cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)]
-
-
-def kmeans(X: Tensor, clusters: int, repeats: int, generator: torch.Generator, steps: int = 20) -> Tensor:
-    """Centroids (repeats, clusters, d) of k-means on X (n, d), from random rows."""
-    chosen = torch.rand(repeats, len(X), generator=generator).topk(clusters, 1).indices
-    return lloyd(X, X[chosen.to(X.device)], steps)
 
 
 def spread(X: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
@@ -56,19 +51,6 @@ def converged(X: Tensor, centroids: Tensor, steps: int = 300, tolerance: float =
         centroids = moved
         if done:
             break
-    return centroids
-
-
-def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
-    """Lloyd's iterations from given centroids (repeats, clusters, d), all repeats in one product; an empty cluster stays."""
-    (n, d), (repeats, clusters) = X.shape, centroids.shape[:2]
-    for _ in range(steps):
-        flat = centroids.reshape(-1, d)
-        near = torch.addmm(-0.5 * flat.square().sum(1)[None], X, flat.T).view(n, repeats, clusters).argmax(2)
-        member = one_hot(near, clusters).to(X.dtype).view(n, -1)  # a product is several times faster than index_add
-        count = member.sum(0)[:, None]
-        mean = member.T @ X / count.clamp_min(1)
-        centroids = torch.where(count > 0, mean, flat).view(repeats, clusters, d)
     return centroids
 
 

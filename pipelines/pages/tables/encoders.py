@@ -36,7 +36,7 @@ def similarity_table(study: params.Study) -> list[str]:
 
 
 SIMILARITY = {"Spearman": 2, "Pearson": 2, "alignment": 3, "uniformity": 3, "mean cosine": 3, "effective rank": 1}
-SHARED = {"cka": 3, "overlap": 3}
+SHARED = {"cka": 3, "cka_chance": 3, "cka_calibrated": 3, "overlap": 3, "overlap_calibrated": 3}
 
 
 def numbers(metrics: dict[str, float], digits: dict[str, int]) -> list[str]:
@@ -95,11 +95,14 @@ def geometry_table(study: params.Study) -> list[str]:
             for pair, m in sorted(pairs.items(), key=lambda p: -p[1]["overlap"])
         ]
         lines += ["", f"### {geometry_title(study, row, texts)}", ""]
-        lines += table(["encoders", "linear CKA", f"shared (chance {chance:.4f})", "top-1, unpaired", "top-1, oracle"], rows)
+        measures = ["linear CKA", "chance", "calibrated", f"shared (chance {chance:.4f})", "calibrated"]
+        lines += table(["encoders", *measures, "top-1, unpaired", "top-1, oracle"], rows)
         lines += pictures("geometry", name, "cka.png")
     legend = [
-        "Who shares geometry with whom. *Shared*: the part of a text's nearest texts that are so in both spaces. Beside it,",
-        "where there is one, the best top-1 of a translation between the two, in either direction, unpaired and by an oracle.",
+        "Who shares geometry with whom. *Shared*: the part of a text's nearest texts that are so in both spaces. *Chance*: the",
+        "mean over random pairings of the texts. *Calibrated*: how far a measure goes from what 95 % of random pairings stay",
+        "below (0) to 1; above 0 where it is chance with p of at most .05. Beside them, where there is one, the best top-1 of a",
+        "translation between the two, in either direction, unpaired and by an oracle.",
     ]
     return ["## Geometry", "", *legend, *lines] if lines else []
 

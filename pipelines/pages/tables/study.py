@@ -27,8 +27,8 @@ def published_table(study: params.Study) -> list[str]:
     lines = []
     if beside:
         legend = [
-            "Published numbers are the papers' own, of their machines. Beside ranks as vec2vec takes them, of translated vectors for",
-            "each real one by raw cosine, stand those of the tables above, the other way round and *centred*.",
+            "Published numbers are the papers' own, of their machines. Beside ranks as vec2vec takes them, of translated vectors",
+            "for each real one by raw cosine, stand those of the tables above, the other way round and *centred*.",
         ]
         header = ["what", "PUBLISHED", "where", "measured here", "centred", "cell"]
         lines += ["", *legend, "", *table(header, beside)]
