@@ -79,7 +79,7 @@ def translated(shares, words):
 def inverted(read, floor, ceiling, of=272):
     def scores(count):
         facts = {kind: {"recovered": count, "recoverable": of} for kind in ("names", "all")}
-        means = dict.fromkeys(("token_f1", "bleu", "rouge_l", "cosine"), 0.2)
+        means = dict.fromkeys(("token_f1", "set_f1", "bleu", "rouge_l", "cosine"), 0.2)
         return {"corrected": means | {"facts": facts, "stated": 1.0, "queries": 9.0}}
 
     attacks = {"translated": scores(read), "ceiling": scores(ceiling), "mismatched": scores(floor)}
@@ -92,7 +92,7 @@ def inverted(read, floor, ceiling, of=272):
 
 def labelled(read, floor):
     methods = {"translated": read, "naive": 0.1, "ideal source": 0.8, "ideal target": 0.724, "majority": floor, "chance": 0.05}
-    measures = ("top1", "top5", "precision5", "recall5", "mean_rank")
+    measures = ("top1", "top5", "precision5", "recall5", "mean_rank", "mean_rank_all")
     scores = {method: dict.fromkeys(measures, share) for method, share in methods.items()}
     store.write_metrics("attributes", "topics", {"name": scores, "examples": 2000, "labels": 19, "seeds": 2})
 

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 STAGES = read(ROOT)
 TEMPLATES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text())
+VERBS = {verb for verb, body in TEMPLATES.items() if "foreach" not in body or PARAMS[body["foreach"][2:-1]]}  # of some rows
 
 
 def expanded() -> dict[str, tuple[str, dict, str]]:
@@ -69,10 +70,10 @@ def test_no_two_stages_share_a_step():
 
 def test_jobs_are_everything_and_one_per_group():
     jobs = {job.name: definitions.defs.resolve_job_def(job.name) for job in definitions.defs.jobs}
-    assert set(jobs) == {"everything", *TEMPLATES}
+    assert set(jobs) == {"everything", *VERBS}
     keys = {name: {"@".join(k.path) for k in job.asset_layer.selected_asset_keys} for name, job in jobs.items()}
     assert keys["everything"] == set(STAGES)
-    assert all(keys[verb] == {n for n in STAGES if n.partition("@")[0] == verb} for verb in TEMPLATES)
+    assert all(keys[verb] == {n for n in STAGES if n.partition("@")[0] == verb} for verb in VERBS)
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ def kind(where: str, row: Row, study: params.Study) -> str:
 def references(where: str, study: params.Study) -> set[str]:
     """Rows that a row names, and the row whose folder its path lies in."""
     table, name = where.split(".")
+    table = "align" if table == "translators" else table  # none of these studies fits several spaces at once
     row, rows = getattr(study, table)[name], set()
     for field, info in type(row).model_fields.items():
         value = getattr(row, field)

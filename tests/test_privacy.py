@@ -146,7 +146,7 @@ def test_guesses_spliced_from_private_texts_are_private(tmp_path, monkeypatch):
     table = pl.DataFrame({"text": ["public"], "guess": [SECRET], "facts": [""], "token_f1": [0.5]})
     store.write_csv(store.examples_path("r"), table)
     scores = {"facts": {"all": {"recovered": 0, "recoverable": 1}}, "stated": 0.0, "queries": 0.0}
-    scores |= dict.fromkeys(("token_f1", "bleu", "rouge_l", "cosine"), 0.5)
+    scores |= dict.fromkeys(("token_f1", "set_f1", "bleu", "rouge_l", "cosine"), 0.5)
     share = {"corrected": {"token_f1": 1.0}}
     metrics = {"texts": 1, "known": 1, "of_ceiling": share, "translated": {"corrected": scores}}
     store.write_metrics("invert", "r", metrics)
