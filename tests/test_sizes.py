@@ -1,0 +1,45 @@
+"""Texts against success: rows that differ in `limit` alone make one curve."""
+
+import polars as pl
+import pytest
+
+from pipelines.pages.tables.sizes import sizes, sizes_table
+from pipelines.runtime import store
+from pipelines.study import params
+
+ROWS = {f"turn-{n}": {"limit": n} for n in (100, 300, 1000)}
+ROWS |= {f"small-{n}": {"limit": n, "clusters": 7} for n in (100, 300)}  # two sizes are no curve
+ROWS |= {"whole": {}}
+TOP1 = {"turn-100": [0.0, 0.1], "turn-300": [0.4, 0.6], "turn-1000": [0.9, 1.0]}
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ROWS:
+        top1 = TOP1.get(name, [0.3, 0.3])
+        store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": range(len(top1)), "top1": top1}))
+    fit = {"source": "one", "target": "two", "aligner": "wasserstein_procrustes", "seeds": [0, 1]}
+    return params.Study.model_validate({
+        "study": "s",
+        "corpora": {"passages": {"source": "library", "path": "pipelines"}},
+        "encoders": {name: {"source": "path", "path": name} for name in ("one", "two")},
+        "embed": {name: {"corpus": "passages", "encoder": name} for name in ("one", "two")},
+        "align": {name: fit | keys for name, keys in ROWS.items()},
+        "evaluate": {name: {"translator": name, "source": "one", "target": "two"} for name in ROWS},
+    })  # fmt: skip
+
+
+def test_rows_that_differ_in_size_alone_are_one_curve(study):
+    assert sizes(study) == {"turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()}}
+
+
+def test_the_table_counts_the_seeds_that_are_right(study):
+    text = "\n".join(sizes_table(study))
+    (row,) = [line for line in text.splitlines() if line.startswith("| turn")]
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["0/2, 0.050", "1/2, 0.500", "2/2, 0.950"]
+    assert (store.REPORT / "pictures" / "sizes.png").is_file()
+
+
+def test_a_study_without_sizes_says_nothing_of_them(study):
+    assert sizes_table(study.model_copy(update={"evaluate": {"whole": study.evaluate["whole"]}})) == []
