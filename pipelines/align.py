@@ -24,6 +24,8 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.study import Align, aligner_module, params
 
+RESTART = 10_000_019  # added to a seed for each restart
+
 
 @dataclass(frozen=True)
 class Halves:
@@ -102,33 +104,54 @@ def boundary(embeddings: store.Embeddings, rows: Tensor, at: int) -> int:
 
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as replicates; where there
-    are none, or all have the same texts, with one more fit."""
+    are none, or all have the same texts, with one more fit. What is not `aligned` is fitted again, up to `restarts` times."""
     device = resolve(row.device, float64=True)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     run.input(store.embeddings_path(row.source), "source")
     run.input(store.embeddings_path(row.target), "target")
     judged = row.supervision in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
     with store.work("align", name, row, source.metadata, target.metadata) as work:
+
+        def make(seed: int, restart: int = 0, replicate: bool = False) -> Translator:
+            first = seed in row.seeds and not restart
+            log = partial(log_to, run, "" if len(row.seeds) == 1 else f"seed-{seed}/") if first else None
+            path = work / "fits" / f"{seed}-{restart}"
+            return _kept(path, device, partial(fit, row, source, target, seed, log, work, replicate, restart))
+
+        fits, extra, other = {seed: [make(seed)] for seed in row.seeds}, [], 0
+        if judged and (len(row.seeds) == 1 or row.splits):
+            other = next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)
+            extra = [make(other, replicate=True)]
+        chosen, verdicts = {seed: made[0] for seed, made in fits.items()}, {}
+        for restart in range(row.restarts + 1) if judged else ():
+            doubtful = [seed for seed in row.seeds if restart and verdicts[seed].word != "aligned"]
+            if restart and not doubtful:
+                break
+            for seed in doubtful:
+                fits[seed].append(make(seed, restart))
+            if extra and doubtful:  # the replicate may be the one that is wrong
+                extra.append(make(other, restart, replicate=True))
+            for seed in row.seeds:
+                replicates = extra or [made for apart in row.seeds if apart != seed for made in fits[apart]]
+                chosen[seed], verdicts[seed] = best(halves(source, target, row, seed).source, fits[seed], replicates)
         folder = work / "translators"
         folder.mkdir(exist_ok=True)
-        fitted = {}
-        for seed in row.seeds:
-            log = partial(log_to, run, "" if len(row.seeds) == 1 else f"seed-{seed}/")
-            fitted[seed] = _kept(folder / f"seed-{seed}", device, partial(fit, row, source, target, seed, log, work))
-        extra = []
-        if judged and (len(row.seeds) == 1 or row.splits):
-            seed = next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)
-            refit = partial(fit, row, source, target, seed, None, work, replicate=True)
-            extra = [_kept(work / "replicate", device, refit)]
-        verdicts = {}
-        for seed in row.seeds if judged else ():
-            replicates = extra or [fitted[other] for other in row.seeds if other != seed]
-            verdict = verdicts[seed] = judge(halves(source, target, row, seed).source, fitted[seed], replicates)
-            run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
-        store.write_metrics("align", name, summary(row.seeds, verdicts))
+        for seed, translator in chosen.items():
+            save(translator, folder / f"seed-{seed}")
+        summed = summary(row.seeds, verdicts) | ({"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {})
+        store.write_metrics("align", name, summed)
         write_verdicts(folder, verdicts)
         store.move_into(folder, store.translators_path(name))
-    run.log({k: v for k, v in summary(row.seeds, verdicts).items() if k != "by seed"})
+    for seed, verdict in verdicts.items():
+        run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
+    run.log({k: v for k, v in summed.items() if k != "by seed"})
+
+
+def best(source: Tensor, fits: Sequence[Translator], replicates: Sequence[Translator]) -> tuple[Translator, Verdict]:
+    """Of several fits to the same vectors the one with the best verdict; the first of equals."""
+    judged = [judge(source, translator, replicates) for translator in fits]
+    at = max(range(len(fits)), key=lambda i: judged[i].score)
+    return fits[at], judged[at]
 
 
 def write_verdicts(folder: Path, verdicts: dict[int, Verdict]) -> None:
@@ -139,6 +162,7 @@ def write_verdicts(folder: Path, verdicts: dict[int, Verdict]) -> None:
 def _kept(path: Path, device: torch.device, fit: Callable[[], Translator]) -> Translator:
     """A translator as it is on disk, fitted if it is not there yet: a killed run continues at the seed it was at."""
     if not path.with_suffix(".json").exists():  # written last
+        path.parent.mkdir(exist_ok=True)
         save(fit(), path)
     return load(path).to(device)
 
@@ -161,14 +185,16 @@ def fit(
     log: Log | None,
     folder: Path,
     replicate: bool = False,
+    restart: int = 0,
 ) -> Translator:
-    """Oracles get true pairs; `folder` goes to an aligner that keeps checkpoints there; replicate: as `halves` has it."""
+    """Oracles get true pairs; `folder` goes to an aligner that keeps checkpoints there; replicate: as `halves` has it; restart:
+    the same vectors, other random numbers."""
     module = aligner_module(row.aligner)
     if row.supervision == "oracle":
         return module.fit_oracle(*paired_rows(source, target, row, seed), row.settings, seed)
     data = halves(source, target, row, seed, replicate)
     more = {"folder": folder} if "folder" in signature(module.fit).parameters else {}
-    return module.fit(data.source, data.target, row.settings, seed, data.pairs, log, **more)
+    return module.fit(data.source, data.target, row.settings, (seed + restart * RESTART) % 2**32, data.pairs, log, **more)
 
 
 def log_to(run: track.Run, prefix: str, metrics: dict[str, float], step: int) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines import align as verb
 from pipelines.aligners import wasserstein_procrustes
+from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
@@ -188,5 +189,50 @@ def test_seeds_that_share_the_dump_are_judged_by_a_replicate_that_sees_half_of_i
     assert sizes == [(TEST, N - TEST)] * len(seeds) + [(TEST // 2, (N - TEST) // 2)]
     by_seed = store.read_metrics("align")["r"]["by seed"]
     assert list(by_seed) == [str(seed) for seed in seeds]
-    assert all(np.sign(verdict["agreement"]) == sign and abs(verdict["agreement"]) > 0.9 for verdict in by_seed.values())
+    assert all(np.sign(v["agreement"]) == sign and abs(v["agreement"]) > 0.9 for v in by_seed.values())
     assert list(load_seeds(store.translators_path("r"))) == seeds  # the replicate is none of the row's
+
+
+def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeypatch):
+    """Seed 0 goes wrong twice, and seed 1 has nobody to agree with until then: two restarts of both, a third is not spent."""
+    monkeypatch.setattr(verdict, "FEW", 0)  # these vectors have three dimensions
+    fitted = []
+
+    def fit(source, target, settings, seed, pairs, log):
+        fitted.append((seed % verb.RESTART, seed // verb.RESTART, texts(source * 1e6)))
+        wrong = seed in (0, verb.RESTART)
+        return Linear.of(-torch.eye(3) if wrong else torch.eye(3), source, target)
+
+    stage(fit, restarts=3)
+    assert [(seed, restart) for seed, restart, _ in fitted] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    assert fitted[0][2] == fitted[2][2] == fitted[4][2]  # the same vectors
+    assert [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()] == [1, 1]
+    summed = store.read_metrics("align")["r"]
+    assert summed["restarts"] == 4
+    assert all(v["agreement"] > 0.9 for v in summed["by seed"].values())
+
+
+def test_a_lone_seed_restarts_with_its_replicate(stage, monkeypatch):
+    """A wrong replicate makes a right fit look wrong: both are fitted again."""
+    monkeypatch.setattr(verdict, "FEW", 0)
+
+    def fit(source, target, settings, seed, pairs, log):
+        return Linear.of(-torch.eye(3) if seed == verb.REPLICATE else torch.eye(3), source, target)
+
+    stage(fit, seeds=[0])
+    assert store.read_metrics("align")["r"]["by seed"]["0"]["agreement"] < -0.9
+    stage(fit, seeds=[0], restarts=2)
+    summed = store.read_metrics("align")["r"]
+    assert (summed["restarts"], summed["by seed"]["0"]["agreement"] > 0.9) == (1, True)
+
+
+def test_without_doubt_nothing_is_fitted_again(stage, monkeypatch):
+    monkeypatch.setattr(verdict, "FEW", 0)  # these vectors have three dimensions
+    fitted = []
+
+    def fit(source, target, settings, seed, pairs, log):
+        fitted.append(seed)
+        return Linear.of(torch.eye(3), source, target)
+
+    stage(fit, restarts=5)
+    assert fitted == [0, 1]

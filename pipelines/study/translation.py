@@ -40,6 +40,7 @@ class Align(Computed):
     # the attacker's own texts. None: two disjoint halves of "train"
     limit: Limit = None  # at most this many vectors per side, or [of the source, of the target]
     pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
+    restarts: int = Field(0, ge=0)  # how often a fit that is not judged `aligned` is fitted again to the same vectors
     settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
 
     @model_validator(mode="before")
