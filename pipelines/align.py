@@ -109,49 +109,55 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     run.input(store.embeddings_path(row.source), "source")
     run.input(store.embeddings_path(row.target), "target")
-    judged = row.supervision in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
+    judges = row.supervision in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
     with store.work("align", name, row, source.metadata, target.metadata) as work:
 
-        def make(seed: int, restart: int = 0, replicate: bool = False) -> Translator:
+        def make(seed: int, restart: int, replicate: bool = False) -> Translator:
             first = seed in row.seeds and not restart
             log = partial(log_to, run, "" if len(row.seeds) == 1 else f"seed-{seed}/") if first else None
             path = work / "fits" / f"{seed}-{restart}"
             return _kept(path, device, partial(fit, row, source, target, seed, log, work, replicate, restart))
 
-        fits, extra, other = {seed: [make(seed)] for seed in row.seeds}, [], 0
-        if judged and (len(row.seeds) == 1 or row.splits):
-            other = next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)
-            extra = [make(other, replicate=True)]
-        chosen, verdicts = {seed: made[0] for seed, made in fits.items()}, {}
-        for restart in range(row.restarts + 1) if judged else ():
-            doubtful = [seed for seed in row.seeds if restart and verdicts[seed].word != "aligned"]
-            if restart and not doubtful:
-                break
-            for seed in doubtful:
-                fits[seed].append(make(seed, restart))
-            if extra and doubtful:  # the replicate may be the one that is wrong
-                extra.append(make(other, restart, replicate=True))
-            for seed in row.seeds:
-                replicates = extra or [made for apart in row.seeds if apart != seed for made in fits[apart]]
-                chosen[seed], verdicts[seed] = best(halves(source, target, row, seed).source, fits[seed], replicates)
+        fits = {seed: [make(seed, 0)] for seed in row.seeds}
+        verdicts = judged(row, fits, make, lambda seed: halves(source, target, row, seed).source) if judges else {}
         folder = work / "translators"
         folder.mkdir(exist_ok=True)
-        for seed, translator in chosen.items():
-            save(translator, folder / f"seed-{seed}")
-        summed = summary(row.seeds, verdicts) | ({"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {})
+        for seed, made in fits.items():
+            save(made[verdicts[seed][0] if verdicts else 0], folder / f"seed-{seed}")
+        words = {seed: verdict for seed, (_, verdict) in verdicts.items()}
+        summed = summary(row.seeds, words) | ({"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {})
         store.write_metrics("align", name, summed)
-        write_verdicts(folder, verdicts)
+        write_verdicts(folder, words)
         store.move_into(folder, store.translators_path(name))
-    for seed, verdict in verdicts.items():
+    for seed, verdict in words.items():
         run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
     run.log({k: v for k, v in summed.items() if k != "by seed"})
 
 
-def best(source: Tensor, fits: Sequence[Translator], replicates: Sequence[Translator]) -> tuple[Translator, Verdict]:
-    """Of several fits to the same vectors the one with the best verdict; the first of equals."""
-    judged = [judge(source, translator, replicates) for translator in fits]
-    at = max(range(len(fits)), key=lambda i: judged[i].score)
-    return fits[at], judged[at]
+def judged(
+    row: Align,
+    fits: dict[int, list[Translator]],
+    make: Callable[..., Translator],
+    source_of: Callable[[int], Tensor],
+) -> dict[int, tuple[int, Verdict]]:
+    """Of each seed which of its `fits` has the best verdict, and the verdict. `make(seed, restart)` fits again what is not
+    `aligned`, and adds to `fits`; with `replicate=True` it fits a replicate, which may be the one that is wrong."""
+    other = next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)
+    extra = [make(other, 0, replicate=True)] if len(row.seeds) == 1 or row.splits else []
+    verdicts: dict[int, tuple[int, Verdict]] = {}
+    for restart in range(row.restarts + 1):
+        doubtful = [seed for seed, (_, verdict) in verdicts.items() if verdict.word != "aligned"]
+        if restart and not doubtful:
+            break
+        for seed in doubtful:
+            fits[seed].append(make(seed, restart))
+        if extra and doubtful:
+            extra.append(make(other, restart, replicate=True))
+        for seed, made in fits.items():
+            replicates = extra or [m for apart, others in fits.items() if apart != seed for m in others]
+            each = [judge(source_of(seed), translator, replicates) for translator in made]
+            verdicts[seed] = max(enumerate(each), key=lambda pair: pair[1].score)  # the first of equals
+    return verdicts
 
 
 def write_verdicts(folder: Path, verdicts: dict[int, Verdict]) -> None:
@@ -171,8 +177,8 @@ def summary(seeds: Sequence[int], verdicts: dict[int, Verdict]) -> dict[str, Any
     """Mean score, share of the seeds that are `aligned`, and every seed's score, word and agreement."""
     if not verdicts:
         return {"seeds": len(seeds)}
-    judged = list(verdicts.values())
-    mean, aligned = (sum(values) / len(judged) for values in ([v.score for v in judged], [v.word == "aligned" for v in judged]))
+    each = list(verdicts.values())
+    mean, aligned = (sum(values) / len(each) for values in ([v.score for v in each], [v.word == "aligned" for v in each]))
     by_seed = {str(seed): asdict(v) for seed, v in verdicts.items()}
     return {"seeds": len(seeds), "verdict": mean, "aligned": aligned, "by seed": by_seed}
 
