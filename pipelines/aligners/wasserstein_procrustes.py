@@ -52,6 +52,9 @@ class Settings:
     round_steps: int = 10
     refinements: int = 160
     batches: tuple[int, int] = (1500, 6000)  # vectors a side that a refinement sees, first and last
+    # Where cosines are taken. smaller: in the space of fewer dimensions; a map into a larger one reaches a part of it only, and
+    # what the other cloud has beyond that part lowers every cosine
+    match_in: Literal["target", "smaller"] = "target"
     power: float = 0.25  # of the singular values while refining: sure directions lead
     passes: int = 8  # over all vectors (at most `most` a side), after that
     most: int = 20000
@@ -95,15 +98,23 @@ def fit(
             raise BadInput(f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least that many")
     generator = torch.Generator().manual_seed(seed)
     X, Y = centred_unit(source), centred_unit(target)
-    given = settings.pair_weight * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
-    maps = candidates(X, Y, known, given, settings, generator)
-    W = compete(X, Y, maps, given, settings, generator, log)
-    cross = refine(X, Y, W, given, settings, generator, log)
+    if settings.match_in == "smaller" and X.shape[1] < Y.shape[1]:
+        cross = search(Y, X, known.flip(1), settings, generator, log).T
+    else:
+        cross = search(X, Y, known, settings, generator, log)
     linear = Linear.of(between(X, cross, settings), source, target)
     anchors = draw(source, settings.anchors, generator)
     if not settings.hub_correction or dimensions(linear(anchors)) < FEW:
         return linear
     return InvertedSoftmax.around(linear, anchors, settings.hub_correction)
+
+
+def search(X: Tensor, Y: Tensor, known: Tensor, settings: Settings, generator: torch.Generator, log: Log | None) -> Tensor:
+    """The cross-covariance (d, e) of the points that the best candidate's refinements couple, in the space of Y."""
+    given = settings.pair_weight * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
+    maps = candidates(X, Y, known, given, settings, generator)
+    W = compete(X, Y, maps, given, settings, generator, log)
+    return refine(X, Y, W, given, settings, generator, log)
 
 
 def candidates(
