@@ -28,6 +28,7 @@ from pipelines.encoders import query
 from pipelines.inverters import Space, retrieval, search
 from pipelines.inverters.attacker import learn
 from pipelines.inverters.consensus import Voters, stating
+from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes
 from pipelines.measures.defences import Defence, Keys, defend, recall_kept, undone
 from pipelines.measures.vectors import neighbours, overlap
@@ -176,6 +177,7 @@ def inverted(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]
     known = best.known
     encode = known.encode if row.search.corrections else None
     attacker = learn(known.vectors, known.texts, row.inverter, row.seed, encode=encode)
+    assert not isinstance(attacker.inverter, Vec2Text)  # a row of `audit` refuses it
     rows = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[: row.shown]
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors[rows]))

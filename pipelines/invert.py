@@ -18,6 +18,7 @@ from pipelines.inverters import retrieval, search
 from pipelines.inverters.attacker import Attacker, load
 from pipelines.inverters.consensus import Voters, consensus, stating
 from pipelines.inverters.judge import judge
+from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.intervals import difference
 from pipelines.measures.inversion import text_scores
@@ -103,30 +104,45 @@ def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, 
 def attack(a: Attacker, victim: Victim, encode: query.Encode, row: Invert) -> list[tuple[str, str, list[str], float]]:
     """(attack, method, guesses, queries per text) of every attack by every method; every attack pays for its own queries."""
     vectors = {
-        "translated": a.space(victim.translated),
-        "ceiling": a.space(victim.target),
-        "mismatched": a.space(victim.translated).roll(1, 0),
+        "translated": victim.translated,
+        "ceiling": victim.target,
+        "mismatched": victim.translated.roll(1, 0),
     }
     out: list[tuple[str, str, list[str], float]] = []
     generator = torch.Generator().manual_seed(row.seed)
     voters = Voters(a.known, a.texts)
-    for kind, given in vectors.items():
-        drafts = search.first_guesses(a.inverter, given, generator)
-        out.append((kind, "generated", [a.inverter.text(d) for d in drafts], 0.0))
-        queries = search.Queries(encode, a.space)
+    for kind, raw in vectors.items():
+        given = a.space(raw)
         near = retrieval.nearest(given, a.known, a.texts, row.search.near)
-        corrected = search.search(a.inverter, given, queries, row.search, row.seed, a.corrector, near)
+        first, corrected, queries = written(a, raw, near, encode, row, generator)
+        out.append((kind, "generated", first, 0.0))
         peculiar = voters.peculiar(given, row.consensus)
-        best = stating([a.inverter.text(g.draft) for g in corrected], peculiar, row.consensus)
-        out.append((kind, "corrected", best, queries.count / len(given)))
+        out.append((kind, "corrected", stating(corrected, peculiar, row.consensus), queries / len(given)))
         out.append((kind, "retrieved", [texts[0] for texts in near], 0.0))
         agreed = consensus(given, a.known, a.texts, row.consensus)
         out.append((kind, "consensus", stating(agreed, peculiar, row.consensus), 0.0))
-    if (blind := getattr(a.inverter, "blind", None)) is not None:
+    if not isinstance(a.inverter, Vec2Text) and (blind := getattr(a.inverter, "blind", None)) is not None:
         given = blind.detach().expand(len(victim.texts), -1)
         drafts = a.inverter.propose(given, [search.EMPTY] * len(given), a.inverter.tokens, 1.0, generator)
         out.append(("prior", "generated", [a.inverter.text(d) for d in drafts], 0.0))
     return out
+
+
+def written(
+    a: Attacker, raw: Tensor, near: list[list[str]], encode: query.Encode, row: Invert, generator: torch.Generator
+) -> tuple[list[str], list[str], int]:
+    """First guesses and corrected ones for raw vectors (n, e), and the queries of the latter.
+
+    vec2text's released weights read them raw, inverters learnt here centred and of unit length.
+    """
+    if isinstance(a.inverter, Vec2Text):
+        queries = search.Queries(encode, lambda vectors: vectors.to(raw.device))
+        first = a.inverter.invert(raw, queries, 0, 1)
+        return first, a.inverter.invert(raw, queries, row.search.corrections, row.search.width), queries.count
+    given, queries = a.space(raw), search.Queries(encode, a.space)
+    first = [a.inverter.text(d) for d in search.first_guesses(a.inverter, given, generator)]
+    found = search.search(a.inverter, given, queries, row.search, row.seed, a.corrector, near)
+    return first, [a.inverter.text(g.draft) for g in found], queries.count
 
 
 def measured(

@@ -3,8 +3,8 @@ texts.
 
 attacker.py all of that together · decoder.py a small decoder from scratch · hub.py the same from a hub language model ·
 retrieval.py nearest texts of the attacker · consensus.py what they agree on · search.py correction with encoder queries ·
-splice.py guesses from pieces of those texts · corrector.py vec2text's, learnt · judge.py an optional yes/no judge ·
-vocabulary.py sub-words learnt from the attacker's texts
+splice.py guesses from pieces of those texts · corrector.py vec2text's, learnt · vec2text.py vec2text's released weights ·
+judge.py an optional yes/no judge · vocabulary.py sub-words learnt from the attacker's texts
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ EMPTY = Draft((), 0.0, False)
 class Queries:
     """The target encoder as the attacker uses it: texts -> unit vectors (n, e), each distinct text once, counted."""
 
-    def __init__(self, encode: Callable[[Sequence[str]], Tensor], space: Space) -> None:
+    def __init__(self, encode: Callable[[Sequence[str]], Tensor], space: Callable[[Tensor], Tensor]) -> None:
         self.count, self.encode, self.space = 0, encode, space
         self._known: dict[str, Tensor] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,11 +22,12 @@ def settings(module: str, given: Any) -> Any:
 
 
 def _inverter(given: Any) -> Any:
-    hub = "model" in given if isinstance(given, dict) else hasattr(given, "model")
-    return settings("hub" if hub else "decoder", given)
+    said = given if isinstance(given, dict) else dir(given)
+    return settings(next((module for key, module in INVERTERS.items() if key in said), "decoder"), given)
 
 
-# With `model`: a hub language model's settings, inverters.hub.Settings; else inverters.decoder.Settings.
+# By a key: `pretrained` vec2text's released weights, `model` a hub language model; without either, a decoder from nothing.
+INVERTERS = {"pretrained": "vec2text", "model": "hub"}
 InverterSettings = Annotated[Any, BeforeValidator(_inverter), Field(validate_default=True)]
 SearchSettings = Annotated[Any, BeforeValidator(partial(settings, "search")), Field(validate_default=True)]
 ConsensusSettings = Annotated[Any, BeforeValidator(partial(settings, "consensus")), Field(validate_default=True)]
@@ -70,12 +72,19 @@ class Inverter(Computed):
     split: str | None = "train"
     known: int | None = Field(None, ge=2)  # at most this many texts
     seed: Seed = 0
-    corrector: bool = False  # vec2text's; one query per text
-    inverter: InverterSettings = {}
+    corrector: bool = False  # learn vec2text's; one query per text
+    inverter: InverterSettings = {}  # with `pretrained`, nothing is learnt: vec2text's released weights, and their corrector
+
+    @property
+    def released(self) -> bool:
+        """Whether these are vec2text's own weights."""
+        return hasattr(self.inverter, "pretrained")
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where the embeddings are of another corpus or encoder."""
+        """Raise ValueError where the embeddings are of another corpus or encoder, or a corrector is named and learnt."""
         check_space(f"{where}.space", self.space, self.corpus, self.encoder, study)
+        if self.released and self.corrector:
+            raise ValueError(f"{where}: a released inverter learns no corrector: name one in `inverter`, as `corrector`")
 
 
 class Invert(Computed):
@@ -104,8 +113,11 @@ class Invert(Computed):
         attacker = study.inverters[self.inverter]
         if attacker.encoder != self.encoder:
             raise ValueError(f"{where}: inverter {self.inverter} was learnt from {attacker.encoder}, not {self.encoder}")
-        if self.search.corrections and not attacker.corrector:
-            raise ValueError(f"{where}: corrections need an inverter with `corrector: true`")
+        if self.search.corrections and not (attacker.inverter.corrector if attacker.released else attacker.corrector):
+            raise ValueError(f"{where}: corrections need an inverter with `corrector: true`, or a released one's `corrector`")
+        rest = replace(self.search, corrections=0, width=1)
+        if attacker.released and rest != type(rest)(corrections=0, width=1):
+            raise ValueError(f"{where}.search: a released inverter is guided by `corrections` and `width` (beams) alone")
         if self.corpus == attacker.corpus and (self.split is None or self.split == attacker.split):
             raise ValueError(f"{where}: the attacker's texts are the attacked ones: take another split or corpus")
 
@@ -131,6 +143,13 @@ class Audit(Computed):
     defended: int = Field(6000, ge=100)  # vectors that each defence is tried on
     pairs: tuple[Annotated[int, Field(ge=2)], ...] = (100, 1000)  # texts that a second attacker knows of each defended database
     seed: Seed = 0
+
+    @field_validator("inverter")
+    @classmethod
+    def _learnt(cls, inverter: Any) -> Any:
+        if hasattr(inverter, "pretrained"):
+            raise ValueError("an audit learns its inverter in every space: `pretrained` is of one encoder alone")
+        return inverter
 
     @field_validator("aligner")
     @classmethod

@@ -1,0 +1,297 @@
+"""vec2text's released weights: read under their official names, written down here a second time, and their way of correcting."""
+
+import json
+from itertools import pairwise
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn.functional import cross_entropy
+from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+from pipelines.inverters import attacker, search, vec2text
+from pipelines.inverters.vec2text import Settings, opened
+from pipelines.runtime.errors import BadInput
+from pipelines.study import params
+from pipelines.study.attacks import Audit
+from tests import test_inversion as world
+from tests.test_inversion import stored  # noqa: F401
+
+DIMENSION, REPEATS, TOKENS, END, PAD = 24, 3, 12, 2, 0
+
+
+class Reference(nn.Module):
+    """InversionModel (one=True) or CorrectorEncoderModel of vec2text's code: their names of parameters, their inputs."""
+
+    def __init__(self, t5, one, bottleneck=20):
+        super().__init__()
+        self.one, self.encoder_decoder = one, t5
+        names = ["embedding_transform"] if one else [f"embedding_transform_{i}" for i in (1, 2, 3)]
+        for name in names:
+            first, last = nn.Linear(DIMENSION, bottleneck), nn.Linear(bottleneck, REPEATS * t5.config.d_model)
+            setattr(self, name, nn.Sequential(first, nn.Dropout(0.1), nn.GELU(), last))
+        if one:
+            self.embedder = nn.Linear(2, 2)  # stands for the encoder that an inversion model carries along
+        else:
+            self.layernorm = nn.LayerNorm(t5.config.d_model)
+            nn.init.normal_(self.layernorm.weight)
+            nn.init.normal_(self.layernorm.bias)
+
+    def forward(self, vectors, labels, hypotheses=None, ids=None):
+        width = self.encoder_decoder.config.d_model
+        if self.one:
+            read = self.embedding_transform(vectors).reshape(len(vectors), REPEATS, width)
+            return self.encoder_decoder(inputs_embeds=read, attention_mask=torch.ones(read.shape[:2]), labels=labels)
+        embed = self.encoder_decoder.encoder.embed_tokens
+        end = embed(torch.full((len(vectors), 1), END))
+        target = self.embedding_transform_1(vectors).reshape(len(vectors), REPEATS, width)
+        difference = self.embedding_transform_2(vectors - hypotheses).reshape(len(vectors), REPEATS, width)
+        guess = self.embedding_transform_3(hypotheses).reshape(len(vectors), REPEATS, width)
+        read = self.layernorm(torch.cat((end, target, end, guess, end, difference, end, embed(ids)), dim=1))
+        mask = torch.cat((torch.ones(len(vectors), 4 + 3 * REPEATS), (ids != PAD).float()), dim=1)
+        return self.encoder_decoder(inputs_embeds=read, attention_mask=mask, labels=labels)
+
+
+def written(folder, model, parts=1, drop=(), **config):
+    """A folder as the hub has it: config.json, and weights in one file or several. A T5's four names of one tensor are one."""
+    folder.mkdir()
+    shared = [f"encoder_decoder.{k}.weight" for k in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")]
+    state = {k: v.detach().clone().contiguous() for k, v in model.state_dict().items() if k not in (*shared, *drop)}
+    config = {"num_repeat_tokens": REPEATS, "max_seq_length": TOKENS, "embedder_model_name": "of the test"} | config
+    (folder / "config.json").write_text(json.dumps(config))
+    if parts == 1:
+        save_file(state, folder / "model.safetensors")
+        return str(folder)
+    names = [f"model-0000{i + 1}-of-0000{parts}.safetensors" for i in range(parts)]
+    where = {key: names[i % parts] for i, key in enumerate(state)}
+    for name in names:
+        save_file({k: v for k, v in state.items() if where[k] == name}, folder / name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    return str(folder)
+
+
+def released(root, parts=1, train=0):
+    """Both folders, and both reference models. train: steps in which the corrector learns the texts of the little world."""
+    backbone = world.tiny_model(root / "t5", True)
+    torch.manual_seed(1)
+    inversion, corrector = (Reference(T5ForConditionalGeneration.from_pretrained(backbone), one) for one in (True, False))
+    vectors, tokenizer = world.encode(world.TEXTS), AutoTokenizer.from_pretrained(backbone)
+    labels = [[*i, END] for i in tokenizer(world.TEXTS, add_special_tokens=False)["input_ids"]]
+    labels = nn.utils.rnn.pad_sequence([torch.tensor(i) for i in labels], True, -100)
+    optimiser = torch.optim.Adam(corrector.parameters(), 1e-2)
+    for _ in range(train):
+        logits = corrector(vectors, labels, torch.randn_like(vectors), torch.randint(3, 90, (len(vectors), 5))).logits
+        optimiser.zero_grad()
+        cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100).backward()
+        optimiser.step()
+    first = written(root / "inversion", inversion, parts, model_name_or_path=backbone)
+    second = written(root / "corrector", corrector, parts, model_name_or_path=backbone)
+    return Settings(first, second, batch=7), inversion.eval(), corrector.eval()
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory):
+    return opened(released(tmp_path_factory.mktemp("learnt"), train=150)[0])
+
+
+def some():
+    torch.manual_seed(3)
+    vectors, hypotheses = torch.randn(2, 4, DIMENSION)
+    ids = torch.tensor([[0, 5, 6, 7, END], [0, 8, END, 0, 0], [0, END, 0, 0, 0], [0, 9, 9, 9, END]])
+    return vectors, hypotheses, ids, torch.randint(3, 90, (4, 6))
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_weights_under_their_official_names_give_the_same_logits(tmp_path, parts):
+    settings, inversion, corrector = released(tmp_path, parts)
+    mine = opened(settings)
+    vectors, hypotheses, ids, labels = some()
+    with torch.inference_mode():
+        first = mine.inversion.encoder_decoder(**mine.inversion.inputs(vectors), labels=labels).logits
+        second = mine.corrector.encoder_decoder(
+            **mine.corrector.correction_inputs(vectors, hypotheses, ids), labels=labels
+        ).logits
+        assert torch.allclose(first, inversion(vectors, labels).logits, atol=1e-5)
+        assert torch.allclose(second, corrector(vectors, labels, hypotheses, ids).logits, atol=1e-5)
+    assert (mine.tokens, mine.dimension, mine.embedder) == (TOKENS, DIMENSION, "of the test")
+
+
+@pytest.mark.parametrize(("block", "at"), [(1, 1), (3, 2 + REPEATS), (2, 3 + 2 * REPEATS)], ids=["target", "guess", "difference"])
+def test_the_encoder_reads_target_hypothesis_difference_and_words_in_this_order(learnt, block, at):
+    vectors, hypotheses, ids, _ = some()
+    before = learnt.corrector.correction_inputs(vectors, hypotheses, ids)
+    bias = learnt.corrector.get_submodule(f"embedding_transform_{block}")[3].bias
+    with torch.no_grad():
+        kept = bias.clone()
+        bias += torch.arange(len(bias)) % 7
+        after = learnt.corrector.correction_inputs(vectors, hypotheses, ids)["inputs_embeds"]
+        bias.copy_(kept)
+    changed = (after - before["inputs_embeds"]).abs().amax((0, 2)) > 1e-6
+    assert changed.nonzero()[:, 0].tolist() == list(range(at, at + REPEATS))
+    assert before["attention_mask"].tolist() == [[1] * (4 + 3 * REPEATS) + [int(i != PAD) for i in row] for row in ids.tolist()]
+
+
+def test_first_hypotheses_ask_nothing(learnt):
+    def refuse(texts):
+        raise AssertionError(texts)
+
+    assert len(learnt.invert(world.encode(world.SECRET), refuse, 0, 1)) == len(world.SECRET)
+
+
+def cosines(guesses, vectors):
+    return torch.cosine_similarity(world.encode(guesses), vectors)
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["random", "learnt"])
+def test_more_rounds_never_lower_the_cosine_of_what_is_kept(learnt, tmp_path, train):
+    model = learnt if train else opened(released(tmp_path)[0])
+    vectors = world.encode(world.SECRET)
+    by_steps = [cosines(model.invert(vectors, world.encode, steps, 3), vectors) for steps in range(4)]
+    for before, after in pairwise(by_steps):
+        assert (after >= before - 1e-6).all()
+
+
+def test_a_corrector_that_knows_the_texts_writes_them_and_queries_are_bounded_by_the_beams(learnt):
+    vectors, beams, steps = world.encode(world.TEXTS), 3, 4
+    queries = search.Queries(world.encode, lambda v: v)
+    first, corrected = learnt.invert(vectors, queries, 0, 1), learnt.invert(vectors, queries, steps, beams)
+    assert world.f1(corrected, world.TEXTS) > 0.9 > world.f1(first, world.TEXTS)
+    assert 0 < queries.count <= len(vectors) * (1 + beams + (steps - 1) * beams**2)
+
+
+class Counting(vec2text.Vec2Text):
+    """Writes numbers: first 0, and of n the corrections n + 1 to n + beams."""
+
+    def _written(self, network, inputs, beams):
+        return [(0,) for _ in inputs["inputs_embeds"]]
+
+    def _corrected(self, vectors, live, beams):
+        self.widths = [*getattr(self, "widths", []), *map(len, live)]
+        return [[(h.ids[0] + k + 1,) for h in hypotheses for k in range(beams)] for hypotheses in live]
+
+    def texts(self, ids):
+        return [str(i[0]) for i in ids]
+
+
+@pytest.mark.parametrize(("steps", "beams", "nearest"), [(1, 3, 3), (3, 4, 12), (3, 1, 3), (9, 4, 20)])
+def test_the_nearest_of_each_round_go_on_and_the_nearest_of_all_is_kept(learnt, steps, beams, nearest):
+    def encode(texts):
+        angle = torch.tensor([0.01 * int(t) for t in texts])
+        return nn.functional.pad(torch.stack([angle.cos(), angle.sin()], 1), (0, DIMENSION - 2))
+
+    model = Counting(learnt.inversion, learnt.corrector, None, TOKENS, "", learnt.settings)
+    assert model.invert(encode(["20", "20"]), encode, steps, beams) == [str(nearest)] * 2
+    assert model.widths[:2] == [1, 1]
+    assert set(model.widths[2:]) <= {beams}
+
+
+def test_each_vector_is_inverted_as_if_it_were_alone(learnt):
+    vectors = world.encode(world.SECRET)[:3]
+    together = learnt.invert(vectors, world.encode, 2, 2)
+    assert together == [learnt.invert(v[None], world.encode, 2, 2)[0] for v in vectors]
+
+
+def test_steps_without_a_corrector_are_one_line(tmp_path):
+    settings = released(tmp_path)[0]
+    model = opened(Settings(settings.pretrained))
+    assert len(model.invert(world.encode(["ann"]), world.encode, 0, 1)) == 1
+    with pytest.raises(BadInput, match="2 corrections, but no `corrector`"):
+        model.invert(world.encode(["ann"]), world.encode, 2, 1)
+
+
+# ---------------------------------------------------------------- bad folders
+
+
+def one_line(settings, match):
+    with pytest.raises(BadInput, match=match) as caught:
+        opened(settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_folders_that_are_no_such_model_are_one_line(tmp_path):
+    settings, inversion, corrector = released(tmp_path)
+    good, backbone = settings.pretrained, str(tmp_path / "t5")
+    one_line(Settings(str(tmp_path / "nowhere")), "no vec2text model")
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    (pickled / "config.json").write_text("{}")
+    torch.save(inversion.state_dict(), pickled / "pytorch_model.bin")
+    one_line(Settings(str(pickled)), "no model.safetensors; pickled weights")
+    (pickled / "model.safetensors.index.json").write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+    one_line(Settings(str(pickled)), "no model-1.safetensors")
+    one_line(Settings(good, good), "no embedding_transform_1.0.weight")
+    one_line(Settings(str(tmp_path / "corrector")), "no embedding_transform.0.weight")
+    lacking = written(tmp_path / "lacking", corrector, drop=["layernorm.bias"], model_name_or_path=backbone)
+    one_line(Settings(good, lacking), "no layernorm.bias")
+    inversion.extra = nn.Linear(1, 1)
+    one_line(Settings(written(tmp_path / "extra", inversion, model_name_or_path=backbone)), "extra.bias, which is not known")
+    one_line(Settings(written(tmp_path / "nameless", corrector), good), "names no model_name_or_path")
+    one_line(Settings(good, backbone=world.tiny_model(tmp_path / "gpt2", False)), "its backbone is a gpt2")
+    one_line(Settings(good, backbone=str(tmp_path / "nowhere")), "no T5")
+    T5Config(vocab_size=5, d_model=16, num_layers=1, num_heads=2).save_pretrained(tmp_path / "narrow")
+    narrow = tmp_path / "narrow"
+    for file in (tmp_path / "t5").glob("tokenizer*"):
+        (narrow / file.name).write_bytes(file.read_bytes())
+    one_line(Settings(good, backbone=str(narrow)), "not vec2text's weights: ")
+    for i in (1, 2, 3):
+        getattr(corrector, f"embedding_transform_{i}")[0] = nn.Linear(DIMENSION + 1, 20)
+    one_line(Settings(good, written(tmp_path / "wider", corrector)), "reads 25 dimensions, its inversion model 24")
+    (tmp_path / "inversion" / "model.safetensors").write_bytes(b"half")
+    one_line(settings, "no vec2text model")
+
+
+def test_vectors_of_another_length_or_of_normalised_gtr_are_refused(learnt):
+    assert vec2text.suited(learnt, world.encode(world.TEXTS)) is learnt
+    with pytest.raises(BadInput, match="reads 24 dimensions, and the vectors have 5"):
+        vec2text.suited(learnt, torch.randn(4, 5))
+    gtr = vec2text.Vec2Text(learnt.inversion, None, learnt.tokenizer, TOKENS, "gtr_base", learnt.settings)
+    assert vec2text.suited(gtr, world.encode(world.TEXTS)) is gtr
+    with pytest.raises(BadInput, match="pooling: mean"):
+        vec2text.suited(gtr, nn.functional.normalize(world.encode(world.TEXTS)))
+
+
+# ---------------------------------------------------------------- rows and stages
+
+
+def study_of(settings, corrector=False, **search):
+    given = {k: getattr(settings, k) for k in ("pretrained", "corrector")}
+    return params.Study.model_validate({
+        "study": "t",
+        "corpora": {"c": {"kind": "passages", "source": "synthetic", "path": "x"}},
+        "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
+        "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
+        "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
+        "inverters": {"i": {"space": "v", "corpus": "c", "encoder": "b", "inverter": given, "corrector": corrector}},
+        "invert": {"r": world.INVERT | {"search": search}},
+    })  # fmt: skip
+
+
+def test_rows_name_weights_and_how_often_they_correct():
+    settings = Settings("jxm/gtr__nq__32", "jxm/gtr__nq__32__correct")
+    assert study_of(settings, corrections=20, width=4).inverters["i"].inverter == settings
+    assert study_of(Settings("jxm/gtr__nq__32")).inverters["i"].released
+    with pytest.raises(ValueError, match="`corrections` and `width`"):
+        study_of(settings, corrections=20, beams=4)
+    with pytest.raises(ValueError, match="or a released one's `corrector`"):
+        study_of(Settings("jxm/gtr__nq__32"), corrections=1)
+    with pytest.raises(ValueError, match="learns no corrector"):
+        study_of(settings, corrector=True)
+    with pytest.raises(ValueError, match="of one encoder alone"):
+        Audit.model_validate({"corpus": "c", "inverter": {"pretrained": "a/b"}})
+
+
+def test_the_stages_read_the_weights_and_attack_raw_vectors_with_them(stored, tmp_path):  # noqa: F811
+    from pipelines import invert, train_inverter
+    from pipelines.runtime import store
+
+    study = study_of(released(tmp_path / "hub", train=150)[0], corrections=2, width=2)
+    train_inverter.train_inverter("i", study.inverters["i"], study, world.Run())
+    kept = attacker.load(store.inverters_path("i")).inverter
+    assert all(
+        torch.equal(a, b) for a, b in zip(kept.parameters(), opened(study.inverters["i"].inverter).parameters(), strict=True)
+    )
+    invert.invert("r", study.invert["r"], study, world.Run())
+    found = store.read_metrics("invert")["r"]
+    assert found["translated"]["corrected"]["token_f1"] > 0.9 > found["mismatched"]["corrected"]["token_f1"]
+    assert found["translated"]["corrected"]["queries"] > 0 == found["translated"]["generated"]["queries"]
