@@ -13,9 +13,9 @@ PIPELINES = Path(__file__).parents[1] / "pipelines"
 METHODS = [f"aligners.{name}" for name in ("wasserstein_procrustes", "mini_vec2vec", "procrustes", "transport", "vec2vec")]
 METHODS += [f"inverters.{name}" for name in ("consensus", "decoder", "hub", "judge", "search", "vec2text")]
 NEEDED = {
-    "inverters.vec2text": {"pretrained": "m"},
     "inverters.hub": {"model": "m"},
     "inverters.judge": {"endpoint": "e", "model": "m"},
+    "inverters.vec2text": {"pretrained": "m"},
 }
 
 
