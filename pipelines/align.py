@@ -155,7 +155,8 @@ def judged(
             extra.append(make(other, restart, replicate=True))
         for seed, made in fits.items():
             replicates = extra or [m for apart, others in fits.items() if apart != seed for m in others]
-            each = [judge(source_of(seed), translator, replicates) for translator in made]
+            source = source_of(seed)
+            each = [judge(source, translator, replicates) for translator in made]
             verdicts[seed] = max(enumerate(each), key=lambda pair: pair[1].score)  # the first of equals
     return verdicts
 

@@ -57,13 +57,15 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
             log = partial(log_to, run, "" if len(row.seeds) == 1 else f"seed-{seed}/") if seed in row.seeds else None
             drafts = work / ("translators" if seed in row.seeds else "replicate")
             fits[seed] = kept(drafts, row, seed, device, partial(fit, row, spaces, seed, log, work))
-        for pair in row.pairs():
-            verdicts = {}
-            for seed in row.seeds:
-                source = parts(spaces, row, seed)[pair[0]]
-                verdicts[seed] = judge(source, fits[seed][pair], [fits[other][pair] for other in seeds if other != seed])
-            write_verdicts(work / "translators" / Path(*pair), verdicts)
-            metrics["/".join(pair)] = summary(row.seeds, verdicts)
+        verdicts = {pair: {} for pair in row.pairs()}
+        for seed in row.seeds:
+            drawn = parts(spaces, row, seed)
+            for pair, of_seed in verdicts.items():
+                replicates = [fits[other][pair] for other in seeds if other != seed]
+                of_seed[seed] = judge(drawn[pair[0]], fits[seed][pair], replicates)
+        for pair, of_seed in verdicts.items():
+            write_verdicts(work / "translators" / Path(*pair), of_seed)
+            metrics["/".join(pair)] = summary(row.seeds, of_seed)
         store.write_metrics("align_jointly", name, metrics)
         store.move_into(work / "translators", store.translators_path(name))
     run.log({f"{pair}/{k}": v for pair, summed in metrics.items() for k, v in summed.items() if k != "by seed"})

@@ -423,17 +423,18 @@ INVERT = {
 }
 
 
-def study_of(**row):
+def study_of(inverter=None, corrector=False, **row):
     from pipelines.study import params
 
-    small = {k: v for k, v in SMALL.__dict__.items() if k != "epochs"} | {"epochs": 25}
+    inverter = inverter or {k: v for k, v in SMALL.__dict__.items() if k != "epochs"} | {"epochs": 25}
+    learnt = {"space": "v", "corpus": "c", "encoder": "b", "inverter": inverter, "corrector": corrector}
     return params.Study.model_validate({
         "study": "t",
         "corpora": {"c": {"kind": "passages", "source": "synthetic", "path": "x"}},
         "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
         "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
         "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
-        "inverters": {"i": {"space": "v", "corpus": "c", "encoder": "b", "inverter": small}},
+        "inverters": {"i": learnt},
         "invert": {"r": {**INVERT, "search": {"samples": 2, "rounds": 2}, **row}},
     })  # fmt: skip
 

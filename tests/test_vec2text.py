@@ -13,7 +13,6 @@ from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 from pipelines.inverters import attacker, search, vec2text
 from pipelines.inverters.vec2text import Settings, opened
 from pipelines.runtime.errors import BadInput
-from pipelines.study import params
 from pipelines.study.attacks import Audit
 from tests import test_inversion as world
 from tests.test_inversion import stored  # noqa: F401
@@ -256,15 +255,7 @@ def test_vectors_of_another_length_or_of_normalised_gtr_are_refused(learnt):
 
 def study_of(settings, corrector=False, **search):
     given = {k: getattr(settings, k) for k in ("pretrained", "corrector")}
-    return params.Study.model_validate({
-        "study": "t",
-        "corpora": {"c": {"kind": "passages", "source": "synthetic", "path": "x"}},
-        "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
-        "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
-        "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
-        "inverters": {"i": {"space": "v", "corpus": "c", "encoder": "b", "inverter": given, "corrector": corrector}},
-        "invert": {"r": world.INVERT | {"search": search}},
-    })  # fmt: skip
+    return world.study_of(given, corrector, search=search)
 
 
 def test_rows_name_weights_and_how_often_they_correct():

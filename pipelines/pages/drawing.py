@@ -101,10 +101,9 @@ def _labels(path: Path, metrics: dict[str, Any], row: Attributes, study: params.
         "ideal target": f"true {target} (ORACLE)",
     }
     scores, measure, n = metrics[row.wordings[0]], f"top{row.k[0]}", metrics["examples"]
-    shares = {name: share(scores[method][measure] * n, n) for method, name in names.items()}
-    plain = tuple(name for method, name in names.items() if method != "translated")
+    shares = {method: share(scores[method][measure] * n, n) for method in names}
     first = "first" if row.k[0] == 1 else f"among the first {row.k[0]}"
-    pictures.bars(path, shares, f"texts of {row.corpus} with a right label {first}", plain)
+    _attack(path, names, shares, f"texts of {row.corpus} with a right label {first}")
 
 
 def _facts(path: Path, metrics: dict[str, Any], row: Invert, study: params.Study) -> None:
@@ -115,12 +114,17 @@ def _facts(path: Path, metrics: dict[str, Any], row: Invert, study: params.Study
         "translated": f"{source}, translated to {target}",
         "ceiling": f"true {target} (ORACLE)",
     }
-    counts = {name: metrics.get(a, {}).get("corrected", {}).get("facts", {}).get("all") for a, name in names.items()}
-    known = {name: count for name, count in counts.items() if count and count["recoverable"]}
-    shares = {name: share(count["recovered"], count["recoverable"]) for name, count in known.items()}
-    plain = tuple(name for attack, name in names.items() if attack != "translated")
+    counts = {attack: metrics.get(attack, {}).get("corrected", {}).get("facts", {}).get("all") for attack in names}
+    known = {attack: count for attack, count in counts.items() if count and count["recoverable"]}
+    shares = {attack: share(count["recovered"], count["recoverable"]) for attack, count in known.items()}
     if shares:
-        pictures.bars(path, shares, f"private facts of {row.corpus} that come back", plain)
+        _attack(path, names, shares, f"private facts of {row.corpus} that come back")
+
+
+def _attack(path: Path, names: dict[str, str], shares: dict[str, Interval], title: str) -> None:
+    """What is read from translated vectors, among what it is to be compared with, which is grey."""
+    plain = tuple(name for attack, name in names.items() if attack != "translated")
+    pictures.bars(path, {names[attack]: value for attack, value in shares.items()}, title, plain)
 
 
 def _shared(path: Path, metrics: dict[str, Any], row: Geometry, study: params.Study) -> None:

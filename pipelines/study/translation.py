@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from pipelines.study.row import Computed, HubCorrection, Ref, Row, Seeds, Watched, known
+from pipelines.study.row import Computed, HubCorrection, Ref, Seeds, Watched, known
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -29,24 +29,32 @@ def _per_side(limit: Any) -> Any:
 Limit = Annotated[int | tuple[int, int] | None, BeforeValidator(_per_side)]
 
 
-class Align(Computed):
-    """Fit translators source -> target: `source` and `target` name rows of `embed`; every other key is the aligner's own."""
+class Fitted(Computed):
+    """What rows of fits share. Every key that is no field is the aligner's own."""
 
-    source: Annotated[str, Ref("embed")]
-    target: Annotated[str, Ref("embed")]
     aligner: str
-    seeds: Seeds = (0,)  # one translator per seed; each draws its own two halves
-    splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
-    # the attacker's own texts. None: two disjoint halves of "train"
-    limit: Limit = None  # at most this many vectors per side, or [of the source, of the target]
-    pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
-    restarts: int = Field(0, ge=0)  # how often a fit that is not judged `aligned` is fitted again to the same vectors
+    seeds: Seeds = (0,)  # one fit per seed; each draws its own parts of the texts
     settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
 
     @model_validator(mode="before")
     @classmethod
     def _split_settings(cls, row: Any) -> Any:
-        return split_settings(cls, row)
+        if not isinstance(row, dict) or "aligner" not in row or is_dataclass(row.get("settings")):
+            return row
+        fields = {k: v for k, v in row.items() if k in cls.model_fields and k != "settings"}
+        return fields | {"settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})}
+
+
+class Align(Fitted):
+    """Fit translators source -> target: `source` and `target` name rows of `embed`; every other key is the aligner's own."""
+
+    source: Annotated[str, Ref("embed")]
+    target: Annotated[str, Ref("embed")]
+    splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
+    # the attacker's own texts. None: two disjoint halves of "train"
+    limit: Limit = None  # at most this many vectors per side, or [of the source, of the target]
+    pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
+    restarts: int = Field(0, ge=0)  # how often a fit that is not judged `aligned` is fitted again to the same vectors
 
     @model_validator(mode="after")
     def _apart(self) -> Align:
@@ -67,25 +75,16 @@ class Align(Computed):
         return "few pairs" if self.pairs else aligner_module(self.aligner).SUPERVISION
 
 
-class AlignJointly(Computed):
+class AlignJointly(Fitted):
     """Fit translators between every two of several spaces at once. Each space has its own part of the texts.
 
-    The translator of an ordered pair is called `<row>/<source>/<target>` where others name a translator. Other keys than these
-    are the aligner's own.
+    The translator of an ordered pair is called `<row>/<source>/<target>` where others name a translator.
     """
 
     spaces: Annotated[tuple[str, ...], Field(min_length=2), Ref("embed")]
-    aligner: str
     start: Watched  # pipelines/aligners/<aligner>: from nothing; data/translators/<row of align_jointly>: that row's spaces are
     # held as they are, and the others learn to go with them
-    seeds: Seeds = (0,)  # one fit per seed; each draws its own parts
     limit: Annotated[int, Field(ge=2)] | None = None  # at most this many vectors of each space
-    settings: Any = None  # as in Align
-
-    @model_validator(mode="before")
-    @classmethod
-    def _split_settings(cls, row: Any) -> Any:
-        return split_settings(cls, row)
 
     @model_validator(mode="after")
     def _distinct(self) -> AlignJointly:
@@ -143,14 +142,6 @@ class Evaluate(Computed):
                 raise ValueError(f"{where}.{side}: {name} is of {encoders}")
         if spaces[self.source].corpus != spaces[self.target].corpus:
             raise ValueError(f"{where}: source and target must be embeddings of one corpus")
-
-
-def split_settings(cls: type[Row], row: Any) -> Any:
-    """Keys that are no field of the class become the aligner's `settings`."""
-    if not isinstance(row, dict) or "aligner" not in row or is_dataclass(row.get("settings")):
-        return row
-    fields = {k: v for k, v in row.items() if k in cls.model_fields and k != "settings"}
-    return fields | {"settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})}
 
 
 def aligner_module(aligner: Any) -> Any:

@@ -17,9 +17,9 @@ from pipelines.study import Attributes, Invert, params
 
 def by(study: params.Study, row: Attributes | Invert) -> str:
     """`wasserstein, unpaired`; says if it was fitted on another corpus, if its verdict is not `aligned`, if it is an oracle."""
-    translator, spaces = row.translator, study.spaces()
-    supervision, words = study.translators()[translator].supervision, verdicts(store.verdicts().get(translator, {}))
-    fitted = spaces[study.translators()[translator].source].corpus
+    translator, fit = row.translator, study.translators()[row.translator]
+    supervision, words = fit.supervision, verdicts(store.verdicts().get(translator, {}))
+    fitted = study.spaces()[fit.source].corpus
     doubt = f", judged {counted(words)}" if words and not words["aligned"] * 2 > words.total() else ""
     where = "" if fitted == row.corpus else f", fitted on {fitted}"
     return f"{translator}, {'ORACLE' if supervision == 'oracle' else supervision}{where}{doubt}"
@@ -27,7 +27,8 @@ def by(study: params.Study, row: Attributes | Invert) -> str:
 
 def strongest(study: params.Study, leaks: Mapping[str, tuple[Attributes | Invert, Interval]]) -> str:
     """The attack that stands highest above its floor; one that an oracle helps only where there is no other."""
-    return max(leaks, key=lambda n: (study.translators()[leaks[n][0].translator].supervision != "oracle", leaks[n][1].low))
+    fits = study.translators()
+    return max(leaks, key=lambda n: (fits[leaks[n][0].translator].supervision != "oracle", leaks[n][1].low))
 
 
 def of_several(leaks: Mapping[str, tuple[Any, Interval]]) -> str:

@@ -33,11 +33,11 @@ class Measured(NamedTuple):
 
 def translations(study: params.Study) -> list[Measured]:
     """Every row of evaluate that has been run."""
-    measured, judged, spaces = store.read_metrics("evaluate"), store.verdicts(), study.spaces()
+    measured, judged, spaces, fits = store.read_metrics("evaluate"), store.verdicts(), study.spaces(), study.translators()
     out = []
     for name, row in study.evaluate.items():
         if name in measured:
-            fit, corpus = study.translators()[row.translator], spaces[row.source].corpus
+            fit, corpus = fits[row.translator], spaces[row.source].corpus
             home = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
             real = study.corpora[corpus].source != "synthetic"
             out.append(Measured(name, row, measured[name], verdicts(judged.get(row.translator, {})), home, real))
@@ -46,12 +46,12 @@ def translations(study: params.Study) -> list[Measured]:
 
 def translation(study: params.Study) -> Finding | None:
     """The unpaired translator to trust, beside an oracle and the untranslated vectors of the same pair and corpus."""
-    every = translations(study)
-    unpaired = [m for m in every if study.translators()[m.row.translator].supervision == "unpaired"]
+    every, fits = translations(study), study.translators()
+    unpaired = [m for m in every if fits[m.row.translator].supervision == "unpaired"]
     if not unpaired:
         return None
     best = max(unpaired, key=lambda m: (m.home, m.aligned, m.real, m.metrics["top1"]))
-    row, fit, (source, target) = best.row, study.translators()[best.row.translator], drawing.encoders(study, best.row)
+    row, fit, (source, target) = best.row, fits[best.row.translator], drawing.encoders(study, best.row)
     pairs, seeds = best.metrics["pairs"], best.metrics["seeds"]
     seen = best.home and (row.split is None or row.split in (fit.splits or ("train",)))
     sentences = [] if best.aligned else ["No unpaired translator is judged aligned."]
@@ -72,13 +72,12 @@ def translation(study: params.Study) -> Finding | None:
 def beside(study: params.Study, every: list[Measured], best: Measured) -> str:
     """`With pairs, oracle-orthogonal reaches 97 % (ORACLE); untranslated vectors reach 0.0 %.`"""
     place = (best.row.source, best.row.target, best.row.split)
-    said = []
+    said, fits = [], study.translators()
     for supervision, words in (("oracle", "with pairs, {} reaches {} (ORACLE)"), ("naive", "untranslated vectors reach {1}")):
         rivals = [
             m
             for m in every
-            if (m.row.source, m.row.target, m.row.split) == place
-            and study.translators()[m.row.translator].supervision == supervision
+            if (m.row.source, m.row.target, m.row.split) == place and fits[m.row.translator].supervision == supervision
         ]
         if rivals:
             rival = max(rivals, key=lambda m: m.metrics["top1"])
@@ -95,8 +94,9 @@ def others(unpaired: list[Measured]) -> str:
         return ""
     words = sum((m.words for m in by_translator.values()), Counter())
     shares: dict[str, list[float]] = {"aligned": [], "not aligned": []}
+    verdicts_of = store.verdicts()
     for m in by_translator.values():
-        judged = store.verdicts()[m.row.translator]["by seed"]
+        judged = verdicts_of[m.row.translator]["by seed"]
         for seed, top1 in pl.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
             shares["aligned" if judged[str(seed)]["word"] == "aligned" else "not aligned"].append(top1)
     ranges = [f"those {kind} find {percent(min(v))} to {percent(max(v))}" for kind, v in shares.items() if v]

@@ -20,10 +20,11 @@ def sizes(study: params.Study) -> dict[str, dict[int, list[float]]]:
     enough sizes."""
     curves: dict[tuple[str, ...], dict[int, list[float]]] = {}
     names: dict[tuple[str, ...], list[str]] = {}
+    fits = study.translators()
     for name, row in study.evaluate.items():
-        fit = study.translators()[row.translator]
+        fit = fits[row.translator]
         if isinstance(fit.limit, int) and store.seeds_path(name).exists():
-            same = (fit.aligner, " -> ".join(encoders(study, row)), row.source, fit.source, 
+            same = (fit.aligner, " -> ".join(encoders(study, row)), row.source, fit.source,
                     *map(str, (row.split, fit.settings, fit.pairs)))  # fmt: skip
             names.setdefault(same, []).append(name)
             curves.setdefault(same, {}).setdefault(fit.limit, []).extend(pl.read_csv(store.seeds_path(name))["top1"])
