@@ -22,24 +22,29 @@ from pipelines.study import AlignJointly, aligner_module, params
 Fits = dict[tuple[str, str], Translator]  # by ordered pair
 
 
-def parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int) -> dict[str, Tensor]:
-    """Vectors of the train texts, cut into as many parts as there are spaces: spaces of one corpus share no text.
+def parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False) -> dict[str, Tensor]:
+    """Vectors of the train texts, cut into as many parts as there are spaces, of which those that are paired count as one: spaces
+    of one corpus share no text, and paired ones share all.
 
-    A space of a corpus of its own still gets one part, so that sizes do not depend on what it is fitted with. Raises BadInput
-    for fewer than two vectors.
+    A space of a corpus of its own still gets one part, so that sizes do not depend on what it is fitted with. Of two splits each
+    part is the whole of one, or a half of it for a replicate. Raises BadInput for fewer than two vectors.
     """
-    drawn, first = {}, next(iter(spaces.values()))
-    for number, (name, space) in enumerate(spaces.items()):
-        corpus = space.metadata.get("corpus")
+    groups = [[name] for name in spaces if name not in row.paired] + ([[*row.paired]] if row.paired else [])
+    drawn, first = {}, spaces[groups[0][0]]
+    for number, (name, *others) in enumerate(groups):
+        space, corpus = spaces[name], spaces[name].metadata.get("corpus")
         same = corpus == first.metadata.get("corpus")
-        if same:
-            store.same_texts(first, space)
-        rows = shuffled(space, "source" if same else f"corpus {corpus}", seed)
-        start, end = (boundary(space, rows, n * len(rows) // len(spaces)) for n in (number, number + 1))
-        rows = rows[start:end][: row.limit]
+        for other in [first] * same + [spaces[other] for other in others]:
+            store.same_texts(other, space)
+        rows = shuffled(space, "source" if same else f"corpus {corpus}", seed, row.splits[number] if row.splits else "train")
+        if row.splits:
+            rows = rows[: len(rows) // (2 if replicate else 1)]
+        else:
+            start, end = (boundary(space, rows, n * len(rows) // len(groups)) for n in (number, number + 1))
+            rows = rows[start:end]
         if len(rows) < 2:
-            raise BadInput(f"align_jointly: {name} has too few train rows to share among {len(spaces)} spaces")
-        drawn[name] = space.vectors[rows]
+            raise BadInput(f"align_jointly: {name} has too few rows to share among {len(groups)} parts")
+        drawn |= {each: spaces[each].vectors[rows[: row.limit]] for each in (name, *others)}
     return drawn
 
 
@@ -49,20 +54,21 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
     spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
     for space in spaces:
         run.input(store.embeddings_path(space), "space")
-    seeds = [*row.seeds, *([row.seeds[0] + REPLICATE] if len(row.seeds) == 1 else [])]
+    replicates = [row.seeds[0] + REPLICATE] if len(row.seeds) == 1 or row.splits else []  # of two splits: see `halves` of align
+    seeds = [*row.seeds, *replicates]
     metrics = {}
     with store.work("align_jointly", name, row, *(space.metadata for space in spaces.values())) as work:
         fits = {}
         for seed in seeds:
             log = partial(log_to, run, "" if len(row.seeds) == 1 else f"seed-{seed}/") if seed in row.seeds else None
             drafts = work / ("translators" if seed in row.seeds else "replicate")
-            fits[seed] = kept(drafts, row, seed, device, partial(fit, row, spaces, seed, log, work))
+            fits[seed] = kept(drafts, row, seed, device, partial(fit, row, spaces, seed, log, work, seed in replicates))
         verdicts = {pair: {} for pair in row.pairs()}
         for seed in row.seeds:
             drawn = parts(spaces, row, seed)
             for pair, of_seed in verdicts.items():
-                replicates = [fits[other][pair] for other in seeds if other != seed]
-                of_seed[seed] = judge(drawn[pair[0]], fits[seed][pair], replicates)
+                others = [fits[other][pair] for other in replicates or seeds if other != seed]
+                of_seed[seed] = judge(drawn[pair[0]], fits[seed][pair], others)
         for pair, of_seed in verdicts.items():
             write_verdicts(work / "translators" / Path(*pair), of_seed)
             metrics["/".join(pair)] = summary(row.seeds, of_seed)
@@ -71,14 +77,19 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
     run.log({f"{pair}/{k}": v for pair, summed in metrics.items() for k, v in summed.items() if k != "by seed"})
 
 
-def fit(row: AlignJointly, spaces: Mapping[str, store.Embeddings], seed: int, log: Log | None, folder: Path) -> Fits:
-    """One fit of all pairs; `folder` is for checkpoints."""
+def fit(
+    row: AlignJointly, spaces: Mapping[str, store.Embeddings], seed: int, log: Log | None, folder: Path, replicate: bool = False
+) -> Fits:
+    """One fit of all pairs; `folder` is for checkpoints; replicate: as `parts` has it."""
+    clouds = parts(spaces, row, seed, replicate)
+    if row.paired:
+        return aligner_module(row.aligner).fit_jointly(clouds, row.settings, seed, log, paired=row.paired)
     start = {}
     if row.extends:
         base = store.translators_path(row.extends)
         pairs = [(a.name, b.name) for a in sorted(base.iterdir()) for b in sorted(a.iterdir())]
         start = {pair: load(base.joinpath(*pair, f"seed-{seed}")) for pair in pairs}
-    return aligner_module(row.aligner).fit_jointly(parts(spaces, row, seed), row.settings, seed, start, log, folder)
+    return aligner_module(row.aligner).fit_jointly(clouds, row.settings, seed, start, log, folder)
 
 
 def kept(folder: Path, row: AlignJointly, seed: int, device: torch.device, make) -> Fits:

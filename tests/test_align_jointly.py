@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pipelines import align_jointly as verb
 from pipelines import invert
-from pipelines.aligners import vec2vec
+from pipelines.aligners import vec2vec, wasserstein_procrustes
 from pipelines.aligners.core.translator import load_seeds
 from pipelines.aligners.vec2vec import Settings
 from pipelines.aligners.vec2vec.networks import Vec2Vec
@@ -150,6 +150,75 @@ def test_spaces_of_one_corpus_share_no_text(seed, limit):
     assert {len(part) for part in drawn.values()} <= {min(limit, (N - TEST) // 3), min(limit, (N - TEST) // 3 + 1)}
 
 
+OWNED = {"aligner": "wasserstein_procrustes", "start": "pipelines/aligners/wasserstein_procrustes.py", "paired": ["b", "c"]}
+
+
+@hypothesis(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), limit=st.integers(2, 40), splits=st.sampled_from([None, ("test", "train")]))
+def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
+    spaces = {name: embeddings(name) for name in "abc"}
+    fitted = row(**OWNED, limit=limit, splits=splits)
+    for replicate in (False, True):
+        drawn = {name: texts(vectors) for name, vectors in verb.parts(spaces, fitted, seed, replicate).items()}
+        assert drawn["b"] == drawn["c"]
+        assert not drawn["a"] & drawn["b"]
+        if splits:
+            share = 2 if replicate else 1
+            assert len(drawn["a"]) == min(limit, TEST // share)
+            assert min(drawn["a"]) > N - TEST >= max(drawn["b"])
+
+
+def views(n, seed=0):
+    """Three spaces of 2 n clustered texts, (2 n, d) each, row i of one text; the second is blurred."""
+    g = torch.Generator().manual_seed(seed)
+    centres = torch.randn(12, 8, generator=g) * torch.linspace(2, 0.5, 8)
+    latent = centres[torch.multinomial(torch.linspace(1, 3, 12), 2 * n, replacement=True, generator=g)]
+    latent = latent + 0.25 * torch.randn(2 * n, 8, generator=g)
+    turned = [latent @ torch.linalg.qr(torch.randn(d, 8, generator=g))[0].T for d in (8, 10, 12)]
+    return turned[0], turned[1] + 0.4 * torch.randn(2 * n, 10, generator=g), turned[2]
+
+
+def nearness(translator, x, y):
+    """Mean cosine, about the centre, of translated vectors to their partners."""
+    return float(torch.nn.functional.cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean())
+
+
+QUICK = wasserstein_procrustes.Settings(
+    clusters=12, repeats=10, restarts=8, rounds=(600, 600, 600), round_steps=5, refinements=10, passes=3, match_in="smaller"
+)
+
+
+def test_whoever_owns_a_second_encoder_couples_better_in_the_first():
+    """The same texts, the same seed: a blurred view of the attacker's texts is aligned better beside a clear one; both ways."""
+    x, blurred, clear = views(600)
+    alone = wasserstein_procrustes.fit_jointly({"x": x[:600], "b": blurred[600:]}, QUICK, 0, paired=["b"])
+    both = wasserstein_procrustes.fit_jointly({"x": x[:600], "b": blurred[600:], "c": clear[600:]}, QUICK, 0, paired=["b", "c"])
+    assert set(both) == {("x", "b"), ("b", "x"), ("x", "c"), ("c", "x")}
+    assert nearness(both["x", "c"], x[:600], clear[:600]) > 0.98
+    assert nearness(both["x", "b"], x[:600], blurred[:600]) > 0.9 > 0.6 > nearness(alone["x", "b"], x[:600], blurred[:600])
+    assert nearness(both["b", "x"], blurred[:600], x[:600]) > 0.9 > 0.6 > nearness(alone["b", "x"], blurred[:600], x[:600])
+
+
+def test_a_paired_space_that_tells_nothing_new_changes_nothing():
+    x, y, _ = views(600)
+    alone = wasserstein_procrustes.fit_jointly({"x": x[:600], "y": y[600:]}, QUICK, 1, paired=["y"])
+    turned = y @ torch.linalg.qr(torch.randn(10, 10, generator=torch.Generator().manual_seed(7)))[0]
+    both = wasserstein_procrustes.fit_jointly({"x": x[:600], "y": y[600:], "z": turned[600:]}, QUICK, 1, paired=["y", "z"])
+    torch.testing.assert_close(both["x", "y"](x), alone["x", "y"](x), atol=0.01, rtol=0)
+
+
+def test_one_paired_space_is_the_pair():
+    x, y, _ = views(700)
+    jointly = wasserstein_procrustes.fit_jointly({"x": x[:700], "y": y[700:]}, QUICK, 3, paired=["y"])["x", "y"]
+    assert torch.equal(jointly(x), wasserstein_procrustes.fit(x[:700], y[700:], QUICK, 3)(x))
+
+
+@pytest.mark.parametrize("paired", [["b"], ["a", "b", "c"], []])
+def test_all_clouds_but_one_are_paired(paired):
+    with pytest.raises(BadInput, match="one space and others of the same texts"):
+        wasserstein_procrustes.fit_jointly(clouds(), QUICK, 0, paired=paired)
+
+
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -164,7 +233,7 @@ def stage(tmp_path, monkeypatch):
 
     small = {k: v for k, v in vars(SMALL).items() if v != getattr(Settings(), k)}
 
-    def run(name, **keys):
+    def run(name, small=small, **keys):
         verb.align_jointly(name, row(**small | keys), None, Run())  # pyright: ignore[reportArgumentType]
 
     return run
@@ -187,6 +256,13 @@ def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
     best = max(scores, key=lambda seed: scores[seed]["score"])
     c = torch.randn(4, DIMS["c"])
     assert torch.equal(invert.chosen("three/c/a")(c), load_seeds(store.translators_path("three/c/a"))[int(best)](c))
+
+
+def test_a_row_with_paired_spaces_writes_the_maps_between_different_texts(stage):
+    quick = {"clusters": 5, "repeats": 2, "rounds": [40], "round_steps": 1, "refinements": 2, "passes": 1}
+    stage("owned", small={}, **OWNED | quick, seeds=[0, 1])
+    assert set(store.read_metrics("align_jointly")["owned"]) == {"a/b", "a/c", "b/a", "c/a"}
+    assert list(load_seeds(store.translators_path("owned/c/a"))) == [0, 1]
 
 
 def test_a_lone_seed_is_judged_by_a_replicate_that_is_none_of_the_row(stage):
@@ -212,6 +288,11 @@ STUDY = {
         ({"r": {"spaces": ["a", "q"]}}, "align_jointly.r.spaces: there is no row 'q'"),
         ({"r": {"start": "pipelines/aligners"}}, "align_jointly.r.start: pipelines/aligners/vec2vec or data/translators/<row"),
         ({"r": {"start": "data/translators/q"}}, "align_jointly.r.start: there is no row 'q'"),
+        ({"r": {"paired": ["b", "c"]}}, "paired: vec2vec gives each space its own texts"),
+        ({"r": OWNED | {"paired": ["b"]}}, "paired: wasserstein_procrustes needs all of the spaces but one there"),
+        ({"r": OWNED | {"start": "pipelines"}}, "align_jointly.r.start: pipelines/aligners/wasserstein_procrustes.py or"),
+        ({"r": OWNED | {"splits": ["test", "test"]}}, "splits: two different ones"),
+        ({"r": OWNED, "s": OWNED | {"start": "data/translators/r"}}, "start: wasserstein_procrustes cannot extend translators"),
         ({"two": {}, "r": {"start": "data/translators/two"}}, "align_jointly.r.spaces: all of two and at least one more"),
         (
             {"two": {"spaces": ["a", "b"]}, "r": {"start": "data/translators/two"}},

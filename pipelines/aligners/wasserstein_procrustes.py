@@ -12,11 +12,15 @@
    `between`), and bends away from hubs (`hubness`), which ranks better than either.
 
 `coupling: mutual` replaces the transport of 2 and 3 by mutual nearest neighbours under CSLS (Conneau et al. 2018).
+
+`fit_jointly` couples one cloud with several others at once, which are of the same texts as each other: whoever owns two
+encoders has the pairs between them, and a coupling must be right in both.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -88,21 +92,64 @@ def fit(
 
     Raises BadInput for fewer distinct vectors than clusters, NaN, constant vectors, dimension 1, pairs out of range.
     """
-    source, target = checked("source", source), checked("target", target)
+    clouds = _checked({"source": source, "target": target}, settings)
     known = checked_pairs(pairs, len(source), len(target)).to(source.device)
-    for name, cloud in (("source", source), ("target", target)):
+    generator = torch.Generator().manual_seed(seed)
+    cross = coupled(clouds, "source", known, settings, generator, log)["target"]
+    return read_out(clouds["source"], clouds["target"], cross, settings, generator)
+
+
+def fit_jointly(
+    clouds: Mapping[str, Tensor], settings: Settings, seed: int, log: Log | None = None, *, paired: Sequence[str]
+) -> dict[tuple[str, str], Linear]:
+    """Maps between one cloud (n, d) and each of several `paired` ones (m, e), whose rows are of the same m texts, both ways.
+
+    Raises BadInput as `fit` does, and unless all clouds but one are paired, and of one length.
+    """
+    alone = [name for name in clouds if name not in paired]
+    if len(alone) != 1 or len({len(clouds[name]) for name in paired}) != 1:
+        raise BadInput(f"wasserstein_procrustes: one space and others of the same texts are needed, alone are: {alone}")
+    clouds, lone = _checked(clouds, settings), alone[0]
+    generator = torch.Generator().manual_seed(seed)
+    no_pairs = torch.empty(0, 2, dtype=torch.int64)
+    maps = {}
+    for name, cross in coupled(clouds, lone, no_pairs, settings, generator, log).items():
+        maps[lone, name] = read_out(clouds[lone], clouds[name], cross, settings, generator)
+        maps[name, lone] = read_out(clouds[name], clouds[lone], cross.T, settings, generator)
+    return maps
+
+
+def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tensor]:
+    clouds = {name: checked(name, cloud) for name, cloud in clouds.items()}
+    for name, cloud in clouds.items():
         distinct = len(cloud[: 10 * settings.clusters].unique(dim=0))
         if distinct < settings.clusters:  # rare: then look at all
             distinct = len(cloud.unique(dim=0))
         if distinct < settings.clusters:
             raise BadInput(f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least that many")
-    generator = torch.Generator().manual_seed(seed)
-    X, Y = centred_unit(source), centred_unit(target)
+    return clouds
+
+
+def coupled(
+    clouds: Mapping[str, Tensor], lone: str, known: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
+) -> dict[str, Tensor]:
+    """The cross-covariance (d, e) of the lone cloud's points with those of each other cloud that they are coupled with.
+
+    The others lie side by side, row by row of one text: there a cosine is the mean of their cosines.
+    """
+    unit = {name: centred_unit(cloud) for name, cloud in clouds.items()}
+    X = unit.pop(lone)
+    Y = torch.cat([*unit.values()], 1) / len(unit) ** 0.5
     if settings.match_in == "smaller" and X.shape[1] < Y.shape[1]:
         cross = search(Y, X, known.flip(1), settings, generator, log).T
     else:
         cross = search(X, Y, known, settings, generator, log)
-    linear = Linear.of(between(X, cross, settings), source, target)
+    return dict(zip(unit, cross.split([cloud.shape[1] for cloud in unit.values()], 1), strict=True))
+
+
+def read_out(source: Tensor, target: Tensor, cross: Tensor, settings: Settings, generator: torch.Generator) -> Linear:
+    """The translator of two clouds (n, d), (m, e) that the cross-covariance (d, e) of coupled points asks for."""
+    linear = Linear.of(between(centred_unit(source), cross, settings), source, target)
     anchors = draw(source, settings.anchors, generator)
     if not settings.hub_correction or dimensions(linear(anchors)) < FEW:
         return linear

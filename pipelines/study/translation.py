@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import is_dataclass
+from inspect import signature
 from itertools import permutations
 from pathlib import Path
 from pkgutil import iter_modules
@@ -76,7 +77,8 @@ class Align(Fitted):
 
 
 class AlignJointly(Fitted):
-    """Fit translators between every two of several spaces at once. Each space has its own part of the texts.
+    """Fit translators between every two of several spaces at once. Each space has its own part of the texts, but for those that
+    are `paired`, which share one: encoders that whoever has the texts can all run.
 
     The translator of an ordered pair is called `<row>/<source>/<target>` where others name a translator.
     """
@@ -84,14 +86,26 @@ class AlignJointly(Fitted):
     spaces: Annotated[tuple[str, ...], Field(min_length=2), Ref("embed")]
     start: Watched  # pipelines/aligners/<aligner>: from nothing; data/translators/<row of align_jointly>: that row's spaces are
     # held as they are, and the others learn to go with them
+    paired: Annotated[tuple[str, ...], Ref("embed")] = ()  # which of the spaces are of the same texts
+    splits: tuple[str, str] | None = None  # the part of the first split, a dump's, and of the second, for those that are paired
     limit: Annotated[int, Field(ge=2)] | None = None  # at most this many vectors of each space
 
     @model_validator(mode="after")
     def _distinct(self) -> AlignJointly:
         if len(set(self.spaces)) < len(self.spaces):
             raise ValueError("spaces: one stands twice")
-        if not hasattr(aligner_module(self.aligner), "fit_jointly"):
+        fit = getattr(aligner_module(self.aligner), "fit_jointly", None)
+        if fit is None:
             raise ValueError(f"aligner: {self.aligner} fits two spaces, no more")
+        takes = signature(fit).parameters
+        if "paired" in takes and len({*self.spaces} - {*self.paired}) != 1:
+            raise ValueError(f"paired: {self.aligner} needs all of the spaces but one there")
+        if "paired" not in takes and self.paired:
+            raise ValueError(f"paired: {self.aligner} gives each space its own texts")
+        if self.extends and "start" not in takes:
+            raise ValueError(f"start: {self.aligner} cannot extend translators")
+        if self.splits and (not self.paired or self.splits[0] == self.splits[1]):
+            raise ValueError("splits: two different ones, the second for the spaces that are `paired`")
         return self
 
     @property
@@ -100,10 +114,16 @@ class AlignJointly(Fitted):
         return self.start.removeprefix("data/translators/").rstrip("/") if self.start.startswith("data/translators/") else None
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError unless `start` is the aligner's code, or a row with some of these spaces and all of these seeds."""
+        """Raise ValueError unless `start` is the aligner's code, or a row with some of these spaces and all of these seeds, and
+        those that are paired are of one corpus."""
+        corpora = {study.spaces()[space].corpus for space in self.paired}
+        if len(corpora) > 1 or not {*self.paired} <= {*self.spaces}:
+            raise ValueError(f"{where}.paired: spaces of one corpus are needed, of those in `spaces`")
         if self.extends is None:
-            if Path(self.start) != Path("pipelines/aligners", self.aligner):
-                raise ValueError(f"{where}.start: pipelines/aligners/{self.aligner} or data/translators/<row of align_jointly>")
+            code = Path(aligner_module(self.aligner).__file__).relative_to(Path(__file__).parents[2])
+            code = code.parent if code.name == "__init__.py" else code
+            if Path(self.start) != code:
+                raise ValueError(f"{where}.start: {code} or data/translators/<row of align_jointly>")
             return
         known(f"{where}.start", self.extends, study.align_jointly)
         other = study.align_jointly[self.extends]
@@ -113,13 +133,14 @@ class AlignJointly(Fitted):
             raise ValueError(f"{where}.seeds: at least two of those of {self.extends} are needed: they judge each other")
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Every ordered pair of the spaces."""
-        return list(permutations(self.spaces, 2))
+        """Every ordered pair of spaces of different texts."""
+        return [pair for pair in permutations(self.spaces, 2) if not {*pair} <= {*self.paired}]
 
     def pair(self, source: str, target: str) -> Align:
         """What one of the translators is, as a row of align."""
         common = {name: getattr(self, name) for name in ("aligner", "seeds", "limit", "settings", "device")}
-        return Align(source=source, target=target, **common)
+        splits = self.splits and (self.splits if target in self.paired else (self.splits[1], self.splits[0]))
+        return Align(source=source, target=target, splits=splits, **common)
 
 
 class Evaluate(Computed):
