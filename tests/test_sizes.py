@@ -1,15 +1,17 @@
-"""Texts against success: rows that differ in `limit` alone make one curve."""
+"""Texts, or known pairs, against success: rows that differ in that number alone make one curve."""
 
 import polars as pl
 import pytest
 
-from pipelines.pages.tables.sizes import sizes, sizes_table
+from pipelines.pages.tables.sizes import PAIRS, VECTORS, sizes, sizes_table
 from pipelines.runtime import store
 from pipelines.study import params
 
 ROWS = {f"turn-{n}": {"limit": n} for n in (100, 300, 1000)}
 ROWS |= {f"small-{n}": {"limit": n, "clusters": 7} for n in (100, 300)}  # two sizes are no curve
 ROWS |= {"whole": {}}
+ROWS |= {f"known-{k}": {"limit": 500, "pairs": k, "repeats": 29} for k in (0, 10, 100)}
+ROWS |= {f"oracle-{k}": {"aligner": "procrustes", "limit": k} for k in (10, 100, 300)}  # fitted on that many pairs
 TOP1 = {"turn-100": [0.0, 0.1], "turn-300": [0.4, 0.6], "turn-1000": [0.9, 1.0]}
 
 
@@ -31,14 +33,23 @@ def study(tmp_path, monkeypatch):
 
 
 def test_rows_that_differ_in_size_alone_are_one_curve(study):
-    assert sizes(study) == {"turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()}}
+    assert sizes(study, VECTORS) == {"turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()}}
+
+
+def test_rows_that_differ_in_known_pairs_alone_are_one_curve_and_oracles_another(study):
+    assert sizes(study, PAIRS) == {
+        "known: wasserstein_procrustes, one -> two": {key: [0.3, 0.3] for key in (0, 10, 100)},
+        "oracle: procrustes, one -> two": {key: [0.3, 0.3] for key in (10, 100, 300)},
+    }
 
 
 def test_the_table_counts_the_seeds_that_are_right(study):
     text = "\n".join(sizes_table(study))
     (row,) = [line for line in text.splitlines() if line.startswith("| turn")]
     assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["0/2, 0.050", "1/2, 0.500", "2/2, 0.950"]
+    assert "| known: wasserstein_procrustes, one -> two | 0/2, 0.300 | 0/2, 0.300" in text
     assert (store.REPORT / "pictures" / "sizes.png").is_file()
+    assert (store.REPORT / "pictures" / "pairs.png").is_file()
 
 
 def test_a_study_without_sizes_says_nothing_of_them(study):

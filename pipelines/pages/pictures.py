@@ -44,14 +44,18 @@ def heatmap(path: Path, cosines: pl.DataFrame, source: str, target: str) -> None
         fig.colorbar(image, ax=axes, label="centred cosine", shrink=0.85)
 
 
-def success(path: Path, curves: dict[str, dict[int, list[float]]]) -> None:
-    """Vectors a side against top-1: a point for every seed, a line through the medians, a colour for each curve."""
+def success(path: Path, curves: dict[str, dict[int, list[float]]], of: str) -> None:
+    """A number of something against top-1: a point for every seed, a line through the medians, a colour for each curve."""
     with figure(path, figsize=(7.5, 4.4)) as (_, ax):
         for label, curve in curves.items():
             (line,) = ax.plot(list(curve), [float(np.median(scores)) for scores in curve.values()], label=label)
             points = [(n, score) for n, scores in curve.items() for score in scores]
             ax.scatter(*zip(*points, strict=True), color=line.get_color(), s=18, alpha=0.7, lw=0)
-        ax.set(xscale="log", xlabel="unpaired vectors a side", ylabel="top-1, held-out pairs", ylim=(-0.03, 1.03))
+        if any(0 in curve for curve in curves.values()):
+            ax.set_xscale("symlog", linthresh=5)  # so that none has a place on the axis
+        else:
+            ax.set_xscale("log")
+        ax.set(xlabel=of, ylabel="top-1, held-out pairs", ylim=(-0.03, 1.03))
         ax.legend(frameon=False)
 
 

@@ -1,4 +1,5 @@
-"""How many vectors a translator needs: rows of one aligner, one setting and one pair of encoders that differ in `limit` alone."""
+"""How many vectors a translator needs, and what known pairs are worth: rows of one aligner, one setting and one pair of encoders
+that differ in that number alone."""
 
 from __future__ import annotations
 
@@ -10,39 +11,50 @@ from pipelines.pages.drawing import FOLDER, encoders
 from pipelines.pages.pictures import success
 from pipelines.pages.tables import table
 from pipelines.runtime import store
-from pipelines.study import params
+from pipelines.study import Align, params
 
-LEAST, RIGHT = 3, 0.5  # sizes that make a curve; top-1 from which a fit counts as right
+LEAST, RIGHT = 3, 0.5  # numbers that make a curve; top-1 from which a fit counts as right
+VECTORS, PAIRS = "unpaired vectors a side", "known pairs"
 
 
-def sizes(study: params.Study) -> dict[str, dict[int, list[float]]]:
-    """`what the rows' names begin with, aligner, source -> target` -> vectors a side -> top-1 of every seed; of curves with
-    enough sizes."""
+def number(fit: Align, of: str) -> int | None:
+    """How many vectors a side or known pairs a fit has had; of an oracle, every vector is half of a pair."""
+    if fit.supervision == "oracle":
+        return fit.limit if of == PAIRS and isinstance(fit.limit, int) else None
+    return fit.pairs if of == PAIRS else fit.limit if isinstance(fit.limit, int) else None
+
+
+def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
+    """`what the rows' names begin with, aligner, source -> target` -> number -> top-1 of every seed; of curves with enough
+    numbers."""
     curves: dict[tuple[str, ...], dict[int, list[float]]] = {}
     names: dict[tuple[str, ...], list[str]] = {}
     fits = study.translators()
     for name, row in study.evaluate.items():
         fit = fits[row.translator]
-        if isinstance(fit.limit, int) and store.seeds_path(name).exists():
+        n = number(fit, of)
+        if n is not None and store.seeds_path(name).exists():
+            other = None if fit.supervision == "oracle" else fit.limit if of == PAIRS else fit.pairs
             same = (fit.aligner, " -> ".join(encoders(study, row)), row.source, fit.source,
-                    *map(str, (row.split, fit.settings, fit.pairs)))  # fmt: skip
+                    *map(str, (row.split, fit.settings, other)))  # fmt: skip
             names.setdefault(same, []).append(name)
-            curves.setdefault(same, {}).setdefault(fit.limit, []).extend(pl.read_csv(store.seeds_path(name))["top1"])
+            curves.setdefault(same, {}).setdefault(n, []).extend(pl.read_csv(store.seeds_path(name))["top1"])
     enough = {same: dict(sorted(curve.items())) for same, curve in curves.items() if len(curve) >= LEAST}
     return {f"{commonprefix(names[same]).rstrip('-')}: {same[0]}, {same[1]}": curve for same, curve in enough.items()}  # noqa: RUF071
 
 
 def sizes_table(study: params.Study) -> list[str]:
-    """A table and a picture of texts against success, where a study has such rows."""
-    curves = sizes(study)
-    if not curves:
-        return []
-    columns = sorted({n for curve in curves.values() for n in curve})
-    rows = [[label, *(told(curve[n]) if n in curve else "" for n in columns)] for label, curve in curves.items()]
-    success(FOLDER / "sizes.png", curves)
-    legend = f"Of how many seeds the top-1 is at least {RIGHT}, and the median top-1, by unpaired vectors a side."
-    lines = ["", "### Vectors against success", "", legend, "", *table(["", *(f"{n:,}" for n in columns)], rows)]
-    return [*lines, "", "![top-1 of every seed against vectors a side](pictures/sizes.png)"]
+    """A table and a picture of success against vectors, and one against known pairs, where a study has such rows."""
+    lines = []
+    for of, title, file in ((VECTORS, "Vectors against success", "sizes"), (PAIRS, "What known pairs are worth", "pairs")):
+        if curves := sizes(study, of):
+            columns = sorted({n for curve in curves.values() for n in curve})
+            rows = [[label, *(told(curve[n]) if n in curve else "" for n in columns)] for label, curve in curves.items()]
+            success(FOLDER / f"{file}.png", curves, of)
+            legend = f"Of how many seeds the top-1 is at least {RIGHT}, and the median top-1, by {of}."
+            lines += ["", f"### {title}", "", legend, "", *table(["", *(f"{n:,}" for n in columns)], rows)]
+            lines += ["", f"![top-1 of every seed against {of}](pictures/{file}.png)"]
+    return lines
 
 
 def told(top1: list[float]) -> str:
