@@ -44,7 +44,8 @@ def parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, 
             rows = rows[start:end]
         if len(rows) < 2:
             raise BadInput(f"align_jointly: {name} has too few rows to share among {len(groups)} parts")
-        drawn |= {each: spaces[each].vectors[rows[: row.limit]] for each in (name, *others)}
+        rows = rows[: row.limits[name in row.paired]]
+        drawn |= {each: spaces[each].vectors[rows] for each in (name, *others)}
     return drawn
 
 

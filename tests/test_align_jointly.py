@@ -157,10 +157,11 @@ OWNED = {"aligner": "wasserstein_procrustes", "start": "pipelines/aligners/wasse
 @given(seed=st.integers(0, 10_000), limit=st.integers(2, 40), splits=st.sampled_from([None, ("test", "train")]))
 def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
     spaces = {name: embeddings(name) for name in "abc"}
-    fitted = row(**OWNED, limit=limit, splits=splits)
+    fitted = row(**OWNED, limit=[limit, 7], splits=splits)
     for replicate in (False, True):
         drawn = {name: texts(vectors) for name, vectors in verb.parts(spaces, fitted, seed, replicate).items()}
         assert drawn["b"] == drawn["c"]
+        assert len(drawn["b"]) == 7
         assert not drawn["a"] & drawn["b"]
         if splits:
             share = 2 if replicate else 1
@@ -292,6 +293,7 @@ STUDY = {
         ({"r": OWNED | {"paired": ["b"]}}, "paired: wasserstein_procrustes needs all of the spaces but one there"),
         ({"r": OWNED | {"start": "pipelines"}}, "align_jointly.r.start: pipelines/aligners/wasserstein_procrustes.py or"),
         ({"r": OWNED | {"splits": ["test", "test"]}}, "splits: two different ones"),
+        ({"r": {"limit": [5, 9]}}, "limit: two of them, the second for the spaces that are `paired`"),
         ({"r": OWNED, "s": OWNED | {"start": "data/translators/r"}}, "start: wasserstein_procrustes cannot extend translators"),
         ({"two": {}, "r": {"start": "data/translators/two"}}, "align_jointly.r.spaces: all of two and at least one more"),
         (

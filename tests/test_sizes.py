@@ -11,6 +11,7 @@ ROWS = {f"turn-{n}": {"limit": n} for n in (100, 300, 1000)}
 ROWS |= {f"small-{n}": {"limit": n, "clusters": 7} for n in (100, 300)}  # two sizes are no curve
 ROWS |= {"whole": {}}
 ROWS |= {f"known-{k}": {"limit": 500, "pairs": k, "repeats": 29} for k in (0, 10, 100)}
+ROWS |= {f"dump-{n}": {"limit": [n, 5000]} for n in (100, 300, 1000)}  # beside 5,000 of the attacker's own
 ROWS |= {f"oracle-{k}": {"aligner": "procrustes", "limit": k} for k in (10, 100, 300)}  # fitted on that many pairs
 TOP1 = {"turn-100": [0.0, 0.1], "turn-300": [0.4, 0.6], "turn-1000": [0.9, 1.0]}
 
@@ -33,7 +34,10 @@ def study(tmp_path, monkeypatch):
 
 
 def test_rows_that_differ_in_size_alone_are_one_curve(study):
-    assert sizes(study, VECTORS) == {"turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()}}
+    assert sizes(study, VECTORS) == {
+        "turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()},
+        "dump: wasserstein_procrustes, one -> two": {n: [0.3, 0.3] for n in (100, 300, 1000)},
+    }
 
 
 def test_rows_that_differ_in_known_pairs_alone_are_one_curve_and_oracles_another(study):

@@ -35,6 +35,7 @@ class Fitted(Computed):
 
     aligner: str
     seeds: Seeds = (0,)  # one fit per seed; each draws its own parts of the texts
+    limit: Limit = None  # at most this many vectors of each space, or [of the source, of the target], which is what is `paired`
     settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
 
     @model_validator(mode="before")
@@ -45,6 +46,11 @@ class Fitted(Computed):
         fields = {k: v for k, v in row.items() if k in cls.model_fields and k != "settings"}
         return fields | {"settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})}
 
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """Most vectors of the source, and of the target."""
+        return self.limit if isinstance(self.limit, tuple) else (self.limit, self.limit)
+
 
 class Align(Fitted):
     """Fit translators source -> target: `source` and `target` name rows of `embed`; every other key is the aligner's own."""
@@ -53,7 +59,6 @@ class Align(Fitted):
     target: Annotated[str, Ref("embed")]
     splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
     # the attacker's own texts. None: two disjoint halves of "train"
-    limit: Limit = None  # at most this many vectors per side, or [of the source, of the target]
     pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
     restarts: int = Field(0, ge=0)  # how often a fit that is not judged `aligned` is fitted again to the same vectors
 
@@ -64,11 +69,6 @@ class Align(Fitted):
         if self.splits and self.pairs:
             raise ValueError("splits: two splits share no text, so `pairs` must be 0")
         return self
-
-    @property
-    def limits(self) -> tuple[int | None, int | None]:
-        """Most vectors of the source, and of the target."""
-        return self.limit if isinstance(self.limit, tuple) else (self.limit, self.limit)
 
     @property
     def supervision(self) -> Supervision:
@@ -88,7 +88,6 @@ class AlignJointly(Fitted):
     # held as they are, and the others learn to go with them
     paired: Annotated[tuple[str, ...], Ref("embed")] = ()  # which of the spaces are of the same texts
     splits: tuple[str, str] | None = None  # the part of the first split, a dump's, and of the second, for those that are paired
-    limit: Annotated[int, Field(ge=2)] | None = None  # at most this many vectors of each space
 
     @model_validator(mode="after")
     def _distinct(self) -> AlignJointly:
@@ -102,6 +101,8 @@ class AlignJointly(Fitted):
             raise ValueError(f"paired: {self.aligner} needs all of the spaces but one there")
         if "paired" not in takes and self.paired:
             raise ValueError(f"paired: {self.aligner} gives each space its own texts")
+        if isinstance(self.limit, tuple) and not self.paired:
+            raise ValueError("limit: two of them, the second for the spaces that are `paired`, of which there is none")
         if self.extends and "start" not in takes:
             raise ValueError(f"start: {self.aligner} cannot extend translators")
         if self.splits and (not self.paired or self.splits[0] == self.splits[1]):
@@ -139,8 +140,11 @@ class AlignJointly(Fitted):
     def pair(self, source: str, target: str) -> Align:
         """What one of the translators is, as a row of align."""
         common = {name: getattr(self, name) for name in ("aligner", "seeds", "limit", "settings", "device")}
-        splits = self.splits and (self.splits if target in self.paired else (self.splits[1], self.splits[0]))
-        return Align(source=source, target=target, splits=splits, **common)
+        if isinstance(self.limit, tuple) and target not in self.paired:
+            common["limit"] = self.limit[::-1]
+        if self.splits:
+            common["splits"] = self.splits if target in self.paired else self.splits[::-1]
+        return Align(source=source, target=target, **common)
 
 
 class Evaluate(Computed):

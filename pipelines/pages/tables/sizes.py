@@ -14,14 +14,14 @@ from pipelines.runtime import store
 from pipelines.study import Align, params
 
 LEAST, RIGHT = 3, 0.5  # numbers that make a curve; top-1 from which a fit counts as right
-VECTORS, PAIRS = "unpaired vectors a side", "known pairs"
+VECTORS, PAIRS = "unpaired vectors of the source", "known pairs"
 
 
 def number(fit: Align, of: str) -> int | None:
-    """How many vectors a side or known pairs a fit has had; of an oracle, every vector is half of a pair."""
+    """How many vectors of the source or known pairs a fit has had; of an oracle, every vector is half of a pair."""
     if fit.supervision == "oracle":
-        return fit.limit if of == PAIRS and isinstance(fit.limit, int) else None
-    return fit.pairs if of == PAIRS else fit.limit if isinstance(fit.limit, int) else None
+        return fit.limits[0] if of == PAIRS else None
+    return fit.pairs if of == PAIRS else fit.limits[0]
 
 
 def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
@@ -34,9 +34,10 @@ def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
         fit = fits[row.translator]
         n = number(fit, of)
         if n is not None and store.seeds_path(name).exists():
-            other = None if fit.supervision == "oracle" else fit.limit if of == PAIRS else fit.pairs
+            other = (fit.limit if of == PAIRS else fit.pairs) if fit.supervision != "oracle" else None
+            more = fit.limit[1] if isinstance(fit.limit, tuple) else None  # vectors of the target where they are not as many
             same = (fit.aligner, " -> ".join(encoders(study, row)), row.source, fit.source,
-                    *map(str, (row.split, fit.settings, other)))  # fmt: skip
+                    *map(str, (row.split, fit.settings, other, more)))  # fmt: skip
             names.setdefault(same, []).append(name)
             curves.setdefault(same, {}).setdefault(n, []).extend(pl.read_csv(store.seeds_path(name))["top1"])
     enough = {same: dict(sorted(curve.items())) for same, curve in curves.items() if len(curve) >= LEAST}
