@@ -41,7 +41,8 @@ class Talk:
         self.count, self.ran, self.now, self.since = len(self.left), 0, "", time.monotonic()
         pairs = {f"evaluate@{name}": (row["source"], row["target"]) for name, row in study["evaluate"].items()}
         self.table = {stage for stage, pair in pairs.items() if pair == next(iter(pairs.values()))}  # rows of the first
-        self.took: dict[str, float] = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+        self.kept: dict[str, dict[str, float]] = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+        self.took = self.kept.setdefault(study["study"], {})
 
     def hear(self, line: str) -> None:
         """One line of DVC or of a stage."""
@@ -64,7 +65,7 @@ class Talk:
         if self.now:
             self.took[self.now] = time.monotonic() - self.since
             SECONDS.parent.mkdir(exist_ok=True)
-            SECONDS.write_text(json.dumps(self.took))
+            SECONDS.write_text(json.dumps(self.kept))
         if self.now in self.table and not self.table & self.left:
             subprocess.run([sys.executable, "-m", "pipelines.pages"], check=False)
         self.now = ""
