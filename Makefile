@@ -32,7 +32,7 @@ raw:
 
 repro: $(READY) raw  ## run what changed of the active study (params.yaml), then say what was found
 	@python -m pipelines.study names
-	@dvc repro
+	@python scripts/repro.py
 	@echo; cat report/findings.md
 
 test: $(READY)  ## the tests, without the slow ones

@@ -48,7 +48,7 @@ def ours(encoder: Path, row: Encoder) -> Callable[[list[str]], np.ndarray]:
 
     def run(texts: list[str]) -> np.ndarray:
         with tempfile.TemporaryDirectory(dir=encoder.parent) as folder:  # empty: nothing to continue from
-            return encode(loaded, texts, row, Path(folder), progress=False).vectors
+            return encode(loaded, texts, row, Path(folder)).vectors
 
     return run
 

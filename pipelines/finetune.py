@@ -29,6 +29,7 @@ from pipelines.measures import geometry, similarity
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 from pipelines.study import Finetune, Network, params
 
 STATE, BEST = "state.safetensors", "best.safetensors"  # the state to continue from; the best weights so far
@@ -191,7 +192,7 @@ def train(
     """From where `training` is to `row.steps`, measuring on dev every `row.every` steps and at both ends."""
     if not training.curve:
         measure(training, row, dev, float("nan"), folder, log)
-    while training.step < row.steps:
+    for _ in progress(range(training.step, row.steps), what="train", unit="steps"):
         training.losses.append(step(training, row, columns))
         if training.step % row.every == 0 or training.step == row.steps:
             measure(training, row, dev, last_loss(training), folder, log)

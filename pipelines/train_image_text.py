@@ -25,6 +25,7 @@ from pipelines.contrastive.towers import Words
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 from pipelines.study import TrainImageText, params
 
 LOGGED = 10  # steps between two points of the curve
@@ -118,7 +119,7 @@ def train(row: TrainImageText, data: Pairs, words: Words, seed: int, folder: Pat
         optimiser.load_state_dict(state["optimiser"])
         start, curve = state["step"], state["curve"]
     losses: list[Tensor] = []  # that nothing has looked at yet
-    for at in range(start, row.steps):
+    for at in progress(range(start, row.steps), what=f"train, seed {seed}", unit="steps"):
         losses.append(loss := step(model, optimiser, row, data, seed, at))
         keep, last = (at + 1) % row.checkpoint == 0, at == row.steps - 1
         if at % LOGGED == 0 or keep or last:  # a look at every step would have the device wait for the host

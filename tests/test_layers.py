@@ -9,7 +9,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-PLAIN = {"runtime.device", "runtime.errors", "runtime.files", "runtime.log", "runtime.settings"}  # what every room may use
+# what every room may use
+PLAIN = {"runtime.device", "runtime.errors", "runtime.files", "runtime.log", "runtime.progress", "runtime.settings"}
 # Of each room: what it may import beside itself. Arrows point down only; runtime and study carry and compute nothing.
 ROOMS = {
     "runtime": {"study"},  # stage reads the study; store, track and errors know nothing above them

@@ -44,5 +44,5 @@ def test_names_reach_the_program_as_they_were_typed(make, name):
 
 
 def test_the_names_of_rows_are_checked_before_dvc_runs(make):
-    assert make("repro")[:2] == [["-m", "pipelines.study", "names"], ["repro"]]
+    assert make("repro")[:2] == [["-m", "pipelines.study", "names"], ["scripts/repro.py"]]
     assert make("audit", "VECTORS=x")[:2] == [["-m", "pipelines.study", "names"], ["repro", "--quiet", "fetch", "collect"]]

@@ -58,6 +58,11 @@ def test_the_committed_study_is_the_sample_study():
     assert {k: v for k, v in committed.items() if v} == {k: v for k, v in sample.items() if v}
 
 
+def test_the_sample_study_has_a_row_of_every_verb_but_fits_of_more_than_two_spaces():
+    sample = params.load(Path(__file__).parents[1] / "studies/sample.yaml")
+    assert {table for table in params.Study.tables().values() if not getattr(sample, table)} == {"align_jointly"}
+
+
 def test_rows_take_what_their_name_says():
     loaded = params.Study.model_validate(study())
     assert loaded.corpora["passages"].kind == "passages"

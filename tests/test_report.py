@@ -81,7 +81,7 @@ def test_published_numbers_of_other_data_stand_apart_and_beside_none_of_ours(tmp
     assert "0.25" not in page
 
 
-@pytest.mark.parametrize("name", ["sample", "real"])
+@pytest.mark.parametrize("name", ["sample", "tour", "real"])
 def test_a_published_number_of_other_data_says_so_by_its_key(name):
     study = params.load(f"studies/{name}.yaml")
     of_other_data = ("generated", "docstrings", "other encoders and data")

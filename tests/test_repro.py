@@ -38,12 +38,17 @@ def dvc(*arguments: str, ok: bool = True) -> str:
     return run(sys.executable, "-m", "dvc", *arguments, ok=ok)
 
 
+def talk(ok: bool = True) -> str:
+    """What `make repro` says while DVC runs."""
+    return run(sys.executable, "scripts/repro.py", ok=ok)
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """A git repository with this project's code and the tiny study, reproduced once."""
     root = tmp_path_factory.mktemp("repository")
     before = Path.cwd()
-    for name in ("pipelines", ".dvc/config", ".dvcignore", ".gitignore", "dvc.yaml", "constraints.txt"):
+    for name in ("pipelines", "scripts/repro.py", ".dvc/config", ".dvcignore", ".gitignore", "dvc.yaml", "constraints.txt"):
         (root / name).parent.mkdir(exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, root / name)
@@ -53,7 +58,7 @@ def repository(tmp_path_factory):
     run("git", "init", "-q")
     run("git", "add", "-A")
     run("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "tiny")
-    dvc("repro")
+    (root / "talk.txt").write_text(talk())
     yield root
     os.chdir(before)
 
@@ -65,6 +70,31 @@ def test_every_output_is_there_and_a_second_run_does_nothing(repository):
     assert "wp (unpaired)" in (repository / "report/report.md").read_text()
     assert "GENERATED" in (repository / "report/report.md").read_text()
     assert "up to date" in dvc("repro")
+
+
+STAGES = ["collect passages", "fetch wordllama", "embed a", "fetch minilm", "embed b", "align wp", "evaluate wp", "report"]
+
+
+def test_a_run_says_which_stage_of_how_many_and_shows_the_first_table_before_the_rest(repository):
+    said = (repository / "talk.txt").read_text()
+    lines = said.splitlines()
+    assert [line for line in lines if line.startswith("stage ")] == [f"stage {n} of 8: {s}" for n, s in enumerate(STAGES, 1)]
+    assert not [c for c in ("\r", "Running stage", "> python", "lock file", "Loading weights", "INFO", "alembic") if c in said]
+    (table,) = (n for n, line in enumerate(lines) if line.startswith("| wp (unpaired)"))
+    assert lines.index("stage 7 of 8: evaluate wp") < table < lines.index("stage 8 of 8: report") + 3
+    assert lines[-1].startswith("8 stages, 8 of them run, in ")
+
+
+def test_a_run_with_nothing_to_do_says_so_and_a_failed_one_ends_as_dvc_does(repository):
+    assert talk() == "8 stages, all up to date\n"
+    kept = Path("params.yaml").read_text()
+    Path("params.yaml").write_text(kept.replace("clusters: 4", "clusters: 1"))
+    said = talk(ok=False)
+    Path("params.yaml").write_text(kept)
+    line, error = said.splitlines()[-2:]
+    assert line.strip().startswith("align wp: params.yaml: align.wp: clusters: 1 must be at least 2")
+    assert error.startswith("ERROR: failed to reproduce 'align@wp'")
+    assert "stage 6 of 8: align wp; about " in said
 
 
 def test_metrics_and_plots_are_shown(repository):

@@ -44,20 +44,38 @@ def stand_ins(study):
             path.touch()
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
-def test_dvc_reads_every_study(path, repository, monkeypatch):
-    monkeypatch.chdir(repository)
-    study = params.load(path)
+def read_by_dvc(path, study):
+    """The names of the stages, and the commands in the order in which DVC would run them."""
     stand_ins(study)
     params.activate(path)
     done = subprocess.run([sys.executable, "-c", DVC], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout.split("listed\n")
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_dvc_reads_every_study(path, repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    study = params.load(path)
+    listed, commands = read_by_dvc(path, study)
     templates = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
     tables = {verb: body["foreach"][2:-1] for verb, body in templates.items() if "foreach" in body}
     stages = {f"{verb}@{row}" for verb, table in tables.items() for row in getattr(study, table)}
-    listed, commands = done.stdout.split("listed\n")
     assert {name.strip("'") for name in listed.split()} == stages | {"report"}
     assert commands.count("> python -m pipelines.") == len(stages) + 1
+
+
+def test_the_first_table_of_the_sample_study_waits_for_nothing_that_it_does_not_need(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    study = params.load("studies/sample.yaml")
+    _, commands = read_by_dvc("studies/sample.yaml", study)
+    order = [line.split()[3:] for line in commands.splitlines() if line.startswith("> python -m pipelines.")]
+    verbs, rows = ([stage[at].removeprefix("pipelines.") for stage in order if len(stage) > 1] for at in (0, 1))
+    last = max(n for n, (verb, _) in enumerate(zip(verbs, rows, strict=True)) if verb == "evaluate")
+    assert set(verbs[: last + 1]) == {"collect", "fetch", "embed", "align", "evaluate"}
+    assert set(rows[: last + 1]) == {"docstrings", "minilm", "wordllama", *study.align} | {
+        name for name in study.embed if name.startswith("docstrings-")
+    }
 
 
 def test_dvc_yaml_and_the_study_agree_on_the_table_of_each_verb():

@@ -51,7 +51,7 @@ def row(**more) -> Encoder:
 
 def run(loaded, texts, folder, settings=None) -> Encoded:
     folder.mkdir(exist_ok=True)
-    return encode(loaded, texts, settings or row(), folder, progress=False)
+    return encode(loaded, texts, settings or row(), folder)
 
 
 @contextmanager

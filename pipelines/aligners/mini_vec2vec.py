@@ -25,6 +25,7 @@ from pipelines.aligners.core.matching import ascend, converged, draw, spread
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime.log import Log
+from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "unpaired"
@@ -111,7 +112,7 @@ def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: i
 
 def refine_by_neighbours(map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None) -> Tensor:
     """Refine 1."""
-    for step in range(s.refine_steps):
+    for step in progress(range(s.refine_steps), what="refine", unit="steps"):
         batch = draw(x, s.refine_batch, generator)
         moved = spectral(batch.T @ nearest_mean(normalize(batch @ map, dim=1), y, y, s.neighbours))
         if log and step % 10 == 0:

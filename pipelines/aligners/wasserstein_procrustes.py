@@ -19,7 +19,6 @@ encoders has the pairs between them, and a coupling must be right in both.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -27,7 +26,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
-from tqdm import tqdm
 
 from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
 from pipelines.aligners.core.hubness import InvertedSoftmax
@@ -36,6 +34,7 @@ from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit, kmeans
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
+from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
 
 MANY, LEAST = 13000, 500  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
@@ -189,7 +188,7 @@ def compete(
         size = batch(size, X, Y)
         batches = [(draw(X, size, generator), draw(Y, size, generator)) for _ in range(settings.round_steps + 1)]
         scores = []
-        for number, W in enumerate(maps):
+        for number, W in enumerate(progress(maps, what=f"round {round_number + 1} of {len(settings.rounds)}", unit="maps")):
             for x, y in batches[:-1]:
                 W = spectral(couple(x, y, W, settings, 0.0)[0] + given, settings.power)
             maps[number] = W
@@ -206,14 +205,14 @@ def refine(
 ) -> Tensor:
     """Alternate coupling and orthogonal Procrustes, on random batches, then on all vectors: the last cross-covariance (d, e)."""
     cross, total = given, settings.refinements + settings.passes
-    for step in tqdm(range(total), desc="wasserstein_procrustes", disable=not sys.stderr.isatty(), leave=False):
-        progress = step / max(settings.refinements, 1)
+    for step in progress(range(total), what="refine", unit="steps"):
+        share = step / max(settings.refinements, 1)
         first, last = settings.batches
-        size = batch(round(first * (last / first) ** progress), X, Y) if progress < 1 else settings.most
+        size = batch(round(first * (last / first) ** share), X, Y) if share < 1 else settings.most
         x, y = draw(X, size, generator), draw(Y, size, generator)
-        coupled, cosine = couple(x, y, W, settings, min(1.0, progress))
+        coupled, cosine = couple(x, y, W, settings, min(1.0, share))
         cross = coupled + given
-        W = spectral(cross, settings.power if progress < 1 else 0.0)
+        W = spectral(cross, settings.power if share < 1 else 0.0)
         if log:
             log({"coupled_cosine": cosine}, step)
     return cross

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 
 import polars as pl
-from tqdm import tqdm
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 from pipelines.study import Chunk
 
 _WORD = re.compile(r"\S+")
@@ -28,9 +28,8 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
     if chunk.overlaps:
         frame = frame.with_columns(document=pl.col("id"))
     count = 1 if chunk.first else None
-    parts = [
-        list(islice(cut(t, chunk), count)) for t in tqdm(frame["text"].to_list(), desc="chunks", unit=" texts", disable=None)
-    ]
+    texts = progress(frame["text"].to_list(), what="chunks", unit="texts")
+    parts = [list(islice(cut(t, chunk), count)) for t in texts]
     frame = frame.with_columns(text=pl.Series(parts, dtype=pl.List(pl.String)))
     frame = frame.with_columns(_k=pl.int_ranges(pl.col("text").list.len())).filter(pl.col("text").list.len() > 0)
     frame = frame.explode("text", "_k")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
-from tqdm import tqdm
 
 from pipelines.corpora import chunk
 from pipelines.corpora.path import cleaned, mapped
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 from pipelines.study import HubCorpus
 
 PATIENCE = 5.0  # seconds to wait for the hub's first answer
@@ -79,7 +79,7 @@ def _records(p: HubCorpus, split: str, where: str) -> Iterator[dict[str, Any]]:
         dataset = itertools.islice(dataset, p.rows + p.rows // 4)  # a quarter more, as some will be empty or repeated
     elif p.rows is not None:
         dataset = itertools.islice(dataset, p.rows)  # every text gives a chunk or more, hardly ever none
-    for record in tqdm(dataset, desc=where, unit=" rows", disable=None):
+    for record in progress(dataset, what=where, unit="rows"):
         yield {k: v for k, v in record.items() if not isinstance(v, bytes)}
 
 

@@ -25,9 +25,9 @@ from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
 
 import polars as pl
-from tqdm import tqdm
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 from pipelines.study import LibraryCorpus
 
 AHEAD = 64  # files of a package that are read at once: what its cap leaves unused is read for nothing
@@ -60,7 +60,7 @@ def rows(p: LibraryCorpus) -> pl.DataFrame:
     seen: set[str] = set()
     # Syntax trees have no cycles, and searching them takes long: no garbage collector in these processes.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=gc.disable) as pool:
-        for name in tqdm(names, desc="docstrings", unit=" packages", disable=None):
+        for name in progress(names, what="docstrings", unit="packages"):
             records += _package(name, p, seen, pool)
     if not records:
         raise BadInput(f"{p.path}: none of the {len(names)} packages that it names is installed")

@@ -11,9 +11,9 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import polars as pl
-from tqdm import tqdm
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 
 COLUMNS = ("id", "owner", "folder", "date", "from", "to", "subject", "body")
 _PARSE = email.message_from_binary_file
@@ -26,7 +26,7 @@ def read(path: Path) -> pl.DataFrame:
     A file without any header is not a message and is skipped.
     """
     messages = _mbox(path) if path.is_file() else _tree(path)
-    kept = [_row(*m) for m in tqdm(messages, desc=path.name, unit=" mails", disable=None) if len(m[3])]
+    kept = [_row(*m) for m in progress(messages, what=path.name, unit="mails") if len(m[3])]
     if not kept:
         raise BadInput(f"{path}: there is no e-mail in it")
     return pl.DataFrame(kept, schema={c: pl.String for c in COLUMNS}, orient="row")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from tqdm import tqdm
 
 from pipelines.corpora import chunk, path, synthetic
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 from pipelines.study import AnyCorpus, PathCorpus, SyntheticCorpus
 
 NOTE_ID = ("ROW_ID", "row_id", "note_id", "doc_id", "id")
@@ -76,7 +76,7 @@ def _drawn(scanned: pl.LazyFrame, file: Path, p: PathCorpus, labels: dict[str, l
     held: list[pl.DataFrame] = []
     limit = None if p.rows is None else 2 * p.rows
     try:
-        for batch in tqdm(scanned.collect_batches(maintain_order=True), desc=file.name, unit=" batches", disable=None):
+        for batch in progress(scanned.collect_batches(maintain_order=True), what=file.name, unit="batches"):
             batch = batch.with_columns(_key=generator.random(len(batch)))
             held.append(batch if labels is None else batch.filter(pl.col("ROW_ID").is_in(list(labels))))
             if limit is not None and sum(map(len, held)) > 2 * limit:

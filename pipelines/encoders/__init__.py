@@ -11,18 +11,18 @@ import logging
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from torch import nn
 
-from pipelines.encoders.clip import TextSide, is_clip
-from pipelines.encoders.pooling import compose, opened
 from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 __all__ = ["Loaded", "fetch", "load", "weights"]
 log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     slowly: there, a warning is given and float32 is used; and T5, whose activations
     overflow in fp16, gets bf16, with a warning. Raises BadInput for what is no model or needs its own code.
     """
+    from pipelines.encoders.pooling import compose
+
     device = device or resolve()
     precision = _precision(row, device, folder)
     digest = weights(folder)
@@ -98,6 +100,11 @@ def _has_bf16(device: torch.device) -> bool:
 
 
 def _open(folder: Path, precision: str) -> SentenceTransformer:
+    from sentence_transformers import SentenceTransformer
+
+    from pipelines.encoders.clip import TextSide, is_clip
+    from pipelines.encoders.pooling import opened
+
     # "auto": the checkpoint's own dtype, so that a 16-bit model of billions of weights is never held in 32 bits
     dtype = torch.float32 if precision == "float32" else "auto"
     try:

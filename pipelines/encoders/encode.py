@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
 from pipelines.encoders import DTYPES, Loaded
 from pipelines.runtime import files
+from pipelines.runtime.progress import progress
 from pipelines.study import Encoder
 
 PART = 4096  # texts per part file, at least: what a kill can cost
@@ -43,22 +43,22 @@ class Encoded:
 
 
 @torch.inference_mode()
-def encode(loaded: Loaded, texts: Sequence[str], row: Encoder, folder: Path, progress: bool = True) -> Encoded:
+def encode(loaded: Loaded, texts: Sequence[str], row: Encoder, folder: Path) -> Encoded:
     """Encode `texts`, writing part files into `folder` and passing over those already there.
 
     Batches depend on the texts alone and not on where a former run stopped, so a continued run gives the same bytes.
     The folder must belong to these texts, these weights and this row.
     """
-    tokens = tokenise(loaded, texts, progress)
+    tokens = tokenise(loaded, texts)
     dtype = np.dtype(row.store)
     vectors = np.empty((len(texts), loaded.dimension), dtype)
-    with tqdm(total=len(texts), desc=f"encode {loaded.name}", unit=" texts", disable=not progress) as bar:
+    with progress(what=f"encode {loaded.name}", unit="texts", total=len(texts)) as bar:
         for number, batches in enumerate(parts(list(plan(tokens.lengths, row.batch_tokens)))):
             rows = np.concatenate(batches)
             file = folder / f"part-{number:05}.npy"
             part = _read(file, (len(rows), loaded.dimension), dtype)
             if part is None:
-                part = np.concatenate([_batch(loaded, tokens, b, bar) for b in batches]).astype(dtype)
+                part = np.concatenate([_batch(loaded, tokens, b, bar.update) for b in batches]).astype(dtype)
                 _write(file, part)
             else:
                 bar.update(len(rows))
@@ -66,11 +66,11 @@ def encode(loaded: Loaded, texts: Sequence[str], row: Encoder, folder: Path, pro
     return Encoded(vectors, tokens.truncated)
 
 
-def tokenise(loaded: Loaded, texts: Sequence[str], progress: bool = False) -> Tokens:
+def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:
     """Every text through the model's own preprocessing, then without the padding."""
     ids, extra = [], {}
     starts = range(0, len(texts), TOKENISE)
-    for start in tqdm(starts, desc="tokenise", unit=f" x {TOKENISE} texts", leave=False, disable=not progress):
+    for start in progress(starts, what="tokenise", unit=f"x {TOKENISE} texts"):
         features = loaded.model.preprocess(list(texts[start : start + TOKENISE]), prompt=loaded.prompt or None)
         if "offsets" in features:  # a static table: all texts in one row
             ids += [i[: loaded.max_tokens] for i in features["input_ids"].tensor_split(features["offsets"][1:])]
@@ -123,7 +123,7 @@ def parts(batches: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
         yield part
 
 
-def _batch(loaded: Loaded, tokens: Tokens, rows: np.ndarray, bar: tqdm) -> np.ndarray:
+def _batch(loaded: Loaded, tokens: Tokens, rows: np.ndarray, done: Callable[[int], object]) -> np.ndarray:
     """One batch (b,) of row indices -> (b, dimension) float32."""
     collated = _collate(loaded, [tokens.ids[r] for r in rows])
     features = {k: v.to(loaded.device) for k, v in collated.items()} | tokens.extra
@@ -134,7 +134,7 @@ def _batch(loaded: Loaded, tokens: Tokens, rows: np.ndarray, bar: tqdm) -> np.nd
     features = {k: v.float() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in features.items()}
     for module in later:
         features = module(features)
-    bar.update(len(rows))
+    done(len(rows))
     return features["sentence_embedding"].float().cpu().numpy()
 
 

@@ -23,6 +23,6 @@ def as_function(folder: Path, row: Encoder, device: torch.device | None = None) 
 
     def encode_texts(texts: Sequence[str]) -> Tensor:
         with tempfile.TemporaryDirectory() as parts:
-            return torch.from_numpy(encode(loaded, list(texts), row, Path(parts), progress=False).vectors).float()
+            return torch.from_numpy(encode(loaded, list(texts), row, Path(parts)).vectors).float()
 
     return encode_texts

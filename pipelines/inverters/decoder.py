@@ -18,13 +18,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, scaled_dot_product_attention
-from tqdm import tqdm
 
 from pipelines.inverters import Draft
 from pipelines.inverters.vocabulary import SPECIAL, Vocabulary, learn
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
+from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
 
 
@@ -284,7 +284,7 @@ def fit(
     )
     lengths, step = [len(i) for i in ids], 0
     model.train()
-    with tqdm(total=total, desc="inverter", leave=False, disable=None) as bar:
+    with progress(what="inverter", unit="steps", total=total) as bar:
         for _ in range(settings.epochs):
             for rows in batches(lengths, settings.batch, generator):
                 target = nn.utils.rnn.pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100).to(vectors.device)

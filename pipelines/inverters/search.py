@@ -20,6 +20,7 @@ from pipelines.inverters import EMPTY, Draft, Inverter, Queries
 from pipelines.inverters.corrector import memory_of, shown_to
 from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.splice import splice
+from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
 
 
@@ -93,7 +94,7 @@ def search(
         for pool, drafts in zip(pools, guided_beam(inverter, vectors, queries, s, generator), strict=True):
             pool += drafts
     best = _best(inverter, vectors, queries, pools, s, None)
-    for _ in range(s.rounds):
+    for _ in progress(range(s.rounds), what="swap words", unit="rounds"):
         pools = inverter.alternatives(vectors, [g.draft for g in best], s.swaps, generator)
         best = _best(inverter, vectors, queries, pools, s, best)
     if corrector is not None:
@@ -106,7 +107,7 @@ def guided_beam(
 ) -> list[list[Draft]]:
     """`beams` drafts per vector (n, e), nearest first."""
     beams: list[list[Draft]] = [[EMPTY] for _ in vectors]
-    for _ in range(-(-inverter.tokens // s.stride)):
+    for _ in progress(range(-(-inverter.tokens // s.stride)), what="guided beam", unit="steps"):
         rows = [(i, d) for i, drafts in enumerate(beams) for d in drafts if not d.done for _ in range(s.branches)]
         if not rows:
             break
@@ -165,7 +166,7 @@ def iterate(
 ) -> list[Guess]:
     """`corrections` rounds: the corrector proposes `width` texts from what the last round knew, and the nearest stays."""
     rows = torch.arange(len(vectors)).repeat_interleave(s.width)
-    for _ in range(s.corrections):
+    for _ in progress(range(s.corrections), what="correct", unit="rounds"):
         shown = shown_to(vectors, queries([inverter.text(g.draft) for g in best]))[rows]
         memory = memory_of([g.draft.ids for g in best], corrector.memory, corrector.vocabulary.pad)[rows]
         drafts = corrector.propose(shown, [EMPTY] * len(rows), corrector.tokens, s.temperature, generator, memory)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pipelines.measures import facts
+from pipelines.runtime.progress import progress
 
 SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 
@@ -40,7 +41,7 @@ def splice(
     bounds = torch.tensor([len(p) for p in offered]).cumsum(0)[:-1]
     parts = queries([p for texts in offered for p in texts]).tensor_split(bounds)  # n x (pieces, e)
     guesses = [sentences(texts[0]) for texts in near]
-    for _ in range(rounds):
+    for _ in progress(range(rounds), what="splice", unit="rounds"):
         reached = queries([joined(g) for g in guesses])
         rest = vectors - (reached * vectors).sum(1, keepdim=True) * reached
         best = [(p @ r).topk(min(tried, len(p))).indices.tolist() for p, r in zip(parts, rest, strict=True)]

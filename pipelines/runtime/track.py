@@ -7,7 +7,6 @@ they would not be live. `MLFLOW_TRACKING_URI` wins when set; otherwise the store
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import threading
 import time
@@ -23,7 +22,7 @@ from pydantic import BaseModel
 from pipelines.runtime.device import resolve
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-logging.getLogger("mlflow").setLevel(logging.WARNING)  # its database chatter
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # else it tells of every table of a new store
 FLUSH_SECONDS = 2.0
 BATCH = 1000  # MLflow's own limit for one log_batch
 

@@ -30,6 +30,7 @@ from pipelines.aligners.vec2vec.step import LATENT, Pair, Recipe, Training
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
+from pipelines.runtime.progress import progress
 
 SUPERVISION = "unpaired"
 __all__ = ["RECIPES", "Settings", "fit", "fit_jointly"]  # RECIPES: what `recipe` in a row of `align` stands for
@@ -294,6 +295,7 @@ def _train(
         training.check()
         training.done = 0
     advance = stepper(training, batches, settings.log_every)
+    bar = progress(what="vec2vec", unit="steps", total=steps)
     while True:
         step = training.done
         if path and step and step % settings.checkpoint_every == 0:
@@ -307,6 +309,8 @@ def _train(
         if step >= steps or (best.stale >= settings.patience and step >= least):
             break
         advance()
+        bar.update(training.done - step)
+    bar.close()
     if path:
         path.unlink(missing_ok=True)
 

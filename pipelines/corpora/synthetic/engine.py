@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 from faker import Faker
-from tqdm import tqdm
 
+from pipelines.runtime.progress import progress
 from pipelines.study import SyntheticCorpus
 
 Scope = dict[str, Callable[[], str]]
@@ -123,7 +123,7 @@ def corpus(p: SyntheticCorpus, name: str, facts: Iterable[str], write: Callable[
     pen, count = Pen(p.seed), p.rows or 2000
     seen: set[str] = set()
     rows: list[dict] = []
-    with tqdm(total=count, desc=f"generated {name}", unit=" texts", disable=None) as bar:
+    with progress(what=f"generated {name}", unit="texts", total=count) as bar:
         while len(rows) < count:
             text, draft = write(pen, len(rows))
             key = re.sub(r"[\W\d]+", " ", text.lower())
