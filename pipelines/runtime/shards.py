@@ -82,7 +82,7 @@ def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int, 
     try:
         ray.init(address=address, runtime_env=code, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
-        where = address or os.environ.get("RAY_ADDRESS")
+        where = address or os.environ.get("RAY_ADDRESS") or "this machine"
         raise BadInput(f"ray: no cluster at {where}: {str(error).strip().splitlines()[0]}") from None
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
