@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def labelled(row: Bulk, study: params.Study) -> tuple[tuple[Any, ...], tuple[Any
     return (*labels, *known), (*made_from, *known)
 
 
-def engine(row: Bulk, job: shards.Job, todo: list[Path]) -> Any:
+def engine(row: Bulk, job: shards.Job, todo: list[Path]) -> Iterator[shards.Done]:
     """Of each shard what became of it, as they are finished."""
     if row.engine == "local" or not todo:
         return shards.loop(job, todo)
