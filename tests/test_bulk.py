@@ -313,28 +313,3 @@ def test_two_workers_of_ray_one_killed_write_the_bytes_of_the_plain_loop(cluster
     assert sorted((d.shard, d.rows, d.fault) for d in finished) == [(str(p), n, "") for p, n in zip(inputs, ROWS, strict=True)]
     assert sorted(log.read_text().split()) == sorted(["t0", "t30", "t31", "t31", "t51"])  # twice: what was lost alone
     assert {p.name: p.read_bytes() for p in job.folder.glob("[!.]*")} == plain
-
-
-@pytest.mark.slow
-def test_ray_data_calls_a_function_on_its_own_batches(cluster):
-    import ray
-    import ray.data
-
-    import pipelines
-
-    class Embed:
-        def __init__(self, folder, row):
-            self.function = batchwise.embed(folder, row)
-
-        def __call__(self, batch):
-            return self.function(batch)
-
-    run(**EMBED)
-    ray.init(cluster, runtime_env={"py_modules": [pipelines]}, log_to_driver=False)
-    arguments = (store.encoder_path("e").resolve(), study().encoders["e"])
-    made = ray.data.read_parquet("in").map_batches(
-        Embed, fn_constructor_args=arguments, compute=ray.data.ActorPoolStrategy(size=2), batch_format="pyarrow", batch_size=None
-    )
-    rows = {row["id"]: row["vector"] for row in made.take_all()}
-    ray.shutdown()
-    np.testing.assert_allclose(np.stack([rows[i] for i in output()["id"]]), output()["vector"].to_numpy(), atol=1e-6)
