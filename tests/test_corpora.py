@@ -472,7 +472,7 @@ def test_sequences_have_their_length(lengths, shortest, more):
 
 def test_library_reads_what_constraints_name_up_to_the_cap(tmp_path):
     pins = tmp_path / "constraints.txt"
-    pins.write_text("tqdm==0\nPyYAML==0\nno-such-package==1\n# polars==1\nnumpy==0\n")
+    pins.write_text("tqdm==0\nPyYAML==0\nno-such-package==1\n# polars==1\nnumpy==0\n" + library.END + "\npolars==1\n")
     row = LibraryCorpus.model_validate({"source": "library", "path": str(pins), "per_package": 40, "test": 5})
     frame = collect(row)
     check_corpus("library", frame)

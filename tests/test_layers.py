@@ -19,6 +19,7 @@ ROOMS = {
     "measures": PLAIN,
     "aligners": {"measures", *PLAIN},
     "inverters": {"measures", *PLAIN},
+    "batchwise": {"aligners", "encoders", "inverters", "measures", "study", *PLAIN},
     "corpora": {"study", *PLAIN},
     "encoders": {"study", *PLAIN},
     "contrastive": {"distributed", "encoders", "measures", "study", *PLAIN},

@@ -1,8 +1,8 @@
 """Prose from the docstrings of the installed dependencies: real English that is on every machine, and is never
 redistributed.
 
-The packages are those that `constraints.txt` names; a file is parsed with `ast` and never imported. Of a docstring
-only prose is kept: paragraphs that begin like a sentence, without code, parameter lists, tables, licences and
+The packages are those that `constraints.txt` names, but for extras; a file is parsed with `ast` and never imported. Of a
+docstring only prose is kept: paragraphs that begin like a sentence, without code, parameter lists, tables, licences and
 addresses.
 """
 
@@ -30,6 +30,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import LibraryCorpus
 
+END = "# The library corpus ends here"  # a line of constraints.txt: what follows is no part of it
 AHEAD = 64  # files of a package that are read at once: what its cap leaves unused is read for nothing
 LARGEST = 1_000_000  # bytes; longer files are generated tables
 SKIPPED = {"tests", "test", "_tests", "testing", "_vendor", "vendor", "vendored", "third_party", "site-packages"}
@@ -73,7 +74,8 @@ def pinned(path: Path) -> list[str]:
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file; the library corpus is the prose of the packages that it names")
     names = []
-    for name, version in sorted(set(_PINNED.findall(path.read_text())), key=lambda pin: (pin[0].lower(), pin[1])):
+    pins = set(_PINNED.findall(path.read_text().partition(END)[0]))
+    for name, version in sorted(pins, key=lambda pin: (pin[0].lower(), pin[1])):
         try:
             installed = metadata.version(name)
         except metadata.PackageNotFoundError:

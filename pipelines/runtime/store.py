@@ -8,6 +8,7 @@ data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: a
 data/translators/<row of align>/       seed-<n>.safetensors + .json; verdicts.json by seed
 data/translators/<row of align_jointly>/<source>/<target>/       the same of every ordered pair
 data/inverters/<row of inverters>/      texts, inverter, corrector (.safetensors): all that an attacker has
+data/bulk/<row>/*.parquet             shards, of the names of the input's
 data/scores/<verb>/<row>.parquet       per-example scores of evaluate, attributes and invert
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
@@ -70,6 +71,10 @@ def inverters_path(name: str) -> Path:
     return DATA / "inverters" / name
 
 
+def bulk_path(name: str) -> Path:
+    return DATA / "bulk" / name
+
+
 def scores_path(verb: str, name: str) -> Path:
     return DATA / "scores" / verb / f"{name}.parquet"
 
@@ -109,7 +114,7 @@ def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
         return
-    with _alone(verb, name):
+    with alone(verb, name):
         for stale in folder.parent.glob("*") if folder.parent.is_dir() else ():
             if stale != folder:
                 shutil.rmtree(stale)
@@ -119,7 +124,7 @@ def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
 
 
 @contextmanager
-def _alone(verb: str, name: str) -> Iterator[None]:
+def alone(verb: str, name: str) -> Iterator[None]:
     """Hold the lock of a stage. The system lets go of it when the process dies, however it dies."""
     path = LOCKS / verb / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ from pipelines.study import (
     AnyCorpus,
     Attributes,
     Audit,
+    Bulk,
     Embed,
     Encoder,
     Evaluate,
@@ -66,6 +67,7 @@ class Study(Row):
     inverters: Annotated[dict[str, Inverter], Verb("train_inverter")] = {}
     invert: dict[str, Invert] = {}
     audit: dict[str, Audit] = {}
+    bulk: dict[str, Bulk] = {}
     train_image_text: dict[str, TrainImageText] = {}
     evaluate_image_text: dict[str, EvaluateImageText] = {}
     published: Annotated[dict[str, Published], Verb(None)] = {}

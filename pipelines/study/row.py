@@ -57,7 +57,9 @@ class Ref:
 class Made(Ref):
     """Marks a path: a folder that a stage of the study makes (`FOLDERS`: data/trained/<row> and so on) must have its row."""
 
-    FOLDERS = {"data/trained/": "finetune", "data/encoders/": "encoders", "data/translators/": "align_jointly"}
+    FOLDERS = {
+        "data/trained/": "finetune", "data/encoders/": "encoders", "data/translators/": "translators", "data/bulk/": "bulk",
+    }  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__("")
@@ -66,7 +68,8 @@ class Made(Ref):
         """Raise ValueError if no stage makes the folder."""
         for folder, table in self.FOLDERS.items():
             if value.startswith(folder):
-                known(where, value.removeprefix(folder).rstrip("/"), getattr(study, table))
+                rows = {**study.align_jointly, **study.translators()} if table == "translators" else getattr(study, table)
+                known(where, value.removeprefix(folder).rstrip("/"), rows)
 
 
 Watched = Annotated[str, Field(min_length=1), Made()]  # a path that DVC watches for changes

@@ -1,0 +1,315 @@
+"""bulk: shards give the vectors of one file, runs resume by shard, and every engine writes the same bytes."""
+
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from pipelines import audit as audit_verb
+from pipelines import batchwise, bulk
+from pipelines import embed as embed_verb
+from pipelines.aligners.core.translator import Linear, save
+from pipelines.runtime import shards, store
+from pipelines.runtime.errors import BadInput
+from pipelines.study import params
+from tests.test_embed import encoder as static_encoder
+from tests.test_encoders import TEXTS, bert
+
+SOURCE, TARGET, LABELS = 7, 32, ("cat", "dog", "river")
+EMBED = {"apply": "embed", "path": "in/", "model": "data/encoders/e"}
+LABEL = {"apply": "label", "path": "in/", "model": "data/translators/ab", "labels": LABELS, "template": "{label}"}
+AUDIT = LABEL | {"apply": "audit", "nearest": 2}
+ROWS = [30, 1, 20, 9]  # of each shard
+
+
+class Run:
+    """Stands in for a tracked run."""
+
+    def log(self, metrics, step=0): ...
+    def input(self, path, context): ...
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """An encoder e, a translator ab of vectors of 7 dimensions to its space, and shards of texts and of such vectors."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    store.DATA.joinpath("encoders").mkdir(parents=True)
+    bert(tmp_path / "bert").rename(store.encoder_path("e"))
+    rng = np.random.default_rng(0)
+    for name, d in (("a", SOURCE), ("b", TARGET)):
+        cloud = rng.standard_normal((40, d), np.float32)
+        store.write_embeddings(name, [f"k{i}" for i in range(40)], ["test"] * 5 + ["train"] * 35, cloud, {})
+    a, b = (store.read_embeddings(name).vectors for name in "ab")
+    store.translators_path("ab").mkdir(parents=True)
+    save(Linear.of(torch.randn(SOURCE, TARGET), a, b), store.translators_path("ab") / "seed-0")
+    Path("in").mkdir()
+    for number, (start, rows) in enumerate(zip(np.cumsum([0, *ROWS]), ROWS, strict=False)):
+        ids, vectors = [f"t{start + i}" for i in range(rows)], rng.standard_normal((rows, SOURCE), np.float32)
+        frame = {"id": ids, "text": TEXTS[start : start + rows], "vector": pl.Series(vectors, dtype=pl.Array(pl.Float32, SOURCE))}
+        pl.DataFrame(frame).write_parquet(f"in/{number}.parquet")
+
+
+def study(**rows) -> params.Study:
+    corpora = {"c": {"path": "p", "source": "path"}}
+    encoders = {"e": {"path": "p", "source": "path"}, "given": {"path": "p", "source": "given"}}
+    spaces = {name: {"corpus": "c", "encoder": "e"} for name in "ab"}
+    align = {"ab": {"source": "a", "target": "b", "aligner": "procrustes"}}
+    tables = {"corpora": corpora, "encoders": encoders, "embed": spaces, "align": align}
+    return params.Study.model_validate({"study": "s", **tables, "bulk": rows})
+
+
+def run(name="x", **row):
+    of = study(**{name: row})
+    bulk.bulk(name, of.bulk[name], of, Run())  # pyright: ignore[reportArgumentType]
+    return {path.name: path.read_bytes() for path in sorted(store.bulk_path(name).iterdir())}
+
+
+def output(name="x") -> pl.DataFrame:
+    return pl.concat(pl.read_parquet(path) for path in sorted(store.bulk_path(name).glob("*.parquet")))
+
+
+def embedded(texts) -> np.ndarray:
+    """What the stage `embed` writes for a corpus of these texts."""
+    columns = {"id": [f"t{i}" for i in range(len(texts))], "text": texts, "split": "train", "labels": [[] for _ in texts]}
+    store.write_corpus("c", pl.DataFrame(columns, schema=store.CORPUS_COLUMNS))
+    of = study()
+    embed_verb.embed("a", of.embed["a"], of, Run())  # pyright: ignore[reportArgumentType]
+    return store.read_embeddings("a").vectors.numpy()
+
+
+# ---------------------------------------------------------------- what the functions give
+
+
+def test_a_shard_has_the_bytes_that_the_stage_embed_writes_for_its_texts():
+    run(**EMBED)
+    for path in sorted(Path("in").iterdir()):
+        made = pl.read_parquet(store.bulk_path("x") / path.name)
+        texts = pl.read_parquet(path)["text"].to_list()
+        assert made["vector"].to_numpy().tobytes() == embedded(texts).tobytes()
+    assert output()["id"].to_list() == [f"t{i}" for i in range(sum(ROWS))]
+    assert "text" not in output().columns
+
+
+def test_all_shards_of_a_static_encoder_have_the_bytes_of_one_file():
+    store.encoder_path("e").rename("bert-encoder")
+    static_encoder()
+    texts = [" ".join(words) for words in np.random.default_rng(1).choice(["cat", "dog", "house", "river"], (60, 9)).tolist()]
+    for number in range(4):
+        pl.DataFrame({"text": texts[15 * number : 15 * number + 15]}).write_parquet(f"in/{number}.parquet")
+    run(**EMBED, batch=4)
+    assert output()["vector"].to_numpy().tobytes() == embedded(texts).tobytes()
+
+
+def test_vectors_are_translated_and_other_columns_carried_along():
+    run(apply="translate", path="in/", model="data/translators/ab")
+    vectors = pl.concat(pl.read_parquet(path) for path in sorted(Path("in").iterdir()))
+    expected = bulk.chosen("ab")(torch.from_numpy(vectors["vector"].to_numpy()))
+    np.testing.assert_allclose(output()["vector"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert output()["text"].to_list() == vectors["text"].to_list()
+
+
+def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
+    run(**AUDIT)
+    made, vectors = output(), np.concatenate([pl.read_parquet(p)["vector"].to_numpy() for p in sorted(Path("in").iterdir())])
+    with torch.inference_mode():
+        translated = bulk.chosen("ab")(torch.from_numpy(vectors)).double().numpy()
+
+    def unit(x):
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    labels = bulk.query.as_function(store.encoder_path("e"), study().encoders["e"])(LABELS)
+    cosines = unit(translated) @ unit(labels.double().numpy()).T
+    assert made["label"].to_list() == [LABELS[i] for i in cosines.argmax(1)]
+    np.testing.assert_allclose(made["cosine"], cosines.max(1), atol=1e-5)
+    known = store.read_embeddings("b").vectors[5:].double().numpy()  # the train texts
+    cosines = unit(translated - known.mean(0)) @ unit(known - known.mean(0)).T
+    order = np.argsort(-cosines, axis=1)[:, :2]
+    assert made["texts"].to_list() == [[f"k{5 + j}" for j in row] for row in order]
+    np.testing.assert_allclose(np.stack(made["text_cosines"].to_list()), np.take_along_axis(cosines, order, 1), atol=1e-5)
+    attacker = audit_verb.Known("e", [], torch.from_numpy(known), lambda texts: labels)
+    best = audit_verb.Attempt(attacker, bulk.chosen("ab"), None, 0.0)  # pyright: ignore[reportArgumentType]
+    row = params.Study.model_validate({"study": "s", "corpora": {"c": {"path": "p", "source": "path"}},
+        "audit": {"default": {"corpus": "c", "labels": LABELS, "template": "{label}"}}}).audit["default"]  # fmt: skip
+    audited = {line["label"]: line["vectors"] for line in audit_verb.infer(torch.from_numpy(vectors), best, row)}
+    assert store.read_metrics("bulk")["x"] == {"shards": 4, "rows": 60, "labels": audited}
+
+
+def test_spark_style_an_iterator_of_record_batches_gives_the_same_rows():
+    def map_in_arrow(batches):  # what a user gives to DataFrame.mapInArrow
+        function = batchwise.embed(store.encoder_path("e"), study().encoders["e"])
+        for batch in batches:
+            yield from function(batch).to_batches()
+
+    run(**EMBED)
+    batches = [batch for path in sorted(Path("in").iterdir()) for batch in pq.read_table(path).to_batches()]
+    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
+    made = list(map_in_arrow(iter(batches)))
+    assert all(isinstance(batch, pa.RecordBatch) for batch in made)
+    np.testing.assert_array_equal(pl.from_arrow(made)["vector"].to_numpy(), output()["vector"].to_numpy())
+
+
+@pytest.mark.parametrize("row", [EMBED, LABEL, AUDIT], ids=lambda row: row["apply"])
+def test_a_shard_without_rows_has_the_columns_of_the_others(row):
+    pl.read_parquet("in/0.parquet").clear().write_parquet("in/none.parquet")
+    run(**row)
+    made = [pq.read_schema(store.bulk_path("x") / name) for name in ("0.parquet", "none.parquet")]
+    assert made[0].equals(made[1])
+
+
+# ---------------------------------------------------------------- what is done again
+
+
+def times(name="x"):
+    return {path.name: path.stat().st_mtime_ns for path in store.bulk_path(name).iterdir()}
+
+
+def changed(before):
+    return {name for name, at in times().items() if before.get(name) != at}
+
+
+def test_only_what_is_missing_or_older_than_its_input_is_done():
+    first = run(**EMBED)
+    before = times()
+    (store.bulk_path("x") / "1.parquet").unlink()
+    (store.bulk_path("x") / ".host-1-2.parquet.part").touch()  # what a killed worker leaves
+    assert run(**EMBED) == first
+    assert changed(before) == {"1.parquet"}
+    before = times()
+    later = max(before.values()) + 10**9
+    os.utime("in/2.parquet", ns=(later, later))
+    Path("in/3.parquet").unlink()
+    run(**EMBED)
+    assert changed(before) == {"2.parquet"}
+    assert set(times()) == {"0.parquet", "1.parquet", "2.parquet"}
+
+
+def test_another_row_or_model_does_all_again_and_another_engine_nothing():
+    run(**LABEL)
+    before = times()
+    run(**LABEL, engine="ray", workers=7)  # nothing to do: Ray is not started
+    assert not changed(before)
+    run(**LABEL | {"labels": ("cat", "house")})
+    assert changed(before) == set(before)
+    before = times()
+    clouds = (store.read_embeddings(name).vectors for name in "ab")
+    save(Linear.of(torch.randn(SOURCE, TARGET), *clouds), store.translators_path("ab") / "seed-0")
+    run(**LABEL | {"labels": ("cat", "house")})
+    assert changed(before) == set(before)
+
+
+def test_a_shard_at_fault_is_named_and_costs_no_other():
+    texts = pl.read_parquet("in/2.parquet")
+    texts.with_columns(text=pl.when(pl.col("id") == "t33").then(pl.lit(" ")).otherwise("text")).write_parquet("in/2.parquet")
+    with pytest.raises(BadInput, match=r"1 of 4 shards failed: .*/2\.parquet: 1 texts are empty, the first in row 2$"):
+        run(**EMBED)
+    before = times()
+    assert set(before) == {"0.parquet", "1.parquet", "3.parquet"}
+    texts.write_parquet("in/2.parquet")
+    run(**EMBED)
+    assert changed(before) == {"2.parquet"}
+
+
+# ---------------------------------------------------------------- what is refused before any work
+
+
+def lists(rows, width=None):
+    kind = pl.Array(pl.Float32, width) if width else pl.List(pl.Float32)
+    pl.DataFrame({"vector": pl.Series(rows, dtype=kind)}).write_parquet("in/2.parquet")
+
+
+@pytest.mark.parametrize(
+    ("change", "row", "line"),
+    [
+        (lambda: None, EMBED | {"path": "gone/"}, "gone: there is no such file or folder"),
+        (lambda: Path("void").mkdir(), EMBED | {"path": "void"}, r"void: there is no file \*\.parquet in it"),
+        (lambda: lists([[1.0]]), EMBED, r"in/2\.parquet: there is no column 'text'; there are: vector"),
+        (lambda: None, EMBED | {"column": "vector"}, r"in/0\.parquet: column 'vector' is .*, not text"),
+        (lambda: Path("in/2.parquet").write_text("x"), EMBED, r"in/2\.parquet: cannot be read as Parquet"),
+        (lambda: lists([[1.0] * 5], 5), LABEL, "column 'vector' has 5 dimensions, but ab translates from 7"),
+        (lambda: lists([[1.0] * 5]), LABEL, "column 'vector' has 5 dimensions, but ab translates from 7"),
+        (lambda: None, LABEL | {"column": "id"}, r"in/0\.parquet: column 'id': .*string are no vectors"),
+        (lambda: lists([[1.0] * 7, [1.0] * 6]), LABEL, r"1 of 4 .*: 1 vectors are not of dimension 7, the first in row 1"),
+    ],
+)  # fmt: skip
+def test_bad_shards_get_one_line(change, row, line):
+    change()
+    with pytest.raises(BadInput, match=line) as error:
+        run(**row)
+    assert "\n" not in str(error.value)
+    assert "shards failed" in str(error.value) or not store.bulk_path("x").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        (EMBED | {"model": "data/translators/ab"}, "bulk.x.model: embed takes data/encoders/<name>"),
+        (LABEL | {"model": "data/encoders/e"}, "bulk.x.model: label takes data/translators/<name>"),
+        (LABEL | {"model": "data/translators/ac"}, "bulk.x.model: there is no row 'ac'"),
+        (EMBED | {"model": "data/encoders/given"}, "given is only given"),
+        (EMBED | {"path": "data/bulk/y"}, "bulk.x.path: there is no row 'y'"),
+        (LABEL | {"labels": ["cat"]}, "bulk.x.labels: label needs two or more"),
+        (EMBED | {"workers": 2}, "bulk.x.workers: more than one needs `engine: ray`"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(row, line):
+    with pytest.raises(ValueError, match=line):
+        study(x=row)
+
+
+# ---------------------------------------------------------------- Ray
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """The address of a cluster of two cores."""
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    from ray.cloudpickle import register_pickle_by_value
+    from ray.cluster_utils import Cluster
+
+    register_pickle_by_value(sys.modules[__name__])  # workers have no tests
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield cluster.address
+    cluster.shutdown()
+
+
+def recorded(make, log: Path, kills: str, marker: Path):
+    """A function that notes each batch's first id and, at the id `kills`, kills its process if the marker is there."""
+    function = make()
+
+    def record(batch):
+        first = batch.column("id")[0].as_py()
+        with open(log, "a") as file:
+            file.write(f"{first}\n")
+        if first == kills and marker.exists():
+            marker.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(batch)
+
+    return record
+
+
+@pytest.mark.slow
+def test_two_workers_of_ray_one_killed_write_the_bytes_of_the_plain_loop(cluster, tmp_path):
+    plain = run(**EMBED)
+    assert run("y", **EMBED, engine="ray", workers=2, address=cluster) == plain
+
+    of = study(z=EMBED)
+    inputs, job = bulk.plan("z", of.bulk["z"], of)
+    log, marker = tmp_path / "log", tmp_path / "marker"
+    marker.touch()
+    killed = shards.Job(partial(recorded, job.make, log, "t31", marker), job.folder, job.made_from, job.batch)
+    finished = list(shards.on_ray(killed, inputs, cluster, workers=2, cpus=1, gpus=None))
+    assert not marker.exists()
+    assert sorted((d.shard, d.rows, d.fault) for d in finished) == [(str(p), n, "") for p, n in zip(inputs, ROWS, strict=True)]
+    assert sorted(log.read_text().split()) == sorted(["t0", "t30", "t31", "t31", "t51"])  # twice: what was lost alone
+    assert {p.name: p.read_bytes() for p in job.folder.glob("[!.]*")} == plain
