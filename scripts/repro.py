@@ -87,8 +87,9 @@ def main() -> int:
     quiet = {"PYTHONUNBUFFERED": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # the latter also of weights that are loaded
     # Ctrl-C reaches DVC and its stage by itself, as they are of the same group; here it must not cut off what they still say.
     signal.signal(signal.SIGINT, lambda *_: None)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    child = subprocess.Popen(command, env=os.environ | quiet, text=True, errors="replace", **pipes)
+    child = subprocess.Popen(
+        command, env=os.environ | quiet, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     threading.Thread(target=lambda: [*map(lines.put, child.stdout or ()), lines.put(None)], daemon=True).start()
