@@ -52,7 +52,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     store.write_scores("invert", name, table)
     metrics = summary(table, victim) | {"known": len(attacker.texts)}
     store.write_metrics("invert", name, metrics)
-    run.log(metrics)
+    run.log({"inversion": metrics})
     shown = examples(table, 40)
     store.write_csv(store.examples_path(name), shown)
     if not study.private(row.corpus, study.inverters[row.inverter].corpus):  # guesses are written from the attacker's texts

@@ -17,7 +17,7 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.runtime import track
-from pipelines.study import Embed
+from pipelines.study import Align, Embed, Evaluate
 
 ROOT = Path(__file__).parents[1]
 ROW = Embed(corpus="passages", encoder="minilm")
@@ -65,6 +65,22 @@ def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     [used] = found.inputs.dataset_inputs
     assert (used.dataset.name, used.dataset.digest) == ("x", "abc123")
     assert [f.path for f in client.list_artifacts(found.info.run_id)] == ["examples.json"]
+
+
+def test_what_a_run_measures_stands_beside_the_settings_that_decided_it():
+    subprocess.run(["git", "init", "-q"], check=True)
+    author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=7)
+    row = Evaluate(translator="t", source="a", target="b")
+    with track.run("evaluate", "t", row, "smoke", {"align": of, "source": ROW}) as run:
+        run.log({"translation": {"top1": 0.9}})
+    _, [found] = runs("evaluate")
+    params = found.data.params
+    assert (params["translator"], params["align.clusters"], params["source.encoder"]) == ("t", "7", "minilm")
+    assert found.data.metrics["translation/top1"] == 0.9
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert found.data.tags["mlflow.source.git.commit"] == commit
 
 
 def test_curves_are_live(monkeypatch):

@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -221,31 +222,19 @@ class Silent(Run):
 
 
 @contextmanager
-def run(verb: str, name: str, row: BaseModel | None, study: str) -> Iterator[Run]:
+def run(verb: str, name: str, row: BaseModel | None, study: str, named: Mapping[str, BaseModel] | None = None) -> Iterator[Run]:
     """An MLflow run for one stage run, in the experiment of its verb; FAILED or KILLED when the block ends badly.
 
-    A row that computes gets the tag `device`: which one its `device` stands for here. Raises BadInput where that is not here.
+    `named`: rows that the row names, whose settings are params of the run too, so that what it measures can be drawn against
+    them: `align.clusters`. A row that computes gets the tag `device`: which one its `device` stands for here. Raises BadInput
+    where that is not here.
     """
     if os.environ.get("RANK", "0") != "0":
         yield Silent()
         return
-    asked = getattr(row, "device", None)
-    device = str(resolve(asked)) if asked else ""
-    tags = {
-        "dvc.stage": f"{verb}@{name}" if row else verb,
-        "dvc.exp": os.environ.get("DVC_EXP_NAME", ""),
-        "dagster.run_id": os.environ.get("DAGSTER_RUN_ID", ""),
-        "study": study,
-        "device": device,
-        "mlflow.note.content": f"`python -m pipelines.{verb} {name if row else ''}`",
-        KEY: uuid.uuid4().hex,
-    }
-    values = flat(row.model_dump(mode="json") if row else {}, ".").items()
-    uri = tracking_uri()
+    uri, tags, settings = tracking_uri(), _tags(verb, name, row, study), _settings({"": row, **(named or {})})
     _import(uri)
-    stage_run = Run(
-        uri, ["start", verb, name, _now(), {k: v for k, v in tags.items() if v}, {k: str(v) for k, v in values if v is not None}]
-    )
+    stage_run = Run(uri, ["start", verb, name, _now(), tags, settings])
     status, started = "FAILED", time.monotonic()
     with _terminable():
         try:
@@ -257,6 +246,31 @@ def run(verb: str, name: str, row: BaseModel | None, study: str) -> Iterator[Run
         finally:
             stage_run.log({"seconds": time.monotonic() - started})
             stage_run.close(status)
+
+
+def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, str]:
+    """What a run is found by: those of them that say something here."""
+    asked = getattr(row, "device", None)
+    tags = {
+        "dvc.stage": f"{verb}@{name}" if row else verb,
+        "dvc.exp": os.environ.get("DVC_EXP_NAME", ""),
+        "dagster.run_id": os.environ.get("DAGSTER_RUN_ID", ""),
+        "study": study,
+        "device": str(resolve(asked)) if asked else "",
+        "mlflow.source.git.commit": _commit(),
+        "mlflow.note.content": f"`python -m pipelines.{verb} {name if row else ''}`",
+        KEY: uuid.uuid4().hex,
+    }
+    return {key: value for key, value in tags.items() if value}
+
+
+def _settings(rows: Mapping[str, BaseModel | None]) -> dict[str, str]:
+    """Params of the run's row, which has no name, as they are, and of the others with theirs: `align.clusters`."""
+    values = {}
+    for name, row in rows.items():
+        for key, value in flat(row.model_dump(mode="json") if row else {}, ".").items():
+            values[f"{name}.{key.removeprefix('settings.')}" if name else key] = value
+    return {key: str(value) for key, value in values.items() if value is not None}
 
 
 @contextmanager
@@ -358,6 +372,14 @@ def flat(nested: Mapping[str, Any], by: str) -> dict[str, Any]:
         else:
             out[str(key)] = value
     return out
+
+
+def _commit() -> str:
+    """The checkout's commit, marked where files differ from it; empty where there is none."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
 
 
 def _now() -> int:
