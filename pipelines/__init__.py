@@ -20,3 +20,12 @@ def imported() -> None:
     """
     gc.freeze()
     gc.enable()
+
+
+def __getattr__(name: str) -> object:
+    """`from pipelines import fit, load, verdict`: docs/python.md. Imported when they are asked for, as no stage needs them."""
+    if name in ("fit", "load", "verdict"):
+        from pipelines.aligners.core import arrays
+
+        return getattr(arrays, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

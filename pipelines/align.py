@@ -130,8 +130,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
         write_verdicts(folder, words)
         store.move_into(folder, store.translators_path(name))
     for seed, verdict in words.items():
-        run.log({"seed/verdict": verdict.score, "seed/agreement": verdict.agreement}, step=seed)
-    run.log({k: v for k, v in summed.items() if k != "by seed"})
+        run.log({f"seed-{seed}": {"alignment": {"verdict": verdict.score, "agreement": verdict.agreement}}})
+    run.log({"alignment": {k: v for k, v in summed.items() if k != "by seed"}})
 
 
 def judged(

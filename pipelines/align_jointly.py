@@ -75,7 +75,7 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
             metrics["/".join(pair)] = summary(row.seeds, of_seed)
         store.write_metrics("align_jointly", name, metrics)
         store.move_into(work / "translators", store.translators_path(name))
-    run.log({f"{pair}/{k}": v for pair, summed in metrics.items() for k, v in summed.items() if k != "by seed"})
+    run.log({f"alignment/{pair}/{k}": v for pair, summed in metrics.items() for k, v in summed.items() if k != "by seed"})
 
 
 def fit(

@@ -55,7 +55,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     store.write_csv(store.plots_path("attributes", name) / "labels.csv", pl.DataFrame(tables))
     metrics |= {"examples": len(rows), "labels": len(names), "seeds": len(translators)}
     store.write_metrics("attributes", name, metrics)
-    run.log(metrics)
+    run.log({"attributes": metrics})
     if not study.private(row.corpus):
         run.table(tables, "labels.json")
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pipelines import imported
 from pipelines.aligners.core.translator import Translator
-from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
+from pipelines.aligners.core.verdict import Verdict, judge, replicate
 from pipelines.corpora import dumps, path
 from pipelines.encoders import query
 from pipelines.inverters import Space, retrieval, search
@@ -153,9 +153,12 @@ def attempt(vectors: Tensor, known: Known, row: Audit, judge: Judge) -> Attempt:
 
 def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
     """A translator of all vectors, judged by a replicate that sees half of them."""
-    fit = aligner_module(row.aligner).fit
-    translator = fit(vectors, known, row.settings, seed)
-    return translator, judge(vectors, translator, [fit(vectors[::2], known[::2], row.settings, seed + REPLICATE)])
+
+    def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
+        return aligner_module(row.aligner).fit(x, y, row.settings, seed)
+
+    translator = fit(vectors, known, seed)
+    return translator, judge(vectors, translator, [replicate(fit, vectors, known, seed)])
 
 
 @torch.inference_mode()

@@ -16,8 +16,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pipelines import batchwise, encoders
+from pipelines.aligners.core.translator import load_best
 from pipelines.encoders import query
-from pipelines.invert import chosen
 from pipelines.runtime import shards, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -60,7 +60,7 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
             raise BadInput(f"{bad[0]}: column {column!r} is {kinds[bad[0]]}, not text")
         make, made_from = partial(batchwise.embed, folder, encoder), (encoder, encoders.weights(folder))
     else:
-        translator = chosen(row.translator, row.hub_correction)
+        translator = load_best(store.translators_path(row.translator), row.hub_correction)
         for shard, of in kinds.items():
             check(shard, column, of, batchwise.source_dimension(translator), row.translator)
         tables, of_tables = ((), ()) if row.apply == "translate" else labelled(row, study)

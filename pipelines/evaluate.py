@@ -43,7 +43,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         per_seed.append(
             {"seed": seed} | {k: m for k, (m, _) in summary.items()} | {f"{k}_error": e for k, (_, e) in summary.items()}
         )
-        run.log({f"seed/{k}": m for k, (m, _) in summary.items()}, step=seed)
+        run.log({f"seed-{seed}": {"translation": {k: m for k, (m, _) in summary.items()}}})
         if row.pictures and len(per_seed) == 1:
             drawn = heatmap(x, translated, y), spaces(x, translated, y)
 
@@ -56,7 +56,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         run.artifact(store.plots_path("evaluate", name) / file)
     metrics = {k: seeds[k].mean() for k in measures} | {"pairs": len(rows), "seeds": len(seeds)}
     store.write_metrics("evaluate", name, metrics)
-    run.log(metrics)
+    run.log({"translation": metrics})
     run.table(per_seed, "seeds.json")
 
 

@@ -189,7 +189,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
         numbers, pair = measure(model.to(device), words, row, train, test)
         per_seed.append({"seed": seed} | numbers)
         known = known or pair
-        run.log({f"seed/{k}": v for k, v in numbers.items()}, step=seed)
+        run.log({f"seed-{seed}": {"image_text": numbers}})
     seeds = pl.DataFrame(per_seed)
     store.write_csv(store.plots_path("evaluate_image_text", name) / "seeds.csv", seeds)
     if known:
@@ -199,7 +199,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     spreads = {f"{k}_std": seeds[k].std() for k in means if len(seeds) > 1 and not k.endswith(("_error", "_C", "rank_limit"))}
     metrics = means | spreads | {"test": len(test), "seeds": len(seeds)}
     store.write_metrics("evaluate_image_text", name, metrics)
-    run.log(metrics)
+    run.log({"image_text": metrics})
     run.table(per_seed, "seeds.json")
 
 

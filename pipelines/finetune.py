@@ -329,7 +329,7 @@ def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Pat
     metrics = {part: {k: v for k, v in point.items() if k != "loss"} for part, point in points.items()}
     metrics["dev"] |= geometry.anisotropy(best)
     store.write_metrics("finetune", name, metrics)
-    run.log(metrics)
+    run.log({"similarity": metrics})
     for table in ("curve.csv", "spectrum.csv"):
         run.artifact(plots / table)
 

@@ -48,7 +48,7 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     metrics = {"texts": len(rows), "chance": row.neighbours / (len(rows) - 1)}
     metrics |= {f"{f['first']}:{f['second']}": {k: f[k] for k in MEASURES} for f in pairs}
     store.write_metrics("geometry", name, metrics)
-    run.log(metrics)
+    run.log({"geometry": metrics})
     run.artifact(plots / "pairs.csv")
 
 

@@ -3,7 +3,6 @@ no vector)."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.translator import Translator, load_seeds
+from pipelines.aligners.core.translator import load_best
 from pipelines.encoders import query
 from pipelines.inverters import retrieval, search
 from pipelines.inverters.attacker import Attacker, load
@@ -53,7 +52,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     store.write_scores("invert", name, table)
     metrics = summary(table, victim) | {"known": len(attacker.texts)}
     store.write_metrics("invert", name, metrics)
-    run.log(metrics)
+    run.log({"inversion": metrics})
     shown = examples(table, 40)
     store.write_csv(store.examples_path(name), shown)
     if not study.private(row.corpus, study.inverters[row.inverter].corpus):  # guesses are written from the attacker's texts
@@ -74,21 +73,12 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     if len(rows) < 2:
         raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
-    translator = chosen(row.translator, row.hub_correction).to(device)
+    translator = load_best(store.translators_path(row.translator), row.hub_correction).to(device)
     with torch.inference_mode():
         translated = translator(source.vectors[rows])
     drawn = corpus[rows.tolist()]
     facts_of = known_facts(name, row, drawn)
     return Victim(drawn["id"].to_list(), drawn["text"].to_list(), facts_of, translated, target.vectors[rows])
-
-
-def chosen(name: str, hub_correction: float | None = None) -> Translator:
-    """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
-    oracle's) the first."""
-    path = store.translators_path(name) / "verdicts.json"
-    verdicts = json.loads(path.read_text()) if path.exists() else {}
-    translators = load_seeds(store.translators_path(name), hub_correction)
-    return translators[max(translators, key=lambda seed: verdicts.get(str(seed), {}).get("score", 0.0))]
 
 
 def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, list[str]]]:

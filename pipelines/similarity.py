@@ -43,7 +43,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
         exact = encoders.load(folder, encoder.model_copy(update={"precision": "float32"}), loaded.device)  # as they were trained
         metrics["layers"] = dissect(name, exact, texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)
-    run.log(metrics)
+    run.log({"similarity": metrics})
     for table in sorted(plots.glob("*.csv")):
         run.artifact(table)
 

@@ -13,9 +13,8 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from pipelines import align_jointly as verb
-from pipelines import invert
 from pipelines.aligners import vec2vec, wasserstein_procrustes
-from pipelines.aligners.core.translator import load_seeds
+from pipelines.aligners.core.translator import load_best, load_seeds
 from pipelines.aligners.vec2vec import Settings
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.step import Training
@@ -256,7 +255,8 @@ def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
     )
     best = max(scores, key=lambda seed: scores[seed]["score"])
     c = torch.randn(4, DIMS["c"])
-    assert torch.equal(invert.chosen("three/c/a")(c), load_seeds(store.translators_path("three/c/a"))[int(best)](c))
+    folder = store.translators_path("three/c/a")
+    assert torch.equal(load_best(folder)(c), load_seeds(folder)[int(best)](c))
 
 
 def test_a_row_with_paired_spaces_writes_the_maps_between_different_texts(stage):

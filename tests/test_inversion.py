@@ -523,9 +523,8 @@ def test_a_column_of_facts_that_is_not_there_is_one_line(stored):
 
 
 def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeypatch):
-    from pipelines import invert
     from pipelines.align import write_verdicts
-    from pipelines.aligners.core.translator import Linear, save
+    from pipelines.aligners.core.translator import Linear, load_best, save
     from pipelines.aligners.core.verdict import Verdict
     from pipelines.runtime import store
 
@@ -534,7 +533,7 @@ def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeyp
     store.translators_path("t").mkdir(parents=True)
     for seed in (0, 1, 2):
         save(Linear.of(torch.eye(3) * (seed + 1), vectors, vectors), store.translators_path("t") / f"seed-{seed}")
-    assert torch.equal(invert.chosen("t").map, torch.eye(3))
+    assert torch.equal(load_best(store.translators_path("t")).map, torch.eye(3))
     verdicts = {seed: Verdict(score, "doubtful", 0.3, 50) for seed, score in ((0, 0.2), (1, 0.9), (2, 0.5))}
     write_verdicts(store.translators_path("t"), verdicts)
-    assert torch.equal(invert.chosen("t").map, 2 * torch.eye(3))
+    assert torch.equal(load_best(store.translators_path("t")).map, 2 * torch.eye(3))

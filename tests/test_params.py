@@ -348,3 +348,13 @@ def test_a_study_changed_anywhere_loads_or_gets_one_line(tmp_path, place, change
         said = str(error)
     assert said.startswith(f"{path}: ")
     assert len(said.splitlines()) == 1
+
+
+def test_a_row_names_the_rows_that_decide_what_it_measures():
+    study = params.load(Path(__file__).parents[1] / "studies" / "sample.yaml")
+    named = study.named(study.evaluate["wasserstein"])
+    assert sorted(named) == ["align", "source", "source.encoder", "target", "target.encoder"]
+    assert named["align"] == study.align["wasserstein"]
+    assert named["target.encoder"] == study.encoders["minilm"]
+    assert sorted(study.named(study.evaluate_image_text["scenes-clip"])) == ["encoders"]
+    assert sorted(study.named(study.similarity["sts-minilm"])) == ["encoder"]

@@ -1,7 +1,15 @@
 """Real MLflow on SQLite: one run per stage run, live curves, inputs with DVC's digests, and a status that tells the truth."""
 
+import json
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
 import threading
 from concurrent.futures import ProcessPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -9,13 +17,23 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.runtime import track
-from pipelines.study import Embed
+from pipelines.study import Align, Embed, Evaluate
 
+ROOT = Path(__file__).parents[1]
 ROW = Embed(corpus="passages", encoder="minilm")
 
 
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory):
+    """Its schema takes seconds: made once, and copied."""
+    path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
+    shutil.copy(empty_store, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
@@ -47,6 +65,22 @@ def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     [used] = found.inputs.dataset_inputs
     assert (used.dataset.name, used.dataset.digest) == ("x", "abc123")
     assert [f.path for f in client.list_artifacts(found.info.run_id)] == ["examples.json"]
+
+
+def test_what_a_run_measures_stands_beside_the_settings_that_decided_it():
+    subprocess.run(["git", "init", "-q"], check=True)
+    author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=7)
+    row = Evaluate(translator="t", source="a", target="b")
+    with track.run("evaluate", "t", row, "smoke", {"align": of, "source": ROW}) as run:
+        run.log({"translation": {"top1": 0.9}})
+    _, [found] = runs("evaluate")
+    params = found.data.params
+    assert (params["translator"], params["align.clusters"], params["source.encoder"]) == ("t", "7", "minilm")
+    assert found.data.metrics["translation/top1"] == 0.9
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert found.data.tags["mlflow.source.git.commit"] == commit
 
 
 def test_curves_are_live(monkeypatch):
@@ -86,6 +120,191 @@ def _one_run(name):
 
 @pytest.mark.slow
 def test_two_processes_may_be_the_first_at_once():
+    Path("mlflow.db").unlink()
     with ProcessPoolExecutor(2) as pool:
         list(pool.map(_one_run, "ab"))
     assert len(runs("collect")[1]) == 2
+
+
+# ---------------------------------------------------------------- a store that is slow, down, locked, read-only or dies
+
+
+class Stub(ThreadingHTTPServer):
+    """As much of an MLflow server as a run needs. It answers `left` requests, then closes connections unanswered."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.left, self.runs, self.go_on = 10**6, {}, threading.Event()
+        self.go_on.set()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def answer(self, path, body):
+        match path.split("?")[0].split("mlflow/")[-1]:
+            case "experiments/get-by-name":
+                return {"experiment": {"experiment_id": "1", "name": "embed", "artifact_location": "mlruns"}}
+            case "runs/search":
+                return {"runs": [self.shown(key) for key in self.runs if key in body["filter"]]}
+            case "runs/create":
+                [key] = [t["value"] for t in body["tags"] if t["key"] == track.KEY]
+                self.runs[key] = {"params": {}, "metrics": set(), "status": "RUNNING"}
+                return {"run": self.shown(key)}
+            case "runs/log-batch":
+                self.runs[body["run_id"]]["params"] |= {p["key"]: p["value"] for p in body.get("params", ())}
+                self.runs[body["run_id"]]["metrics"] |= {(m["key"], m["step"]) for m in body.get("metrics", ())}
+            case "runs/update":
+                self.runs[body["run_id"]]["status"] = body["status"]
+                return {"run_info": self.shown(body["run_id"])["info"]}
+        return {}
+
+    def shown(self, key):
+        return {"info": {"run_id": key, "experiment_id": "1", "status": "RUNNING", "artifact_uri": "mlruns"}, "data": {}}
+
+
+class Answers(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.server.go_on.wait()
+        self.server.left -= 1
+        if self.server.left < 0:
+            return
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+        said = json.dumps(self.server.answer(self.path, body)).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    do_GET = do_PATCH = do_POST  # noqa: N815
+
+    def log_message(self, format, *args): ...
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    with Stub() as server:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:secret@127.0.0.1:{server.server_port}")
+        yield server
+        server.shutdown()
+
+
+def stage():
+    with track.run("embed", "x", ROW, "smoke") as run:
+        run.log({"loss": 1.0}, 0)
+        run.flush()
+        run.log({"loss": 0.5}, 1)
+        run.input(Path("data/x.arrow"), "corpus")
+
+
+def waiting_runs():
+    return len(list(Path(".cache/mlflow").glob("*.jsonl")))
+
+
+def warnings_of(capfd):
+    return capfd.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("answered", range(8))
+def test_a_run_whose_server_dies_is_whole_once_a_later_stage_reaches_it(stub, answered, capfd):
+    stub.left = answered
+    stage()
+    out, warning = capfd.readouterr()
+    assert (out, warning.count("\n")) == ("", 1)
+    assert "MLflow cannot be reached" in warning
+    assert "secret" not in warning + str(list(Path(".cache/mlflow").glob("*")))
+    stub.left = 10**6
+    stage()
+    first, second = stub.runs.values()
+    assert first == second
+    assert first["status"] == "FINISHED"
+    assert first["params"] == {"corpus": "passages", "encoder": "minilm", "device": "auto"}
+    assert first["metrics"] == {("loss", 0), ("loss", 1), ("seconds", 0)}
+    assert capfd.readouterr() == ("", "")
+    assert waiting_runs() == 0
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(stub, monkeypatch, capfd):
+    monkeypatch.setattr(track, "PATIENCE", 0.01)
+    stub.go_on.clear()
+    with track.run("embed", "x", ROW, "smoke") as run:
+        run.log({"loss": 1.0})
+    [warning] = warnings_of(capfd)
+    assert "operations left" in warning
+    stub.go_on.set()
+    assert waiting_runs() == 1
+
+
+def test_nobody_listens(monkeypatch, capfd):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free.getsockname()[1]}")
+        stage()
+        assert track.took("smoke") == {}
+        assert track.main() == 1
+    assert [line.split(";")[0].split(" (")[0] for line in warnings_of(capfd)] == ["MLflow cannot be reached"] * 2
+    assert waiting_runs() == 1
+
+
+def test_a_locked_database(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db?timeout=0")
+    with track.run("embed", "before", ROW, "smoke"):
+        pass
+    other = sqlite3.connect("mlflow.db")
+    other.execute("BEGIN EXCLUSIVE")
+    Path("picture.png").write_text("of this run")
+    Path("report.md").write_text("of this run")
+    with track.run("embed", "x", ROW, "smoke") as run:
+        run.artifact(Path("picture.png"))
+        run.artifact(Path("report.md"))
+        run.table([{"a": 1}], "examples.json")
+    Path("report.md").write_text("of a later run")
+    other.rollback()
+    [warning] = warnings_of(capfd)
+    assert "locked" in warning
+    assert track.main() == 0
+    client, [late, _] = runs("embed")
+    assert (late.info.run_name, late.info.status) == ("x", "FINISHED")
+    assert late.data.metrics["seconds"] * 1000 <= late.info.end_time - late.info.start_time + 1
+    assert {f.path for f in client.list_artifacts(late.info.run_id)} == {"picture.png", "examples.json"}
+
+
+def test_a_read_only_database(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///file:{tmp_path}/mlflow.db?mode=ro&uri=true")
+    stage()
+    [warning] = warnings_of(capfd)
+    assert "readonly" in warning
+    assert waiting_runs() == 1
+
+
+def test_what_mlflow_refuses_is_dropped(capfd):
+    with track.run("embed", "x", ROW, "smoke") as run:
+        run.log({"no such name!": 1.0})
+        run.flush()
+        run.log({"loss": 1.0})
+    [warning] = warnings_of(capfd)
+    assert "refuses metrics" in warning
+    assert "loss" in runs("embed")[1][0].data.metrics
+    assert waiting_runs() == 0
+
+
+def test_a_stage_that_is_killed_has_a_run_that_says_so():
+    code = f"""
+import signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+from pipelines.runtime import track
+with track.run("align", sys.argv[1], None, "smoke") as run:
+    run.flush()
+    print("ready", flush=True)
+    signal.pause()
+"""
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    stages = [subprocess.Popen([sys.executable, "-c", code, n.name], stdout=-1, stderr=-1, text=True) for n in numbers]
+    for number, process in zip(numbers, stages, strict=True):
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        process.communicate()
+    assert [process.returncode for process in stages[1:]] == [128 + signal.SIGTERM, -signal.SIGKILL]
+    status = {run.info.run_name: run.info.status for run in runs("align")[1]}
+    assert status == {"SIGINT": "KILLED", "SIGTERM": "KILLED", "SIGKILL": "RUNNING"}
+    assert track.main() == 0
+    assert {run.info.status for run in runs("align")[1]} == {"KILLED"}

@@ -21,7 +21,7 @@ def main(verb: Callable[..., None]) -> None:
                 raise BadInput(f"usage: python -m pipelines.{verb.__name__} <row of {table} in params.yaml>")
             name = sys.argv[1]
             row = params.find(table, name, getattr(study, table))
-        with track.run(verb.__name__, name, row, study.study) as run:
+        with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
             imported()  # after MLflow, which is a third of all imported objects
             verb(name, row, study, run)
     except BadInput as error:

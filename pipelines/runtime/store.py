@@ -15,6 +15,7 @@ results/<verb>/<row>/*.png, *.csv      plots
 report/                                pages for people
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 .cache/locks/<verb>/<row>              held while a stage works there
+.cache/mlflow/                         what runs could not send to MLflow yet
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from pipelines.study import (
 from pipelines.study.corpora import Kind
 from pipelines.study.reading import read
 from pipelines.study.renamed import renamed
-from pipelines.study.row import Made, known
+from pipelines.study.row import Made, Ref, known
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,21 @@ class Study(Row):
         """Every translator as a row of `align`: those of `align`, and each ordered pair of each row of `align_jointly`."""
         joint = {f"{n}/{a}/{b}": row.pair(a, b) for n, row in self.align_jointly.items() for a, b in row.pairs()}
         return {**joint, **self.align}
+
+    def named(self, row: Row) -> dict[str, Row]:
+        """The rows whose settings decide what a row measures, by what to call them: `align`, `source.encoder`."""
+        tables = {"embed": self.spaces(), "translators": self.translators(), "encoders": self.encoders}
+        tables |= {"inverters": self.inverters, "train_image_text": self.train_image_text}
+        out: dict[str, Row] = {}
+        for field, info in type(row).model_fields.items():
+            value = getattr(row, field)
+            for table in (mark.table for mark in info.metadata if isinstance(mark, Ref) and isinstance(value, str)):
+                if value in tables.get(table, {}):  # an image-text row's sides are of no encoder of `encoders`
+                    name = "align" if table == "translators" else field
+                    out[name] = tables[table][value]
+                    if table == "embed":
+                        out |= {f"{name}.{inner}": of for inner, of in self.named(out[name]).items()}
+        return out
 
     def private(self, *corpora: str) -> bool:
         """Whether texts of these corpora, or made from them, must stay in git-ignored files: one of them is `private`."""

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,14 +19,26 @@ from pipelines.runtime.errors import BadInput
 class Translator(nn.Module):
     """Callable: source vectors (n, d) -> target vectors (n, e), in the target encoder's own raw space.
 
-    A subclass keeps its constructor's arguments (numbers and strings) in `config`; all else is parameters and buffers. A call
-    raises BadInput for a translation that is not finite, whatever the subclass: no measure of it would mean anything.
+    Of a NumPy array it makes a float32 NumPy array, without gradients. A subclass keeps its constructor's arguments (numbers and
+    strings) in `config`; all else is parameters and buffers. A call raises BadInput for a translation that is not finite,
+    whatever the subclass: no measure of it would mean anything.
     """
 
     def __init__(self, **config: Any) -> None:
         super().__init__()
         self.config = config
         self.register_forward_hook(_refuse_what_is_not_finite)
+
+    def __call__(self, vectors: Any) -> Any:
+        if not isinstance(vectors, np.ndarray):
+            return super().__call__(vectors)
+        expected = self.config.get("source_dim")
+        if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or vectors.shape[1] != (expected or vectors.shape[1]):
+            shape = f"(n, {expected or 'd'})"
+            raise BadInput(f"{type(self).__name__}: vectors must be numbers {shape}, got {vectors.shape} {vectors.dtype}")
+        device = next(iter(self.state_dict().values()), torch.empty(0)).device
+        with torch.inference_mode():
+            return super().__call__(torch.from_numpy(vectors.astype(np.float32)).to(device)).cpu().numpy()
 
     def set_hub_correction(self, strength: float) -> None:
         """Correct for hubs this strongly. Raises BadInput where a translator has no such correction."""
@@ -93,6 +106,15 @@ def load(path: Path) -> Translator:
     translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
     _check(translator, path)
     return translator.eval()
+
+
+def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
+    """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
+    oracle's) the first. Raises BadInput as `load_seeds` does."""
+    path = folder / "verdicts.json"
+    verdicts = json.loads(path.read_text()) if path.exists() else {}
+    translators = load_seeds(folder, hub_correction)
+    return translators[max(translators, key=lambda seed: verdicts.get(str(seed), {}).get("score", 0.0))]
 
 
 def _check(translator: Translator, path: Path) -> None:
