@@ -16,7 +16,7 @@ import torch
 from pipelines import audit as audit_verb
 from pipelines import batchwise, bulk
 from pipelines import embed as embed_verb
-from pipelines.aligners.core.translator import Linear, save
+from pipelines.aligners.core.translator import Linear, load_best, save
 from pipelines.runtime import shards, store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
@@ -112,7 +112,7 @@ def test_all_shards_of_a_static_encoder_have_the_bytes_of_one_file():
 def test_vectors_are_translated_and_other_columns_carried_along():
     run(apply="translate", path="in/", model="data/translators/ab")
     vectors = pl.concat(pl.read_parquet(path) for path in sorted(Path("in").iterdir()))
-    expected = bulk.chosen("ab")(torch.from_numpy(vectors["vector"].to_numpy()))
+    expected = load_best(store.translators_path("ab"))(torch.from_numpy(vectors["vector"].to_numpy()))
     np.testing.assert_allclose(output()["vector"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
     assert output()["text"].to_list() == vectors["text"].to_list()
 
@@ -121,7 +121,7 @@ def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
     run(**AUDIT)
     made, vectors = output(), np.concatenate([pl.read_parquet(p)["vector"].to_numpy() for p in sorted(Path("in").iterdir())])
     with torch.inference_mode():
-        translated = bulk.chosen("ab")(torch.from_numpy(vectors)).double().numpy()
+        translated = load_best(store.translators_path("ab"))(torch.from_numpy(vectors)).double().numpy()
 
     def unit(x):
         return x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -136,7 +136,7 @@ def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
     assert made["texts"].to_list() == [[f"k{5 + j}" for j in row] for row in order]
     np.testing.assert_allclose(np.stack(made["text_cosines"].to_list()), np.take_along_axis(cosines, order, 1), atol=1e-5)
     attacker = audit_verb.Known("e", [], torch.from_numpy(known), lambda texts: labels)
-    best = audit_verb.Attempt(attacker, bulk.chosen("ab"), None, 0.0)  # pyright: ignore[reportArgumentType]
+    best = audit_verb.Attempt(attacker, load_best(store.translators_path("ab")), None, 0.0)  # pyright: ignore[reportArgumentType]
     row = params.Study.model_validate({"study": "s", "corpora": {"c": {"path": "p", "source": "path"}},
         "audit": {"default": {"corpus": "c", "labels": LABELS, "template": "{label}"}}}).audit["default"]  # fmt: skip
     audited = {line["label"]: line["vectors"] for line in audit_verb.infer(torch.from_numpy(vectors), best, row)}
