@@ -45,7 +45,7 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
         texts = batch.column(column)
         _refuse(pc.fill_null(pc.equal(pc.utf8_trim_whitespace(texts), ""), True), "texts are empty")
         with TemporaryDirectory() as parts:
-            vectors = encode(loaded, texts.to_pylist(), row, Path(parts), progress=False).vectors
+            vectors = encode(loaded, texts.to_pylist(), row, Path(parts)).vectors
         squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
         _refuse(pa.array(~(np.isfinite(squares) & (squares > 0))), "vectors are zero or not finite")
         return _replaced(batch, column, vector=_fixed(vectors))
