@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines.embed import embed, summary
+from pipelines.embed import Summary, embed
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
@@ -102,7 +102,10 @@ def test_metrics_are_those_of_all_pairs():
     vectors = np.array(EXPECTED)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = [unit[i] @ unit[j] for i in range(4) for j in range(4) if i != j]
-    found = summary(vectors)
+    summary = Summary()
+    for block in (vectors[:1], vectors[1:]):
+        summary.add(block)
+    found = summary.metrics
     assert found["mean_cosine"] == pytest.approx(np.mean(cosines))
     assert found["mean_norm"] == pytest.approx(np.mean(np.linalg.norm(vectors, axis=1)))
     assert (found["rows"], found["dimension"]) == (4, 3)
