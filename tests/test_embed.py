@@ -88,6 +88,19 @@ def test_vectors_stand_in_corpus_order_beside_who_made_them():
     assert not list(store.WORK.glob("embed/*"))
 
 
+@pytest.mark.parametrize("source", ["synthetic", "vectors"])
+def test_shards_are_of_no_consequence(source, monkeypatch):
+    given = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
+    corpus(*((None, given) if source == "vectors" else (TEXTS,)))
+    encoder()
+    run(study(source))
+    whole, metrics = store.embeddings_path("x").read_bytes(), store.read_metrics("embed")
+    monkeypatch.setattr("pipelines.embed.SHARD", 3)
+    run(study(source))
+    assert store.embeddings_path("x").read_bytes() == whole
+    assert store.read_metrics("embed") == metrics
+
+
 def test_which_text_overlapping_rows_were_cut_from_stands_beside_them():
     corpus(TEXTS)
     encoder()
