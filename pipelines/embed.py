@@ -38,8 +38,8 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
         first = distributed.rank() == 0
         made_from = (encoder, about, str(loaded and loaded.device), digest)
         with store.work("embed", name, *made_from) if first else nullcontext() as work:
+            start, fresh = time.perf_counter(), work is not None and not any(work.iterdir())
             folder = distributed.agree(work)
-            start, fresh = time.perf_counter(), not any(folder.iterdir())
             if loaded is None:
                 shards = given(f"{where}: corpus {row.corpus}", corpus, encoder.store)
             else:

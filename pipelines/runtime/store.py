@@ -250,7 +250,7 @@ def write_embeddings(
 def _vectors_at(path: Path) -> int:
     """Where in an Arrow file of one record batch its vectors begin, in bytes."""
     mapped = pa.memory_map(str(path))
-    vectors = pa.ipc.open_file(mapped).get_batch(0).column("vector")
+    vectors: Any = pa.ipc.open_file(mapped).get_batch(0).column("vector")
     return vectors.values.buffers()[1].address - mapped.read_buffer().address
 
 
