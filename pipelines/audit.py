@@ -3,9 +3,9 @@ report/audit/<dump>.html and .md.
 
     python -m pipelines.audit DUMP [TEXTS]
 
-DUMP: parquet, arrow, npy, npz, jsonl, a FAISS flat index, or a Chroma folder. TEXTS: the auditor's own texts, in any form that
-a corpus of `source: path` may have, of the same kind as those behind the dump where possible; without it, the corpus of the
-study's row `audit: default`. For auditing one's own data.
+DUMP: parquet or a folder of it, arrow, npy, npz, jsonl, a FAISS flat index, or a Chroma folder. TEXTS: the auditor's own texts,
+in any form that a corpus of `source: path` may have, of the same kind as those behind the dump where possible; without it, the
+corpus of the study's row `audit: default`. For auditing one's own data.
 """
 
 from __future__ import annotations

@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from pipelines import encoders
-from pipelines.encoders.encode import encode
+from pipelines import distributed, encoders
+from pipelines.encoders.encode import Encoded, encode
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Embed, params
+from pipelines.study import Embed, Encoder, params
+
+SHARD = 65_536  # texts that are tokenised, sorted by length and held at once
 
 
 def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     """Encode the texts of a corpus, in corpus order, or copy the vectors that came with it. A killed run continues.
 
+    Several processes share the batches of each shard, and the first one writes: the file does not depend on their number.
     Raises BadInput for a missing file, a dimension that is not one, or a vector that is zero or not finite.
     """
-    corpus, digest = store.read_corpus(row.corpus), store.digest(store.corpus_path(row.corpus))
-    encoder = study.encoders[row.encoder]
-    device = resolve(row.device)
-    loaded = None if encoder.source == "given" else encoders.load(store.encoder_path(row.encoder), encoder, device)
-    run.input(store.corpus_path(row.corpus), "corpus")
-    about = {"encoder": row.encoder, "corpus": row.corpus, "source": study.corpora[row.corpus].source}
-    about |= {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)
-    with store.work("embed", name, encoder, about, str(loaded and loaded.device), digest) as folder:
-        if loaded is None:
-            vectors, metrics = given(f"embed.{name}: corpus {row.corpus}", corpus).astype(encoder.store), {}
-        else:
-            start, continued = time.perf_counter(), any(folder.iterdir())
-            encoded = encode(loaded, corpus["text"].to_list(), encoder, folder)
-            if not continued:  # else it would count what a killed run did
-                run.log({"texts_per_second": len(corpus) / (time.perf_counter() - start)})
-            vectors, metrics = encoded.vectors, {"truncated": encoded.truncated}
-        store.check_vectors(f"embed.{name}", vectors, corpus["id"].to_numpy())
-        documents = corpus["document"].cast(pl.String).fill_null(corpus["id"]).to_list() if "document" in corpus.columns else None
-        store.write_embeddings(name, corpus["id"].to_list(), corpus["split"].to_list(), vectors, about, documents)
-    metrics |= summary(vectors)
-    store.write_metrics("embed", name, metrics)
-    run.log(metrics)
+    where, device = f"embed.{name}", resolve(row.device)
+    with distributed.started(device):
+        corpus, digest = store.read_corpus(row.corpus), store.digest(store.corpus_path(row.corpus))
+        encoder = study.encoders[row.encoder]
+        loaded = None if encoder.source == "given" else encoders.load(store.encoder_path(row.encoder), encoder, device)
+        run.input(store.corpus_path(row.corpus), "corpus")
+        about = {"encoder": row.encoder, "corpus": row.corpus, "source": study.corpora[row.corpus].source}
+        about |= {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)
+        first = distributed.rank() == 0
+        made_from = (encoder, about, str(loaded and loaded.device), digest)
+        with store.work("embed", name, *made_from) if first else nullcontext() as work:
+            start, fresh = time.perf_counter(), work is not None and not any(work.iterdir())
+            folder = distributed.agree(work)
+            if loaded is None:
+                shards = given(f"{where}: corpus {row.corpus}", corpus, encoder.store)
+            else:
+                shards = encoded(loaded, corpus["text"], encoder, folder)
+            if first:
+                summary, ids = Summary(), corpus["id"].to_list()
+                documents = documents_of(corpus)
+                store.write_embeddings(name, ids, corpus["split"].to_list(), summary.over(shards, where, ids), about, documents)
+                store.write_metrics("embed", name, summary.metrics)
+                run.log(summary.metrics)
+                if loaded and fresh:  # else it would count what a killed run did
+                    run.log({"texts_per_second": len(corpus) / (time.perf_counter() - start)})
+            else:
+                deque(shards, 0)  # this process's part of each
+            distributed.wait()
+
+
+def documents_of(corpus: pl.DataFrame) -> list[str] | None:
+    """Which text each row was cut from, where rows of one text overlap."""
+    return corpus["document"].cast(pl.String).fill_null(corpus["id"]).to_list() if "document" in corpus.columns else None
 
 
 def _about(loaded: encoders.Loaded) -> dict[str, str]:
@@ -56,24 +74,58 @@ def _about(loaded: encoders.Loaded) -> dict[str, str]:
     }
 
 
-def given(where: str, corpus: pl.DataFrame) -> np.ndarray:
-    """The column `vector` as (n, dimension). Raises BadInput unless every row has one, all of one dimension."""
+def encoded(loaded: encoders.Loaded, texts: pl.Series, row: Encoder, folder: Path) -> Iterator[Encoded]:
+    """SHARD texts at a time; what a killed run has left in the folder is not encoded again."""
+    for first in range(0, len(texts), SHARD):
+        shard = folder / f"shard-{first // SHARD:05}"
+        shard.mkdir(exist_ok=True)
+        ranks = distributed.rank(), distributed.size()
+        yield encode(loaded, texts[first : first + SHARD].to_list(), row, shard, ranks=ranks, wait=distributed.wait)
+
+
+def given(where: str, corpus: pl.DataFrame, dtype: str) -> Iterator[Encoded]:
+    """The column `vector`, SHARD rows at a time. Raises BadInput unless every row has one, all of one dimension."""
     if "vector" not in corpus.columns:
         raise BadInput(f"{where}: there is no column 'vector'")
     column = corpus["vector"]
     widths = column.arr.len() if isinstance(column.dtype, pl.Array) else column.list.len()
     if column.null_count() or widths.n_unique() != 1 or not widths[0]:
         raise BadInput(f"{where}: the vectors are not all of one dimension")
-    return column.explode().to_numpy().reshape(len(corpus), -1)
+    for first in range(0, len(column), SHARD):
+        block = column[first : first + SHARD]
+        yield Encoded(block.explode().to_numpy().reshape(len(block), -1).astype(dtype), None)
 
 
-def summary(vectors: np.ndarray) -> dict[str, float]:
-    """Rows, dimension, mean norm, mean cosine over all pairs of different rows (0: isotropic; 1: one direction)."""
-    exact = vectors.astype(np.float64)
-    norms = np.linalg.norm(exact, axis=1)
-    n, total = len(exact), (exact / norms[:, None]).sum(0)
-    mean_cosine = (total @ total - n) / (n * (n - 1)) if n > 1 else 1.0  # |sum of unit vectors|^2 = n + the other pairs
-    return {"rows": n, "dimension": vectors.shape[1], "mean_norm": norms.mean(), "mean_cosine": mean_cosine}
+class Summary:
+    """Rows, dimension, mean norm, mean cosine over all pairs of different rows (0: isotropic; 1: one direction), and the share
+    of texts that were cut: summed in float64 over blocks."""
+
+    def __init__(self) -> None:
+        self.rows, self.cut, self.norms, self.directions = 0, None, 0.0, np.zeros(())  # the last: sum of unit vectors
+
+    def over(self, blocks: Iterable[Encoded], where: str, ids: Sequence[str]) -> Iterator[np.ndarray]:
+        """The vectors of the blocks, checked and counted as they pass. Raises BadInput for NaN, infinite or zero vectors."""
+        for block in blocks:
+            store.check_vectors(where, block.vectors, ids[self.rows : self.rows + len(block.vectors)])
+            self.add(block.vectors)
+            if block.truncated is not None:
+                self.cut = (self.cut or 0.0) + block.truncated * len(block.vectors)
+            yield block.vectors
+
+    def add(self, vectors: np.ndarray, rows: int = 4096) -> None:
+        """Count vectors (n, d), of which `rows` at a time are held in float64."""
+        for start in range(0, len(vectors), rows):
+            exact = vectors[start : start + rows].astype(np.float64)
+            norms = np.linalg.norm(exact, axis=1)
+            self.rows, self.norms = self.rows + len(exact), self.norms + norms.sum()
+            self.directions = self.directions + (exact / norms[:, None]).sum(0)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        n, total = self.rows, self.directions
+        mean_cosine = (total @ total - n) / (n * (n - 1)) if n > 1 else 1.0  # |sum of unit vectors|^2 = n + the other pairs
+        truncated = {} if self.cut is None else {"truncated": self.cut / n}
+        return truncated | {"rows": n, "dimension": len(total), "mean_norm": self.norms / n, "mean_cosine": mean_cosine}
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.translator import load_seeds
+from pipelines.aligners.core.translator import Translator, load_seeds
 from pipelines.aligners.identity import Identity
 from pipelines.measures import mean_and_error, translation
 from pipelines.measures.vectors import centred_unit
@@ -16,6 +16,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
 
 HEATMAP = ("untranslated", "translated")
+PICTURED = 16_384  # the first pairs, whose centres and axes the pictures are about
 SPACES = [f"{cloud}_{axis}" for cloud in (*HEATMAP, "target") for axis in "xy"]
 
 
@@ -28,16 +29,13 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     rows = source.rows(row.split)
     if len(rows) < 2:
         raise BadInput(f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed")
-    x, y = source.vectors[rows], target.vectors[rows]
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "pairs")
 
     per_seed, frames = [], []
     drawn = pl.DataFrame(schema=["source", "target", *HEATMAP]), pl.DataFrame(schema=SPACES)  # without pictures: no rows
     for seed, translator in translators.items():
-        with torch.inference_mode():
-            translated = translator(x)
-        scores = {k: v.cpu() for k, v in translation.paired_scores(translated, y, row.batch).items()}
+        scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
         frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **{k: v.numpy() for k, v in scores.items()}}))
         summary = {k: mean_and_error(v) for k, v in scores.items()}
         per_seed.append(
@@ -45,6 +43,9 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         )
         run.log({f"seed-{seed}": {"translation": {k: m for k, (m, _) in summary.items()}}})
         if row.pictures and len(per_seed) == 1:
+            x, y = source.vectors[rows[:PICTURED]], target.vectors[rows[:PICTURED]]
+            with torch.inference_mode():
+                translated = translator(x)
             drawn = heatmap(x, translated, y), spaces(x, translated, y)
 
     seeds = pl.DataFrame(per_seed)
@@ -58,6 +59,14 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})
     run.table(per_seed, "seeds.json")
+
+
+@torch.inference_mode()
+def scored(translator: Translator, source: Tensor, target: Tensor, rows: Tensor, batch: int) -> dict[str, Tensor]:
+    """`paired_scores` of some rows of (n, d) and (n, e), on the CPU; only a batch is translated at once."""
+    parts = [rows[part] for part in translation.batches(len(rows), batch)]
+    scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
+    return {k: torch.cat([s[k] for s in scores]).cpu() for k in scores[0]}
 
 
 def heatmap(x: Tensor, translated: Tensor, y: Tensor, shown: int = 48) -> pl.DataFrame:

@@ -1,7 +1,7 @@
 """train_image_text: images with captions -> an image and a text encoder per seed, and the vectors of both sides.
 
-Every random choice is made from (seed, step), so that a killed run continues to the same bits, and several ranks
-(`torchrun --nproc-per-node N -m pipelines.train_image_text <row>`) draw the same frequencies.
+Every random choice is made from (seed, step), so that a killed run continues to the same bits, and several ranks draw the same
+frequencies.
 """
 
 from __future__ import annotations

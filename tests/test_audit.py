@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import struct
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -105,6 +106,47 @@ def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
     found = dumps.sample(tmp_path / name, 1000)
     assert found.rows == 300
     assert np.array_equal(found.vectors, VECTORS)
+
+
+def write_shards(folder, tables):
+    (folder / "_temporary").mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    for number, table in enumerate(tables):
+        pq.write_table(table, folder / f"part-{number:05}.parquet")
+    (folder / "_temporary" / "part-00000.parquet").write_bytes(b"half a file")
+
+
+def test_a_folder_of_shards_is_one_dump(tmp_path, monkeypatch):
+    monkeypatch.setattr(dumps, "BLOCK", 16)
+    table = pa.table({"id": range(300), "vector": lists()})
+    pq.write_table(table, tmp_path / "whole.parquet")
+    cuts = [0, 7, 7, 50, 90, 100, 151, 200, 230, 299, 300]  # ten shards, one of them empty
+    write_shards(tmp_path / "dump", [table.slice(a, b - a) for a, b in pairwise(cuts)])
+    for limit in (20, 1000):
+        whole, sharded = dumps.sample(tmp_path / "whole.parquet", limit), dumps.sample(tmp_path / "dump", limit)
+        assert np.array_equal(whole.vectors, sharded.vectors)
+        assert sharded.rows == 300
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ([], r"dump: a folder with no \*\.parquet and no chroma\.sqlite3"),
+        (
+            [{"vector": [[1.0, 2.0]]}] * 2 + [{"vector": [[1.0]]}] * 2,
+            "part-00002.parquet: vectors of 1 dimensions; in part-00000",
+        ),
+        (
+            [{"vector": [[1.0]], "id": [1]}, {"vector": [[1.0]], "id": ["a"]}],
+            "part-00001.parquet: column 'id' is string; in part-0",
+        ),
+        ([{"vector": [[1.0]]}, {"other": [[1.0]]}], "part-00001.parquet: column 'other' is list<.*>; in .* it is not there"),
+    ],
+)
+def test_shards_of_no_one_table_are_named(tmp_path, tables, message):
+    write_shards(tmp_path / "dump", [pa.table(table) for table in tables])
+    with pytest.raises(BadInput, match=message):
+        dumps.sample(tmp_path / "dump", 10)
 
 
 @pytest.mark.parametrize("queued", [50, 300])

@@ -411,6 +411,30 @@ def test_vectors_of_every_format(tmp_path, suffix):
     assert frame["id"][3] == ("v-3" if suffix == "npy" else "k3")
 
 
+def test_a_folder_of_shards_is_one_table(tmp_path):
+    array = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
+    texts = [f"text {i}" for i in range(50)]
+    whole = pl.DataFrame({"key": [f"k{i}" for i in range(50)], "vector": array, "body": texts})
+    (tmp_path / "table").mkdir()
+    whole.write_parquet(tmp_path / "table.parquet")
+    for shard in range(10):
+        whole[5 * shard : 5 * shard + 5].write_parquet(tmp_path / "table" / f"{shard}.parquet")
+    for row, columns in ((vectors, {"id": "key"}), (vectors, {}), (file, {"text": "body"})):
+        one, many = (collect(row(tmp_path / name, columns=columns)) for name in ("table.parquet", "table"))
+        assert many.equals(one)
+
+
+def test_shards_of_another_dimension_and_an_empty_folder_are_named(tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(BadInput, match=r"none: a folder with no \*\.parquet"):
+        collect(vectors(tmp_path / "none"))
+    for name, width in (("a", 2), ("b", 3)):
+        (tmp_path / "table").mkdir(exist_ok=True)
+        pl.DataFrame({"vector": [[1.0] * width] * 2}).write_parquet(tmp_path / "table" / f"{name}.parquet")
+    with pytest.raises(BadInput, match=r"b\.parquet: vectors of 3 dimensions; in a\.parquet they have 2"):
+        collect(vectors(tmp_path / "table"))
+
+
 def test_bad_vectors_get_one_line(tmp_path):
     array = np.ones((4, 3), np.float32)
     mixed = tmp_path / "mixed.parquet"

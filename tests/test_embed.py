@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pipelines.embed import embed, summary
+from pipelines.embed import Summary, embed
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
@@ -88,6 +88,19 @@ def test_vectors_stand_in_corpus_order_beside_who_made_them():
     assert not list(store.WORK.glob("embed/*"))
 
 
+@pytest.mark.parametrize("source", ["synthetic", "vectors"])
+def test_shards_are_of_no_consequence(source, monkeypatch):
+    given = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
+    corpus(*((None, given) if source == "vectors" else (TEXTS,)))
+    encoder()
+    run(study(source))
+    whole, metrics = store.embeddings_path("x").read_bytes(), store.read_metrics("embed")
+    monkeypatch.setattr("pipelines.embed.SHARD", 3)
+    run(study(source))
+    assert store.embeddings_path("x").read_bytes() == whole
+    assert store.read_metrics("embed") == metrics
+
+
 def test_which_text_overlapping_rows_were_cut_from_stands_beside_them():
     corpus(TEXTS)
     encoder()
@@ -102,7 +115,10 @@ def test_metrics_are_those_of_all_pairs():
     vectors = np.array(EXPECTED)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = [unit[i] @ unit[j] for i in range(4) for j in range(4) if i != j]
-    found = summary(vectors)
+    summary = Summary()
+    for block in (vectors[:1], vectors[1:]):
+        summary.add(block)
+    found = summary.metrics
     assert found["mean_cosine"] == pytest.approx(np.mean(cosines))
     assert found["mean_norm"] == pytest.approx(np.mean(np.linalg.norm(vectors, axis=1)))
     assert (found["rows"], found["dimension"]) == (4, 3)

@@ -229,6 +229,22 @@ def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch
     assert 0 < len(calls) < len(list(plan(np.array([len(t.split()) + 2 for t in TEXTS]), 128)))
 
 
+def test_processes_share_the_parts_and_have_all_of_them_when_they_have_waited(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
+    loaded, folder = encoders.load(folders["bert"], row()), tmp_path / "shared"
+    whole = run(loaded, TEXTS, tmp_path / "whole")
+    folder.mkdir()
+    parts_of_first, second = [], []
+
+    def the_other_runs():
+        parts_of_first.extend(folder.iterdir())
+        second.append(encode(loaded, TEXTS, row(), folder, False, (1, 2)))
+
+    first = encode(loaded, TEXTS, row(), folder, False, (0, 2), the_other_runs)
+    assert first.vectors.tobytes() == second[0].vectors.tobytes() == whole.vectors.tobytes()
+    assert 2 * len(parts_of_first) in (len(list(folder.iterdir())), len(list(folder.iterdir())) + 1)
+
+
 def test_truncated_is_the_share_of_texts_that_did_not_fit(folders, tmp_path):
     loaded = encoders.load(folders["bert"], row(max_tokens=10))
     too_long = np.mean([len(t.split()) + 2 > 10 for t in TEXTS])

@@ -1,7 +1,6 @@
-"""Whole stages under torchrun, as a user starts them: two ranks on the CPU do what one process does."""
+"""Whole stages in two processes on the CPU, as a user starts them: they do what one process does."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +9,17 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from pydantic import ValidationError
 from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines import distributed
 from pipelines.corpora.synthetic.scenes import scenes
 from pipelines.runtime import store
 from pipelines.runtime.device import resolve
-from pipelines.study import SyntheticCorpus, params
+from pipelines.study import Finetune, SyntheticCorpus, params
 
 ROOT = Path(__file__).parents[1]
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
@@ -43,7 +46,18 @@ def house(tmp_path, monkeypatch):
     images = scenes(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))
     store.write_corpus("scenes", images.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16)))
     synthetic = {"source": "synthetic", "path": "x"}
-    study = {"study": "t", "corpora": dict.fromkeys(("nq", "sts", "scenes"), synthetic)}
+    study = {"study": "t", "corpora": dict.fromkeys(("nq", "sts", "scenes", "many"), synthetic)}
+    many = [f"{a} {b}" for a in TEXTS for b in map(str, range(120))]  # more than a part of them
+    base = {"id": [str(i) for i in range(len(many))], "text": many, "split": "train", "labels": [[] for _ in many]}
+    store.write_corpus("many", pl.DataFrame(base, schema_overrides=schema))
+    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["?", *sorted({w for t in many for w in t.split()})])}, "?"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    table = torch.randn(words.get_vocab_size(), 8, generator=torch.Generator().manual_seed(0))
+    model = SentenceTransformer(modules=[StaticEmbedding(words, table)], device="cpu")
+    store.encoder_path("static").mkdir(parents=True)
+    model.save(str(store.encoder_path("static")), create_model_card=False)
+    study["encoders"] = {"static": {"source": "path", "path": "x"}}
+    study["embed"] = {"row": {"corpus": "many", "encoder": "static"}}
     study |= {"finetune": {"row": FINETUNE}, "train_image_text": {"row": IMAGES}}
     Path("study.yaml").write_text(yaml.safe_dump(study))
     (tmp_path / "x").touch()  # what DVC would watch
@@ -52,17 +66,21 @@ def house(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(verb: str, ranks: int) -> None:
-    """`python -m pipelines.<verb> row`, under torchrun where there is more than one rank."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", port] if ranks > 1 else []
+def run(verb: str, processes: int = 1, module: str = "", torchrun: bool = False) -> subprocess.CompletedProcess:
+    """`python -m pipelines.<verb> row`, whose row says `processes`; torchrun: started so instead."""
+    study = yaml.safe_load(Path("study.yaml").read_text())
+    study[verb]["row"]["processes"] = 1 if torchrun else processes
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+    params.activate("study.yaml")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if torchrun else []
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MLFLOW_TRACKING_URI": "", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, *launcher, "-m", f"pipelines.{verb}", "row"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    command = [sys.executable, *launcher, *([module] if module else ["-m", f"pipelines.{verb}"]), "row"]
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def assert_done(done: subprocess.CompletedProcess) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
-    assert not (store.WORK / verb / "row").exists()
+    assert not list(store.WORK.glob("*/row"))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -81,24 +99,76 @@ def assert_near(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> N
         torch.testing.assert_close(two[name], tensor, atol=1e-5, rtol=0, msg=lambda message, name=name: f"{name}: {message}")
 
 
-def test_simcse_on_two_ranks_is_simcse_on_one(house):
+SLOW = pytest.param(True, marks=pytest.mark.slow)
+
+
+def test_an_embedding_is_the_same_file_whoever_encodes_it(house):
+    assert_done(run("embed"))
+    one = store.embeddings_path("row").read_bytes()
+    store.embeddings_path("row").unlink()
+    assert_done(run("embed", 2))
+    assert store.embeddings_path("row").read_bytes() == one
+
+
+DYING = """
+import os, signal
+from pipelines import finetune
+from pipelines.runtime import stage
+whole = finetune.step
+def step(training, row, columns):
+    if training.step == 3 and os.environ.get("RANK") == "1" and not os.path.exists("died"):
+        open("died", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(training, row, columns)
+finetune.step = step
+stage.main(finetune.finetune)
+"""
+
+
+@pytest.mark.parametrize("one_dies", [False, SLOW])
+def test_simcse_of_two_processes_is_simcse_of_one(house, one_dies):
     curve = store.plots_path("finetune", "row") / "curve.csv"
-    run("finetune", 1)
+    assert_done(run("finetune"))
     one, losses = weights(store.trained_path("row")), pl.read_csv(curve)["loss"]
-    run("finetune", 2)
+    if one_dies:
+        Path("dying.py").write_text(DYING)
+        died = run("finetune", 2, "dying.py")
+        assert died.returncode == 2
+        assert died.stderr.strip().splitlines()[-1].startswith("finetune row: process 1 of 2 was killed (signal 9)")
+        assert "Traceback" not in died.stderr
+        assert len(list(store.WORK.glob("finetune/row/*/state.safetensors"))) == 1  # of step 2
+    assert_done(run("finetune", 2))
     assert_near(one, weights(store.trained_path("row")))
     assert pl.read_csv(curve)["loss"].to_list()[1:] == pytest.approx(losses.to_list()[1:], abs=1e-5)
 
 
-def test_image_and_text_encoders_on_two_ranks_are_those_of_one(house):
+@pytest.mark.parametrize("torchrun", [False, SLOW])
+def test_image_and_text_encoders_of_two_processes_are_those_of_one(house, torchrun):
     curve = store.plots_path("train_image_text", "row") / "curve.csv"
-    run("train_image_text", 1)
+    assert_done(run("train_image_text"))
     one, losses = weights(store.image_text_path("row")), pl.read_csv(curve)["loss"].to_list()
     vectors = store.read_embeddings("row-image").vectors.clone()
-    run("train_image_text", 2)
+    assert_done(run("train_image_text", 2, torchrun=torchrun))
     assert_near(one, weights(store.image_text_path("row")))
     torch.testing.assert_close(store.read_embeddings("row-image").vectors, vectors, atol=1e-5, rtol=0)
     assert pl.read_csv(curve)["loss"].to_list() == pytest.approx(losses, abs=1e-5)
+
+
+def test_what_every_process_refuses_is_said_once(house):
+    store.corpus_path("many").unlink()
+    refused = run("embed", 2)
+    assert refused.returncode == 2
+    *_, last = refused.stderr.splitlines()  # before it MLflow's own, of its first use
+    assert last == f"embed row: {store.corpus_path('many')}: there is no such file; `dvc repro` makes it"
+    assert refused.stderr.count("no such file") == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "message"), [({"device": "cuda:1"}, "`cuda` gives each its own"), ({"batch": 9}, "cannot share batches of 9")]
+)
+def test_what_processes_cannot_share_is_refused(more, message):
+    with pytest.raises(ValidationError, match=message):
+        Finetune.model_validate(FINETUNE | {"steps": 1, "processes": 2} | more)
 
 
 def test_each_rank_takes_its_accelerator_before_it_joins_the_group(monkeypatch):

@@ -65,6 +65,18 @@ def test_embeddings_open_in_polars_and_pyarrow():
     assert pa.ipc.open_file(path).read_all().column_names == ["id", "split", "vector"]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_vectors_written_block_by_block_are_the_same_file_mapped_without_a_copy(dtype):
+    vectors = np.random.default_rng(0).standard_normal((70, 3)).astype(dtype)
+    ids, documents = [f"text {i}" for i in range(70)], ["ä"] * 70
+    whole = store.embeddings_path("e")
+    for blocks in (vectors, iter(np.split(vectors, [1, 64]))):
+        store.write_embeddings("e", ids, ["train"] * 70, blocks, {"encoder": "x"}, documents)
+        assert torch.equal(store.read_embeddings("e").vectors, torch.from_numpy(vectors).float())
+        assert len(set(store.read_embeddings("e").documents)) == 1
+        assert pa.ipc.open_file(whole).num_record_batches == 1  # else reading would copy
+
+
 def test_half_precision_is_stored_and_read_as_float32():
     embeddings(np.full((2, 3), 0.5, np.float16))
     assert store.read_embeddings("e").vectors.dtype == torch.float32

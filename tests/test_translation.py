@@ -7,7 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.measures import mean_and_error
+from pipelines.aligners.identity import Identity
+from pipelines.evaluate import scored
+from pipelines.measures import mean_and_error, translation
 from pipelines.measures.translation import paired_scores, ranks
 from pipelines.measures.vectors import centred_unit
 
@@ -69,6 +71,19 @@ def test_batches_rank_each_text_among_its_own_batch(n, batch):
     if n == batch or n > batch + 1:
         assert torch.equal(whole["mean_rank"][:batch], first["mean_rank"])
     assert whole["foscttm"].max() <= 1
+
+
+def test_scores_do_not_depend_on_how_much_is_held_at_once(monkeypatch):
+    x, y = cloud(41, 6).double(), cloud(41, 6, seed=1).double()
+    translator = Identity(6, 6).double()
+    for batch in (7, 8, 40, 100):
+        whole = paired_scores(x, y, batch)
+        parts = scored(translator, x, y, torch.arange(41), batch)
+        assert all(torch.equal(parts[name], whole[name]) for name in whole)
+        with monkeypatch.context() as patch:
+            patch.setattr(translation, "BLOCK", 3 * 8192)  # three rows
+            held = paired_scores(x, y, batch)
+        assert all(torch.equal(held[name], whole[name]) for name in ("mean_rank", "raw_mean_rank"))
 
 
 @settings(max_examples=25, deadline=None)

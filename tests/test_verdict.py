@@ -52,6 +52,18 @@ def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):
     assert 0 <= wrong.score < 0.05 < 0.95 <= right.score <= 1
 
 
+def test_of_more_vectors_a_sample_is_judged_and_of_fewer_all(monkeypatch):
+    source = torch.randn(4000, 40, generator=torch.Generator().manual_seed(0))
+    one, other = linear(turn(40, 30, 1)), linear(turn(40, 30, 1) + 0.2 * turn(40, 30, 2))
+    whole = agreement(source, one(source), [other])
+    assert judge(source, one, [other]).agreement == whole
+    monkeypatch.setattr(verdict, "SAMPLE", 2000)
+    sampled = judge(source, one, [other])
+    assert sampled.agreement == pytest.approx(whole, abs=0.01)
+    assert sampled.agreement != whole
+    assert sampled == judge(source, one, [other])
+
+
 def test_dimensions_are_those_that_vectors_spread_over():
     cloud = torch.randn(4000, 30, generator=torch.Generator().manual_seed(0))
     assert verdict.dimensions(cloud) == pytest.approx(30, rel=0.03)

@@ -1,8 +1,9 @@
 """Vectors out of other people's stores, block by block, so that a dump larger than memory is never held whole.
 
-parquet, arrow, npy, npz and jsonl files (Qdrant and pgvector exports are such), a FAISS flat index, and Chroma's
-folder (sqlite + hnsw). The last two are read from their files alone, without their libraries: FAISS `IndexFlat`
-(optionally in an `IndexIDMap`) and Chroma's persisted hnswlib header were checked against faiss-cpu and chromadb 1.5.9.
+parquet (also a folder of such files), arrow, npy, npz and jsonl files (Qdrant and pgvector exports are such), a FAISS flat
+index, and Chroma's folder (sqlite + hnsw). The last two are read from their files alone, without their libraries: FAISS
+`IndexFlat` (optionally in an `IndexIDMap`) and Chroma's persisted hnswlib header were checked against faiss-cpu and chromadb
+1.5.9.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.corpora.shards import shards
 from pipelines.runtime.errors import BadInput
 
 BLOCK = 8192  # rows
@@ -93,9 +95,11 @@ def near(vectors: np.ndarray) -> np.ndarray:
 def blocks(path: Path) -> Iterator[np.ndarray]:
     """The vectors of a dump as arrays (b, d)."""
     if path.is_dir():
-        if not (path / "chroma.sqlite3").is_file():
-            raise BadInput(f"{path}: a folder without chroma.sqlite3; vectors are read from a Chroma folder, or a file")
-        return chroma(path)
+        if (path / "chroma.sqlite3").is_file():
+            return chroma(path)
+        if files := shards(path):
+            return _in_shards(files)
+        raise BadInput(f"{path}: a folder with no *.parquet and no chroma.sqlite3; vectors are read from either, or from a file")
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file")
     readers = {
@@ -106,10 +110,21 @@ def blocks(path: Path) -> Iterator[np.ndarray]:
     if path.suffix.lower() not in readers:
         raise BadInput(
             f"{path}: vectors are read from parquet, arrow, npy, npz, jsonl, a FAISS flat index (.faiss, .index) "
-            "or a Chroma folder, "
+            "or a folder, of parquet or of Chroma, "
             f"not {path.suffix or 'a file without an extension'}"
         )
     return _checked(path, readers[path.suffix.lower()](path))
+
+
+def _in_shards(files: list[Path]) -> Iterator[np.ndarray]:
+    """The vectors of all files, in order. Raises BadInput naming the first of another dimension."""
+    first = 0
+    for file in files:
+        for block in _checked(file, parquet(file)):
+            first = first or block.shape[1]
+            if block.shape[1] != first:
+                raise BadInput(f"{file}: vectors of {block.shape[1]} dimensions; in {files[0].name} they have {first}")
+            yield block
 
 
 def _checked(path: Path, read: Iterator[np.ndarray]) -> Iterator[np.ndarray]:

@@ -1,4 +1,4 @@
-"""The user's own texts: parquet, csv, tsv, jsonl, txt, mbox, a mail tree, or a folder of txt files.
+"""The user's own texts: parquet, csv, tsv, jsonl, txt, mbox, a mail tree, or a folder of parquet or of txt files.
 
 txt: one text per paragraph if the file has a blank line between texts, otherwise one per line.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.corpora import chunk, mail
+from pipelines.corpora.shards import shards
 from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus
 
@@ -54,6 +55,8 @@ def read(path: Path) -> pl.DataFrame:
 
 def _read(path: Path) -> pl.DataFrame:
     if path.is_dir():
+        if tables := shards(path):
+            return pl.concat([pl.read_parquet(table, hive_partitioning=False) for table in tables])
         files = sorted(path.rglob("*.txt"))
         return _texts(files, path) if files else mail.read(path)
     match path.suffix.lower():

@@ -1,4 +1,4 @@
-"""Vectors without text, as in a leaked vector database: parquet, arrow, npy or npz."""
+"""Vectors without text, as in a leaked vector database: parquet, a folder of parquet, arrow, npy or npz."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from pipelines.corpora.path import located
+from pipelines.corpora.shards import shards
 from pipelines.runtime.errors import BadInput
 from pipelines.study import VectorsCorpus
 
@@ -24,13 +25,17 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     vectors of different dimensions, vectors that are zero or not finite, repeated ids, or fewer than two vectors.
     """
     path = located(p.path)
-    match path.suffix.lower():
+    match "folder" if path.is_dir() else path.suffix.lower():
+        case "folder":
+            columns = _shards(path, p)
         case ".npy" | ".npz":
             columns = _numpy(path)
         case ".parquet" | ".pq" | ".arrow" | ".feather" | ".ipc":
             columns = _table(path)
         case suffix:
-            raise BadInput(f"{path}: vectors are read from parquet, arrow, npy or npz, not {suffix or 'a folder'}")
+            raise BadInput(
+                f"{path}: vectors are read from parquet, arrow, npy or npz, not {suffix or 'a file without an extension'}"
+            )
     array = _array(path, columns[_chosen(path, p, "vector", VECTOR, columns)])
     named = _chosen(path, p, "id", ID, columns)
     ids = [str(i) for i in columns[named]] if named else [f"{path.stem}-{i}" for i in range(len(array))]
@@ -48,6 +53,20 @@ def _numpy(path: Path) -> dict:
         return {"vector": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except (ValueError, OSError, EOFError) as error:
         raise BadInput(f"{path}: not a numpy file of numbers: {error}") from None
+
+
+def _shards(folder: Path, p: VectorsCorpus) -> dict:
+    """The columns of all parquet files of a folder, in order. Raises BadInput naming the first of another dimension."""
+    files = shards(folder)
+    if not files:
+        raise BadInput(f"{folder}: a folder with no *.parquet in it")
+    tables = [_table(file) for file in files]
+    name = _chosen(folder, p, "vector", VECTOR, tables[0])
+    widths = {file: _matrix(file, t[name].head(1)).shape[1] for file, t in zip(files, tables, strict=True) if len(t[name])}
+    for file, width in widths.items():
+        if width != (first := next(iter(widths.values()))):
+            raise BadInput(f"{file}: vectors of {width} dimensions; in {next(iter(widths)).name} they have {first}")
+    return {column: pl.concat([table[column] for table in tables]) for column in tables[0]}
 
 
 def _table(path: Path) -> dict:

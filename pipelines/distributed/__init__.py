@@ -1,4 +1,5 @@
-"""torch.distributed in one page: `torchrun --nproc-per-node N -m pipelines.<verb> <row>`. Everything is a no-op on one process.
+"""torch.distributed in one page. A stage whose row says `processes: n` starts them itself (runtime/launch); torchrun may, too:
+`torchrun --nproc-per-node N -m pipelines.<verb> <row>`. Everything is a no-op on one process.
 
 One convention: every rank computes the loss of the whole batch from gathered vectors, and its gradient flows into its own
 vectors only. The sum of the ranks' gradients is then exactly the gradient that one process would have.

@@ -39,23 +39,34 @@ class Encoded:
     """Raw vectors (n, dimension) in the order of the texts, in the row's `store` dtype."""
 
     vectors: np.ndarray
-    truncated: float
+    truncated: float | None  # share of the texts; None: not encoded here
 
 
 @torch.inference_mode()
-def encode(loaded: Loaded, texts: Sequence[str], row: Encoder, folder: Path) -> Encoded:
+def encode(
+    loaded: Loaded,
+    texts: Sequence[str],
+    row: Encoder,
+    folder: Path,
+    ranks: tuple[int, int] = (0, 1),
+    wait: Callable[[], None] = lambda: None,
+) -> Encoded:
     """Encode `texts`, writing part files into `folder` and passing over those already there.
 
     Batches depend on the texts alone and not on where a former run stopped, so a continued run gives the same bytes.
-    The folder must belong to these texts, these weights and this row.
+    The folder must belong to these texts, these weights and this row. `ranks`: of several processes with one folder the number
+    of this one and how many they are; each writes its share of the parts, and reads all when `wait` says that all are there.
     """
     tokens = tokenise(loaded, texts)
     dtype = np.dtype(row.store)
     vectors = np.empty((len(texts), loaded.dimension), dtype)
+    work = [
+        (folder / f"part-{number:05}.npy", batches)
+        for number, batches in enumerate(parts(list(plan(tokens.lengths, row.batch_tokens))))
+    ]
     with progress(what=f"encode {loaded.name}", unit="texts", total=len(texts)) as bar:
-        for number, batches in enumerate(parts(list(plan(tokens.lengths, row.batch_tokens)))):
+        for file, batches in work[ranks[0] :: ranks[1]]:
             rows = np.concatenate(batches)
-            file = folder / f"part-{number:05}.npy"
             part = _read(file, (len(rows), loaded.dimension), dtype)
             if part is None:
                 part = np.concatenate([_batch(loaded, tokens, b, bar.update) for b in batches]).astype(dtype)
@@ -63,6 +74,9 @@ def encode(loaded: Loaded, texts: Sequence[str], row: Encoder, folder: Path) -> 
             else:
                 bar.update(len(rows))
             vectors[rows] = part
+    wait()
+    for file, batches in (other for number, other in enumerate(work) if number % ranks[1] != ranks[0]):
+        vectors[np.concatenate(batches)] = np.load(file, allow_pickle=False)
     return Encoded(vectors, tokens.truncated)
 
 

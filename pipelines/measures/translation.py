@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from pipelines.measures.vectors import centred_unit, finite
 
-BLOCK = 1024  # rows of the (batch, batch) similarity matrix held at once
+BLOCK = 2**23  # numbers of the (batch, batch) similarity matrix held at once: 1,024 rows of the usual batch
 
 
 def ranks(queries: Tensor, keys: Tensor) -> Tensor:
@@ -22,30 +22,34 @@ def ranks(queries: Tensor, keys: Tensor) -> Tensor:
     (n, d), (n, d) unit rows -> (n,). Raises BadInput for a row that is not finite.
     """
     queries, keys = finite("queries", queries), finite("keys", keys)
-    out = []
-    for i in range(0, len(queries), BLOCK):
-        scores = queries[i : i + BLOCK] @ keys.T  # (block, n)
+    out, block = [], max(1, BLOCK // max(len(keys), 8192))
+    for i in range(0, len(queries), block):
+        scores = queries[i : i + block] @ keys.T  # (block, n)
         rows = torch.arange(len(scores), device=scores.device)
         true = scores[rows, i + rows].unsqueeze(1)
         out.append(1 + (scores > true).sum(1) + ((scores == true).sum(1) - 1) / 2)
     return torch.cat(out)
 
 
+def batches(n: int, batch: int) -> list[slice]:
+    """Consecutive batches of n pairs; a last one of a single pair joins the one before it."""
+    starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
+    return [slice(start, end) for start, end in zip(starts, [*starts[1:], n], strict=True)]
+
+
 def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict[str, Tensor]:
     """Per-example scores against true partners: row i of `translated` belongs to row i of `target`. (n, d), (n, d) -> each (n,)
 
-    Ranks and FOSCTTM = (rank - 1) / (size - 1) are within consecutive batches of `batch` pairs (a last one of a single pair
-    joins the one before it); 0 is perfect, 0.5 is random. Raises BadInput for a row that is not finite.
+    Ranks and FOSCTTM = (rank - 1) / (size - 1) are within the `batches`; 0 is perfect, 0.5 is random. Raises BadInput for a row
+    that is not finite.
     """
     translated, target = finite("translated", translated), finite("target", target)
-    n = len(target)
-    starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
     rank, raw_rank, foscttm, cosine = [], [], [], []
-    for start, end in zip(starts, [*starts[1:], n], strict=True):
-        a, b = centred_unit(translated[start:end]), centred_unit(target[start:end])
+    for part in batches(len(target), batch):
+        a, b = centred_unit(translated[part]), centred_unit(target[part])
         r = ranks(a, b)
         rank.append(r)
-        raw_rank.append(ranks(normalize(target[start:end], dim=1), normalize(translated[start:end], dim=1)))
+        raw_rank.append(ranks(normalize(target[part], dim=1), normalize(translated[part], dim=1)))
         foscttm.append((r - 1) / max(len(r) - 1, 1))
         cosine.append((a * b).sum(1))
     rank, raw_rank = torch.cat(rank), torch.cat(raw_rank)

@@ -26,9 +26,10 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -225,20 +226,38 @@ def write_embeddings(
     name: str,
     ids: Sequence[str],
     splits: Sequence[str],
-    vectors: np.ndarray,
+    vectors: np.ndarray | Iterable[np.ndarray],
     metadata: dict[str, str],
     documents: Sequence[str] | None = None,
 ) -> None:
-    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16, (n, dimension)), document if given."""
-    dimension = vectors.shape[1]
-    flat = pa.array(vectors.reshape(-1))
+    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16, (n, dimension)), document if given.
+
+    `vectors`: (n, dimension), or blocks of rows, of which one is held at a time. The file has one record batch all the same, so
+    that readers map it without a copy: it is written with zeros, and the blocks go into their place.
+    """
+    blocks = iter([vectors] if isinstance(vectors, np.ndarray) else vectors)
+    first = next(blocks)
+    dimension = first.shape[1]
+    zeros = np.zeros(len(ids) * dimension, first.dtype)  # pages that are only read take no memory
     columns: dict[str, Any] = {"id": pa.array(ids, pa.string()), "split": pa.array(splits, pa.string())}
-    columns["vector"] = pa.FixedSizeListArray.from_arrays(flat, dimension)
+    columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(zeros), dimension)
     if documents is not None:
         columns["document"] = pa.array(documents, pa.string())
     table = pa.table(columns).replace_schema_metadata({**metadata, "dimension": str(dimension)})
-    with atomic(embeddings_path(name)) as draft, pa.ipc.new_file(draft, table.schema) as file:
-        file.write_table(table)
+    with atomic(embeddings_path(name)) as draft:
+        with pa.ipc.new_file(draft, table.schema) as arrow:
+            arrow.write_table(table)
+        with open(draft, "r+b") as file:
+            file.seek(_vectors_at(draft))
+            for block in chain([first], blocks):
+                block.tofile(file)
+
+
+def _vectors_at(path: Path) -> int:
+    """Where in an Arrow file of one record batch its vectors begin, in bytes."""
+    mapped = pa.memory_map(str(path))
+    vectors: Any = pa.ipc.open_file(mapped).get_batch(0).column("vector")
+    return vectors.values.buffers()[1].address - mapped.read_buffer().address
 
 
 def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings:

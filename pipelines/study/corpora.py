@@ -86,7 +86,8 @@ class HubCorpus(Corpus):
 
 
 class PathCorpus(Corpus):
-    """The user's own file or folder: parquet, csv, tsv, jsonl, txt, mbox, maildir. `data/raw` is a link to $CORPORA_ROOT."""
+    """The user's own file or folder: parquet, csv, tsv, jsonl, txt, mbox, maildir; a folder of parquet or of txt. `data/raw` is a
+    link to $CORPORA_ROOT."""
 
     source: Literal["path"]
     columns: dict[str, str] = {}
@@ -96,7 +97,7 @@ class PathCorpus(Corpus):
 
 
 class VectorsCorpus(Corpus):
-    """Vectors without text: a leaked database. parquet, arrow, npy or npz."""
+    """Vectors without text: a leaked database. parquet, a folder of parquet, arrow, npy or npz."""
 
     source: Literal["vectors"]
     columns: dict[str, str] = {}

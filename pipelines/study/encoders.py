@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seed, Share, Text, Watched
+from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seed, Share, Shared, Text, Watched
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -54,7 +54,7 @@ class Encoder(Row):
         return self
 
 
-class Embed(Computed):
+class Embed(Shared):
     """One corpus through one encoder."""
 
     corpus: Annotated[str, Ref("corpora")]
@@ -77,7 +77,7 @@ class Network(Row):
     positions: int = Field(128, ge=4)
 
 
-class Finetune(Computed):
+class Finetune(Shared):
     """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
 
     corpus: Annotated[str, Ref("corpora")]

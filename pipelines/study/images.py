@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seeds
+from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seeds, Shared
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -65,7 +65,7 @@ class Head(Row):
     features: int | None = Field(256, ge=1)  # random Fourier features in training, redrawn at each step; None: the kernel itself
 
 
-class TrainImageText(Computed):
+class TrainImageText(Shared):
     """Train an image and a text encoder on a corpus of images with captions. One pair of encoders per seed."""
 
     corpus: Annotated[str, Ref("corpora")]

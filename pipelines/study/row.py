@@ -6,9 +6,9 @@ import difflib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -99,6 +99,20 @@ class Computed(Row):
     """A row whose stage computes, on one device: runtime.device.resolve says which."""
 
     device: Device = "auto"
+
+
+class Shared(Computed):
+    """A row whose stage several processes of one machine may share, each with its accelerator where there are any."""
+
+    processes: int = Field(1, ge=1)  # the stage's command starts them; under torchrun or srun there are as many as these say
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.processes > 1 and ":" in self.device:
+            raise ValueError(f"device: {self.device} is one, and there are {self.processes} processes: `cuda` gives each its own")
+        if getattr(self, "batch", 0) % self.processes:
+            raise ValueError(f"processes: {self.processes} cannot share batches of {getattr(self, 'batch', 0)} evenly")
+        return self
 
 
 def known(where: str, name: str, rows: Mapping[str, Any], what: str = "row") -> None:

@@ -59,10 +59,10 @@ class InvertedSoftmax(Linear):
 
     def forward(self, vectors: Tensor) -> Tensor:
         translated = super().forward(vectors)  # (n, target_dim)
-        if not self.strength:
-            return translated
+        return torch.cat([self._bent(block) for block in translated.split(BLOCK)]) if self.strength else translated
+
+    def _bent(self, translated: Tensor) -> Tensor:
         linear = translated - self.target_mean
         q = normalize(linear, dim=1)
-        weights = ((self.strength / self.deviation * block @ self.anchors.T).softmax(1) for block in q.split(BLOCK))
-        centres = torch.cat([weight @ self.anchors for weight in weights])
-        return normalize(q - centres, dim=1) * linear.norm(dim=1, keepdim=True) + self.target_mean
+        weights = (self.strength / self.deviation * q @ self.anchors.T).softmax(1)
+        return normalize(q - weights @ self.anchors, dim=1) * linear.norm(dim=1, keepdim=True) + self.target_mean

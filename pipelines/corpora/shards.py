@@ -1,0 +1,35 @@
+"""One table in a folder of parquet files, as Spark, Ray and others write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.runtime.errors import BadInput
+
+
+def shards(folder: Path) -> list[Path]:
+    """The parquet files in a folder and below, by name; none if there are none. What begins with `_` or `.` is no data.
+
+    Raises BadInput, naming the first that is not a whole file, or whose columns are not those of the first.
+    """
+    inner = [path.relative_to(folder) for path in sorted(folder.rglob("*.parquet")) if path.is_file()]
+    files = [folder / path for path in inner if not any(part.startswith(("_", ".")) for part in path.parts)]
+    first: dict[str, str] = {}
+    for file in files:
+        columns = _columns(file)
+        first = first or columns
+        if differs := sorted(dict(columns.items() ^ first.items())):
+            here, before = (of.get(differs[0], "not there") for of in (columns, first))
+            raise BadInput(f"{file}: column {differs[0]!r} is {here}; in {files[0].name} it is {before}")
+    return files
+
+
+def _columns(file: Path) -> dict[str, str]:
+    """Of each column its type."""
+    try:
+        return {field.name: str(field.type) for field in pq.read_schema(file)}
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{file}: not a whole parquet file: {' '.join(str(error).split())[:160]}") from None
