@@ -54,7 +54,7 @@ def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     client, [found] = runs("embed")
     assert found.info.run_name == "passages-minilm"
     assert found.info.status == "FINISHED"
-    assert found.data.params == {"corpus": "passages", "encoder": "minilm", "device": "auto"}
+    assert found.data.params == {"corpus": "passages", "encoder": "minilm", "device": "auto", "processes": "1"}
     assert {k: found.data.tags[k] for k in ("dvc.stage", "dvc.exp", "study")} == {
         "dvc.stage": "embed@passages-minilm",
         "dvc.exp": "brave-name",
@@ -217,7 +217,7 @@ def test_a_run_whose_server_dies_is_whole_once_a_later_stage_reaches_it(stub, an
     first, second = stub.runs.values()
     assert first == second
     assert first["status"] == "FINISHED"
-    assert first["params"] == {"corpus": "passages", "encoder": "minilm", "device": "auto"}
+    assert first["params"] == {"corpus": "passages", "encoder": "minilm", "device": "auto", "processes": "1"}
     assert first["metrics"] == {("loss", 0), ("loss", 1), ("seconds", 0)}
     assert capfd.readouterr() == ("", "")
     assert waiting_runs() == 0
