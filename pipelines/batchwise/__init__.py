@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -29,7 +29,8 @@ from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
-Batch = pa.Table | pa.RecordBatch
+pc: Any = pyarrow.compute  # its functions are made when it is imported
+Batch = Any  # a pa.Table or a pa.RecordBatch
 Function = Callable[[Batch], pa.Table]
 
 

@@ -7,6 +7,7 @@ in one rename.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -80,7 +81,7 @@ def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int, 
         raise BadInput("engine: ray is not installed: pip install -c constraints.txt -e '.[ray]'") from None
     code = {"py_modules": [str(Path(__file__).parents[1])]}  # workers run this package, not one that is installed there
     try:
-        ray.init(address=address, runtime_env=code, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, runtime_env=code, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = address or os.environ.get("RAY_ADDRESS") or "this machine"
         raise BadInput(f"ray: no cluster at {where}: {str(error).strip().splitlines()[0]}") from None
@@ -128,7 +129,7 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
         batches = file.iter_batches(job.batch) if file.metadata.num_rows else [file.schema_arrow.empty_table()]
         tables = (function(batch) for batch in batches)
         first = next(tables)
-        with pq.ParquetWriter(draft, first.schema, compression="zstd", use_dictionary=_texts(first.schema)) as writer:
+        with pq.ParquetWriter(draft, first.schema, compression="zstd", use_dictionary=_texts(first.schema)) as writer:  # pyright: ignore[reportArgumentType]
             writer.add_key_value_metadata({"made_from": _made_from(shard, job)})
             writer.write_table(first)
             for table in tables:

@@ -104,7 +104,7 @@ class Computed(Row):
 class Shared(Computed):
     """A row whose stage several processes of one machine may share, each with its accelerator where there are any."""
 
-    processes: int = Field(1, ge=1)  # the stage's command starts them; under torchrun or srun there are as many as these say
+    processes: int = Field(default=1, ge=1)  # started by the stage's command; under torchrun or srun as many as these say
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
