@@ -22,7 +22,7 @@ from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
-from pipelines.study import Align, aligner_module, params
+from pipelines.study import Align, AlignJointly, aligner_module, params
 
 RESTART = 10_000_019  # added to a seed for each restart
 
@@ -142,8 +142,8 @@ def judged(
 ) -> dict[int, tuple[int, Verdict]]:
     """Of each seed which of its `fits` has the best verdict, and the verdict. `make(seed, restart)` fits again what is not
     `aligned`, and adds to `fits`; with `replicate=True` it fits a replicate, which may be the one that is wrong."""
-    other = next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)
-    extra = [make(other, 0, replicate=True)] if len(row.seeds) == 1 or row.splits else []
+    of_replicates = replicate_seeds(row)
+    extra = [make(seed, 0, replicate=True) for seed in of_replicates]
     verdicts: dict[int, tuple[int, Verdict]] = {}
     for restart in range(row.restarts + 1):
         doubtful = [seed for seed, (_, verdict) in verdicts.items() if verdict.word != "aligned"]
@@ -151,14 +151,19 @@ def judged(
             break
         for seed in doubtful:
             fits[seed].append(make(seed, restart))
-        if extra and doubtful:
-            extra.append(make(other, restart, replicate=True))
+        if doubtful:
+            extra += [make(seed, restart, replicate=True) for seed in of_replicates]
         for seed, made in fits.items():
             replicates = extra or [m for apart, others in fits.items() if apart != seed for m in others]
             source = source_of(seed)
             each = [judge(source, translator, replicates) for translator in made]
             verdicts[seed] = max(enumerate(each), key=lambda pair: pair[1].score)  # the first of equals
     return verdicts
+
+
+def replicate_seeds(row: Align | AlignJointly) -> list[int]:
+    """The seed, none of the row's, of the fit that judges the others, where there is but one or all see the same texts."""
+    return [next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)] if len(row.seeds) == 1 or row.splits else []
 
 
 def write_verdicts(folder: Path, verdicts: dict[int, Verdict]) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipelines.align import boundary, log_to, shuffled, summary, write_verdicts
+from pipelines.align import boundary, log_to, replicate_seeds, shuffled, summary, write_verdicts
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import REPLICATE, judge
+from pipelines.aligners.core.verdict import judge
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -55,7 +55,7 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
     spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
     for space in spaces:
         run.input(store.embeddings_path(space), "space")
-    replicates = [row.seeds[0] + REPLICATE] if len(row.seeds) == 1 or row.splits else []  # of two splits: see `halves` of align
+    replicates = replicate_seeds(row)
     seeds = [*row.seeds, *replicates]
     metrics = {}
     with store.work("align_jointly", name, row, *(space.metadata for space in spaces.values())) as work:

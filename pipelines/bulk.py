@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
-from tqdm import tqdm
 
 from pipelines import batchwise, encoders
 from pipelines.aligners.core.translator import load_best
@@ -21,6 +20,7 @@ from pipelines.encoders import query
 from pipelines.runtime import shards, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 from pipelines.study import Bulk, params
 
 ENGINE = {"engine", "address", "workers", "cpus", "gpus"}  # what changes no number
@@ -36,7 +36,8 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
     with store.alone("bulk", name):
         todo = [shard for shard in inputs if not shards.done(shard, job)]
         print(f"bulk.{name}: {len(todo)} of {len(inputs)} shards are to be done")
-        started, finished = time.perf_counter(), list(tqdm(engine(row, job, todo), total=len(todo), unit=" shards", disable=None))
+        started = time.perf_counter()
+        finished = list(progress(engine(row, job, todo), what=f"bulk {name}", unit="shards", total=len(todo)))
         seconds = time.perf_counter() - started
         names = {shard.name for shard in inputs}
         for file in job.folder.iterdir():  # of shards that are gone, and of workers that were killed

@@ -278,7 +278,10 @@ def cluster(monkeypatch):
 
     register_pickle_by_value(sys.modules[__name__])  # workers have no tests
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as many as Ray gives an actor of one core: bytes are the same for the same number
     yield cluster.address
+    torch.set_num_threads(threads)
     cluster.shutdown()
 
 

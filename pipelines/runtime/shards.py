@@ -75,8 +75,8 @@ def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int, 
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        import ray
-        import ray.data
+        import ray  # pyright: ignore[reportMissingImports] - the extra is on few machines
+        import ray.data  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise BadInput("engine: ray is not installed: pip install -c constraints.txt -e '.[ray]'") from None
     code = {"py_modules": [str(Path(__file__).parents[1])]}  # workers run this package, not one that is installed there

@@ -30,6 +30,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from pipelines.runtime import store
 from pipelines.runtime.device import resolve
 from pipelines.runtime.spool import Spool, waiting
 
@@ -38,8 +39,7 @@ os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "CRITICAL")  # the one line is our
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # an address may have a password in it
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")  # seconds; MLflow's own 120, and 7 retries, are five minutes
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-for library in ("mlflow", "urllib3.connectionpool"):  # the one line is ours
-    logging.getLogger(library).setLevel(logging.CRITICAL)
+logging.getLogger("urllib3.connectionpool").setLevel(logging.CRITICAL)  # of its own retries
 FLUSH_SECONDS = 2.0
 PATIENCE = 20.0  # seconds that a finished stage waits for the server
 BATCH, PARAMS = 1000, 100  # MLflow's own limits for one log_batch
@@ -107,7 +107,7 @@ class Sender:
 
     def artifact(self, path: str, digest: str, folder: str | None) -> None:
         with suppress(FileNotFoundError):  # sent late, a file may be gone, or another run's
-            if _digest(Path(path)) == digest:
+            if store.digest(Path(path)) == digest:
                 self._client.log_artifact(self._id, path, folder)
 
     def table(self, columns: dict[str, list[Any]], file: str) -> None:
@@ -148,7 +148,7 @@ class Run:
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Keep a file (a picture, a report) with the run."""
-        self._add("artifact", str(path.resolve()), _digest(path), folder)
+        self._add("artifact", str(path.resolve()), store.digest(path), folder)
 
     def table(self, rows: list[dict[str, Any]], file: str) -> None:
         """Keep a table with the run, shown by MLflow's evaluation view. `file` ends in .json."""
@@ -386,11 +386,6 @@ def _commit() -> str:
 def _now() -> int:
     """Milliseconds, as MLflow counts."""
     return time.time_ns() // 1_000_000
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def dvc_digest(path: Path) -> str:
