@@ -75,7 +75,7 @@ def fit(row: AlignJointly, spaces: Mapping[str, store.Embeddings], seed: int, lo
     """One fit of all pairs; `folder` is for checkpoints."""
     start = {}
     if row.extends:
-        base = store.translators_path(row.extends)
+        base = store.intact(store.translators_path(row.extends))
         pairs = [(a.name, b.name) for a in sorted(base.iterdir()) for b in sorted(a.iterdir())]
         start = {pair: load(base.joinpath(*pair, f"seed-{seed}")) for pair in pairs}
     return aligner_module(row.aligner).fit_jointly(parts(spaces, row, seed), row.settings, seed, start, log, folder)

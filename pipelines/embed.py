@@ -23,7 +23,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     corpus, digest = store.read_corpus(row.corpus), store.digest(store.corpus_path(row.corpus))
     encoder = study.encoders[row.encoder]
     device = resolve(row.device)
-    loaded = None if encoder.source == "given" else encoders.load(store.encoder_path(row.encoder), encoder, device)
+    loaded = None if encoder.source == "given" else encoders.load(store.intact(store.encoder_path(row.encoder)), encoder, device)
     run.input(store.corpus_path(row.corpus), "corpus")
     about = {"encoder": row.encoder, "corpus": row.corpus, "source": study.corpora[row.corpus].source}
     about |= {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)

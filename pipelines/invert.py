@@ -25,6 +25,7 @@ from pipelines.measures.inversion import text_scores
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.study import Invert, params
 
 JUDGED = Path(".cache/judge")
@@ -44,8 +45,8 @@ class Victim:
 def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     """Invert, correct, measure."""
     device = resolve(row.device)
-    attacker = load(store.inverters_path(row.inverter), device)
-    encode = query.as_function(store.encoder_path(row.encoder), study.encoders[row.encoder], device)
+    attacker = load(store.intact(store.inverters_path(row.inverter)), device)
+    encode = query.as_function(store.intact(store.encoder_path(row.encoder)), study.encoders[row.encoder], device)
     victim = attacked(name, row, set(attacker.texts))
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
@@ -85,10 +86,12 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
 def chosen(name: str, hub_correction: float | None = None) -> Translator:
     """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
     oracle's) the first."""
-    path = store.translators_path(name) / "verdicts.json"
-    verdicts = json.loads(path.read_text()) if path.exists() else {}
-    translators = load_seeds(store.translators_path(name), hub_correction)
-    return translators[max(translators, key=lambda seed: verdicts.get(str(seed), {}).get("score", 0.0))]
+    folder = store.intact(store.translators_path(name))
+    path = folder / "verdicts.json"
+    with reading(path):
+        scores = {int(k): v["score"] for k, v in json.loads(path.read_text()).items()} if path.exists() else {}
+    translators = load_seeds(folder, hub_correction)
+    return translators[max(translators, key=lambda seed: scores.get(seed, 0.0))]
 
 
 def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, list[str]]]:

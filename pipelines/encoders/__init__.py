@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
@@ -22,6 +23,7 @@ from pipelines.encoders.pooling import compose, opened
 from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.study import Encoder
 
 __all__ = ["Loaded", "fetch", "load", "weights"]
@@ -53,8 +55,9 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     overflow in fp16, gets bf16, with a warning. Raises BadInput for what is no model or needs its own code.
     """
     device = device or resolve()
-    precision = _precision(row, device, folder)
-    digest = weights(folder)
+    with reading(folder):
+        precision = _precision(row, device, folder)
+        digest = weights(folder)
     model = compose(_open(folder, precision), row).to(device).eval()
     _cast(model, DTYPES[precision])
     limit = _limit(model, row)
@@ -105,7 +108,7 @@ def _open(folder: Path, precision: str) -> SentenceTransformer:
             return SentenceTransformer(modules=[TextSide(folder)], device="cpu")
         options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True, "device": "cpu"}
         return opened(folder, model_kwargs={"dtype": dtype}, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise BadInput(f"encoder {folder}: it needs code of its own, which is not run here") from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

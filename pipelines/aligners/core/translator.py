@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 
 
 class Translator(nn.Module):
@@ -84,13 +85,14 @@ def load(path: Path) -> Translator:
     """Read what `save` wrote. Raises BadInput for a class that is no translator of ours, or for numbers that are not finite."""
     from safetensors.torch import load_file
 
-    described = json.loads(path.with_suffix(".json").read_text())
-    module, name = described["class"].split(":")
-    kind = getattr(importlib.import_module(module), name, None) if module.startswith("pipelines.aligners.") else None
-    if not (isinstance(kind, type) and issubclass(kind, Translator)):
-        raise BadInput(f"{path}: {described['class']} is no translator")
-    translator = kind(**described["config"])
-    translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
+    with reading(path):
+        described = json.loads(path.with_suffix(".json").read_text())
+        module, name = described["class"].split(":")
+        kind = getattr(importlib.import_module(module), name, None) if module.startswith("pipelines.aligners.") else None
+        if not (isinstance(kind, type) and issubclass(kind, Translator)):
+            raise BadInput(f"{path}: {described['class']} is no translator")
+        translator = kind(**described["config"])
+        translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
     _check(translator, path)
     return translator.eval()
 
