@@ -32,6 +32,7 @@ raw:
 
 repro: $(READY) raw  ## run what changed of the active study (params.yaml), then say what was found
 	@python -m pipelines.study names
+	@test ! -e .dvc/tmp/rwlock || python -m json.tool .dvc/tmp/rwlock >/dev/null 2>&1 || { echo ".dvc/tmp/rwlock is damaged (a dvc was killed while it wrote): delete it if no dvc is running" >&2; exit 2; }
 	@dvc repro
 	@echo; cat report/findings.md
 

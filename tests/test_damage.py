@@ -276,3 +276,17 @@ except BadInput as error:
     shutil.rmtree("big")
     assert not list(Path().rglob(".*.part"))
     assert before <= set(Path().rglob("*"))
+
+
+STAGE = "from pipelines.runtime import stage; stage._end_with_dvc(); print(1, flush=True); import time; time.sleep(600)"
+DVC = f"import subprocess, sys, os; subprocess.run([sys.executable, '-c', {STAGE!r}])"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a child that its parent died")
+def test_a_stage_ends_with_the_dvc_that_started_it():
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "DVC_STAGE": "align@t"}
+    dvc = subprocess.Popen([sys.executable, "-c", DVC], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
+    assert dvc.stdout.readline() == b"1\n"
+    dvc.kill()
+    assert dvc.stdout.read() == b""  # the stage held the pipe too: it has ended
+    dvc.wait()
