@@ -54,7 +54,7 @@ def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     client, [found] = runs("embed")
     assert found.info.run_name == "passages-minilm"
     assert found.info.status == "FINISHED"
-    assert found.data.params == {"corpus": "passages", "encoder": "minilm", "device": "auto"}
+    assert found.data.params == {"corpus": "passages", "encoder": "minilm", "device": "auto", "processes": "1"}
     assert {k: found.data.tags[k] for k in ("dvc.stage", "dvc.exp", "study")} == {
         "dvc.stage": "embed@passages-minilm",
         "dvc.exp": "brave-name",
