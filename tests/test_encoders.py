@@ -238,9 +238,9 @@ def test_processes_share_the_parts_and_have_all_of_them_when_they_have_waited(fo
 
     def the_other_runs():
         parts_of_first.extend(folder.iterdir())
-        second.append(encode(loaded, TEXTS, row(), folder, False, (1, 2)))
+        second.append(encode(loaded, TEXTS, row(), folder, (1, 2)))
 
-    first = encode(loaded, TEXTS, row(), folder, False, (0, 2), the_other_runs)
+    first = encode(loaded, TEXTS, row(), folder, (0, 2), the_other_runs)
     assert first.vectors.tobytes() == second[0].vectors.tobytes() == whole.vectors.tobytes()
     assert 2 * len(parts_of_first) in (len(list(folder.iterdir())), len(list(folder.iterdir())) + 1)
 

@@ -217,7 +217,7 @@ def test_a_run_whose_server_dies_is_whole_once_a_later_stage_reaches_it(stub, an
     first, second = stub.runs.values()
     assert first == second
     assert first["status"] == "FINISHED"
-    assert first["params"] == {"corpus": "passages", "encoder": "minilm", "device": "auto"}
+    assert first["params"] == {"corpus": "passages", "encoder": "minilm", "device": "auto", "processes": "1"}
     assert first["metrics"] == {("loss", 0), ("loss", 1), ("seconds", 0)}
     assert capfd.readouterr() == ("", "")
     assert waiting_runs() == 0

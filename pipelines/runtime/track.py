@@ -35,7 +35,7 @@ from pipelines.runtime.device import resolve
 from pipelines.runtime.spool import Spool, waiting
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # else it tells of every table of a new store
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "CRITICAL")  # the one line is ours; and it tells of every table of a new store
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # an address may have a password in it
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")  # seconds; MLflow's own 120, and 7 retries, are five minutes
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
