@@ -1,4 +1,4 @@
-"""Asset checks: the files are the ones that dvc.lock names, and every metric is a finite number."""
+"""Asset checks: the files are the ones that dvc.lock names, every metric is a finite number, and those of `field`, which warn."""
 
 import math
 from collections.abc import Iterator
@@ -8,8 +8,9 @@ import dagster as dg
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
+from assets import field
 from assets.facts import metrics
-from assets.graph import Stage
+from assets.graph import GraphError, Stage, lock, md5
 
 AS_LOCKED, FINITE = "as_locked", "finite_metrics"
 
@@ -21,9 +22,19 @@ def checks(root: Path, stage: Stage) -> dg.AssetChecksDefinition:
     if stage.metrics:
         specs.append(dg.AssetCheckSpec(FINITE, asset=key, description="there are metrics, and each is a finite number"))
 
+    warnings = field.CHECKS.get(stage.group, {}) if stage.row else {}
+    specs += [dg.AssetCheckSpec(name, asset=key, description=_said(check)) for name, check in warnings.items()]
+
     @dg.multi_asset_check(name=f"check_{stage.op}", specs=specs, can_subset=True)
     def body(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         for selected in context.selected_asset_check_keys:
+            if selected.name in warnings:
+                line, numbers = warnings[selected.name](root, stage)
+                yield dg.AssetCheckResult(
+                    asset_key=key, check_name=selected.name, passed=not line, description=line or None, metadata=numbers,
+                    severity=dg.AssetCheckSeverity.WARN,
+                )  # fmt: skip
+                continue
             problems = {AS_LOCKED: not_as_locked, FINITE: not_finite}[selected.name](root, stage)
             yield dg.AssetCheckResult(
                 asset_key=key, check_name=selected.name, passed=not problems,
@@ -33,15 +44,21 @@ def checks(root: Path, stage: Stage) -> dg.AssetChecksDefinition:
     return body
 
 
+def _said(check: field.Check) -> str:
+    return (check.__doc__ or "").split(";")[0].rstrip(".")
+
+
 def not_as_locked(root: Path, stage: Stage) -> dict[str, str]:
-    """{output: "deleted" | "modified" | "not in dvc.lock"}. DVC remembers the digests of untouched files."""
+    """{output: "deleted" | "modified" | "not in dvc.lock"}. Every byte is read."""
     try:
+        entry = lock(root).get(stage.name)
+        locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
         with Repo(str(root)) as repo:
-            outs = repo.stage.load_one(str(root / "dvc.yaml"), stage.name).outs
-            changed = {out.def_path: out.workspace_status() if out.hash_info else "not in dvc.lock" for out in outs}
-        return {path: what if isinstance(what, str) else "".join(what.values()) for path, what in changed.items() if what}
-    except (DvcException, OSError) as error:
+            found = {path: md5(repo, path, anew=True) if path in locked else None for path in stage.outs}
+    except (DvcException, GraphError, OSError) as error:
         return {"dvc": " ".join(str(error).split())}
+    wrong = {path: "deleted" if digest is None else "modified" for path, digest in found.items() if digest != locked.get(path)}
+    return wrong | dict.fromkeys(sorted({*stage.outs} - {*locked}), "not in dvc.lock")
 
 
 def not_finite(root: Path, stage: Stage) -> dict[str, str]:

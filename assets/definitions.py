@@ -7,10 +7,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets import repro
+from assets import experiments, provenance, repro
 from assets.checks import checks
 from assets.facts import facts
 from assets.graph import Entry, GraphError, Stage, digest, lock, read
+from assets.provenance import Now
 
 ROOT = Path(__file__).parents[1]
 RUNNING = [
@@ -28,7 +29,7 @@ def build(root: Path) -> dg.Definitions:
     return dg.Definitions(
         assets=[repro.asset(root, stages, stage) for stage in stages.values()],
         asset_checks=[checks(root, stage) for stage in stages.values()],
-        jobs=[everything, *(_job(group) for group in groups)],
+        jobs=[everything, *(_job(group) for group in groups), experiments.experiment(root), experiments.smoke(root)],
         schedules=[nightly],
         sensors=[lock_sensor(root, stages)],
         executor=dg.in_process_executor,  # DVC runs one stage at a time; a process per step would only add seconds
@@ -56,8 +57,8 @@ def lock_sensor(root: Path, stages: Mapping[str, Stage]) -> dg.SensorDefinition:
         seen = digest({name: entry.digest for name, entry in finished.items()})
         if seen == context.cursor:
             return dg.SkipReason("dvc.lock has not changed")
-        news = [name for name, entry in finished.items() if entry.digest != _reported(context.instance, stages[name])]
-        events = [_event(root, stages[name], finished[name]) for name in news]
+        now = provenance.digests(root)
+        events = [e for name in finished if (e := _news(root, context.instance, stages, entries, stages[name], now))]
         return dg.SensorResult(asset_events=events, cursor=seen, skip_reason=None if events else "nothing new")
 
     return sensor
@@ -68,19 +69,21 @@ def _exists(root: Path, stage: Stage) -> bool:
     return all((root / out).exists() for out in stage.outs)
 
 
-def _reported(instance: dg.DagsterInstance, stage: Stage) -> str | None:
-    """The digest of the dvc.lock entry that the asset's last materialization tells of."""
+def _news(
+    root: Path, instance: dg.DagsterInstance, stages: Mapping[str, Stage], entries: Mapping[str, Entry], stage: Stage, now: Now
+) -> dg.AssetMaterialization | None:
+    """What Dagster does not know of a stage yet: another entry of dvc.lock, or that it is in line with its inputs again."""
+    entry, tags = entries[stage.name], provenance.tags(stages, entries, stage, now)
     event = instance.get_latest_materialization_event(dg.AssetKey(stage.key))
-    reported = event.asset_materialization.metadata.get("lock") if event and event.asset_materialization else None
-    return str(reported.value) if reported else None
-
-
-def _event(root: Path, stage: Stage, entry: Entry) -> dg.AssetMaterialization:
+    last = event.asset_materialization if event else None
+    same = last and "lock" in last.metadata and last.metadata["lock"].value == entry.digest
+    if last and same and (not provenance.in_line(tags) or tags.items() <= (last.tags or {}).items()):
+        return None
     return dg.AssetMaterialization(
         asset_key=dg.AssetKey(stage.key),
         description="outside Dagster",
         metadata={"status": "outside"} | facts(root, stage, entry),
-        tags={"dagster/data_version": entry.version(stage), "dagster/code_version": stage.code_version},
+        tags=tags,
     )
 
 

@@ -6,6 +6,8 @@ import base64
 import csv
 import json
 import math
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from assets.graph import LOADER, Entry, Stage
+from assets.graph import Entry, Loader, Stage
 
 INLINE = 400_000  # bytes; a larger picture or page is named and not shown: every run keeps a copy in Dagster's database
 ROWS = 50
@@ -24,12 +26,12 @@ def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
     """Metadata of a materialization. Numbers are floats, so that Dagster draws them over time."""
     outs = [dg.TableRecord({k: out.get(k, "") for k in ("path", "size", "nfiles", "md5")}) for out in entry.outs]
     pages = (o for o in stage.outs if o.endswith(".md"))
-    shown = {path: show(root / path) for path in (*within(root, stage.plots), *pages)}
+    shown = short({path: show(root / path) for path in (*within(root, stage.plots), *pages)})
     try:
         numbers = {f"metrics/{name}": _number(value) for name, value in metrics(root, stage).items()}
     except ValueError as error:  # the stage has run all the same; a check says so too
         numbers = {"metrics": str(error)}
-    return numbers | shown | {
+    return numbers | shown | last_run(root, stage) | {
         "stage": stage.name,
         "command": stage.cmd,
         "path": dg.MetadataValue.path(str(root / stage.outs[0])) if stage.outs else "",
@@ -45,13 +47,37 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
     for path in stage.metrics:
         if (root / path).is_file():
             try:
-                # YAML also reads JSON, but not 1e-05 as the number it is in JSON.
                 text = (root / path).read_text()
-                content = json.loads(text) if path.endswith(".json") else yaml.load(text, LOADER)
+                content = json.loads(text) if path.endswith(".json") else yaml.load(text, Loader)
             except (ValueError, yaml.YAMLError) as error:
                 raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
             numbers |= dict(_flat(content))
     return numbers
+
+
+def last_run(root: Path, stage: Stage) -> dict[str, Any]:
+    """Seconds and MLflow run of the stage's last run, if what it wrote is what is here: not restored, not of another commit."""
+    try:
+        run = json.loads((root / ".cache/runs" / f"{stage.name}.json").read_text())
+        began, ended = run["began"], run["ended"]
+        written = [(root / path).stat().st_mtime for path in stage.metrics]
+        if not written or not all(began - 1 <= time <= ended + 1 for time in written):  # DVC leaves these files in place
+            return {}
+        seconds = {"seconds": round(ended - began, 2)}
+        if "run" not in run:  # MLflow could not be reached
+            return seconds
+        server = os.environ.get("MLFLOW_TRACKING_URI", "")
+        server = server if server.startswith("http") else f"http://127.0.0.1:{os.environ.get('MLFLOW_PORT', '5000')}"
+        page = f"{server}/#/experiments/{run['experiment']}/runs/{run['run']}"
+        return seconds | {"mlflow": dg.MetadataValue.url(page)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def short(shown: dict[str, Any]) -> dict[str, Any]:
+    """By file name alone, where no two files have the same one."""
+    count = Counter(Path(path).name for path in shown)
+    return {Path(path).name if count[Path(path).name] == 1 else path: value for path, value in shown.items()}
 
 
 def within(root: Path, paths: Iterable[str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +17,7 @@ import dagster as dg
 
 from assets.facts import facts
 from assets.graph import Stage, lock
+from assets.provenance import tags
 
 GRACE_SECONDS = 20.0  # for a cancelled stage to say goodbye to MLflow, before it is killed
 TAIL = 30  # lines of output kept with a failure
@@ -42,12 +43,14 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage) -> dg.AssetsDef
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         outcome = reproduce(root, stage, context.run.run_id)
         if outcome.code:
-            raise failure(stage, outcome) from None
+            raise failure(stage.name, stage.cmd, outcome) from None
         context.log.info(f"{stage.name}: {outcome.status} in {outcome.seconds:.1f} s")
-        entry = lock(root)[stage.name]
+        entries = lock(root)
+        entry = entries[stage.name]
         metadata = {"status": outcome.status, "took": round(outcome.seconds, 2)} | facts(root, stage, entry)
+        version = dg.DataVersion(entry.version(stage))
         return dg.MaterializeResult(
-            asset_key=dg.AssetKey(stage.key), metadata=metadata, data_version=dg.DataVersion(entry.version(stage))
+            asset_key=dg.AssetKey(stage.key), metadata=metadata, data_version=version, tags=tags(stages, entries, stage)
         )
 
     return body
@@ -66,9 +69,15 @@ def spec(stages: Mapping[str, Stage], stage: Stage) -> dg.AssetSpec:
 
 
 def reproduce(root: Path, stage: Stage, run_id: str) -> Outcome:
-    """`dvc repro` of this stage alone. Its output goes to ours line by line; interrupted, its children end with it."""
+    """`dvc repro` of this stage alone."""
+    outcome = dvc(root, ["repro", "--single-item", stage.name], run_id)
+    return replace(outcome, status=_status(stage, outcome.output))
+
+
+def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
+    """A command of DVC. Its output goes to ours line by line; interrupted, its children end with it."""
     # The flag stands before the subcommand. Waiting: somebody else's `dvc` holds the lock for moments only.
-    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage.name]
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", *words]
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "DAGSTER_RUN_ID": run_id,
@@ -96,10 +105,10 @@ def reproduce(root: Path, stage: Stage, run_id: str) -> Outcome:
     except BaseException:  # Dagster's interruption among them
         _end(child)
         raise
-    return Outcome(code, _status(stage, output), tuple(output), tuple(errors), time.monotonic() - started)
+    return Outcome(code, "ran", tuple(output), tuple(errors), time.monotonic() - started)
 
 
-def failure(stage: Stage, outcome: Outcome) -> dg.Failure:
+def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
     """What the stage itself said last, on one line; DVC's line where the stage said nothing or was killed."""
     lines = [line for line in outcome.errors if line.strip()]
     output = [line for line in lines if not line.startswith("ERROR: ") and not PROGRESS_BAR.search(line)]
@@ -109,12 +118,12 @@ def failure(stage: Stage, outcome: Outcome) -> dg.Failure:
     said = output[-1] if spoke else dvc or f"dvc exited with {outcome.code}"
     return dg.Failure(
         description=said.strip(),
-        metadata={"stage": stage.name, "command": stage.cmd, "dvc": dvc, "log": dg.MetadataValue.md(_code(lines))},
+        metadata={"stage": what, "command": command, "dvc": dvc, "log": dg.MetadataValue.md(_code(lines))},
         allow_retries=False,  # the same input fails again
     )
 
 
-def _status(stage: Stage, output: deque[str]) -> str:
+def _status(stage: Stage, output: tuple[str, ...]) -> str:
     if f"Stage '{stage.name}' didn't change, skipping" in output:
         return "unchanged"
     return "restored" if f"Stage '{stage.name}' is cached - skipping run, checking out outputs" in output else "ran"

@@ -34,6 +34,7 @@ class Halves:
     source: Tensor  # (n, d)
     target: Tensor  # (m, e)
     pairs: Tensor | None  # (k, 2) indices into source and target of the same texts, where the row grants known pairs
+    shared: int = 0  # texts on both sides beside those pairs: none, or the halves are none
 
 
 def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False) -> Halves:
@@ -55,7 +56,7 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
                 needed = "four" if replicate else "two"
                 raise BadInput(f"align: {side.name} has {len(rows)} rows of split {split!r}; {needed} are needed")
         rows_x, rows_y = rows_x[: len(rows_x) // share][:most_x], rows_y[: len(rows_y) // share][:most_y]
-        return Halves(source.vectors[rows_x], target.vectors[rows_y], None)
+        return Halves(source.vectors[rows_x], target.vectors[rows_y], None, on_both(source, target, rows_x, rows_y))
     rows_x = shuffled(source, "source", seed)
     rows_y = rows_x if one_corpus else shuffled(target, "target", seed)
     shared = rows_x[: row.pairs] if one_corpus else rows_x[:0]
@@ -69,7 +70,15 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
         raise BadInput(f"align: {source.name} and {target.name} have too few train rows to halve")
     k = torch.arange(row.pairs)
     pairs = torch.stack([len(rows_x) + k, len(rows_y) + k], 1) if row.pairs else None
-    return Halves(source.vectors[torch.cat([rows_x, shared])], target.vectors[torch.cat([rows_y, shared])], pairs)
+    both = on_both(source, target, rows_x, rows_y)
+    return Halves(source.vectors[torch.cat([rows_x, shared])], target.vectors[torch.cat([rows_y, shared])], pairs, both)
+
+
+def on_both(source: store.Embeddings, target: store.Embeddings, rows_x: Tensor, rows_y: Tensor) -> int:
+    """How many texts of one corpus are among the rows of both; ids of two corpora may be the same by chance."""
+    if source.metadata.get("corpus") != target.metadata.get("corpus"):
+        return 0
+    return len(set(source.ids[rows_x.numpy()]) & set(target.ids[rows_y.numpy()]))
 
 
 def paired_rows(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> tuple[Tensor, Tensor]:
@@ -126,6 +135,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             save(made[verdicts[seed][0] if verdicts else 0], folder / f"seed-{seed}")
         words = {seed: verdict for seed, (_, verdict) in verdicts.items()}
         summed = summary(row.seeds, words) | ({"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {})
+        if judges:
+            summed["shared"] = max(halves(source, target, row, seed).shared for seed in row.seeds)
         store.write_metrics("align", name, summed)
         write_verdicts(folder, words)
         store.move_into(folder, store.translators_path(name))

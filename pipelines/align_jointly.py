@@ -87,7 +87,7 @@ def fit(
         return aligner_module(row.aligner).fit_jointly(clouds, row.settings, seed, log, paired=row.paired)
     start = {}
     if row.extends:
-        base = store.translators_path(row.extends)
+        base = store.intact(store.translators_path(row.extends))
         pairs = [(a.name, b.name) for a in sorted(base.iterdir()) for b in sorted(a.iterdir())]
         start = {pair: load(base.joinpath(*pair, f"seed-{seed}")) for pair in pairs}
     return aligner_module(row.aligner).fit_jointly(clouds, row.settings, seed, start, log, folder)

@@ -31,11 +31,12 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
-    translators = load_seeds(store.translators_path(row.translator), row.hub_correction, device)
+    translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
     query_source, query_target = (
-        query.as_function(store.encoder_path(n), study.encoders[n], device) for n in (row.source_encoder, row.target_encoder)
+        query.as_function(store.intact(store.encoder_path(n)), study.encoders[n], device)
+        for n in (row.source_encoder, row.target_encoder)
     )
     near_x, near_y = (crowd(v, row.neighbours) for v in (x, y))
     metrics, frames, tables = {}, [], []

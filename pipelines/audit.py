@@ -10,6 +10,7 @@ corpus of the study's row `audit: default`. For auditing one's own data.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -132,7 +133,7 @@ def known_texts(where: Path | None, row: Audit) -> list[str]:
 
 def embedded(encoder: str, texts: list[str], of_study: bool, row: Audit, study: params.Study, device: torch.device) -> Known:
     """The texts by one encoder, on the device: read where the study has embedded them, else encoded now."""
-    encode = query.as_function(store.encoder_path(encoder), study.encoders[encoder], device)
+    encode = query.as_function(store.intact(store.encoder_path(encoder)), study.encoders[encoder], device)
     for name, space in study.embed.items():
         same = of_study and (space.corpus, space.encoder) == (row.corpus, encoder)
         if same and store.embeddings_path(name).is_file():
@@ -254,11 +255,16 @@ def main(argv: list[str]) -> int:
         dump, texts = path.located(argv[0]), path.located(argv[1]) if len(argv) == 2 else None
         with track.run("audit", dump.stem, row, study.study) as run:
             findings = audit(dump, texts, row, study)
-            page = audit_page.write(findings, store.REPORT / "audit", dump.stem)
+            # Two dumps may have one name, in two folders or in two formats.
+            place = hashlib.sha256(str(dump.resolve()).encode()).hexdigest()[:6]
+            page = audit_page.write(findings, store.REPORT / "audit", f"{dump.stem}-{place}")
             run.log({tried.encoder: tried.score for tried in findings.tried})
     except BadInput as error:
         print(f"audit {' '.join(argv)}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"audit {' '.join(argv)}: stopped; no page was written", file=sys.stderr)
+        return 130
     print(audit_page.conclusion(findings))
     print(f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it")
     return 0

@@ -56,12 +56,12 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
     inputs, column = shards.listed(Path(row.path)), row.column or ("text" if row.apply == "embed" else "vector")
     kinds = {shard: kind(shard, column) for shard in inputs}
     if row.apply == "embed":
-        folder, encoder = store.encoder_path(row.encoder).resolve(), study.encoders[row.encoder]
+        folder, encoder = store.intact(store.encoder_path(row.encoder)).resolve(), study.encoders[row.encoder]
         if bad := [shard for shard, of in kinds.items() if not pa.types.is_string(of) and not pa.types.is_large_string(of)]:
             raise BadInput(f"{bad[0]}: column {column!r} is {kinds[bad[0]]}, not text")
         make, made_from = partial(batchwise.embed, folder, encoder), (encoder, encoders.weights(folder))
     else:
-        translator = load_best(store.translators_path(row.translator), row.hub_correction)
+        translator = load_best(store.intact(store.translators_path(row.translator)), row.hub_correction)
         for shard, of in kinds.items():
             check(shard, column, of, batchwise.source_dimension(translator), row.translator)
         tables, of_tables = ((), ()) if row.apply == "translate" else labelled(row, study)
@@ -102,7 +102,7 @@ def labelled(row: Bulk, study: params.Study) -> tuple[tuple[Any, ...], tuple[Any
     of these are made from (label vectors themselves differ in a last bit from one kind of machine to another)."""
     fitted = study.translators()[row.translator]
     name = study.spaces()[fitted.target].encoder
-    folder, encoder = store.encoder_path(name), study.encoders[name]
+    folder, encoder = store.intact(store.encoder_path(name)), study.encoders[name]
     encode = query.as_function(folder, encoder, resolve(row.device))
     labels = (row.labels, encode([row.template.format(label=label) for label in row.labels]))
     made_from = (encoder, encoders.weights(folder))

@@ -30,8 +30,8 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     where, device = f"embed.{name}", resolve(row.device)
     with distributed.started(device):
         corpus, digest = store.read_corpus(row.corpus), store.digest(store.corpus_path(row.corpus))
-        encoder = study.encoders[row.encoder]
-        loaded = None if encoder.source == "given" else encoders.load(store.encoder_path(row.encoder), encoder, device)
+        encoder, model = study.encoders[row.encoder], store.encoder_path(row.encoder)
+        loaded = None if encoder.source == "given" else encoders.load(store.intact(model), encoder, device)
         run.input(store.corpus_path(row.corpus), "corpus")
         about = {"encoder": row.encoder, "corpus": row.corpus, "source": study.corpora[row.corpus].source}
         about |= {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)

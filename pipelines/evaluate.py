@@ -25,7 +25,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
-    translators = load_seeds(store.translators_path(row.translator), row.hub_correction, device)
+    translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
     rows = source.rows(row.split)
     if len(rows) < 2:
         raise BadInput(f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed")
@@ -56,6 +56,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         store.write_csv(store.plots_path("evaluate", name) / file, frame)
         run.artifact(store.plots_path("evaluate", name) / file)
     metrics = {k: seeds[k].mean() for k in measures} | {"pairs": len(rows), "seeds": len(seeds)}
+    metrics["supervision"] = study.translators()[row.translator].supervision
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})
     run.table(per_seed, "seeds.json")

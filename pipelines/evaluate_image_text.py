@@ -185,7 +185,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     run.input(store.corpus_path(row.corpus), "images")
     per_seed, known, device = [], None, resolve(row.device)
     for seed in study.train_image_text[row.encoders].seeds:
-        model, words = load(store.image_text_path(row.encoders) / f"seed-{seed}")
+        model, words = load(store.intact(store.image_text_path(row.encoders)) / f"seed-{seed}")
         numbers, pair = measure(model.to(device), words, row, train, test)
         per_seed.append({"seed": seed} | numbers)
         known = known or pair

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from pipelines import encoders
 from pipelines.runtime import stage, store, track
@@ -14,6 +15,7 @@ def fetch(name: str, row: Encoder, study: params.Study, run: track.Run) -> None:
     folder = store.encoder_path(name)
     with store.work("fetch", name, row) as draft:
         shutil.rmtree(draft)
+        store.intact(Path(row.path))  # one that `finetune` made
         encoders.fetch(row, draft / "encoder")
         store.move_into(draft / "encoder", folder)
     run.log({"bytes": sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())})

@@ -43,8 +43,8 @@ class Victim:
 def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     """Invert, correct, measure."""
     device = resolve(row.device)
-    attacker = load(store.inverters_path(row.inverter), device)
-    encode = query.as_function(store.encoder_path(row.encoder), study.encoders[row.encoder], device)
+    attacker = load(store.intact(store.inverters_path(row.inverter)), device)
+    encode = query.as_function(store.intact(store.encoder_path(row.encoder)), study.encoders[row.encoder], device)
     victim = attacked(name, row, set(attacker.texts))
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
@@ -73,7 +73,7 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     if len(rows) < 2:
         raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
-    translator = load_best(store.translators_path(row.translator), row.hub_correction).to(device)
+    translator = load_best(store.intact(store.translators_path(row.translator)), row.hub_correction).to(device)
     with torch.inference_mode():
         translated = translator(source.vectors[rows])
     drawn = corpus[rows.tolist()]

@@ -25,7 +25,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     encoder = study.encoders[row.encoder]
     if row.pooling is not None:
         encoder = encoder.model_copy(update={"pooling": row.pooling, "layer": None})
-    folder = store.encoder_path(row.encoder)
+    folder = store.intact(store.encoder_path(row.encoder))
     loaded = encoders.load(folder, encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "pairs")
     texts = list(dict.fromkeys(frame["text"].to_list() + frame["pair"].to_list()))

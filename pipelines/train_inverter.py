@@ -23,7 +23,7 @@ def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.known]]
     texts, encode = corpus["text"].gather(rows.tolist()).to_list(), None
     if row.corrector:
-        encode = query.as_function(store.encoder_path(row.encoder), study.encoders[row.encoder], device)
+        encode = query.as_function(store.intact(store.encoder_path(row.encoder)), study.encoders[row.encoder], device)
     with store.work("train_inverter", name, row, embeddings.metadata) as folder:
         attacker.save(attacker.learn(embeddings.vectors[rows], texts, row.inverter, row.seed, run.log, encode), folder)
         store.move_into(folder, store.inverters_path(name))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+RWLOCK = Path(".dvc/tmp/rwlock")
 SECONDS = Path(".cache/seconds.json")
 PATIENCE = 8.0  # seconds of silence before a line says that the stage still runs
 STAGE = re.compile(r"(Running stage|Stage) '([^']+)'")
@@ -82,6 +83,11 @@ def clock(seconds: float) -> str:
 
 
 def main() -> int:
+    try:
+        json.loads(RWLOCK.read_bytes() if RWLOCK.exists() else b"{}")
+    except ValueError:  # DVC itself ends with a traceback
+        print(f"{RWLOCK} is damaged (a dvc was killed while it wrote): delete it if no dvc is running", file=sys.stderr)
+        return 2
     talk, start = Talk(), time.monotonic()
     command = [sys.executable, "-m", "dvc", "repro", *sys.argv[1:]]
     quiet = {"PYTHONUNBUFFERED": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # the latter also of weights that are loaded

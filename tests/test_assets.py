@@ -1,6 +1,7 @@
 """A tiny pipeline, run through Dagster: what it reports, what it says of failures, what it sees of `dvc repro`."""
 
 import base64
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ import psutil
 import pytest
 import yaml
 
+from assets.checks import not_as_locked
 from assets.definitions import build
 from assets.facts import INLINE, facts, show, within
 from assets.graph import Entry, lock, read
@@ -166,8 +168,8 @@ def test_what_an_asset_reports(finished):
     assert (row["metrics/top1/mean"], row["metrics/top1/n"]) == (0.5, 3.0)
     assert isinstance(row["metrics/top1/n"], float)
     assert not {"metrics/name", "metrics/ok"} & set(row)
-    assert f"data:image/png;base64,{PNG}" in row["results/one-row/picture.png"]
-    table = [record.data for record in row["results/one-row/table.csv"].records]
+    assert f"data:image/png;base64,{PNG}" in row["picture.png"]
+    table = [record.data for record in row["table.csv"].records]
     assert table == [{"seed": "0", "top1": "0.5"}, {"seed": "1", "top1": "0.75"}]
     locked = lock(root)["make@one-row"]
     (md5,) = (o["md5"] for o in locked.outs if o["path"] == "data/one-row.txt")
@@ -248,6 +250,20 @@ def test_checks_pass_after_a_run_and_fail_on_what_was_touched(finished, after, i
     assert not materialized(result)
 
 
+def test_a_damaged_object_that_dvc_restores_from_its_cache_is_not_as_locked(after):
+    """DVC takes what is in its cache on trust: `dvc status` calls such a file unchanged."""
+    stage, path = read(after)["make@one-row"], after / "data/one-row.txt"
+    (md5,) = (o["md5"] for o in lock(after)[stage.name].outs if o["path"] == "data/one-row.txt")
+    cached = after / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
+    cached.chmod(0o644)
+    cached.write_bytes(b"0.7")
+    cached.chmod(0o444)
+    path.unlink()
+    dvc(after, "checkout")
+    assert path.read_bytes() == b"0.7"
+    assert not_as_locked(after, stage) == {"data/one-row.txt": "modified"}
+
+
 def test_a_stage_that_never_ran_is_not_as_locked(root, instance):
     checks = dg.define_asset_job("checks", dg.AssetSelection.checks_for_assets(dg.AssetKey("sum")))
     defs = dg.Definitions.merge(build(root), dg.Definitions(jobs=[checks]))
@@ -320,3 +336,50 @@ def test_numbers_that_the_web_page_cannot_carry_are_words(root):
     assert (found["metrics/a"], found["metrics/b"], found["metrics/c"]) == ("nan", "inf", 1e-05)
     (root / "results/one-row.json").write_text("{half")
     assert "results/one-row.json" in facts(root, read(root)["make@one-row"], Entry({}))["metrics"]
+
+
+def test_an_experiment_runs_in_a_copy_and_the_tree_stays_as_it_is(after, instance):
+    for words in (("add", "-A"), ("-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "x")):
+        subprocess.run(["git", *words], cwd=after, check=True)
+    before = {
+        path: (after / path).read_bytes() for path in ("params.yaml", "dvc.lock", "data/one-row.txt", "results/one-row.json")
+    }
+    job = build(after).resolve_job_def("experiment")
+    result = job.execute_in_process({"set": ["make.one-row.value=3"]}, instance=instance)
+    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
+    said = {k: v.value for k, v in event.step_output_data.metadata.items()}
+    assert said["apply"] == f"dvc exp apply {said['experiment']}"
+    assert "| results/one-row.json | top1.mean" in " ".join(said["changed"].split())
+    assert {path: (after / path).read_bytes() for path in before} == before
+    assert not result.get_asset_materialization_events()
+
+
+@pytest.mark.parametrize("changes", [[], ["--force"], ["clusters"], ["-S"]])
+def test_an_experiment_of_no_parameter_is_one_line(after, instance, changes):
+    result = (
+        build(after).resolve_job_def("experiment").execute_in_process({"set": changes}, instance=instance, raise_on_error=False)
+    )
+    assert failure(result, "dvc_exp_run").description.startswith("set: ")
+
+
+def test_what_ran_outside_carries_its_seconds_and_its_mlflow_run(after, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    stage, written = read(after)["make@one-row"], (after / "results/one-row.json").stat().st_mtime
+    record = after / ".cache/runs/make@one-row.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps({"run": "r1", "experiment": "7", "began": written - 4, "ended": written + 0.5}))
+    found = facts(after, stage, lock(after)["make@one-row"])
+    assert found["seconds"] == 4.5
+    assert found["mlflow"].value == "http://127.0.0.1:5000/#/experiments/7/runs/r1"
+    os.utime(after / "results/one-row.json", (written + 60, written + 60))  # as `git checkout` of another commit's
+    assert "seconds" not in facts(after, stage, lock(after)["make@one-row"])
+
+
+@pytest.mark.slow
+def test_the_smoke_job_runs_the_smoke_study_and_leaves_this_repository_alone(instance):
+    from assets.experiments import smoke
+
+    here = Path(__file__).parents[1]
+    before = subprocess.run(["git", "status", "--short"], cwd=here, capture_output=True, check=True).stdout
+    assert smoke(here).execute_in_process(instance=instance).success
+    assert subprocess.run(["git", "status", "--short"], cwd=here, capture_output=True, check=True).stdout == before

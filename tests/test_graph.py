@@ -70,8 +70,9 @@ def test_no_two_stages_share_a_step():
 
 def test_jobs_are_everything_and_one_per_group():
     jobs = {job.name: definitions.defs.resolve_job_def(job.name) for job in definitions.defs.jobs}
-    assert set(jobs) == {"everything", *VERBS}
+    assert set(jobs) == {"everything", "experiment", "smoke", *VERBS}
     keys = {name: {"@".join(k.path) for k in job.asset_layer.selected_asset_keys} for name, job in jobs.items()}
+    assert not keys["experiment"] | keys["smoke"]  # they leave the assets alone
     assert keys["everything"] == set(STAGES)
     assert all(keys[verb] == {n for n in STAGES if n.partition("@")[0] == verb} for verb in VERBS)
 

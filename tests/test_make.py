@@ -46,3 +46,12 @@ def test_names_reach_the_program_as_they_were_typed(make, name):
 def test_the_names_of_rows_are_checked_before_dvc_runs(make):
     assert make("repro")[:2] == [["-m", "pipelines.study", "names"], ["scripts/repro.py"]]
     assert make("audit", "VECTORS=x")[:2] == [["-m", "pipelines.study", "names"], ["repro", "--quiet", "fetch", "collect"]]
+
+
+@pytest.mark.parametrize("content", ["", '{"x": {"write'])
+def test_a_damaged_lock_of_dvc_is_one_line(tmp_path, content):
+    (tmp_path / ".dvc/tmp").mkdir(parents=True)
+    (tmp_path / ".dvc/tmp/rwlock").write_text(content)
+    done = subprocess.run([sys.executable, ROOT / "scripts/repro.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == ".dvc/tmp/rwlock is damaged (a dvc was killed while it wrote): delete it if no dvc is running\n"

@@ -1,5 +1,7 @@
 """A study that is right loads; a study that is wrong gets one line that says what and where."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -358,3 +360,61 @@ def test_a_row_names_the_rows_that_decide_what_it_measures():
     assert named["target.encoder"] == study.encoders["minilm"]
     assert sorted(study.named(study.evaluate_image_text["scenes-clip"])) == ["encoders"]
     assert sorted(study.named(study.similarity["sts-minilm"])) == ["encoder"]
+
+
+TEXT = (Path(__file__).parents[1] / "studies" / "smoke.yaml").read_bytes()
+PIECES = [
+    b"true",
+    b"7",
+    b"~",
+    b"\xff",
+    b"\xfe\xff",
+    b"\0",
+    b"[[[[",
+    b"{a: ",
+    b"*a",
+    b"&a ",
+    b"!!python/object:x ",
+    b"\t",
+    b"\n",
+    b"- ",
+    b": ",
+    b"'",
+]
+GARBAGE = st.tuples(st.integers(0, len(TEXT)), st.sampled_from([0, 1, 5, 40]), st.sampled_from(PIECES))
+
+
+def check_garbage(path, pieces) -> None:
+    content = TEXT
+    for at, length, piece in pieces:
+        content = content[:at] + piece + content[at + length :]
+    path.write_bytes(content)
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        assert main(["check", str(path)]) in (0, 2)
+    assert len(said.getvalue().splitlines()) == 1
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(GARBAGE, min_size=1, max_size=3))
+def test_a_file_with_garbage_in_it_is_one_line(tmp_path, pieces):
+    check_garbage(tmp_path / "params.yaml", pieces)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(GARBAGE, min_size=1, max_size=6))
+def test_many_files_with_garbage_in_them_are_one_line(tmp_path, pieces):
+    check_garbage(tmp_path / "params.yaml", pieces)
+
+
+@pytest.mark.parametrize("table", [table for table in SMOKE if table not in ("study", "about")])
+@pytest.mark.parametrize("value", [True, 7, "x", [1], None])
+def test_a_table_that_is_none_is_one_line(tmp_path, table, value):
+    assert table in refused(tmp_path, SMOKE | {table: value})
+
+
+def test_aliases_that_stand_for_a_billion_values_are_one_line(tmp_path):
+    lines = ["study: t", "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    assert refused(tmp_path, "\n".join(lines)) == "its aliases stand for more than 100,000 values"

@@ -143,14 +143,14 @@ def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_th
     whole = [file.read_bytes() for file in files]
     for file in files:
         file.write_bytes(b"old")
-    command = [sys.executable, "-c", KILLED, verb, name]
+    command = [sys.executable, "-c", KILLED, verb, name, str(rename)]
     env = os.environ | {"PYTHONPATH": str(repository)}
-    killed = subprocess.run([*command, str(rename)], capture_output=True, text=True, env=env, check=False)
+    killed = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     left = [file.read_bytes() if file.exists() else b"old" for file in files]
     assert all(now in (b"old", then) for now, then in zip(left, whole, strict=True))
     assert left != whole
-    subprocess.run([*command, "1000"], capture_output=True, env=env, check=True)
+    subprocess.run([sys.executable, "-m", f"pipelines.{verb}", name], capture_output=True, env=env, check=True)
     assert [file.read_bytes() for file in files] == whole
     assert not [p for folder in ("data", "results") for p in (repository / folder).rglob(".*.part")]
     assert not list((repository / ".cache/work" / verb).rglob("*.*"))

@@ -129,6 +129,6 @@ def load(path: Path) -> tuple[DualEncoder, Words]:
         row = TrainImageText.model_validate(saved["row"])
         model = DualEncoder(row, len(saved["words"]), weights=False)
         model.load_state_dict(load_file(path.with_suffix(".safetensors")))
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         raise BadInput(f"{path}: no image and text encoder there: {' '.join(str(error).split())[:200]}") from None
     return model.eval(), Words(saved["words"], row.text.context)

@@ -23,8 +23,14 @@ import pyarrow.parquet as pq
 
 from pipelines.corpora.shards import shards
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 
-BLOCK = 8192  # rows
+BLOCK = 8192  # rows, where they are not so long that they are
+BYTES = 2**26  # of a block
+HELD = 2**29  # bytes of vectors that are kept
+WIDEST = 2**16  # dimensions
+LONGEST = 2**24  # characters of a line
+PACKED = 200  # times: what unpacks to more than that, and than a block, is no vectors
 FAR = 10  # times the median distance from the centre: the rows beyond are errors, and a few of them would move every mean
 USUAL = 2.0**40  # lengths between one over it and it are left as they are: their squares are at home in float32
 NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")
@@ -55,11 +61,13 @@ def sample(path: Path, limit: int, seed: int = 0) -> Sample:
         if dimension and block.shape[1] != dimension:
             raise BadInput(f"{path}: vectors of different dimensions: {dimension}, and {block.shape[1]} in row {rows + 1}")
         dimension, rows = block.shape[1], rows + len(block)
+        limit = min(limit, HELD // (4 * dimension))
         with np.errstate(over="ignore", invalid="ignore"):
+            block = np.asarray(block, np.float32)
             squares = np.einsum("ij,ij->i", block, block, dtype=np.float64)
         good = np.isfinite(squares) & (squares > 0)
         left_out += int((~good).sum())
-        block = np.asarray(block[good], np.float32)
+        block = block[good]
         key = generator.random(len(block))
         held, keys = (np.concatenate(x) for x in ((held.reshape(-1, dimension), block), (keys, key)))
         if len(keys) > 2 * limit:
@@ -96,7 +104,7 @@ def blocks(path: Path) -> Iterator[np.ndarray]:
     """The vectors of a dump as arrays (b, d)."""
     if path.is_dir():
         if (path / "chroma.sqlite3").is_file():
-            return chroma(path)
+            return _checked(path, "Chroma folder", chroma(path))
         if files := shards(path):
             return _in_shards(files)
         raise BadInput(f"{path}: a folder with no *.parquet and no chroma.sqlite3; vectors are read from either, or from a file")
@@ -113,25 +121,30 @@ def blocks(path: Path) -> Iterator[np.ndarray]:
             "or a folder, of parquet or of Chroma, "
             f"not {path.suffix or 'a file without an extension'}"
         )
-    return _checked(path, readers[path.suffix.lower()](path))
+    return _checked(path, f"{path.suffix[1:]} file", readers[path.suffix.lower()](path))
 
 
 def _in_shards(files: list[Path]) -> Iterator[np.ndarray]:
     """The vectors of all files, in order. Raises BadInput naming the first of another dimension."""
     first = 0
     for file in files:
-        for block in _checked(file, parquet(file)):
+        for block in _checked(file, "parquet file", parquet(file)):
             first = first or block.shape[1]
             if block.shape[1] != first:
                 raise BadInput(f"{file}: vectors of {block.shape[1]} dimensions; in {files[0].name} they have {first}")
             yield block
 
 
-def _checked(path: Path, read: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    try:
+def _checked(path: Path, kind: str, read: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    with reading(path, f"not a whole {kind}"):
         yield from read
-    except (pa.ArrowException, OSError, ValueError, EOFError, struct.error, zipfile.BadZipFile, sqlite3.Error) as error:
-        raise BadInput(f"{path}: not a whole {path.suffix[1:]} file: {' '.join(str(error).split())[:160]}") from None
+
+
+def _rows(path: Path, dimension: int) -> int:
+    """How many rows of a block. Raises BadInput for what is too wide to be a vector."""
+    if dimension > WIDEST:
+        raise BadInput(f"{path}: vectors of {dimension:,} dimensions; at most {WIDEST:,} are read")
+    return max(1, min(BLOCK, BYTES // (8 * max(dimension, 1))))
 
 
 # ---------------------------------------------------------------- tables
@@ -141,8 +154,13 @@ def parquet(path: Path) -> Iterator[np.ndarray]:
     """A column of lists; pgvector exports may hold strings such as "[0.1,0.2]", Qdrant's a struct of named vectors."""
     file = pq.ParquetFile(path)
     column = _column(path, file.schema_arrow)
-    for batch in file.iter_batches(BLOCK, columns=[column]):
-        yield _matrix(path, batch.column(0))
+    for group in range(file.num_row_groups):
+        about = file.metadata.row_group(group)
+        leaves = [c for c in map(about.column, range(about.num_columns)) if f"{c.path_in_schema}.".startswith(f"{column}.")]
+        rows = _rows(path, max((leaf.num_values for leaf in leaves), default=0) // max(about.num_rows, 1))
+        for batch in file.iter_batches(rows, [group], [column]):
+            batch.validate(full=True)
+            yield _matrix(path, batch.column(0))
 
 
 def arrow(path: Path) -> Iterator[np.ndarray]:
@@ -155,9 +173,11 @@ def arrow(path: Path) -> Iterator[np.ndarray]:
         reader = batches = pa.ipc.open_stream(pa.memory_map(str(path)))
     column = _column(path, reader.schema)
     for batch in batches:
+        batch.validate(full=True)
         array = batch.column(batch.schema.get_field_index(column))
-        for start in range(0, len(array), BLOCK):
-            yield _matrix(path, array.slice(start, BLOCK))
+        rows = _rows(path, batch.nbytes // (8 * max(len(array), 1)))
+        for start in range(0, len(array), rows):
+            yield _matrix(path, array.slice(start, rows))
 
 
 def _column(path: Path, schema: pa.Schema) -> str:
@@ -181,6 +201,8 @@ def _matrix(path: Path, array: Any) -> np.ndarray:
         widths = np.unique(array.drop_null().value_lengths().to_numpy(zero_copy_only=False))
         if len(widths) > 1:
             raise BadInput(f"{path}: vectors of different dimensions: {widths[0]} and {widths[1]}")
+        if not len(widths):
+            raise BadInput(f"{path}: {len(array)} rows in a row have no vector")
         if array.null_count:
             return _stacked(path, [v if v is not None else [np.nan] * int(widths[0]) for v in array.to_pylist()])
     width = array.type.list_size if pa.types.is_fixed_size_list(array.type) else len(array[0]) if len(array) else 0
@@ -210,28 +232,33 @@ def _numbers(path: Path, value: Any) -> list[float]:
 
 def jsonl(path: Path) -> Iterator[np.ndarray]:
     """One object per line with `vector` or `embedding` (Qdrant, pgvector), or one list per line."""
-    held: list[list[float]] = []
+    held: list[np.ndarray] = []
     with open(path, encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST), ""), 1):
+            if len(line) == LONGEST:
+                raise BadInput(f"{path}: line {number} is longer than {LONGEST:,} characters")
             if not line.strip():
                 continue
             try:
                 value = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise BadInput(f"{path}: line {number} is not JSON") from None
             if isinstance(value, dict):
                 name = next((n for n in NAMES if n in value), None)
                 if name is None:
                     raise BadInput(f"{path}: line {number} has no {NAMES[0]!r}; it has: {', '.join(value)}")
                 value = value[name]
-            held.append(_numbers(path, value))
-            if held and len(held[-1]) != len(held[0]):
+            try:
+                held.append(np.array(_numbers(path, value), np.float64))
+            except OverflowError:
+                raise BadInput(f"{path}: line {number}: a number that no float holds") from None
+            if len(held[-1]) != len(held[0]):
                 raise BadInput(f"{path}: vectors of different dimensions: {len(held[0])}, and {len(held[-1])} in line {number}")
-            if len(held) == BLOCK:
-                yield np.array(held, np.float32)
-                held = held[-1:][:0]
+            if len(held) >= _rows(path, len(held[-1])):
+                yield np.array(held)
+                held = []
     if held:
-        yield np.array(held, np.float32)
+        yield np.array(held)
 
 
 # ---------------------------------------------------------------- arrays
@@ -242,13 +269,15 @@ def npy(path: Path) -> Iterator[np.ndarray]:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise BadInput(f"{path}: {array.dtype} of shape {array.shape}, not one vector of numbers per row")
-    for start in range(0, len(array), BLOCK):
-        yield np.asarray(array[start : start + BLOCK], np.float32)
+    rows = _rows(path, array.shape[1])
+    for start in range(0, len(array), rows):
+        yield np.asarray(array[start : start + rows])
 
 
 def npz(path: Path) -> Iterator[np.ndarray]:
     """The one array of two dimensions (or that called `vectors`), read through the zip as it is unpacked."""
     with zipfile.ZipFile(path) as archive:
+        check_packed(path, archive)
         shapes = {}
         for name in archive.namelist():
             with archive.open(name) as file:
@@ -262,9 +291,17 @@ def npz(path: Path) -> Iterator[np.ndarray]:
             raise BadInput(f"{path}: {arrays[0]} is stored by columns; save it with np.ascontiguousarray")
         with archive.open(arrays[0] + ".npy") as file:
             _npy_header(file)
-            for start in range(0, shape[0], BLOCK):
-                count = min(BLOCK, shape[0] - start) * shape[1]
-                yield np.frombuffer(file.read(count * dtype.itemsize), dtype, count).reshape(-1, shape[1]).astype(np.float32)
+            rows = _rows(path, shape[1])
+            for start in range(0, shape[0], rows):
+                count = min(rows, shape[0] - start) * shape[1]
+                yield np.frombuffer(file.read(count * dtype.itemsize), dtype, count).reshape(-1, shape[1])
+
+
+def check_packed(path: Path, archive: zipfile.ZipFile) -> None:
+    """Raise BadInput for a member that unpacks to far more than vectors do."""
+    for member in archive.infolist():
+        if member.file_size > max(BYTES, PACKED * member.compress_size):
+            raise BadInput(f"{path}: {member.filename} unpacks to {member.file_size:,} bytes from {member.compress_size:,}")
 
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -295,8 +332,9 @@ def faiss(path: Path) -> Iterator[np.ndarray]:
     if count != n * d or path.stat().st_size < start + 4 * count:
         raise BadInput(f"{path}: {n} vectors of {d} numbers were to come, but the file holds {count} (truncated?)")
     array = np.memmap(path, "<f4", "r", start, (n, d))
-    for i in range(0, n, BLOCK):
-        yield np.asarray(array[i : i + BLOCK])
+    rows = _rows(path, d)
+    for i in range(0, n, rows):
+        yield np.asarray(array[i : i + rows])
 
 
 def _faiss_head(file: Any) -> tuple[int, int]:
@@ -314,7 +352,7 @@ HNSW = struct.Struct(
 def chroma(folder: Path) -> Iterator[np.ndarray]:
     """Every collection of a Chroma folder must have one dimension: the hnsw segments, then what is still queued in sqlite."""
     try:
-        base = sqlite3.connect(f"file:{folder / 'chroma.sqlite3'}?mode=ro&immutable=1", uri=True)
+        base = sqlite3.connect((folder / "chroma.sqlite3").resolve().as_uri() + "?mode=ro&immutable=1", uri=True)
         names = [n for (n,) in base.execute("select name from collections")]
         seen = dict(base.execute("select segment_id, seq_id from max_seq_id"))
         segments = [s for (s,) in base.execute("select id from segments where scope = 'VECTOR'")]
@@ -349,7 +387,8 @@ def _hnsw(segment: Path) -> Iterator[np.ndarray]:
         raise BadInput(f"{segment}: not a whole hnsw index: {error}") from None
     if not 0 < offset < label <= size or len(elements) < n * size:
         raise BadInput(f"{segment}: header.bin does not fit data_level0.bin: another version of Chroma?")
-    for start in range(0, n, BLOCK):
-        block = np.asarray(elements[start * size : min(start + BLOCK, n) * size]).reshape(-1, size)
+    rows = _rows(segment, size // 4)
+    for start in range(0, n, rows):
+        block = np.asarray(elements[start * size : min(start + rows, n) * size]).reshape(-1, size)
         block = block[(block[:, level0 + 2] & 1) == 0]
         yield np.ascontiguousarray(block[:, offset:label]).view("<f4")

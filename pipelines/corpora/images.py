@@ -18,9 +18,11 @@ import polars as pl
 
 from pipelines.corpora import hub, path
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import of_a_file, reading
 from pipelines.study import AnyCorpus, HubCorpus, PathCorpus
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+LARGEST, PIXELS = 2**28, 2**27  # bytes of a tar's member, and pixels of an image; beyond, it is no picture
 IMAGE, TEXT = ("image", "jpg", "png", "jpeg", "webp", "img"), ("text", "caption", "txt", "captions")  # usual names
 
 
@@ -45,8 +47,9 @@ def _frame(records: Iterable[dict[str, Any]], where: str) -> pl.DataFrame:
     for number, record in enumerate(records):
         captions = [c.strip() for c in _listed(record.get("text")) if c and c.strip()]
         image = record.get("image")
-        key = (image, captions[0] if captions else "")
-        reason = _fault(image, captions) or ("repeated" if key in seen else None)
+        reason = _fault(image, captions)
+        key = None if reason else (image, captions[0])
+        reason = reason or ("repeated" if key in seen else None)
         if reason:
             skipped[reason] += 1
             continue
@@ -67,8 +70,12 @@ def _fault(image: Any, captions: list[str]) -> str | None:
         return "image missing"
     try:
         with Image.open(io.BytesIO(image)) as opened:
+            if opened.width * opened.height > PIXELS:
+                return "image corrupt"
             opened.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except Exception as error:
+        if not of_a_file(error) and not isinstance(error, Image.DecompressionBombError):
+            raise
         return "image corrupt"
     return None if captions else "caption empty"
 
@@ -136,14 +143,17 @@ def _bytes(value: Any, beside: Path) -> bytes | None:
 
 def _tar(file: Path) -> Iterator[dict[str, Any]]:
     """webdataset: members that share a name up to the first dot of the file name are one sample."""
-    try:
-        with tarfile.open(file) as tar:
-            members = ((m.name, m) for m in tar if m.isfile())
-            for key, group in itertools.groupby(members, lambda pair: _key(pair[0])):
-                parts = {name[len(key) :].lower(): tar.extractfile(m) for name, m in group}
-                yield _sample(f"{file.stem}/{key}", {k: v.read() for k, v in parts.items() if v})
-    except (tarfile.TarError, EOFError) as error:
-        raise BadInput(f"{file}: not a whole tar file: {error}") from None
+    with reading(file, "not a whole tar file"), tarfile.open(file) as tar:
+        members = ((m.name, _small(file, m)) for m in tar if m.isfile())
+        for key, group in itertools.groupby(members, lambda pair: _key(pair[0])):
+            parts = {name[len(key) :].lower(): tar.extractfile(m) for name, m in group}
+            yield _sample(f"{file.stem}/{key}", {k: v.read() for k, v in parts.items() if v})
+
+
+def _small(file: Path, member: tarfile.TarInfo) -> tarfile.TarInfo:
+    if member.size > LARGEST:  # a sparse member of no bytes may say that it is any size
+        raise BadInput(f"{file}: {member.name!r} is {member.size:,} bytes; at most {LARGEST:,} are read")
+    return member
 
 
 def _key(name: str) -> str:
@@ -154,8 +164,10 @@ def _key(name: str) -> str:
 def _sample(key: str, parts: dict[str, bytes]) -> dict[str, Any]:
     image = next((parts[s] for s in SUFFIXES if s in parts), None)
     about = json.loads(parts[".json"]) if ".json" in parts else {}
+    if not isinstance(about, dict):
+        raise ValueError(f"{key}.json is no mapping")
     text = parts[".txt"].decode("utf-8", "replace") if ".txt" in parts else about.get("caption", about.get("text"))
-    label = parts[".cls"].decode().strip() if ".cls" in parts else None
+    label = parts[".cls"].decode("utf-8", "replace").strip() if ".cls" in parts else None
     return {"id": key, "image": image, "text": text or label, "labels": [label] if label else None}
 
 
@@ -166,7 +178,7 @@ def _folder(root: Path) -> Iterator[dict[str, Any]]:
         text = beside.read_text("utf-8-sig").splitlines() if beside.is_file() else label
         split = name.parts[0] if len(name.parts) > 2 and name.parts[0] in ("train", "test") else None
         labels = None if beside.is_file() or label is None else [label]
-        yield {"id": name.as_posix(), "image": file.read_bytes(), "text": text, "labels": labels, "split": split}
+        yield {"id": path.named(name), "image": file.read_bytes(), "text": text, "labels": labels, "split": split}
 
 
 def _streamed(p: HubCorpus) -> Iterator[dict[str, Any]]:

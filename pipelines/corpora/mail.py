@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.runtime.progress import progress
 
 COLUMNS = ("id", "owner", "folder", "date", "from", "to", "subject", "body")
@@ -26,7 +27,8 @@ def read(path: Path) -> pl.DataFrame:
     A file without any header is not a message and is skipped.
     """
     messages = _mbox(path) if path.is_file() else _tree(path)
-    kept = [_row(*m) for m in progress(messages, what=path.name, unit="mails") if len(m[3])]
+    with reading(path, "cannot be read as e-mail"):
+        kept = [_row(*m) for m in progress(messages, what=path.name, unit="mails") if len(m[3])]
     if not kept:
         raise BadInput(f"{path}: there is no e-mail in it")
     return pl.DataFrame(kept, schema={c: pl.String for c in COLUMNS}, orient="row")
@@ -52,7 +54,7 @@ def _message(stream) -> EmailMessage:
 
 def _row(key: str, owner: str, folder: str, message: EmailMessage) -> tuple[str, ...]:
     head = [_header(message, name) for name in ("date", "from", "to", "subject")]
-    return (key, owner, folder, *head, _body(message))
+    return tuple(text.encode(errors="backslashreplace").decode() for text in (key, owner, folder, *head, _body(message)))
 
 
 def _header(message: EmailMessage, name: str) -> str:
@@ -66,8 +68,8 @@ def _body(message: EmailMessage) -> str:
     try:
         part = message.get_body(("plain", "html"))
         text = part.get_content() if part is not None else ""
-    except (LookupError, ValueError, KeyError, AttributeError):  # an unknown charset or content type
-        payload = message.get_payload(decode=True)
+    except (LookupError, ValueError, AttributeError, TypeError):  # an unknown charset or content type
+        payload = message.get_payload(decode=True) if not message.is_multipart() else None
         part, text = None, payload.decode("latin-1") if isinstance(payload, bytes) else ""
     if part is not None and part.get_content_subtype() == "html":
         text = re.sub(r"<[^>]+>", " ", text)

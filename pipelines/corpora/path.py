@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from itertools import accumulate
 from pathlib import Path
 
 import polars as pl
@@ -14,9 +16,12 @@ import polars as pl
 from pipelines.corpora import chunk, mail
 from pipelines.corpora.shards import shards
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.study import PathCorpus
 
 OURS = ("id", "text", "split", "labels")
+DEEPEST = 64
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def located(path: str) -> Path:
@@ -26,8 +31,19 @@ def located(path: str) -> Path:
         places.append(Path(root) / path)
     for place in places:
         if place.exists():
-            return place
+            return _encodable(place)
     raise BadInput(f"{' and '.join(map(str, places))}: there is no such file or folder")
+
+
+def _encodable(path: Path) -> Path:
+    if path.as_posix() != named(path):
+        raise BadInput(f"{named(path)}: the name is not UTF-8; rename it")
+    return path
+
+
+def named(path: Path) -> str:
+    r"""A path as text: bytes that are not UTF-8 as \xff, which a corpus can hold and a terminal can print."""
+    return os.fsencode(path.as_posix()).decode(errors="backslashreplace")
 
 
 def rows(p: PathCorpus, text: tuple[str, ...] = ("text",)) -> pl.DataFrame:
@@ -45,12 +61,11 @@ def rows(p: PathCorpus, text: tuple[str, ...] = ("text",)) -> pl.DataFrame:
 
 def read(path: Path) -> pl.DataFrame:
     """The file's own columns; nested types as they are, everything in csv and tsv as str."""
-    try:
-        return _read(path)
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise BadInput(f"{path}: cannot be read as {path.suffix[1:]}: {' '.join(str(error).split())[:200]}") from None
+    with reading(path, f"cannot be read as {path.suffix[1:] or 'a folder'}"):
+        try:
+            return _read(path)
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -68,6 +83,7 @@ def _read(path: Path) -> pl.DataFrame:
             return pl.read_csv(path, separator=separator, infer_schema=False)
         case ".jsonl" | ".ndjson":
             _check_encoding(path)
+            _check_depth(path)
             return pl.read_ndjson(path, infer_schema_length=None)
         case ".txt":
             return pl.DataFrame({"text": _pieces(path.read_text("utf-8-sig"))}, schema={"text": pl.String})
@@ -90,6 +106,17 @@ def _check_encoding(path: Path) -> None:
             at += len(line)
 
 
+def _check_depth(path: Path) -> None:
+    """Raise BadInput for JSON nested deeper than DEEPEST, for which polars takes memory without end."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.count(b"[") + line.count(b"{") <= DEEPEST:
+                continue
+            depth = list(accumulate({91: 1, 123: 1, 93: -1, 125: -1}.get(byte, 0) for byte in STRING.sub(b"", line)))
+            if max(depth) > DEEPEST:
+                raise BadInput(f"{path}: line {number} is nested deeper than {DEEPEST} levels")
+
+
 def _pieces(text: str) -> list[str]:
     """Paragraphs if there is a blank line between texts, otherwise lines."""
     lines = [line.strip() for line in text.strip().splitlines()]
@@ -106,7 +133,7 @@ def _pieces(text: str) -> list[str]:
 
 def _texts(files: list[Path], root: Path) -> pl.DataFrame:
     """A folder of txt files: one text per file; its id is its path in the folder."""
-    frame = [(f.relative_to(root).with_suffix("").as_posix(), f.read_text("utf-8-sig").strip()) for f in files]
+    frame = [(named(f.relative_to(root).with_suffix("")), f.read_text("utf-8-sig").strip()) for f in files]
     return pl.DataFrame(frame, schema={"id": pl.String, "text": pl.String}, orient="row")
 
 
@@ -118,6 +145,11 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str, text: tuple
     """
     if frame.is_empty():
         raise BadInput(f"{where}: no rows")
+    with reading(Path(where), "columns that cannot be text"):
+        return _mapped(frame, columns, where, text)
+
+
+def _mapped(frame: pl.DataFrame, columns: dict[str, str], where: str, text: tuple[str, ...]) -> pl.DataFrame:
     wanted = {ours: ours for ours in OURS if ours in frame.columns}
     wanted["text"] = next((name for name in text if name in frame.columns), "text")
     wanted |= columns
@@ -165,6 +197,8 @@ def check(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     if empty.any():
         row = int(empty.arg_max() or 0)
         raise BadInput(f"{where}: {empty.sum()} texts are empty, the first in row {row + 1} (id {frame['id'][row]!r})")
+    if missing := frame["id"].null_count():
+        raise BadInput(f"{where}: {missing} rows have no id, the first is row {int(frame['id'].is_null().arg_max() or 0) + 1}")
     for column in ("text", "id"):
         twice = frame[column].is_duplicated()
         if twice.any():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 
 
 def shards(folder: Path) -> list[Path]:
@@ -29,7 +29,5 @@ def shards(folder: Path) -> list[Path]:
 
 def _columns(file: Path) -> dict[str, str]:
     """Of each column its type."""
-    try:
+    with reading(file, "not a whole parquet file"):
         return {field.name: str(field.type) for field in pq.read_schema(file)}
-    except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{file}: not a whole parquet file: {' '.join(str(error).split())[:160]}") from None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from pipelines.corpora.dumps import check_packed
 from pipelines.corpora.path import located
 from pipelines.corpora.shards import shards
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.study import VectorsCorpus
 
 VECTOR = ("vector", "vectors", "embedding", "embeddings")
@@ -36,23 +39,32 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
             raise BadInput(
                 f"{path}: vectors are read from parquet, arrow, npy or npz, not {suffix or 'a file without an extension'}"
             )
-    array = _array(path, columns[_chosen(path, p, "vector", VECTOR, columns)])
-    named = _chosen(path, p, "id", ID, columns)
-    ids = [str(i) for i in columns[named]] if named else [f"{path.stem}-{i}" for i in range(len(array))]
-    _check(path, array, ids)
-    frame = {"id": ids, "text": pl.repeat(None, len(ids), dtype=pl.String, eager=True)}
-    if split := _chosen(path, p, "split", ("split",), columns):
-        frame["split"] = pl.Series([str(s) for s in columns[split]], dtype=pl.String)
+    with reading(path, "not one vector of numbers per row"):
+        array = _array(path, columns[_chosen(path, p, "vector", VECTOR, columns)])
+        named = _chosen(path, p, "id", ID, columns)
+        ids = _words(path, named, columns) if named else [f"{path.stem}-{i}" for i in range(len(array))]
+        _check(path, array, ids)
+        frame = {"id": ids, "text": pl.repeat(None, len(ids), dtype=pl.String, eager=True)}
+        if split := _chosen(path, p, "split", ("split",), columns):
+            frame["split"] = pl.Series(_words(path, split, columns), dtype=pl.String)
     return pl.DataFrame({**frame, "vector": pl.Series(array, dtype=pl.Array(pl.Float32, array.shape[1]))})
+
+
+def _words(path: Path, name: str, columns: dict) -> list[str]:
+    values = list(columns[name])
+    if None in values:
+        raise BadInput(f"{path}: {values.count(None)} rows have no {name}, the first is row {values.index(None) + 1}")
+    return [str(value) for value in values]
 
 
 def _numpy(path: Path) -> dict:
     """The arrays of a file by name; pickled objects are refused."""
-    try:
-        loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix == ".npy" else None)
+    with reading(path, "not a numpy file of numbers"):
+        if path.suffix.lower() == ".npz":
+            with zipfile.ZipFile(path) as archive:
+                check_packed(path, archive)
+        loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix.lower() == ".npy" else None)
         return {"vector": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except (ValueError, OSError, EOFError) as error:
-        raise BadInput(f"{path}: not a numpy file of numbers: {error}") from None
 
 
 def _shards(folder: Path, p: VectorsCorpus) -> dict:
@@ -70,10 +82,8 @@ def _shards(folder: Path, p: VectorsCorpus) -> dict:
 
 
 def _table(path: Path) -> dict:
-    try:
-        frame = pl.read_parquet(path) if path.suffix in (".parquet", ".pq") else _arrow(path)
-    except (pl.exceptions.PolarsError, pa.ArrowException, OSError) as error:
-        raise BadInput(f"{path}: not a whole {path.suffix[1:]} file: {error}") from None
+    with reading(path, f"not a whole {path.suffix[1:]} file"):
+        frame = pl.read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _arrow(path)
     return {name: frame[name] for name in frame.columns}
 
 
@@ -83,6 +93,7 @@ def _arrow(path: Path) -> pl.DataFrame:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except pa.ArrowInvalid:
         table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+    table.validate(full=True)
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
@@ -108,7 +119,8 @@ def _array(path: Path, column: np.ndarray | pl.Series) -> np.ndarray:
         column = _matrix(path, column)
     if column.ndim != 2 or column.dtype.kind not in "fiu":
         raise BadInput(f"{path}: {column.dtype} of shape {column.shape}, not one vector of numbers per row")
-    return np.ascontiguousarray(column, dtype=np.float32)
+    with np.errstate(over="ignore"):  # `_check` names what is not finite
+        return np.ascontiguousarray(column, dtype=np.float32)
 
 
 def _matrix(path: Path, column: pl.Series) -> np.ndarray:

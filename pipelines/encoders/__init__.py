@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.study import Encoder
 
 if TYPE_CHECKING:
@@ -55,8 +57,9 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     from pipelines.encoders.pooling import compose
 
     device = device or resolve()
-    precision = _precision(row, device, folder)
-    digest = weights(folder)
+    with reading(folder):
+        precision = _precision(row, device, folder)
+        digest = weights(folder)
     model = compose(_open(folder, precision), row).to(device).eval()
     _cast(model, DTYPES[precision])
     limit = _limit(model, row)
@@ -112,7 +115,7 @@ def _open(folder: Path, precision: str) -> SentenceTransformer:
             return SentenceTransformer(modules=[TextSide(folder)], device="cpu")
         options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True, "device": "cpu"}
         return opened(folder, model_kwargs={"dtype": dtype}, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise BadInput(f"encoder {folder}: it needs code of its own, which is not run here") from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

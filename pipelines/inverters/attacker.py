@@ -71,10 +71,10 @@ def load(folder: Path, device: torch.device | str = "cpu") -> Attacker:
         raise BadInput(f"{folder}: no inverter there; `dvc repro` makes it")
     kept, made = files.load_state(folder / TEXTS), files.load_state(folder / INVERTER)
     kinds = {"pretrained": vec2text.load, "model": hub.load}
-    read = next((read for key, read in kinds.items() if key in made["settings"]), decoder.load)
-    inverter = read(made).to(device)
     corrector = folder / CORRECTOR
-    return Attacker(
-        Space(kept["mean"].to(device)), kept["known"].to(device), kept["texts"], inverter,
-        decoder.load(files.load_state(corrector)).to(device) if corrector.is_file() else None,
-    )  # fmt: skip
+    with files.reading(folder):
+        read = next((read for key, read in kinds.items() if key in made["settings"]), decoder.load)
+        return Attacker(
+            Space(kept["mean"].to(device)), kept["known"].to(device), kept["texts"], read(made).to(device),
+            decoder.load(files.load_state(corrector)).to(device) if corrector.is_file() else None,
+        )  # fmt: skip

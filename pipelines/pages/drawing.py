@@ -29,7 +29,7 @@ def draw(study: params.Study) -> list[Path]:
     for verb, picture, table, function in PICTURES:
         for name, row in getattr(study, verb).items():
             source = store.plots_path(verb, name) / table
-            if source.is_file() and len(frame := pl.read_csv(source)):
+            if source.is_file() and len(frame := store.read_csv(source)):
                 drawn.append(picture_path(verb, name, picture))
                 function(drawn[-1], frame, row, study)
     for verb, picture, show in MEASURED:

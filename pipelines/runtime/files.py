@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,22 +23,79 @@ if TYPE_CHECKING:
 STRUCTURE = "structure"  # the header's key
 
 
+def draft_of(path: Path) -> Path:
+    """A temporary neighbour that says whose it is: `sweep` removes those of the dead."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def sweep(folders: Iterable[Path]) -> None:
+    """Remove the drafts in these folders that processes left which were killed."""
+    for folder in folders:
+        for draft in folder.glob(".*.part"):
+            pid = draft.name.split(".")[-2]
+            if pid.isdigit() and not _alive(int(pid)):
+                shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
+
+
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary neighbour of `path`; on success it is flushed to disk and renamed over `path`, on failure removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.part")
+    draft = draft_of(path)
     try:
         yield draft
         with open(draft, "rb") as file:
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        if full(error):
             raise BadInput(f"{path}: no space left on the disk") from error
         raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+def full(error: BaseException) -> bool:
+    """Whether a disk, or a quota, is full: polars, torch and safetensors say it in words, in exceptions of their own."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return any(words in str(error) for words in ("No space left on device", "Disk quota exceeded", "database or disk is full"))
+
+
+LIBRARIES = {
+    "polars", "pyo3_runtime", "pyarrow", "safetensors", "safetensors_rust", "zipfile", "zlib", "_lzma", "tarfile", "struct",
+    "sqlite3", "tokenize",
+}  # fmt: skip
+FAULTS = (
+    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, EOFError, MemoryError,
+    SyntaxError,
+)  # fmt: skip
+
+
+def of_a_file(error: BaseException) -> bool:
+    """Whether it is what a library raises when it parses a damaged or hostile file (a panic of polars is no Exception)."""
+    return isinstance(error, FAULTS) or type(error).__module__.split(".")[0] in LIBRARIES
+
+
+@contextmanager
+def reading(path: Path, what: str = "cannot be read (damaged?)") -> Iterator[None]:
+    """What a library says of a damaged file becomes BadInput, in one line that names it."""
+    try:
+        yield
+    except BaseException as error:
+        if not of_a_file(error):
+            raise
+        raise BadInput(f"{path}: {what}: {' '.join(str(error).split())[:200] or type(error).__name__}") from None
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:

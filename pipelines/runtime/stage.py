@@ -5,18 +5,26 @@ A row with `processes: n` has the command start itself n times: see launch.
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
 from pipelines import imported
-from pipelines.runtime import launch, track
+from pipelines.runtime import launch, store, track
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import full
 from pipelines.study import params
+
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def main(verb: Callable[..., None]) -> None:
     """Run `verb(name, row, study, run)` for the row named on the command line. Bad input: one line on stderr, exit code 2."""
+    _end_with_dvc()
     table = params.Study.tables().get(verb.__name__)  # None: it reads the whole study and takes no name
     try:
         name, study, row = verb.__name__, params.load(), None
@@ -25,6 +33,8 @@ def main(verb: Callable[..., None]) -> None:
                 raise BadInput(f"usage: python -m pipelines.{verb.__name__} <row of {table} in params.yaml>")
             name = sys.argv[1]
             row = params.find(table, name, getattr(study, table))
+        if os.environ.get("RANK", "0") == "0":
+            store.sweep_drafts(verb.__name__, name)
         if launch.needed(processes := getattr(row, "processes", 1)):
             launch.launch(processes)
             return
@@ -32,12 +42,25 @@ def main(verb: Callable[..., None]) -> None:
             imported()  # after MLflow, which is a third of all imported objects
             verb(name, row, study, run)
     except BadInput as error:
-        if not launch.report(str(error)):
-            print(f"{verb.__name__} {' '.join(sys.argv[1:])}: {error}", file=sys.stderr)
-        sys.exit(launch.BAD_INPUT)
+        _refuse(verb.__name__, str(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:
+    except Exception as error:
+        if full(error):
+            _refuse(verb.__name__, "no space left on the disk")
         if launch.report(traceback.format_exc()):
             sys.exit(1)
         raise
+
+
+def _refuse(verb: str, reason: str) -> NoReturn:
+    if not launch.report(reason):
+        print(f"{verb} {' '.join(sys.argv[1:])}: {reason}", file=sys.stderr)
+    sys.exit(launch.BAD_INPUT)
+
+
+def _end_with_dvc() -> None:
+    """On Linux: when DVC is killed, however, its stage is interrupted. A run by hand may outlive its shell."""
+    if sys.platform == "linux" and "DVC_STAGE" in os.environ:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background starts without
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)

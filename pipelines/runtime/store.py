@@ -16,6 +16,7 @@ report/                                pages for people
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 .cache/locks/<verb>/<row>              held while a stage works there
 .cache/mlflow/                         what runs could not send to MLflow yet
+.cache/runs/<verb>@<row>.json          when the last run that ended well began and ended, and its MLflow run (of track)
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ import pyarrow as pa
 import torch
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic
+from pipelines.runtime.files import atomic, draft_of, full, reading, sweep
+from pipelines.runtime.intact import intact
 
 DATA, RESULTS, REPORT = Path("data"), Path("results"), Path("report")
 WORK, LOCKS = Path(".cache/work"), Path(".cache/locks")
@@ -95,7 +97,7 @@ def examples_path(name: str) -> Path:
 
 
 def read_examples(name: str) -> pl.DataFrame:
-    return pl.read_csv(examples_path(name))
+    return read_csv(examples_path(name))
 
 
 def seeds_path(name: str) -> Path:
@@ -157,7 +159,9 @@ def write_corpus(name: str, frame: pl.DataFrame) -> None:
 
 
 def read_corpus(name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    return pl.read_parquet(_existing(corpus_path(name)), columns=list(columns) if columns else None)
+    path = _existing(corpus_path(name))
+    with reading(path):
+        return pl.read_parquet(path, columns=list(columns) if columns else None)
 
 
 def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
@@ -268,8 +272,8 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
     path = _existing(embeddings_path(name))
     try:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{path}: not a whole Arrow file (truncated?): {error}") from None
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{path}: not a whole Arrow file (truncated?): {' '.join(str(error).split())}") from None
     metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
     for column in ("id", "split", "vector"):
         if column not in table.column_names:
@@ -323,12 +327,25 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
 def move_into(folder: Path, path: Path) -> None:
     """Move a finished folder's files to `path`, all or nothing: `path` appears in one rename."""
-    draft = path.with_name(f".{path.name}.part")
-    shutil.rmtree(draft, ignore_errors=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(folder, draft)
-    shutil.rmtree(path, ignore_errors=True)
-    draft.replace(path)
+    draft = draft_of(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(folder, draft)
+        shutil.rmtree(path, ignore_errors=True)
+        draft.replace(path)
+    except OSError as error:
+        if full(error):
+            raise BadInput(f"{path}: no space left on the disk") from error
+        raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def sweep_drafts(verb: str, name: str) -> None:
+    """Remove what killed runs of a stage, and of any other, left half-written beside their outputs."""
+    made = [corpus_path, encoder_path, trained_path, embeddings_path, image_text_path, translators_path, inverters_path]
+    folders = [path(name).parent for path in made] + [scores_path(verb, name).parent, plots_path(verb, name)]
+    sweep([*folders, RESULTS / verb, REPORT, REPORT / "pictures"])
 
 
 # ---------------------------------------------------------------- metrics and scores
@@ -342,7 +359,15 @@ def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
 
 def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
     """Every row's metrics of one verb, by row name."""
-    return {p.stem: json.loads(p.read_text()) for p in sorted((RESULTS / verb).glob("*.json"))}
+    return {p.stem: _metrics(intact(p)) for p in sorted((RESULTS / verb).glob("*.json"))}
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    with reading(path):
+        content = json.loads(path.read_text())
+        if not isinstance(content, dict):
+            raise ValueError("not a mapping")
+        return content
 
 
 def verdicts() -> dict[str, dict[str, Any]]:
@@ -355,6 +380,12 @@ def write_csv(path: Path, frame: pl.DataFrame) -> None:
     """A table that `dvc plots` can draw."""
     with atomic(path) as draft:
         frame.write_csv(draft, float_precision=6)
+
+
+def read_csv(path: Path) -> pl.DataFrame:
+    """What `write_csv` wrote."""
+    with reading(_existing(path)):
+        return pl.read_csv(path)
 
 
 def write_scores(verb: str, name: str, frame: pl.DataFrame) -> None:
@@ -374,4 +405,4 @@ def _rounded(value: Any) -> Any:
 def _existing(path: Path) -> Path:
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file; `dvc repro` makes it")
-    return path
+    return intact(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import re
@@ -27,10 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel
 
-from pipelines.runtime import store
+from pipelines.runtime import intact, store
 from pipelines.runtime.device import resolve
 from pipelines.runtime.spool import Spool, waiting
 
@@ -39,7 +39,8 @@ os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "CRITICAL")  # the one line is our
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # an address may have a password in it
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")  # seconds; MLflow's own 120, and 7 retries, are five minutes
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-logging.getLogger("urllib3.connectionpool").setLevel(logging.CRITICAL)  # of its own retries
+for library in ("mlflow", "urllib3.connectionpool"):  # the variable says nothing to an MLflow that is imported already
+    logging.getLogger(library).setLevel(logging.CRITICAL)
 FLUSH_SECONDS = 2.0
 PATIENCE = 20.0  # seconds that a finished stage waits for the server
 BATCH, PARAMS = 1000, 100  # MLflow's own limits for one log_batch
@@ -65,7 +66,7 @@ class Sender:
     """Sends the operations of one run, `[method, *arguments]`. To send one again changes nothing."""
 
     def __init__(self, uri: str, cache: Path) -> None:
-        self._uri, self._cache, self._id = uri, cache, ""
+        self._uri, self._cache, self._id, self.made = uri, cache, "", {}  # the last: the run and its experiment, once known
 
     def send(self, operation: list[Any]) -> None:
         """Raises what MLflow raises; an operation that it refuses for good is dropped, and all of a run that it refuses."""
@@ -89,7 +90,7 @@ class Sender:
             number = known.experiment_id if known else self._client.create_experiment(experiment)
         runs = self._client.search_runs([number], f"tags.`{KEY}` = '{tags[KEY]}'", max_results=1)
         run = runs[0] if runs else self._client.create_run(number, started, tags, name)
-        self._id = run.info.run_id
+        self._id, self.made = run.info.run_id, {"run": run.info.run_id, "experiment": number}
         values = [Param(k, v[:6000]) for k, v in params.items()]
         for i in range(0, len(values), PARAMS):
             self._client.log_batch(self._id, params=values[i : i + PARAMS])
@@ -124,6 +125,7 @@ class Run:
     def __init__(self, uri: str, start: list[Any]) -> None:
         cache = repository() / ".cache"
         self._queue, self._lock, self._closing = deque([start]), threading.Lock(), threading.Event()
+        self._sending = threading.Lock()
         self._down, self._spool = False, Spool.new(_spools(cache) / f"{_place(uri)}-{time.time_ns()}-{os.getpid()}.jsonl")
         self._spool.add(start)  # a process that is killed leaves this, for its run to be ended
         self._sender = Sender(uri, cache)
@@ -131,6 +133,11 @@ class Run:
         if uri.startswith("sqlite"):  # a file is there at once, but for its schema, which must not be cut short
             self.flush()
         self._thread.start()
+
+    @property
+    def made(self) -> dict[str, str]:
+        """The ids of the run and of its experiment; empty as long as the server has not named them."""
+        return self._sender.made
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
         """Log numbers at a step; nested mappings become `outer/inner`. Non-numbers are skipped."""
@@ -160,17 +167,18 @@ class Run:
 
     def flush(self) -> None:
         """Send the queue, or keep it: an operation leaves it when it is sent or kept."""
-        while operation := self._first():
-            if not self._down:
-                try:
-                    self._sender.send(operation)
-                except Exception as error:  # whatever a server, a proxy or a database can come up with
-                    self._give_up(error)
-            with self._lock:
-                if self._queue and self._queue[0] is operation:  # else `close` has stopped waiting
-                    if self._down:
-                        self._keep(operation)
-                    self._queue.popleft()
+        with self._sending:  # of two threads that start one run, each would make one
+            while operation := self._first():
+                if not self._down:
+                    try:
+                        self._sender.send(operation)
+                    except Exception as error:  # whatever a server, a proxy or a database can come up with
+                        self._give_up(error)
+                with self._lock:
+                    if self._queue and self._queue[0] is operation:  # else `close` has stopped waiting
+                        if self._down:
+                            self._keep(operation)
+                        self._queue.popleft()
 
     def _first(self) -> list[Any]:
         with self._lock:
@@ -236,17 +244,19 @@ def run(verb: str, name: str, row: BaseModel | None, study: str, named: Mapping[
     uri, tags, settings = tracking_uri(), _tags(verb, name, row, study), _settings({"": row, **(named or {})})
     _import(uri)
     stage_run = Run(uri, ["start", verb, name, _now(), tags, settings])
-    status, started = "FAILED", time.monotonic()
+    status, started, began, ended = "FAILED", time.monotonic(), time.time(), 0.0
     with _terminable():
         try:
             yield stage_run
-            status = "FINISHED"
+            status, ended = "FINISHED", time.time()
         except (KeyboardInterrupt, SystemExit):
             status = "KILLED"
             raise
         finally:
             stage_run.log({"seconds": time.monotonic() - started})
             stage_run.close(status)
+    if ended:
+        _remember(tags["dvc.stage"], stage_run.made | {"began": began, "ended": ended})
 
 
 def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, str]:
@@ -272,6 +282,13 @@ def _settings(rows: Mapping[str, BaseModel | None]) -> dict[str, str]:
         for key, value in flat(row.model_dump(mode="json") if row else {}, ".").items():
             values[f"{name}.{key.removeprefix('settings.')}" if name else key] = value
     return {key: str(value) for key, value in values.items() if value is not None}
+
+
+def _remember(stage: str, about: dict[str, Any]) -> None:
+    """The last run of a stage that ended well, and its MLflow run if that was sent, for those who do not know MLflow."""
+    path = intact.RUNS / f"{stage}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(about) + "\n")
 
 
 @contextmanager
@@ -390,15 +407,7 @@ def _now() -> int:
 
 def dvc_digest(path: Path) -> str:
     """The md5 that dvc.lock has for an output, or "unknown" outside `dvc repro`."""
-    try:
-        lock = yaml.load(Path("dvc.lock").read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except FileNotFoundError:
-        return "unknown"
-    for stage in lock.get("stages", {}).values():
-        for out in stage.get("outs", ()):
-            if out["path"] == str(path):
-                return out.get("md5", "unknown")
-    return "unknown"
+    return next((md5 for _, out, md5 in intact.outs() if out == str(path)), "unknown")
 
 
 def main() -> int:

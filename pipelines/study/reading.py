@@ -14,6 +14,7 @@ from pipelines.runtime.errors import BadInput
 # Row names become file names and arguments of a stage's command. DVC reads a '.' as a path, and 1e5 as a number.
 NAME = re.compile(r"(?!\d+([eE]\d+)?\Z)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+MOST = 100_000  # values of a study; the largest of ours has some 2,000
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -22,12 +23,16 @@ def read(path: Path) -> dict[str, Any]:
         text = path.read_bytes().decode()
         loader = LOADER(text)
         node = loader.get_single_node()
+        if node and expanded(node, {}) > MOST:
+            raise BadInput(f"{path}: its aliases stand for more than {MOST:,} values")
         fault = next(faults(node), None) if node else None
         tree = loader.construct_document(node) if node and not fault else None
     except FileNotFoundError:
         raise BadInput(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise BadInput(f"{path}: a folder, not a study") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
     except RecursionError:
@@ -40,6 +45,16 @@ def read(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: not a study (a mapping of tables was expected)")
     check_names(path, tree)
     return tree
+
+
+def expanded(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for with its aliases written out: ten lines can stand for a billion."""
+    if id(node) not in known:
+        known[id(node)] = 1  # of an alias of what it stands in: `faults` says so
+        inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
+        parts = [part for entry in inner for part in (entry if isinstance(entry, tuple) else (entry,))]
+        known[id(node)] = 1 + sum(expanded(part, known) for part in parts)
+    return known[id(node)]
 
 
 def faults(node: yaml.Node, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 
 
 class Translator(nn.Module):
@@ -97,13 +98,14 @@ def load(path: Path) -> Translator:
     """Read what `save` wrote. Raises BadInput for a class that is no translator of ours, or for numbers that are not finite."""
     from safetensors.torch import load_file
 
-    described = json.loads(path.with_suffix(".json").read_text())
-    module, name = described["class"].split(":")
-    kind = getattr(importlib.import_module(module), name, None) if module.startswith("pipelines.aligners.") else None
-    if not (isinstance(kind, type) and issubclass(kind, Translator)):
-        raise BadInput(f"{path}: {described['class']} is no translator")
-    translator = kind(**described["config"])
-    translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
+    with reading(path):
+        described = json.loads(path.with_suffix(".json").read_text())
+        module, name = described["class"].split(":")
+        kind = getattr(importlib.import_module(module), name, None) if module.startswith("pipelines.aligners.") else None
+        if not (isinstance(kind, type) and issubclass(kind, Translator)):
+            raise BadInput(f"{path}: {described['class']} is no translator")
+        translator = kind(**described["config"])
+        translator.load_state_dict(load_file(path.with_suffix(".safetensors")))
     _check(translator, path)
     return translator.eval()
 
@@ -112,9 +114,10 @@ def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
     """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
     oracle's) the first. Raises BadInput as `load_seeds` does."""
     path = folder / "verdicts.json"
-    verdicts = json.loads(path.read_text()) if path.exists() else {}
+    with reading(path):
+        scores = {int(k): v["score"] for k, v in json.loads(path.read_text()).items()} if path.exists() else {}
     translators = load_seeds(folder, hub_correction)
-    return translators[max(translators, key=lambda seed: verdicts.get(str(seed), {}).get("score", 0.0))]
+    return translators[max(translators, key=lambda seed: scores.get(seed, 0.0))]
 
 
 def _check(translator: Translator, path: Path) -> None:

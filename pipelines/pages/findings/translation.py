@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-import polars as pl
-
 from pipelines.pages import drawing
 from pipelines.pages.findings.finding import Finding, counted, of_corpus, picture, several, verdicts
 from pipelines.pages.page import slug
@@ -97,7 +95,7 @@ def others(unpaired: list[Measured]) -> str:
     verdicts_of = store.verdicts()
     for m in by_translator.values():
         judged = verdicts_of[m.row.translator]["by seed"]
-        for seed, top1 in pl.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
+        for seed, top1 in store.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
             shares["aligned" if judged[str(seed)]["word"] == "aligned" else "not aligned"].append(top1)
     ranges = [f"those {kind} find {percent(min(v))} to {percent(max(v))}" for kind, v in shares.items() if v]
     return f" All {len(by_translator)} unpaired translators of the study: {counted(words)}; {', '.join(ranges)} at rank 1."

@@ -39,7 +39,7 @@ def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
             same = (fit.aligner, " -> ".join(encoders(study, row)), row.source, fit.source,
                     *map(str, (row.split, fit.settings, other, more)))  # fmt: skip
             names.setdefault(same, []).append(name)
-            curves.setdefault(same, {}).setdefault(n, []).extend(pl.read_csv(store.seeds_path(name))["top1"])
+            curves.setdefault(same, {}).setdefault(n, []).extend(store.read_csv(store.seeds_path(name))["top1"])
     enough = {same: dict(sorted(curve.items())) for same, curve in curves.items() if len(curve) >= LEAST}
     return {f"{commonprefix(names[same]).rstrip('-')}: {same[0]}, {same[1]}": curve for same, curve in enough.items()}  # noqa: RUF071
 

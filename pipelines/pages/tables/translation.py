@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import polars as pl
-
 from pipelines.pages.tables import DIGITS, origin, pictures, table
 from pipelines.runtime import store
 from pipelines.study import params
@@ -75,7 +73,7 @@ def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
 
 def measured(name: str) -> list[str]:
     """Number of seeds, then `mean ± spread` for each measure."""
-    seeds = pl.read_csv(store.seeds_path(name))
+    seeds = store.read_csv(store.seeds_path(name))
     cells = [str(len(seeds))]
     for measure in MEASURES:
         digits = DIGITS.get(measure, 3)

@@ -1,0 +1,60 @@
+"""Which versions an event tells of. Dagster calls an asset unsynced where they are not those of now, as `dvc status` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dvc.repo import Repo
+
+from assets.graph import Entry, Stage, md5, overlap
+
+OTHER = "other than "  # before a version: what the stage read was not it
+Now = Callable[[str], str | None]  # the md5 of a file or folder as it is now
+
+
+def tags(stages: Mapping[str, Stage], entries: Mapping[str, Entry], stage: Stage, now: Now | None = None) -> dict[str, str]:
+    """Dagster's tags of an event: the version of the data, of the code, and of every input that the stage has read.
+
+    All but one case are read off dvc.lock. Where a stage reads a folder in which others write (`results`), `now` is asked for its
+    md5; without it the folder is as the stage has read it.
+    """
+    entry = entries[stage.name]
+    out = {
+        "dagster/data_version": entry.version(stage),
+        "dagster/data_version_is_user_provided": "true",
+        "dagster/code_version": entry.code_version(stage),
+    }
+    for name in stage.upstream:
+        key = "/".join(stages[name].key)
+        out[f"dagster/input_data_version/{key}"] = _read(entry, stages[name], entries.get(name, Entry({})), now)
+        out[f"dagster/input_event_pointer/{key}"] = "NULL"  # versions say it all, and an event outside of runs knows no other
+    return out
+
+
+def _read(entry: Entry, upstream: Stage, made: Entry, now: Now | None) -> str:
+    """The version of `upstream` if the stage of `entry` has read what it made last."""
+    outs = {out["path"]: out.get("md5") for out in made.outs}
+    for path, digest in entry.deps.items():
+        for out in (o for o in outs if overlap(path, o)):
+            if digest != (outs[out] if path == out else now(path) if now else digest):
+                return OTHER + made.version(upstream)
+    return made.version(upstream)
+
+
+def in_line(tags: Mapping[str, str]) -> bool:
+    """Whether every input that was read is the one that is there."""
+    return not any(value.startswith(OTHER) for value in tags.values())
+
+
+def digests(root: Path) -> Now:
+    """`now` of a repository, each path once."""
+    known: dict[str, str | None] = {}
+
+    def now(path: str) -> str | None:
+        if path not in known:
+            with Repo(str(root)) as repo:
+                known[path] = md5(repo, path)
+        return known[path]
+
+    return now

@@ -1,0 +1,68 @@
+"""Whether a file is the one that dvc.lock names: what is read is hashed where it is read. docs/decisions/0015."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.runtime.errors import BadInput
+
+LOCK, RUNS = Path("dvc.lock"), Path(".cache/runs")
+
+
+def intact(path: Path) -> Path:
+    """`path` itself, if its bytes (of an output's folder: all of it) are those of dvc.lock, or dvc.lock does not name it.
+
+    Raises BadInput for other bytes, unless the stage was run by hand since, and wrote them.
+    """
+    named = [(stage, Path(out), md5) for stage, out, md5 in outs() if path == Path(out) or Path(out) in path.parents]
+    if not named or not path.exists():  # the reader says what is missing
+        return path
+    stage, out, _ = named[0]
+    found = md5_of(out)
+    if any(md5 == found for _, _, md5 in named) or _by_hand(stage, out):
+        return path
+    raise BadInput(f"{out}: not the bytes that dvc.lock names (damaged, or changed by hand): `dvc repro {stage}` makes it again")
+
+
+def outs() -> list[tuple[str, str, str]]:
+    """(stage, path, md5) of every output in dvc.lock; none where there is no dvc.lock."""
+    try:
+        stat = LOCK.stat()
+        return _outs(LOCK.resolve(), stat.st_mtime_ns, stat.st_size)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise BadInput(f"dvc.lock: cannot be read: {' '.join(str(error).split())[:200]}") from None
+
+
+@lru_cache(maxsize=1)
+def _outs(lock: Path, changed: int, size: int) -> list[tuple[str, str, str]]:
+    content: dict[str, Any] = yaml.load(lock.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    stages = content.get("stages", {}).items()
+    return [(name, out["path"], out["md5"]) for name, stage in stages for out in stage.get("outs", ()) if "md5" in out]
+
+
+def md5_of(path: Path) -> str:
+    """What DVC writes of a file, or of a folder: the md5 of the list of its files."""
+    if not path.is_dir():
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "md5").hexdigest()
+    files = sorted((p.relative_to(path).as_posix(), p) for p in path.rglob("*") if p.is_file())
+    listed = [{"md5": md5_of(file), "relpath": name} for name, file in files]
+    return hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
+
+
+def _by_hand(stage: str, out: Path) -> bool:
+    """Whether all of an output was written during the stage's last run that ended well: that one was not DVC's."""
+    try:
+        run = json.loads((RUNS / f"{stage}.json").read_text())
+        times = [p.stat().st_mtime for p in (out.rglob("*") if out.is_dir() else [out]) if p.is_file()]
+        return bool(times) and all(run["began"] - 1 <= time <= run["ended"] + 1 for time in times)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,342 @@
+"""Hostile files by construction, and a child process with little memory that reads them all: `python -m tests.hostile FOLDER`.
+
+A name says who reads it: `<reader>-<what is wrong>.<suffix>`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import sqlite3
+import struct
+import sys
+import tarfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+VECTORS = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+TEXTS = [f"The text number {i} of a few." for i in range(40)]
+DEEP = 100_000
+Write = Callable[[Path], Any]
+
+
+def npz(path: Path, *members: tuple[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> None:
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+
+
+def npy(shape: tuple[int, ...], data: bytes = b"", kind: str = "<f4") -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    return file.getvalue() + data
+
+
+def bomb(path: Path, shape: tuple[int, int]) -> None:
+    """A member of ones, written piece by piece: 800 MB come to 4 MB."""
+    packing = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with packing as archive, archive.open("vectors.npy", "w", force_zip64=True) as file:
+        file.write(npy(shape))
+        piece, left = np.ones(2**20, "<f4").tobytes(), shape[0] * shape[1] * 4
+        while left > 0:
+            file.write(piece[:left])
+            left -= len(piece)
+
+
+def patched(path: Path, write: Write, old: bytes, new: bytes) -> None:
+    write(path)
+    path.write_bytes(path.read_bytes().replace(old, new))
+
+
+def encrypted(path: Path) -> None:
+    np.savez(path, vectors=VECTORS)
+    content = bytearray(path.read_bytes())
+    for mark, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # the flag of encryption, in both headers
+        content[content.index(mark) + at] |= 1
+    path.write_bytes(content)
+
+
+def broken_deflate(path: Path) -> None:
+    np.savez_compressed(path, vectors=VECTORS)
+    content = bytearray(path.read_bytes())
+    content[80:120] = b"\xff" * 40
+    path.write_bytes(content)
+
+
+def missing_member(path: Path) -> None:
+    np.savez(path, vectors=VECTORS)
+    content = path.read_bytes()
+    at = content.rindex(b"vectors.npy")
+    path.write_bytes(content[:at] + b"nothing.npy" + content[at + 11 :])
+
+
+def table(**columns: Any) -> Write:
+    return lambda path: pq.write_table(pa.table(columns), path)
+
+
+def arrow(**columns: Any) -> Write:
+    def write(path: Path) -> None:
+        made = pa.table(columns)
+        with pa.ipc.new_file(path, made.schema) as file:
+            file.write_table(made)
+
+    return write
+
+
+def offsets(path: Path) -> None:
+    """A list column whose offsets point outside of its values."""
+    values, points = pa.array(VECTORS[:4].reshape(-1)), pa.py_buffer(np.array([0, 8, 10**8, 24, 32], np.int32).tobytes())
+    column = pa.Array.from_buffers(pa.list_(pa.float32()), 4, [None, points], children=[values])
+    arrow(vector=column)(path)
+
+
+def chroma(path: Path, dimension: int = 8, header: bytes | None = None, rows: list[tuple[Any, Any]] | None = None) -> None:
+    path.mkdir()
+    base = sqlite3.connect(path / "chroma.sqlite3")
+    base.executescript(
+        "create table collections (id text, name text); insert into collections values ('c', 'mail');"
+        "create table segments (id text, scope text); insert into segments values ('s', 'VECTOR');"
+        "create table max_seq_id (segment_id text, seq_id); insert into max_seq_id values ('s', 0);"
+        "create table embeddings_queue (seq_id integer primary key, vector blob, encoding text);"
+    )
+    usual = [(v[:dimension].tobytes(), "FLOAT32") for v in VECTORS]
+    queued = enumerate(usual if rows is None else rows, 1)
+    base.executemany("insert into embeddings_queue values (?, ?, ?)", [(i, *row) for i, row in queued])
+    base.commit()
+    base.close()
+    if header is not None:
+        (path / "s").mkdir()
+        (path / "s" / "header.bin").write_bytes(header)
+        (path / "s" / "data_level0.bin").write_bytes(bytes(4096))
+
+
+def nested_mail(depth: int) -> bytes:
+    head = [f'Content-Type: multipart/mixed; boundary="b{i}"\n\n--b{i}\n' for i in range(depth)]
+    return ("From: a@b\nSubject: deep\nMIME-Version: 1.0\n" + "".join(head) + "\ntext\n").encode()
+
+
+def tree(*messages: bytes) -> Write:
+    def write(path: Path) -> None:
+        path.mkdir()
+        for i, message in enumerate(messages):
+            (path / f"{i}.").write_bytes(message)
+
+    return write
+
+
+def tar(*members: tuple[str, bytes]) -> Write:
+    def write(path: Path) -> None:
+        with tarfile.open(path, "w") as file:
+            for name, content in members:
+                about = tarfile.TarInfo(name)
+                about.size = len(content)
+                file.addfile(about, io.BytesIO(content))
+
+    return write
+
+
+def sparse_tar(path: Path) -> None:
+    """A member of no bytes that says that it is a terabyte."""
+    about = tarfile.TarInfo("a.png")
+    about.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,0"}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
+        file.addfile(about)
+
+
+def png(width: int, height: int, data: bytes = b"") -> bytes:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return (
+        b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(data or bytes(height * (3 * width + 1)))) + chunk(b"IEND", b"")
+    )
+
+
+def lines(*rows: str) -> Write:
+    return lambda path: path.write_text("\n".join(rows) + "\n")
+
+
+def content(of: bytes) -> Write:
+    return lambda path: path.write_bytes(of)
+
+
+HEAD = struct.pack("<i6Q", 1, 0, 512, 3, 52, 44, 12)
+FAISS = b"IxF2" + struct.pack("<iqqq?i", 8, 40, 1 << 20, 1 << 20, True, 1)
+LISTS = [json.dumps(vector.tolist()) for vector in VECTORS]
+ROW = '{"id": "%s", "text": "text %s"}'
+NULLS = pa.array([None] * 9, pa.list_(pa.float32()))
+
+FILES: dict[str, Write] = {
+    # dumps of vectors
+    "dump-encrypted.npz": encrypted,
+    "dump-broken deflate.npz": broken_deflate,
+    "dump-missing member.npz": missing_member,
+    "dump-bomb.npz": lambda path: bomb(path, (200, 1_000_000)),
+    "dump-declared too large.npz": lambda path: npz(path, ("vectors.npy", npy((10**9, 64), b"1234"))),
+    "dump-no header.npz": lambda path: npz(path, ("vectors.npy", b"nothing")),
+    "dump-empty archive.npz": lambda path: npz(path),
+    "dump-deep header.npz": lambda path: npz(path, ("vectors.npy", b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000)),
+    "dump-complex numbers.npz": lambda path: np.savez(path, vectors=VECTORS.astype(complex)),
+    "dump-a name \udcff.npy": lambda path: np.save(path, VECTORS),
+    "dump-truncated.npz": lambda path: (np.savez(path, v=VECTORS), os.truncate(path, 300)),
+    "dump-huge shape.npy": content(npy((10**12, 10**6))),
+    "dump-negative shape.npy": content(npy((-4, 8), bytes(999))),
+    "dump-no columns.npy": lambda path: np.save(path, np.zeros((9, 0))),
+    "dump-beyond float32.npy": lambda path: np.save(path, VECTORS.astype(np.float64) * 1e100),
+    "dump-text.npy": lambda path: np.save(path, np.array([["a", "b"]])),
+    "dump-huge integer.jsonl": lines(f"[1, {'9' * 400}]", "[1, 2]"),
+    "dump-longer integer.jsonl": lines(f"[1, {'9' * 5000}]"),
+    "dump-deep.jsonl": lines("[" * DEEP),
+    "dump-deep object.jsonl": lines('{"vector":' * DEEP),
+    "dump-deep string.jsonl": lines(json.dumps({"vector": "[" * DEEP})),
+    "dump-no newline.jsonl": content(b"[" + b"1," * 2**24),
+    "dump-words.jsonl": lines('["a", "b"]'),
+    "dump-truths.jsonl": lines("[true, {}]", "[[1], 2]"),
+    "dump-a number.jsonl": lines("7", "8"),
+    "dump-null.jsonl": lines('{"vector": null}'),
+    "dump-empty lists.jsonl": lines("[]", "[]"),
+    "dump-not UTF-8.jsonl": content(b'{"vector": [1, 2], "\xff": 1}\n[2, 1]\n[1, 1]\n'),
+    "dump-all null.parquet": table(vector=NULLS),
+    "dump-null type.parquet": table(vector=pa.nulls(9)),
+    "dump-timestamps.parquet": table(vector=[datetime(2026, 1, 1)] * 9),
+    "dump-lists of timestamps.parquet": table(vector=[[datetime(2026, 1, 1)]] * 9),
+    "dump-binary.parquet": table(vector=[b"\xff\x00"] * 9),
+    "dump-nested lists.parquet": table(vector=[[[1.0]]] * 9),
+    "dump-json of nothing.parquet": table(vector=["{}"] * 9),
+    "dump-not json.parquet": table(vector=["[1,"] * 9),
+    "dump-deep json.parquet": table(vector=["[" * DEEP] * 2),
+    "dump-wide.parquet": table(vector=[np.zeros(2**17, np.float32)] * 3),
+    "dump-footer.parquet": content(b"PAR1" + b"\xff" * 64 + struct.pack("<I", 64) + b"PAR1"),
+    "dump-offsets.arrow": offsets,
+    "dump-all null.arrow": arrow(vector=NULLS),
+    "dump-cut.arrow": lambda path: (arrow(vector=VECTORS.tolist())(path), os.truncate(path, 700)),
+    "dump-no schema.arrow": content(b"ARROW1\0\0" + b"\xff" * 99),
+    "dump-negative.faiss": content(b"IxF2" + struct.pack("<iqqq?iQ", -8, -40, 0, 0, True, 1, 320) + bytes(1280)),
+    "dump-nothing in it.faiss": content(b"IxF2" + struct.pack("<iqqq?iQ", 0, 0, 0, 0, True, 1, 0)),
+    "dump-cut head.faiss": content(b"IxF2\1"),
+    "dump-far too many.faiss": content(FAISS + struct.pack("<Q", 2**62)),
+    "dump-a # in its name?": chroma,
+    "dump-a % 41 in its name": chroma,
+    "dump-queue of text": lambda path: chroma(path, rows=[("text", "FLOAT32"), (7, "FLOAT32")]),
+    "dump-queue of odd bytes": lambda path: chroma(path, rows=[(b"abc", "FLOAT32")] * 3),
+    "dump-queue of two widths": lambda path: chroma(path, rows=[(bytes(8), "FLOAT32"), (bytes(12), "FLOAT32")]),
+    "dump-no tables": lambda path: (path.mkdir(), sqlite3.connect(path / "chroma.sqlite3").close()),
+    "dump-no database": lambda path: (path.mkdir(), (path / "chroma.sqlite3").write_bytes(b"\xff" * 9999)),
+    "dump-cut header": lambda path: chroma(path, header=HEAD[:9]),
+    "dump-header of many": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 0, 1, 2**60, 52, 44, 12)),
+    "dump-header of links": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 2**50, 1, 3, 52, 44, 12)),
+    "dump-odd vectors": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 0, 1, 3, 52, 43, 12)),
+    # vectors as a corpus
+    "vectors-encrypted.npz": encrypted,
+    "vectors-broken deflate.npz": broken_deflate,
+    "vectors-missing member.npz": missing_member,
+    "vectors-bomb.npz": lambda path: os.link(path.with_name("dump-bomb.npz"), path),
+    "vectors-null ids.parquet": table(id=[*"ab", None], vector=VECTORS[:3].tolist()),
+    "vectors-null splits.parquet": table(id=[*"abc"], split=["train", None, "test"], vector=VECTORS[:3].tolist()),
+    "vectors-all null.parquet": table(vector=NULLS),
+    "vectors-timestamps.parquet": table(vector=[[datetime(2026, 1, 1)]] * 3),
+    "vectors-words.parquet": table(vector=[["a"]] * 3),
+    "vectors-nested.parquet": table(vector=[[[1.0]], [[2.0]]]),
+    "vectors-binary.parquet": table(vector=[b"\xff"] * 3),
+    "vectors-beyond float32.npy": lambda path: np.save(path, VECTORS.astype(np.float64) * 1e100),
+    "vectors-offsets.arrow": offsets,
+    "vectors-deep header.npy": content(b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000),
+    "vectors-one number.npy": lambda path: np.save(path, np.float32(1)),
+    # texts
+    "texts-binary.parquet": table(text=[b"\xff\xfe", b"\x00"]),
+    "texts-struct.parquet": table(text=[{"a": 1}, {"a": 2}]),
+    "texts-lists.parquet": table(text=[["a"], ["b"]]),
+    "texts-null ids.parquet": table(id=[None, "b"], text=["one", "two"]),
+    "texts-all null.parquet": table(text=pa.nulls(3)),
+    "texts-labels of structs.parquet": table(text=["a", "b"], labels=[[{"x": 1}], []]),
+    "texts-labels of bytes.parquet": table(text=["a", "b"], labels=[b"\xff", b"\xfe"]),
+    "texts-footer.parquet": content(b"PAR1" + b"\xff" * 64 + struct.pack("<I", 64) + b"PAR1"),
+    "texts-empty.parquet": content(b""),
+    "texts-not UTF-8.csv": content(b"text\n\xff\xfe\n"),
+    "texts-nothing.csv": content(b""),
+    "texts-one quote.csv": content(b'text\n"a\nb\n'),
+    "texts-ragged.csv": content(b"text,id\na\nb,c,d,e\n"),
+    "texts-zeros.csv": content(bytes(999)),
+    "texts-names twice.csv": content(b"text,text\na,b\n"),
+    "texts-deep.jsonl": lines('{"text": ' + "[" * 5000),
+    "texts-deep labels.csv": content(b'text,labels\na,"' + b"[" * DEEP + b'"\n'),
+    "texts-mixed.jsonl": lines('{"text": 1}', '{"text": [1]}', "7"),
+    "texts-cut.jsonl": lines(ROW % (1, 1), '{"text": "two'),
+    "texts-null ids.jsonl": lines('{"id": null, "text": "a b"}', ROW % (2, 2)),
+    "texts-huge integer.jsonl": lines(f'{{"text": {"9" * 400}}}'),
+    "texts-not UTF-8.txt": content(b"one\n\xff\n"),
+    "texts-names": lambda path: (path.mkdir(), (path / "a\udcfe.txt").write_text("one"), (path / "b.txt").write_text("two")),
+    # e-mail
+    "mail-deep": tree(nested_mail(20_000)),
+    "mail-less deep": tree(nested_mail(300)),
+    "mail-deep.mbox": content(b"From a@b Thu Jan  1 00:00:00 2026\n" + nested_mail(5000)),
+    "mail-zeros.mbox": content(bytes(999)),
+    "mail-headers": tree(b"From: =?utf-8?b?//8=?=\nTo: \xff\xfe <\n>>@\nSubject: =?x?q?=FF?=\nDate: 99\n\n\xff\n"),
+    "mail-charset": tree(b"From: a@b\nContent-Type: text/plain; charset=nonsense\nContent-Transfer-Encoding: base64\n\n!!!!\n"),
+    "mail-names": lambda path: (path.mkdir(), (path / "a\udcfe").write_bytes(b"From: a@b\n\nbody\n")),
+    # images
+    "images-sparse.tar": sparse_tar,
+    "images-cut.tar": lambda path: (tar(("a.png", png(4, 4)), ("a.txt", b"a"))(path), os.truncate(path, 700)),
+    "images-list.tar": tar(("a.png", png(4, 4)), ("a.json", b"[1]")),
+    "images-deep.tar": tar(("a.png", png(4, 4)), ("a.json", b"[" * DEEP)),
+    "images-class.tar": tar(("a.png", png(4, 4)), ("a.cls", b"\xff")),
+    "images-bomb.tar": tar(("a.png", png(60_000, 60_000, b"x")), ("a.txt", b"a")),
+    "images-many pixels.tar": tar(("a.png", png(13_000, 13_000, b"x")), ("a.txt", b"a")),
+    "images-zeros.tar": content(bytes(4000)),
+    "images-no tar.tar": content(b"\x1f\x8b\x08" + b"\xff" * 99),
+    "images-lists.parquet": table(image=[[1, 2]] * 3, text=["a", "b", "c"]),
+    "images-numbers.parquet": table(image=[1, 2], text=["a", "b"]),
+    "images-paths.parquet": table(image=["\0", "/"], text=["a", "b"]),
+}
+
+
+def read(path: Path) -> str:
+    """What became of a file: "" where it was read, the line of BadInput, or the name of any other exception after a `!`."""
+    from pipelines.corpora import dumps, images, vectors
+    from pipelines.corpora import path as texts
+    from pipelines.runtime.errors import BadInput
+    from pipelines.study import PathCorpus, VectorsCorpus
+
+    kind = path.name.partition("-")[0]
+    columns = {"text": "body"} if kind == "mail" else {}
+    try:
+        if kind == "dump":
+            dumps.sample(texts.located(str(path)), 1000)
+        elif kind == "vectors":
+            vectors.rows(VectorsCorpus(source="vectors", path=str(path), kind="passages"))
+        else:
+            corpus = PathCorpus(source="path", path=str(path), kind="passages", columns=columns)
+            frame = (images if kind == "images" else texts).rows(corpus)
+            assert frame.select(pl.col(pl.String)).height
+    except BadInput as error:
+        return str(error)
+    except BaseException as error:
+        return f"! {type(error).__name__}: {error}"
+    return ""
+
+
+def main(folder: Path, memory: int) -> None:
+    """Read every file of a folder with at most `memory` bytes more than the imports take; one line of JSON for each."""
+    warnings.simplefilter("ignore")
+    read(folder / "nothing-")
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+    for path in sorted(folder.iterdir()):
+        print(json.dumps([path.name, read(path)]), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

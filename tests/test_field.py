@@ -1,0 +1,106 @@
+"""What Dagster warns of, read from a study's files."""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+from assets.checks import checks
+from assets.graph import Stage
+from pipelines.align import halves
+from pipelines.runtime import store
+from pipelines.study import Align
+
+PAIRS = {"source": "a", "target": "b"}
+
+
+def stage(name: str) -> Stage:
+    blank = {
+        "cmd": "",
+        "desc": "",
+        "pool": None,
+        "upstream": (),
+        "outs": (),
+        "metrics": (),
+        "plots": (),
+        "read": (),
+        "sources": (),
+    }
+    return Stage(name=name, code_version="", op="x", **blank)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def results(**params) -> None:
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+
+
+def said(name: str, check: str) -> dg.AssetCheckResult:
+    """One check as Dagster runs it."""
+    definition = checks(Path(), stage(name))
+    asset = dg.AssetKey(name.split("@"))
+
+    @dg.asset(key=asset)
+    def something() -> None: ...
+
+    job = dg.define_asset_job("j", dg.AssetSelection.checks(dg.AssetCheckKey(asset, check)))
+    found = dg.Definitions(assets=[something], asset_checks=[definition], jobs=[job]).resolve_job_def("j").execute_in_process()
+    (evaluation,) = found.get_asset_check_evaluations()
+    assert evaluation.severity is dg.AssetCheckSeverity.WARN
+    return evaluation
+
+
+def numbers(evaluation) -> dict[str, float]:
+    return {name: value.value for name, value in evaluation.metadata.items()}
+
+
+def test_a_verdict_that_is_no_longer_aligned_is_counted():
+    store.write_metrics("align", "x", {"by seed": {"0": {"word": "aligned"}, "1": {"word": "doubtful"}}})
+    evaluation = said("align@x", "aligned")
+    assert not evaluation.passed
+    assert numbers(evaluation) == {"verdicts": 2, "not aligned": 1}
+    store.write_metrics("align_jointly", "y", {"a/b": {"by seed": {"0": {"word": "aligned"}}}})
+    assert said("align_jointly@y", "aligned").passed
+
+
+def test_an_oracle_below_an_unpaired_translator_is_said_with_the_difference():
+    rows = {"o": PAIRS | {"translator": "o"}, "u": PAIRS | {"translator": "u"}, "other": PAIRS | {"split": None}}
+    results(evaluate=rows)
+    for name, top1, supervision in (("o", 0.5, "oracle"), ("u", 0.75, "unpaired"), ("other", 0.9, "unpaired")):
+        store.write_metrics("evaluate", name, {"top1": top1, "supervision": supervision})
+    evaluation = said("evaluate@u", "oracle_above")
+    assert not evaluation.passed
+    assert numbers(evaluation) == {"oracle's top-1 above": -0.25}
+    assert said("evaluate@other", "oracle_above").passed  # no oracle on its pairs
+    assert said("evaluate@o", "oracle_above").passed
+
+
+def test_ids_that_are_not_the_corpus_s_are_counted():
+    results(embed={"e": {"corpus": "c"}})
+    ids = ["a", "b", "c"]
+    columns = {"id": ids, "text": ["x", "y", "z"], "split": ["train"] * 3, "labels": [[]] * 3}
+    store.write_corpus("c", pl.DataFrame(columns, schema_overrides=store.CORPUS_COLUMNS))
+    store.write_embeddings("e", ids, ["train"] * 3, np.ones((3, 2), np.float32), {})
+    assert said("embed@e", "ids_of_corpus").passed
+    store.write_embeddings("e", ["a", "x"], ["train"] * 2, np.ones((2, 2), np.float32), {})
+    assert numbers(said("embed@e", "ids_of_corpus")) == {"rows": 2, "other ids": 2}
+
+
+def test_texts_on_both_sides_are_counted_where_a_fit_draws_them():
+    for name in "ab":
+        splits = ["train"] * 6 + ["test"] * 4
+        store.write_embeddings(name, [f"t{i}" for i in range(10)], splits, np.eye(10, dtype=np.float32), {"corpus": "c"})
+    a, b = store.read_embeddings("a"), store.read_embeddings("b")
+    row = Align(source="a", target="b", aligner="identity")
+    assert halves(a, b, row, 0).shared == 0
+    assert halves(a, b, row.model_copy(update={"splits": ("train", "train")}), 0).shared == 6
+    store.write_metrics("align", "x", {"shared": 6})
+    assert numbers(said("align@x", "disjoint_halves")) == {"on both sides": 6}
+    assert json.loads(Path("results/align/x.json").read_text())["shared"] == 6
