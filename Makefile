@@ -13,7 +13,7 @@ override CORPORA_ROOT := $(value CORPORA_ROOT)
 export STUDY VECTORS TEXTS CORPORA_ROOT
 
 .DEFAULT_GOAL := help
-.PHONY: help repro test test-all check study audit ui
+.PHONY: help repro test test-all check bench study audit ui
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,13 +36,16 @@ repro: $(READY) raw  ## run what changed of the active study (params.yaml), then
 	@echo; cat report/findings.md
 
 test: $(READY)  ## the tests, without the slow ones
-	@OMP_NUM_THREADS=1 pytest -n 2 -m "not slow"   # two workers, two cores: more threads only wait for each other
+	@OMP_NUM_THREADS=1 pytest -n 2 --dist loadgroup -m "not slow"   # two workers, two cores: more threads only wait for each other
 
 test-all: $(READY)  ## every test
 	@pytest
 
 check: $(READY)  ## ruff and pyright
 	@ruff check . && pyright
+
+bench: $(READY)  ## how an alignment grows from 10^4 to 10^6 vectors, into docs/benchmarks.md (alone on the machine)
+	@python -m benchmarks.growth --write
 
 study: $(READY) raw  ## make STUDY=real (a file of studies/, or a path) the active study
 	@test -n "$$STUDY" || { echo "which? make study STUDY=<$$(ls studies | sed 's/.yaml//' | paste -sd'|')> or a path" >&2; exit 2; }

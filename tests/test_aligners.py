@@ -108,10 +108,11 @@ def test_least_squares_oracle_is_the_normal_equation():
     torch.testing.assert_close(found.map.double(), W, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("directions", [256, 5])
 @pytest.mark.parametrize(("d", "e"), [(10, 10), (8, 12), (12, 8)])
-def test_rotation_is_recovered_without_pairs(d, e):
+def test_rotation_is_recovered_without_pairs(d, e, directions):
     source, target, W = clouds(d, e)
-    translator = wasserstein(source, target)
+    translator = wasserstein(source, target, settings=replace(SMALL, directions=directions))
     assert isinstance(translator, Linear)
     assert agreement(translator, source, W) > 0.98
 
@@ -140,16 +141,18 @@ def test_same_seed_same_bytes():
     assert not torch.equal(first, wasserstein(source, target, seed=4).map)
 
 
-def test_known_pairs_turn_a_hopeless_case():
-    """A round cloud has no shape to match: only pairs can tell how it was turned."""
+@pytest.mark.parametrize("seen", [1000, 200])
+def test_known_pairs_turn_a_hopeless_case(seen):
+    """A round cloud has no shape to match: only pairs can tell how it was turned. They are among the vectors that are seen."""
     g = torch.Generator().manual_seed(0)
     source = torch.randn(400, 6, generator=g)
     W = torch.linalg.qr(torch.randn(6, 6, generator=g))[0]
     target = torch.cat([source[:40] @ W, torch.randn(360, 6, generator=g)])
-    known = torch.arange(40)[:, None].expand(-1, 2)
+    order = torch.randperm(400, generator=g)
+    known, target = torch.stack([torch.arange(40), order.argsort()[:40]], 1), target[order]
 
     def right(pairs):
-        return agreement(wasserstein(source, target, pairs=pairs), source, W)
+        return agreement(wasserstein(source, target, settings=replace(SMALL, seen=seen), pairs=pairs), source, W)
 
     assert right(None) < 0.8
     assert right(known) > 0.9

@@ -22,6 +22,8 @@ from assets.facts import INLINE, facts, show, within
 from assets.graph import Entry, lock, read
 from assets.repro import reproduce
 
+pytestmark = pytest.mark.xdist_group("assets")  # one worker: what the tests share is made once
+
 # The smallest PNG there is: one pixel.
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PIPELINE = """

@@ -25,6 +25,8 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.study import TrainImageText
 
+pytestmark = pytest.mark.xdist_group("damage")  # one worker: what the tests share is made once
+
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
 TINY = {"width": 16, "depth": 1, "heads": 2}
 STUDY = {

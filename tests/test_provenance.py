@@ -15,6 +15,8 @@ from dvc.repo import Repo
 from assets.definitions import build
 from assets.graph import lock, read
 
+pytestmark = pytest.mark.xdist_group("provenance")  # one worker: what the tests share is made once
+
 PIPELINE = f"""
 stages:
   make:

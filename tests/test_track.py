@@ -245,6 +245,7 @@ def test_nobody_listens(monkeypatch, capfd):
     assert waiting_runs() == 1
 
 
+@pytest.mark.slow  # MLflow has SQLite wait 20 seconds
 def test_a_locked_database(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db?timeout=0")
     with track.run("embed", "before", ROW, "smoke"):

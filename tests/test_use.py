@@ -20,6 +20,8 @@ from pipelines.encoders.encode import Encoded, encode
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
+pytestmark = pytest.mark.xdist_group("use")  # one worker: what the tests share is made once
+
 TEXTS = [
     "Ships sail the northern sea in winter, when the wind allows it.",
     "Grüße aus Köln: Straßenbahnfahrer müssen am 3. Oktober früher aufstehen!",

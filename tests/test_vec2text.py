@@ -17,6 +17,8 @@ from pipelines.study.attacks import Audit
 from tests import test_inversion as world
 from tests.test_inversion import stored  # noqa: F401
 
+pytestmark = pytest.mark.xdist_group("vec2text")  # one worker: what the tests share is made once
+
 DIMENSION, REPEATS, TOKENS, END, PAD = 24, 3, 12, 2, 0
 
 

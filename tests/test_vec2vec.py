@@ -230,6 +230,7 @@ def assert_same_statistics(model: Vec2Vec, reference: Reference, tolerance: floa
         )
 
 
+@pytest.mark.slow
 def test_after_two_hundred_released_steps_batch_norms_remember_what_the_published_ones_do():
     mine = training(replace(PUBLISHED, warmup=20, lr=1e-4, disc_lr=1e-4))  # low: a game blows rounding errors up
     mine.model.double(), mine.discriminators.double()

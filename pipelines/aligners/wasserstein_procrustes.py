@@ -3,8 +3,9 @@
 1  k-means on both sides, many times, and the clusters of each repeat matched by a quadratic assignment on the cosines between
    their centred centroids: "Shared Geometry as a Rosetta Stone" (Schnaus et al. 2026, arXiv 2610.09411), which has Gram
    matrices; those let the clusters' sizes of norm decide, which two encoders do not share, and fail on hard corpora.
-2  Every repeat's map is a candidate. On random batches each is refined a little, and the worse half is dropped by an unpaired
-   score, until one is left: a repeat's optimum may lie above that of the true map, but it does not survive the points.
+2  Every repeat's map is a candidate. On random batches, along the clouds' principal directions, each is refined a little, and
+   the worse half is dropped by an unpaired score, until one is left: a repeat's optimum may lie above that of the true map,
+   but it does not survive the points.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate a coupling of random batches, by entropic optimal transport
    on the cosines under the map, and the map of the coupled points. Small batches first, for their noise frees the map from
    poor optima, then larger ones and a sharper coupling; singular values to a small power let sure directions lead.
@@ -51,6 +52,7 @@ class Settings:
     repeats: int = 30  # of k-means, each a candidate
     sample: int = 6000  # vectors a side that k-means sees
     restarts: int = 12  # of each quadratic assignment
+    directions: int = 256  # principal ones, among which candidates compete: others cost much and decide nothing
     rounds: tuple[int, ...] = (1500, 1500, 1500, 2000, 2500)  # vectors a side in each round of the competition
     round_steps: int = 10
     refinements: int = 160
@@ -61,6 +63,7 @@ class Settings:
     power: float = 0.25  # of the singular values while refining: sure directions lead
     passes: int = 8  # over all vectors (at most `most` a side), after that
     most: int = 20000
+    seen: int = 100_000  # vectors a side, drawn before anything is computed: more add nothing but memory
     coupling: Literal["transport", "mutual"] = "transport"
     inverse_temperature: tuple[float, float] = (30.0, 50.0)  # inverse temperature of the transport, first and last
     neighbours: int = 10  # of CSLS
@@ -71,7 +74,7 @@ class Settings:
     pair_weight: float = 10.0  # of a known pair, where a coupled point has 1
 
     def __post_init__(self) -> None:
-        lowest = dict.fromkeys(("clusters", "sample", "most"), 2)
+        lowest = dict.fromkeys(("clusters", "sample", "most", "seen", "directions"), 2)
         lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "round_steps", "anchors"), 1)
         lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight", "hub_correction", "power"), 0)
         lowest |= dict.fromkeys(("rounds", "batches"), 2)
@@ -91,9 +94,12 @@ def fit(
 
     Raises BadInput for fewer distinct vectors than clusters, NaN, constant vectors, dimension 1, pairs out of range.
     """
-    clouds = _checked({"source": source, "target": target}, settings)
-    known = checked_pairs(pairs, len(source), len(target)).to(source.device)
+    known = checked_pairs(pairs, len(source), len(target))
     generator = torch.Generator().manual_seed(seed)
+    if max(len(source), len(target)) > settings.seen:
+        source, target = (_seen(c, settings.seen, generator, k) for c, k in ((source, known[:, 0]), (target, known[:, 1])))
+        known = torch.arange(len(known))[:, None].expand(-1, 2)
+    clouds, known = _checked({"source": source, "target": target}, settings), known.to(source.device)
     cross = coupled(clouds, "source", known, settings, generator, log)["target"]
     return read_out(clouds["source"], clouds["target"], cross, settings, generator)
 
@@ -108,14 +114,24 @@ def fit_jointly(
     alone = [name for name in clouds if name not in paired]
     if len(alone) != 1 or len({len(clouds[name]) for name in paired}) != 1:
         raise BadInput(f"wasserstein_procrustes: one space and others of the same texts are needed, alone are: {alone}")
-    clouds, lone = _checked(clouds, settings), alone[0]
-    generator = torch.Generator().manual_seed(seed)
+    lone, generator = alone[0], torch.Generator().manual_seed(seed)
+    if max(len(cloud) for cloud in clouds.values()) > settings.seen:
+        state = generator.get_state()  # the same rows of all that are paired
+        clouds = {name: _seen(cloud, settings.seen, generator.set_state(state)) for name, cloud in clouds.items()}
+    clouds = _checked(clouds, settings)
     no_pairs = torch.empty(0, 2, dtype=torch.int64)
     maps = {}
     for name, cross in coupled(clouds, lone, no_pairs, settings, generator, log).items():
         maps[lone, name] = read_out(clouds[lone], clouds[name], cross, settings, generator)
         maps[name, lone] = read_out(clouds[name], clouds[lone], cross.T, settings, generator)
     return maps
+
+
+def _seen(cloud: Tensor, most: int, generator: torch.Generator, first: Tensor | None = None) -> Tensor:
+    """At most `most` rows: those of `first`, in their order, and others at random."""
+    first = torch.empty(0, dtype=torch.int64) if first is None else first
+    others = torch.randperm(len(cloud), generator=generator)[: max(0, most - len(first))]
+    return cloud[torch.cat([first, others]).to(cloud.device)]
 
 
 def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tensor]:
@@ -158,9 +174,19 @@ def read_out(source: Tensor, target: Tensor, cross: Tensor, settings: Settings, 
 def search(X: Tensor, Y: Tensor, known: Tensor, settings: Settings, generator: torch.Generator, log: Log | None) -> Tensor:
     """The cross-covariance (d, e) of the points that the best candidate's refinements couple, in the space of Y."""
     given = settings.pair_weight * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
-    maps = candidates(X, Y, known, given, settings, generator)
-    W = compete(X, Y, maps, given, settings, generator, log)
+    (x, P), (y, Q) = (leading(cloud, settings.directions) for cloud in (X, Y))
+    among = P.T @ given @ Q
+    maps = candidates(x, y, known, among, settings, generator)
+    W = P @ compete(x, y, maps, among, settings, generator, log) @ Q.T
     return refine(X, Y, W, given, settings, generator, log)
+
+
+def leading(X: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """X (n, d) along its principal directions (d, k), at most `most` of them, in unit rows; and these directions."""
+    if X.shape[1] <= most:
+        return X, torch.eye(X.shape[1], device=X.device)
+    directions = torch.linalg.eigh((X.T @ X).double())[1][:, -most:].to(X.dtype)
+    return normalize(X @ directions, dim=1), directions
 
 
 def candidates(

@@ -1,0 +1,169 @@
+"""How an alignment grows: seconds and peak memory of each step at 10^4 to 10^6 vectors a side, on GENERATED spaces.
+
+    python -m benchmarks.growth [--sizes 10000 100000 1000000] [--dims 768 768] [--pairs 65536] [--write]
+
+A space is a mixture of 200 Gaussians of falling variances; the other is the same points, rotated and with noise. The vectors of
+the two sides are of different points; pairs to be ranked stand apart. fit: wasserstein_procrustes, twice, the second time on
+half of the vectors, for the verdict; evaluate: ranks among batches of 8,192. Each step runs in a process of its own, whose peak
+includes pages of memory-mapped files that it touched. --write: docs/benchmarks.md and its picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipelines.aligners import wasserstein_procrustes
+from pipelines.aligners.core.translator import load, save
+from pipelines.aligners.core.verdict import REPLICATE, judge
+from pipelines.evaluate import scored
+
+CLUSTERS, NOISE, BLOCK = 200, 0.3, 10_000
+STEPS = ("fit", "verdict", "evaluate")
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+class Row(NamedTuple):
+    """One measurement."""
+
+    vectors: int
+    step: str
+    seconds: float
+    cpu: float
+    peak: float  # GiB
+    said: str
+
+
+def space(n: int, dims: tuple[int, int], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """n points as both spaces have them, block by block: (b, d), (b, e)."""
+    shape, draws = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
+    most = max(dims)
+    centres = torch.randn(CLUSTERS, most, generator=shape)
+    spread = torch.arange(1, most + 1).pow(-0.6)
+    turn = torch.linalg.qr(torch.randn(most, most, generator=shape)).Q
+    for start in range(0, n, BLOCK):
+        size = min(BLOCK, n - start)
+        points = centres[torch.randint(CLUSTERS, (size,), generator=draws)] + torch.randn(size, most, generator=draws)
+        other = points + NOISE * torch.randn(size, most, generator=draws)
+        yield (points * spread)[:, : dims[0]], (other * spread @ turn)[:, : dims[1]]
+
+
+def write(folder: Path, n: int, pairs: int, dims: tuple[int, int]) -> None:
+    """source.npy and target.npy of different points, pairs-0.npy and pairs-1.npy of the same."""
+    for name, side, size, seed in (("source", 0, n, 1), ("target", 1, n, 2), ("pairs-0", 0, pairs, 3), ("pairs-1", 1, pairs, 3)):
+        file = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, (size, dims[side]))
+        at = 0
+        for block in space(size, dims, seed):
+            file[at : at + len(block[side])] = block[side]
+            at += len(block[side])
+
+
+def read(folder: Path, name: str) -> Tensor:
+    return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
+
+
+def step(name: str, folder: Path) -> str:
+    """Run one step; what it found, in words."""
+    module = wasserstein_procrustes
+    seeds = (0, REPLICATE)
+    if name == "fit":
+        source, target = read(folder, "source"), read(folder, "target")
+        for seed, part in zip(seeds, (slice(None), slice(0, None, 2)), strict=True):
+            save(module.fit(source[part], target[part], module.Settings(), seed), folder / f"seed-{seed}")
+        return ""
+    first, second = (load(folder / f"seed-{seed}") for seed in seeds)
+    if name == "verdict":
+        verdict = judge(read(folder, "source"), first, [second])
+        return f"{verdict.word} {verdict.score:.2f}, agreement {verdict.agreement:.3f}"
+    x, y = read(folder, "pairs-0"), read(folder, "pairs-1")
+    return f"top-1 {scored(first, x, y, torch.arange(len(x)), 8192)['top1'].mean():.3f}"
+
+
+def timed(name: str, folder: Path, queue) -> None:
+    start, cpu = time.perf_counter(), time.process_time()
+    said = step(name, folder)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "linux" else 2**30)
+    queue.put((time.perf_counter() - start, time.process_time() - cpu, peak, said))
+
+
+def exponent(rows: Sequence[Row], what: str) -> float:
+    """b of a n^b through the numbers of one step."""
+    return float(np.polyfit(np.log([r.vectors for r in rows]), np.log([getattr(r, what) for r in rows]), 1)[0])
+
+
+def table(rows: list[Row], dims: Sequence[int]) -> str:
+    lines = [
+        "# Growth",
+        "",
+        f"`make bench` wrote this page: GENERATED spaces of {dims[0]} and {dims[1]} dimensions, {torch.get_num_threads()}",
+        f"threads, torch {torch.__version__.split('+')[0]}, one run of each step in a process of its own. `fit` is both",
+        "fits that a verdict needs.",
+        "",
+        "![Seconds and memory of each step at growing sizes](images/growth.png)",
+        "",
+        "| vectors a side | step | seconds | CPU seconds | peak GiB | |",
+        "|---|---|---|---|---|---|",
+        *(f"| {r.vectors:,} | {r.step} | {r.seconds:.0f} | {r.cpu:.0f} | {r.peak:.2f} | {r.said} |" for r in rows),
+        "",
+        "| step | exponent of CPU time | exponent of memory |",
+        "|---|---|---|",
+    ]
+    for name in STEPS:
+        of_step = [r for r in rows if r.step == name]
+        lines.append(f"| {name} | {exponent(of_step, 'cpu'):.2f} | {exponent(of_step, 'peak'):.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def picture(rows: list[Row], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    for ax, what, label in zip(axes, ("cpu", "peak"), ("CPU seconds", "peak GiB"), strict=True):
+        for name in STEPS:
+            of_step = [r for r in rows if r.step == name]
+            ax.loglog([r.vectors for r in of_step], [getattr(r, what) for r in of_step], "o-", label=name)
+        ax.set(xlabel="vectors a side", ylabel=label)
+    axes[0].legend()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--dims", type=int, nargs=2, default=(768, 768))
+    parser.add_argument("--pairs", type=int, default=65_536)
+    parser.add_argument("--write", action="store_true")
+    given = parser.parse_args()
+    spawn, rows = multiprocessing.get_context("spawn"), []
+    for n in given.sizes:
+        with TemporaryDirectory() as folder:
+            write(Path(folder), n, given.pairs, tuple(given.dims))
+            for name in STEPS:
+                queue = spawn.SimpleQueue()
+                child = spawn.Process(target=timed, args=(name, Path(folder), queue))
+                child.start()
+                child.join()
+                if child.exitcode:
+                    sys.exit(f"{name} of {n} vectors failed")
+                rows.append(Row(n, name, *queue.get()))
+                print(rows[-1], flush=True)
+    page = table(rows, given.dims)
+    print(page)
+    if given.write:
+        (DOCS / "benchmarks.md").write_text(page)
+        picture(rows, DOCS / "images/growth.png")
+
+
+if __name__ == "__main__":
+    main()
