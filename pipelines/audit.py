@@ -84,8 +84,9 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     about |= {"left out (zero, NaN)": taken.left_out, "left out (far off)": taken.far_off, "repeated": taken.repeated}
     clock.lap("read")
     known = known_texts(texts, row)
-    attempts = []
-    for encoder in row.encoders or [n for n, e in study.encoders.items() if e.source != "given"]:
+    attempts, encoders = [], row.encoders or [n for n, e in study.encoders.items() if e.source != "given"]
+    for number, encoder in enumerate(encoders, 1):
+        say(f"encoder {number} of {len(encoders)}: {encoder}")
         attacker = embedded(encoder, known, texts is None, row, study, device)
         clock.lap(f"embed {encoder}")
         attempts.append(attempt(vectors, attacker, row, judge))
@@ -95,13 +96,20 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     best = max(attempts, key=lambda a: (("failed", "doubtful", "aligned").index(a.verdict.word), a.verdict.score))
     findings = Findings(dump.name, about, [a.tried for a in attempts], best.tried, seconds=clock.laps)
     if findings.evidence:
+        say(f"aligned with {best.known.encoder}: topics and texts")
         findings.attributes = infer(vectors, best, row)
         clock.lap("infer")
         findings.inversions = inverted(vectors, best, row)
         clock.lap("invert")
-        findings.defences = defended(vectors, best, row, judge)
-        clock.lap("defences")
+        if row.defences:
+            findings.defences = defended(vectors, best, row, judge)
+            clock.lap("defences")
     return findings
+
+
+def say(what: str) -> None:
+    """What is being done now."""
+    print(what, file=sys.stderr, flush=True)
 
 
 class Clock:
@@ -225,8 +233,9 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
         share = overlap(of, neighbours(space(translated), texts, k)).mean()
         return max(float((share - k / len(texts)) / (1 - k / len(texts))), 0.0)
 
-    out = []
-    for defence in [Defence("none"), *defences(row.defences)]:
+    out, every = [], [Defence("none"), *defences(row.defences)]
+    for number, defence in enumerate(every, 1):
+        say(f"defence {number} of {len(every)}: {defence}")
         kept = defend(bare, defence, row.seed)
         keys = Keys.drawn(bare, int(defence.scale), row.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
@@ -265,7 +274,7 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print(f"audit {' '.join(argv)}: stopped; no page was written", file=sys.stderr)
         return 130
-    print(audit_page.conclusion(findings))
+    print("\n".join([audit_page.conclusion(findings), *audit_page.advice(findings)]))
     print(f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it")
     return 0
 

@@ -424,7 +424,7 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
     assert "data:image/png;base64," in text
     assert "http" not in text.replace("http-equiv", "")
     twin = page.with_suffix(".md").read_text()
-    for heading in ("The dump", "Encoders tried", "Inferred topics", "Inverted texts", "Defences", "Time"):
+    for heading in ("What to do", "The dump", "Encoders tried", "Inferred topics", "Inverted texts", "Defences", "Time"):
         assert f"## {heading}" in twin
 
 
@@ -439,8 +439,31 @@ def test_without_alignment_nothing_is_claimed(world, word):
     assert f"Verdict: {word}" in twin
     assert "Inverted" not in twin
     assert "Inferred" not in twin
+    assert f"The attack saw {found.about['used']} vectors. It reads with 10,000" in twin
     if word == "failed":
         assert "no evidence of leakage by this attack" in twin
+
+
+def line(utility, leakage, pairs):
+    return {"utility": utility, "leakage": leakage, "50 pairs": pairs, "verdict": "aligned", "score": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"noise 1": line(0.4, 0.0, 0.0)}, "No defence that was tried keeps 90% of retrieval and leaves 50% or less"),
+        (
+            {"cells 4": line(0.95, 0.1, 0.2), "drop": line(0.95, 0.3, 0.3)},
+            "Worth its cost: `cells 4` keeps 95% of retrieval, and leaves 25%",
+        ),
+        ({"rotate": line(1.0, 0.0, 0.6)}, "A secret rotation (`rotate`) is no defence: it leaves 75% of the leakage."),
+    ],
+)
+def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(more, said):
+    rows = [{"defence": name} | row for name, row in ({"none": line(1.0, 0.8, 0.8)} | more).items()]
+    best = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
+    assert said in "\n".join(audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best, defences=rows)))
+    assert audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best))[0].startswith("Severity: high")
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):

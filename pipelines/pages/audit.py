@@ -11,6 +11,8 @@ from pipelines.pages import page, pictures
 from pipelines.pages.tables import escaped, table
 
 Table = tuple[str, str, list[dict[str, Any]]]  # heading, explanation, rows
+ENOUGH = 10_000  # vectors a side: with as many, what can be aligned mostly is (docs/experiments/vec2vec.md)
+KEPT, LEFT = 0.9, 0.5  # worth its cost: a defence that keeps so much of retrieval, and leaves at most so much of the leakage
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,48 @@ def conclusion(findings: Findings) -> str:
     )
 
 
+def advice(findings: Findings) -> list[str]:
+    """How grave it is, and what to do."""
+    if findings.evidence:
+        return [
+            "Severity: high. Handle these vectors like the texts behind them: the same access, the same encryption, deleted as "
+            "soon, and if they are lost, the same people are to be told.",
+            "The attack needs thousands of vectors of one encoder: hand out as few as will do.",
+            *_worth({row["defence"]: row for row in findings.defences}),
+        ]
+    if findings.best.verdict == "doubtful":
+        said = ["Severity: unknown. Handle the vectors like their texts until an audit says otherwise."]
+    else:
+        said = ["Severity: none shown, which proves no safety: known pairs, or the encoder itself, may read them."]
+    if (used := findings.about["used"]) < ENOUGH:
+        said.append(
+            f"The attack saw {used:,} vectors. It reads with {ENOUGH:,} what it cannot read with fewer: audit again with more of "
+            "them, and with texts as near as possible to those behind the dump."
+        )
+    return said
+
+
+def _worth(defences: dict[str, dict[str, Any]]) -> list[str]:
+    """Which of the defences that were tried is worth its cost, and what a rotation is worth."""
+
+    def leaks(name: str) -> float:  # to the attacker who knows most
+        return max(v for k, v in defences[name].items() if k == "leakage" or k.endswith(" pairs"))
+
+    if not defences or not (bare := leaks("none")):
+        return []
+    worth = [n for n in defences if n != "none" and defences[n]["utility"] >= KEPT and leaks(n) <= LEFT * bare]
+    said = [f"No defence that was tried keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage."]
+    if worth:
+        best = min(worth, key=leaks)
+        said = [
+            f"Worth its cost: `{best}` keeps {defences[best]['utility']:.0%} of retrieval, and leaves {leaks(best) / bare:.0%} "
+            "of the leakage to the attacker who knows most."
+        ]
+    if "rotate" in defences and leaks("rotate") > LEFT * bare:
+        said.append(f"A secret rotation (`rotate`) is no defence: it leaves {leaks('rotate') / bare:.0%} of the leakage.")
+    return said
+
+
 def tables(findings: Findings) -> list[Table]:
     """Every table of the page; of the attack's results only where the verdict is `aligned`."""
     tried = [{name.replace("_", " "): value for name, value in asdict(attempt).items()} for attempt in findings.tried]
@@ -82,6 +126,9 @@ def tables(findings: Findings) -> list[Table]:
                 "where the true texts are known: the report's section Inversion does.",
                 findings.inversions,
             ),
+        ]
+    if findings.defences:
+        out += [
             (
                 "Defences",
                 "utility: of the 10 nearest neighbours, the share that is kept. leakage: what a fresh attack on the "
@@ -99,7 +146,8 @@ def tables(findings: Findings) -> list[Table]:
 def write(findings: Findings, folder: Path, stem: str) -> Path:
     """Write `stem`.html and `stem`.md; returns the first."""
     title = f"Audit of {findings.dump}"
-    markdown = [f"# {title}", "", f"> {conclusion(findings)}"]
+    markdown = [f"# {title}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
+    markdown += [f"- {line}" for line in advice(findings)]
     for heading, about, rows in tables(findings):
         cells = [[escaped(f"{v:.3f}" if isinstance(v, float) else str(v)) for v in row.values()] for row in rows]
         markdown += ["", f"## {heading}", "", *([about, ""] if about else [])]
