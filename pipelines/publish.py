@@ -2,8 +2,8 @@
 
     python -m pipelines.publish ROW [SEED]     # a row of align, <row>/<source>/<target> of align_jointly, or a row of finetune
 
-Of several seeds the one with the best verdict. What measured exactly this file, by dvc.lock, is linked to the model. By hand, and
-no stage: a stage never waits for a server, and which model is worth a version in a registry is for people to say.
+Of several seeds the one with the best verdict. Metrics of exactly this file, by dvc.lock, are linked to the model. By hand and no
+stage: stages never wait for a server, and which model is worth a version is for people to say.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
         except Exception as error:  # whatever a server, a proxy or a database can come up with
             raise BadInput(f"MLflow did not take it ({track.reason(error)})") from error
     about = [f"{key} {model.tags[key]}" for key in ("seed", "verdict") if key in model.tags]
-    by = ", ".join(measured.by for measured in model.measured) or "no row as it is now"
-    return f"{called} version {number}: {', '.join([*about, f'measured by {by}'])}: models:/{called}/{number}"
+    by = [measured.by for measured in model.measured]
+    about.append(f"measured by {', '.join(by)}" if by else "not measured as it is now")
+    return f"{called} version {number}: {', '.join(about)}: models:/{called}/{number}"
 
 
 def _register(called: str, row: Row, model: Model, study: params.Study) -> int:
