@@ -9,11 +9,13 @@ export DO_NOT_TRACK := 1
 override STUDY := $(value STUDY)
 override VECTORS := $(value VECTORS)
 override TEXTS := $(value TEXTS)
+override ROW := $(value ROW)
+override SEED := $(value SEED)
 override CORPORA_ROOT := $(value CORPORA_ROOT)
-export STUDY VECTORS TEXTS CORPORA_ROOT
+export STUDY VECTORS TEXTS ROW SEED CORPORA_ROOT
 
 .DEFAULT_GOAL := help
-.PHONY: help repro test test-all check bench study audit ui
+.PHONY: help repro test test-all check bench study audit publish ui
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +58,10 @@ audit: $(READY) raw  ## make audit VECTORS=dump [TEXTS=my/texts]: what do these 
 	@python -m pipelines.study names
 	@dvc repro --quiet fetch collect
 	@python -m pipelines.audit "$$VECTORS" $${TEXTS:+"$$TEXTS"}
+
+publish: $(READY)  ## make publish ROW=wasserstein [SEED=1]: register its translator or encoder in MLflow
+	@test -n "$$ROW" || { echo "which? make publish ROW=<row of align or finetune> [SEED=1]" >&2; exit 2; }
+	@python -m pipelines.publish "$$ROW" $${SEED:+"$$SEED"}
 
 ui: $(READY)  ## Dagster and MLflow side by side; Ctrl-C stops both
 	@scripts/ui

@@ -40,6 +40,8 @@ def test_names_reach_the_program_as_they_were_typed(make, name):
     assert make("audit", f"VECTORS={name}")[-1] == ["-m", "pipelines.audit", name]
     assert make("audit", f"VECTORS={name}", f"TEXTS={name}")[-1] == ["-m", "pipelines.audit", name, name]
     assert make("study", f"STUDY={name}") == [["-m", "pipelines.study", "activate", name]]
+    assert make("publish", f"ROW={name}") == [["-m", "pipelines.publish", name]]
+    assert make("publish", f"ROW={name}", f"SEED={name}") == [["-m", "pipelines.publish", name, name]]
     assert make("study", STUDY=name) == [["-m", "pipelines.study", "activate", name]]
 
 

@@ -32,20 +32,29 @@ def intact(path: Path) -> Path:
 
 def outs() -> list[tuple[str, str, str]]:
     """(stage, path, md5) of every output in dvc.lock; none where there is no dvc.lock."""
+    return _of_every_stage("outs")
+
+
+def deps() -> list[tuple[str, str, str]]:
+    """(stage, path, md5) of every file or folder that a stage read, as it was then."""
+    return _of_every_stage("deps")
+
+
+def _of_every_stage(key: str) -> list[tuple[str, str, str]]:
     try:
         stat = LOCK.stat()
-        return _outs(LOCK.resolve(), stat.st_mtime_ns, stat.st_size)
+        return _files(LOCK.resolve(), stat.st_mtime_ns, stat.st_size, key)
     except FileNotFoundError:
         return []
     except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
         raise BadInput(f"dvc.lock: cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
-@lru_cache(maxsize=1)
-def _outs(lock: Path, changed: int, size: int) -> list[tuple[str, str, str]]:
+@lru_cache(maxsize=2)
+def _files(lock: Path, changed: int, size: int, key: str) -> list[tuple[str, str, str]]:
     content: dict[str, Any] = yaml.load(lock.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
     stages = content.get("stages", {}).items()
-    return [(name, out["path"], out["md5"]) for name, stage in stages for out in stage.get("outs", ()) if "md5" in out]
+    return [(name, file["path"], file["md5"]) for name, stage in stages for file in stage.get(key, ()) if "md5" in file]
 
 
 def md5_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The only module that knows MLflow: one stage run is one MLflow run, with params, inputs, live curves and pictures.
+"""The only module but `publish` that knows MLflow: a stage run is an MLflow run, with params, inputs, live curves and pictures.
 
 What a run logs is a queue of operations, which a thread sends every two seconds: one by one they would cost 15 ms each, all at
 the end they would not be live, and a stage does not wait for a server. At the first error, or where the server is not done
@@ -347,9 +347,14 @@ def _client(uri: str) -> Any:
 
 
 def _warn(what: str, error: Exception) -> None:
-    reason = " ".join((str(error).splitlines() or [""])[0].split())
-    reason = re.sub(r"//[^/@ ]*@", "//", reason)[:200]  # an address may have a password in it
-    print(f"{what} ({type(error).__name__}: {reason})", file=sys.stderr)
+    print(f"{what} ({reason(error)})", file=sys.stderr)
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, in one line and without secrets."""
+    line = " ".join((str(error).splitlines() or [""])[0].split())
+    line = re.sub(r"//[^/@ ]*@", "//", line)[:200]  # an address may have a password in it
+    return f"{type(error).__name__}: {line}"
 
 
 @contextmanager

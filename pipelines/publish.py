@@ -1,0 +1,229 @@
+"""publish: a row's translator (vectors in, vectors out) or trained encoder (texts in, vectors out) as a registered MLflow model.
+
+    python -m pipelines.publish ROW [SEED]     # a row of align, <row>/<source>/<target> of align_jointly, or a row of finetune
+
+Of several seeds the one with the best verdict. Metrics of exactly this file, by dvc.lock, are linked to the model. By hand and no
+stage: stages never wait for a server, and which model is worth a version is for people to say.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from pipelines import imported
+from pipelines.aligners.core.translator import load_seeds
+from pipelines.batchwise import source_dimension
+from pipelines.encoders.pooling import opened
+from pipelines.encoders.sources import weights
+from pipelines.runtime import intact, store, track
+from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
+from pipelines.study import Align, Finetune, Row, params
+
+PACKAGE = Path(__file__).parent
+NEEDS = ("mlflow", "numpy", "safetensors", "torch", "tqdm")  # of a translator; an encoder needs more
+TEXTS = ["The meeting is moved to Thursday.", "A kettle of water boils in four minutes."]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Metrics of exactly the file that is published."""
+
+    by: str  # the row that measured
+    metrics: dict[str, float]
+    data: dict[str, str]  # the files that it measured on, with the md5 that dvc.lock has for them
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is logged, and what is said of it."""
+
+    log: Callable[..., Any]  # mlflow's, with all that describes the model but its name
+    tags: dict[str, str]
+    measured: list[Measured]
+
+
+def publish(name: str, seed: int | None, study: params.Study) -> str:
+    """Log the model of a row, link what measured it, register it under the row's name. Returns a line, its address at the end.
+
+    The alias of a version is its verdict. Raises BadInput: no such row or seed, nothing trained yet, an MLflow that is away.
+    """
+    row = params.find("align or finetune", name, {**study.finetune, **study.translators()})
+    if name in study.finetune and name in study.align:
+        raise BadInput("a row of finetune and one of align have this name; their models would be one")
+    with TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):  # the one line is ours
+        if isinstance(row, Finetune):
+            model = _encoder(name, row, seed, study)
+        else:
+            model = _translator(name, row, seed, study, Path(folder) / "translator")
+        called = name.replace("/", "+")  # MLflow allows no slash, and a row's name has no plus
+        try:
+            number = _register(called, row, model, study)
+        except Exception as error:  # whatever a server, a proxy or a database can come up with
+            raise BadInput(f"MLflow did not take it ({track.reason(error)})") from error
+    about = [f"{key} {model.tags[key]}" for key in ("seed", "verdict") if key in model.tags]
+    by = [measured.by for measured in model.measured]
+    about.append(f"measured by {', '.join(by)}" if by else "not measured as it is now")
+    return f"{called} version {number}: {', '.join(about)}: models:/{called}/{number}"
+
+
+def _register(called: str, row: Row, model: Model, study: params.Study) -> int:
+    """The number of the version. Raises what MLflow raises."""
+    import mlflow
+
+    mlflow.set_tracking_uri(track.tracking_uri())
+    mlflow.set_experiment("finetune" if isinstance(row, Finetune) else "align_jointly" if "+" in called else "align")
+    with mlflow.start_run(run_name=called, tags={"study": study.study}):
+        settings = track.flat(row.model_dump(mode="json"), ".").items()
+        mlflow.log_params({key: value for key, value in settings if value is not None})  # the model takes them from its run
+        logged = model.log(name=called, registered_model_name=called, tags=model.tags, code_paths=[str(PACKAGE)])
+        for measured in model.measured:
+            with mlflow.start_run(run_name=measured.by, nested=True):  # two rows may measure on the same data in two ways
+                data = [_dataset(path, md5) for path, md5 in measured.data.items()]
+                for each in data:
+                    mlflow.log_input(each, context="pairs")
+                mlflow.log_metrics(measured.metrics, model_id=logged.model_id, dataset=data[0])
+    if "verdict" in model.tags:
+        mlflow.MlflowClient().set_registered_model_alias(called, model.tags["verdict"], logged.registered_model_version)
+    return logged.registered_model_version
+
+
+def _dataset(path: str, md5: str) -> Any:
+    """As `track` describes what a stage reads."""
+    from mlflow.data.dataset_source_registry import resolve_dataset_source
+    from mlflow.data.meta_dataset import MetaDataset
+
+    return MetaDataset(resolve_dataset_source(path), name=Path(path).stem, digest=md5[:36])
+
+
+def _about(example: Any, output: np.ndarray, *packages: str) -> dict[str, Any]:
+    """What MLflow wants to be told of any model. output: (n, e); example: vectors (n, d), or texts"""
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema, TensorSpec
+
+    def schema(of: Any) -> Schema:
+        vectors = isinstance(of, np.ndarray)
+        return Schema([TensorSpec(np.dtype(np.float32), (-1, of.shape[1])) if vectors else ColSpec("string")])
+
+    needs = [f"{package}=={version(package).split('+')[0]}" for package in (*NEEDS, *packages)]  # torch's: 2.13.0+cpu
+    return {"signature": ModelSignature(schema(example), schema(output)), "input_example": example, "pip_requirements": needs}
+
+
+def _read_by(stage: str) -> dict[str, str]:
+    """The files and folders that a stage read when DVC last ran it, with their md5."""
+    return {path: md5 for of, path, md5 in intact.deps() if of == stage}
+
+
+def _as_locked(*paths: Path) -> bool:
+    """Whether these are the very files that DVC's last run of their stage wrote: what it read is then known."""
+    return all(path.exists() and track.dvc_digest(path) == intact.md5_of(path) for path in paths)
+
+
+# ---------------------------------------------------------------- translators
+
+
+def _translator(name: str, row: Align, seed: int | None, study: params.Study, copy: Path) -> Model:
+    """The files of one seed, copied: what is served are their bytes. Without a seed that of the best verdict, as `load_best`."""
+    import mlflow.pyfunc
+
+    folder = store.intact(store.translators_path(name))
+    seeds, verdicts = load_seeds(folder), _verdicts(folder / "verdicts.json")
+    if seed is None:
+        seed = max(seeds, key=lambda s: verdicts.get(s, {}).get("score", 0.0))
+    if seed not in seeds:
+        raise BadInput(f"there is no seed {seed}; there are: {', '.join(map(str, seeds))}")
+    copy.mkdir()
+    for suffix in (".json", ".safetensors"):
+        shutil.copy(folder / f"seed-{seed}{suffix}", copy)
+    # No vectors of the study's texts, which may be private.
+    example = np.random.default_rng(0).normal(size=(2, source_dimension(seeds[seed]))).astype(np.float32)
+    corpora = [study.spaces()[space].corpus for space in (row.source, row.target)]
+    tags = {"seed": str(seed), "sha256": store.digest(copy / f"seed-{seed}.safetensors"), "private": str(study.private(*corpora))}
+    log = partial(
+        mlflow.pyfunc.log_model,
+        python_model=str(PACKAGE.parent / "scripts/served.py"),
+        artifacts={"translator": str(copy)},
+        **_about(example, seeds[seed](example)),
+    )
+    verdict = {"verdict": verdicts[seed]["word"]} if seed in verdicts else {}
+    return Model(log, tags | verdict, list(_evaluated(name, seed, folder, study)))
+
+
+def _verdicts(path: Path) -> dict[int, Any]:
+    with reading(path):
+        return {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()} if path.exists() else {}
+
+
+def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Iterator[Measured]:
+    """By the rows of `evaluate` that read these very files, says dvc.lock, and left their hub correction as it is."""
+    md5 = intact.md5_of(folder)
+    for by, row in study.evaluate.items():
+        read, results = _read_by(f"evaluate@{by}"), store.seeds_path(by)
+        if row.translator == name and row.hub_correction is None and read.get(str(folder)) == md5 and _as_locked(results):
+            data = {str(path): read[str(path)] for path in map(store.embeddings_path, (row.source, row.target))}
+            for measures in store.read_csv(results).rows(named=True):
+                if measures.pop("seed") == seed:
+                    yield Measured(by, {f"translation/{key}": value for key, value in measures.items()}, data)
+
+
+# ---------------------------------------------------------------- encoders
+
+
+def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) -> Model:
+    """The folder of a row of finetune, in MLflow's own flavour for sentence-transformers, measured on its dev pairs."""
+    from mlflow import sentence_transformers
+
+    if seed is not None:
+        raise BadInput("a row of finetune has one model: no seed")
+    folder, results = store.intact(store.trained_path(name)), store.metrics_path("finetune", name)
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: no encoder there; `dvc repro` makes it")
+    with reading(folder):
+        model = opened(folder, device="cpu", local_files_only=True)
+    log = partial(
+        sentence_transformers.log_model,
+        model,
+        create_model_card=False,
+        **_about(TEXTS, model.encode(TEXTS, show_progress_bar=False), "sentence-transformers", "transformers", "pydantic"),
+    )
+    measured = []
+    if _as_locked(folder, results):
+        metrics = track.flat({"similarity/dev": store.read_metrics("finetune")[name]["dev"]}, "/")
+        dev = str(store.corpus_path(row.dev))
+        measured = [Measured(name, metrics, {dev: _read_by(f"finetune@{name}")[dev]})]
+    return Model(log, {"sha256": weights(folder), "private": str(study.private(row.corpus))}, measured)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def main(argv: list[str]) -> int:
+    """Publish, print the line. Bad input: one line on stderr, exit code 2."""
+    imported()
+    try:
+        if len(argv) not in (1, 2) or (len(argv) == 2 and not argv[1].isdecimal()):
+            raise BadInput("usage: python -m pipelines.publish <row of align or finetune> [seed]")
+        print(publish(argv[0], int(argv[1]) if len(argv) == 2 else None, params.load()))
+    except BadInput as error:
+        print(f"publish {' '.join(argv)}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

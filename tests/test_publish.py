@@ -1,0 +1,273 @@
+"""A published model is the file: registered with its signature, its digest and what measured it, and served as it is."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+import torch
+import yaml
+from mlflow.tracking import MlflowClient
+from sentence_transformers import SentenceTransformer
+
+from pipelines import load, publish
+from pipelines.aligners.core.hubness import InvertedSoftmax
+from pipelines.aligners.core.translator import Linear, save
+from pipelines.contrastive import scratch
+from pipelines.encoders import pooling
+from pipelines.runtime import intact, store
+from pipelines.study import Network
+
+D, E = 24, 16
+SPACES = {"source": "here", "target": "there"}
+STUDY = {
+    "study": "tiny",
+    "corpora": {"mails": {"source": "path", "path": "mails.csv"}, "sts": {"source": "synthetic", "path": "x", "kind": "sts"}},
+    "encoders": {name: {"source": "path", "path": "x"} for name in ("a", "b", "c")},
+    "embed": {
+        name: {"corpus": "mails", "encoder": encoder} for name, encoder in zip(("here", "there", "third"), "abc", strict=True)
+    },
+    "align": {name: {**SPACES, "aligner": "identity"} for name in ("best", "unfitted", "simcse-2")},
+    "align_jointly": {
+        "three": {"spaces": ["here", "there", "third"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"}
+    },
+    "evaluate": {
+        "best": {"translator": "best", **SPACES},
+        "bent": {"translator": "best", **SPACES, "hub_correction": 1.5},
+        "stale": {"translator": "best", **SPACES},
+        "edited": {"translator": "best", **SPACES},
+    },
+    "finetune": {
+        name: {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1} for name in ("simcse", "simcse-2", "untrained")
+    },
+}
+TEXTS = [f"{who} {what}" for who in ("a dog", "two cats", "the old man") for what in ("sleeps", "runs far", "is at home again")]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A repository after `dvc repro`, as far as publishing can tell, with an MLflow of its own."""
+    root = tmp_path_factory.mktemp("repository")
+    before = Path.cwd()
+    os.chdir(root)
+    Path("params.yaml").write_text(yaml.safe_dump(STUDY))
+    verdicts = {0: {"score": 0.2, "word": "failed"}, 1: {"score": 0.9, "word": "aligned"}}
+    for row in ("best", "three/here/there"):
+        folder = store.translators_path(row)
+        folder.mkdir(parents=True)
+        for seed in verdicts:
+            save(translator(seed), folder / f"seed-{seed}")
+        (folder / "verdicts.json").write_text(json.dumps(verdicts))
+    transformer = scratch.network(TEXTS, Network(layers=2, width=16, heads=2, vocabulary=100, positions=16), 0, root / "network")
+    modules = [transformer, pooling.pooler("first-last", 16)]
+    SentenceTransformer(modules=modules, device="cpu").save("data/trained/simcse", create_model_card=False)
+    store.write_metrics("finetune", "simcse", {"dev": {"spearman": 61.5}})
+    stages = {"finetune@simcse": locked(["data/corpora/sts.parquet"], ["data/trained/simcse", "results/finetune/simcse.json"])}
+    for row in STUDY["evaluate"]:
+        seeds = store.seeds_path(row)
+        seeds.parent.mkdir(parents=True)
+        seeds.write_text("seed,top1,top1_error\n0,0.25,0.03\n1,0.75,0.02\n")
+        read = ["data/embeddings/here.arrow", "data/embeddings/there.arrow", "data/translators/best"]
+        stages[f"evaluate@{row}"] = locked(read, [seeds])
+    stages["evaluate@stale"]["deps"][2]["md5"] = "of other translators"
+    stages["evaluate@edited"]["outs"][0]["md5"] = "of other numbers"
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
+    yield root
+    os.chdir(before)
+
+
+def locked(deps, outs):
+    """A stage of dvc.lock; a file that is not there has its name as its digest."""
+    named = [
+        [{"path": str(p), "md5": intact.md5_of(Path(p)) if Path(p).exists() else Path(p).stem} for p in ps] for ps in (deps, outs)
+    ]
+    return {"deps": named[0], "outs": named[1]}
+
+
+def translator(seed):
+    random = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(300, D, generator=random), torch.randn(300, E, generator=random)
+    linear = Linear.of(torch.linalg.qr(torch.randn(D, E, generator=random))[0], x, y)
+    return InvertedSoftmax.around(linear, x[:100], 1.1)
+
+
+@pytest.fixture
+def client(root, monkeypatch):
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
+    return MlflowClient(f"sqlite:///{root}/mlflow.db")
+
+
+def published(capsys, *arguments):
+    """The address that the command prints at the end of its one line."""
+    assert publish.main(list(arguments)) == 0
+    out, err = capsys.readouterr()
+    assert (out.count("\n"), err) == (1, "")
+    return out.split()[-1]
+
+
+def registered(client, address):
+    """A version, and the LoggedModel that it is a version of."""
+    version = client.get_model_version(*address.removeprefix("models:/").split("/"))
+    return version, client.get_logged_model(version.source.removeprefix("models:/"))
+
+
+def vectors(n):
+    return np.random.default_rng(7).normal(size=(n, D)).astype(np.float32)
+
+
+def test_a_translator_is_registered_as_it_is_with_what_measured_it(client, capsys):
+    address = published(capsys, "best")
+    model = mlflow.pyfunc.load_model(address)
+    folder = Path("data/translators/best")
+    np.testing.assert_array_equal(model.predict(vectors(50)), load(folder)(vectors(50)))
+    [given], [returned] = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
+    assert (given.shape, given.type, returned.shape, returned.type) == ((-1, D), np.float32, (-1, E), np.float32)
+    assert model.input_example.shape == (2, D)
+    version, logged = registered(client, address)
+    expected = {"seed": "1", "verdict": "aligned", "private": "True", "sha256": store.digest(folder / "seed-1.safetensors")}
+    assert expected.items() <= version.tags.items()
+    assert expected.items() <= logged.tags.items()
+    assert logged.params["aligner"] == "identity"
+    assert client.get_experiment(logged.experiment_id).name == "align"
+    measured = {(m.key, m.value, m.dataset_name, m.dataset_digest) for m in logged.metrics}
+    assert measured == {(f"translation/{k}", v, "here", "here") for k, v in (("top1", 0.75), ("top1_error", 0.02))}
+    [run] = {m.run_id for m in logged.metrics}
+    assert {(i.dataset.name, i.dataset.digest) for i in client.get_run(run).inputs.dataset_inputs} == {
+        (s, s) for s in ("here", "there")
+    }
+
+
+def test_publishing_again_makes_the_next_version_and_a_verdict_names_the_latest_with_it(client, capsys):
+    first, bad, last = (published(capsys, "best", seed) for seed in "101")
+    numbers = [int(address.rsplit("/", 1)[1]) for address in (first, bad, last)]
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+    named = [int(client.get_model_version_by_alias("best", word).version) for word in ("failed", "aligned")]
+    assert named == numbers[1:]
+    served = mlflow.pyfunc.load_model("models:/best@failed").predict(vectors(50))
+    np.testing.assert_array_equal(served, load("data/translators/best", seed=0)(vectors(50)))
+    assert {m.value for m in registered(client, bad)[1].metrics} == {0.25, 0.03}
+
+
+def test_a_pair_of_several_spaces(client, capsys):
+    address = published(capsys, "three/here/there")
+    assert address == "models:/three+here+there/1"
+    served = mlflow.pyfunc.load_model(address).predict(vectors(50))
+    np.testing.assert_array_equal(served, load("data/translators/three/here/there")(vectors(50)))
+    assert registered(client, address)[1].metrics is None
+
+
+def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, capsys):
+    address = published(capsys, "simcse")
+    model = mlflow.pyfunc.load_model(address)
+    folder = Path("data/trained/simcse")
+    encoded = pooling.opened(folder, device="cpu").encode(TEXTS)
+    np.testing.assert_array_equal(model.predict(TEXTS), encoded)
+    assert model.metadata.signature.outputs.inputs[0].shape == (-1, encoded.shape[1])
+    version, logged = registered(client, address)
+    assert (version.tags["sha256"], version.tags["private"]) == (store.digest(folder / "model.safetensors"), "True")
+    [metric] = logged.metrics
+    assert (metric.key, metric.value, metric.dataset_name) == ("similarity/dev/spearman", 61.5, "sts")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["bst"], "there is no row 'bst'; did you mean 'best'?"),
+        (["three/here/ther"], "did you mean 'three/here/there'?"),
+        (["unfitted"], "data/translators/unfitted: no translators there; `dvc repro` makes them"),
+        (["untrained"], "data/trained/untrained: no encoder there; `dvc repro` makes it"),
+        (["best", "7"], "there is no seed 7; there are: 0, 1"),
+        (["simcse", "0"], "a row of finetune has one model: no seed"),
+        (["simcse-2"], "a row of finetune and one of align have this name"),
+        (["best", "one"], "usage: python -m pipelines.publish"),
+        ([], "usage: python -m pipelines.publish"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_registered(client, capsys, arguments, line):
+    before = len(client.search_model_versions())
+    assert publish.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert line in err
+    assert len(client.search_model_versions()) == before
+
+
+def test_a_server_that_is_away_is_one_line_without_its_password(client, capsys, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:secret@127.0.0.1:{free_port()}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert publish.main(["best"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "MLflow did not take it" in err
+    assert "secret" not in err
+
+
+def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys, tmp_path, monkeypatch):
+    shutil.copytree("data/translators/best", tmp_path / "data/translators/best")
+    shutil.copy("params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    lock = {"stages": {"align@best": locked([], ["data/translators/best"])}}
+    Path("dvc.lock").write_text(yaml.safe_dump(lock))
+    save(translator(2), Path("data/translators/best/seed-1"))
+    assert publish.main(["best"]) == 2
+    assert "not the bytes that dvc.lock names" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- over HTTP
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def served(address, log, *requests):
+    """What `mlflow models serve` answers to each request's inputs, together."""
+    port, path = free_port(), f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = ["mlflow", "models", "serve", "-m", address, "--env-manager", "local", "--port", str(port)]
+    with open(log, "w") as file:
+        environment = os.environ | {"PATH": path, "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+        server = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        assert any("Uvicorn running on" in line for line in server.stderr), log.read_text()
+        answers = []
+        for inputs in requests:
+            body = json.dumps({"inputs": inputs}).encode()
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=300) as said:
+                answers += json.load(said)["predictions"]
+        return np.array(answers)
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.communicate(timeout=60)
+
+
+@pytest.mark.slow
+def test_a_server_answers_as_the_file_does(client, capsys, tmp_path):
+    address, x = published(capsys, "best"), vectors(10_000)
+    answers = served(address, tmp_path / "log", *(part.tolist() for part in np.split(x, 4)))
+    np.testing.assert_allclose(answers, load("data/translators/best")(x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_server_encodes_as_the_folder_does(client, capsys, tmp_path):
+    answers = served(published(capsys, "simcse"), tmp_path / "log", TEXTS)
+    encoded = pooling.opened(Path("data/trained/simcse"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(answers, encoded, rtol=0, atol=1e-6)
