@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from pipelines.pages import drawing, page
+from pipelines.pages import drawing, headlines, page
 from pipelines.pages.findings import Finding, findings
 from pipelines.pages.tables import escaped
 from pipelines.pages.tables.encoders import geometry_table, similarity_table, trained_table
@@ -25,9 +25,10 @@ TABLES = (
 
 
 def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
-    """Draw every picture, write the page and the findings; keep them with the MLflow run."""
+    """Draw every picture, write the page, the findings and the headline numbers; keep them with the MLflow run."""
     drawing.FOLDER.mkdir(parents=True, exist_ok=True)
     drawing.draw(study)  # before the tables, which show what is drawn
+    headlines.write(study)
     found = findings(study)
     sections = ["\n".join(lines) for lines_of in TABLES if (lines := lines_of(study))]
     markdown = "\n\n".join([*beginning(study, found), contents(sections), *sections]) + "\n"
