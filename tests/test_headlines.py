@@ -48,18 +48,18 @@ def written(tmp_path, monkeypatch):
 
 
 def test_a_number_is_that_of_the_results_and_says_what_no_attacker_has(written):
-    assert written["evaluate/wasserstein"] == {"top1": 0.78, "verdict": 0.999998}
+    assert written["evaluate/wasserstein"] == {"top1": 0.78, "verdict": 1.0}
     assert written["evaluate/identity"] == {"floor": 0.78}
     assert written["evaluate/oracle-orthogonal"] == {"ceiling": 0.78}
-    assert written["similarity/sts-minilm"] == {"spearman": 96.827217}
-    assert written["finetune/simcse"] == {"spearman": 87.468508}
+    assert written["similarity/sts-minilm"] == {"spearman": 96.8272}
+    assert written["finetune/simcse"] == {"spearman": 87.4685}
     assert written["geometry/docstrings"] == {"overlap": 0.2}
-    assert written["evaluate_image_text/scenes-clip"] == {"zero_shot": 0.423077}
+    assert written["evaluate_image_text/scenes-clip"] == {"zero_shot": 0.4231}
 
 
 def test_a_leak_is_what_stands_above_its_floor(written):
     assert written["attributes/docstrings"] == {"label_leak": 0.2}
-    assert written["invert/synthetic-emails"] == {"fact_leak": round((57 - 19) / 171, 6)}
+    assert written["invert/synthetic-emails"] == {"fact_leak": round((57 - 19) / 171, 4)}
 
 
 def test_every_row_that_measures_has_a_headline_and_dvc_shows_them_all_on_one_screen(written, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,16 @@ def test_every_output_is_there_and_a_second_run_does_nothing(repository):
     assert "up to date" in dvc("repro")
 
 
-STAGES = ["collect passages", "fetch wordllama", "embed a", "fetch minilm", "embed b", "align wasserstein", "evaluate wasserstein", "report"]
+STAGES = [
+    "collect passages",
+    "fetch wordllama",
+    "embed a",
+    "fetch minilm",
+    "embed b",
+    "align wasserstein",
+    "evaluate wasserstein",
+    "report",
+]
 
 
 def test_a_run_says_which_stage_of_how_many_and_shows_the_first_table_before_the_rest(repository):
@@ -130,13 +140,22 @@ getattr(importlib.import_module(f"pipelines.{verb}"), verb)(name, getattr(study,
 """
 OUTPUTS = {
     ("embed", "a"): ("data/embeddings/a.arrow", "results/embed/a.json"),
-    ("align", "wasserstein"): ("data/translators/wasserstein/seed-0.safetensors", "data/translators/wasserstein/seed-0.json", "results/align/wasserstein.json"),
-    ("evaluate", "wasserstein"): ("data/scores/evaluate/wasserstein.parquet", "results/evaluate/wasserstein/seeds.csv", "results/evaluate/wasserstein.json"),
+    ("align", "wasserstein"): (
+        "data/translators/wasserstein/seed-0.safetensors",
+        "data/translators/wasserstein/seed-0.json",
+        "results/align/wasserstein.json",
+    ),
+    ("evaluate", "wasserstein"): (
+        "data/scores/evaluate/wasserstein.parquet",
+        "results/evaluate/wasserstein/seeds.csv",
+        "results/evaluate/wasserstein.json",
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("verb", "name", "rename"), [("embed", "a", 1), ("align", "wasserstein", 1), ("evaluate", "wasserstein", 1), ("evaluate", "wasserstein", 2)]
+    ("verb", "name", "rename"),
+    [("embed", "a", 1), ("align", "wasserstein", 1), ("evaluate", "wasserstein", 1), ("evaluate", "wasserstein", 2)],
 )
 def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_the_same_bytes(repository, verb, name, rename):
     files = [repository / path for path in OUTPUTS[verb, name]]
@@ -176,3 +195,25 @@ def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
     runs = client.search_runs([client.get_experiment_by_name("align").experiment_id], order_by=["start_time"])
     assert [r.data.params["settings.clusters"] for r in runs] == ["4", "5"]
     assert runs[1].data.tags["dvc.exp"] == "five"
+
+
+@pytest.mark.slow
+def test_the_walk_through_of_the_docs_does_what_it_says(repository, monkeypatch):
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "t")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "t@localhost")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
+    shown, experiment, kept, _, clone = (run("bash", "-euc", block) for block in blocks)
+    assert re.search(r"report/metrics/evaluate/wasserstein.json +0\.\d+", shown)
+    assert re.search(r"forty.* 40 ", experiment)
+    for said in (experiment, kept, clone):
+        assert re.search(r"report/metrics/evaluate/wasserstein.json +(top1|verdict) ", said)  # what changed is named
+    assert "up to date" in clone  # `dvc status`, of what `dvc pull` brought
+    path = "translators/wasserstein/seed-0.safetensors"
+    original = (repository / "data" / path).read_bytes()
+    assert {(repository.parent / "second" / at).read_bytes() for at in (f"data/{path}", path.replace("translators", "kept"))} == {
+        original
+    }
+    lines = [line for said in (shown, experiment, kept, clone) for line in said.splitlines()]
+    assert max(map(len, lines)) <= 160

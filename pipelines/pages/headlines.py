@@ -1,7 +1,7 @@
 """Headline numbers, one or two for each row that measured something, in report/metrics/<verb>/<row>.json: DVC's own tables.
 
 Those have a column for each name, and name a column's file where two files have the name: names are few and short, and mean the
-same in every row. Larger is better.
+same in every row; four decimals, so that a difference is one. Larger is better, of a leak for the attacker.
 
 top1               of evaluate, aligners without pairs or with few: held-out texts found again at rank 1
 floor, ceiling     of evaluate, the same of the naive and of ORACLES
@@ -35,7 +35,7 @@ def write(study: params.Study) -> None:
         for name, row in getattr(study, verb).items():
             if name in results and (numbers := pick(results[name], row, study)):
                 with store.atomic(FOLDER / verb / f"{name}.json") as draft:
-                    draft.write_text(json.dumps({k: round(v, 6) for k, v in numbers.items()}, indent=2) + "\n")
+                    draft.write_text(json.dumps({k: round(v, 4) for k, v in numbers.items()}, indent=2) + "\n")
 
 
 def _evaluate(metrics: dict[str, Any], row: Evaluate, study: params.Study) -> Numbers:

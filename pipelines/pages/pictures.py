@@ -151,7 +151,7 @@ def contrast_curves(path: Path, curve: pl.DataFrame) -> None:
 
 def overlaid(path: Path, panels: dict[str, dict[str, pl.DataFrame]]) -> None:
     """Curves over one another, a panel for each `title: measure`, which has by name a frame of step and value."""
-    with figure(path, ncols=len(panels), figsize=(5.6 * len(panels), 3.8), squeeze=False) as (_, axes):
+    with figure(path, ncols=len(panels), figsize=(4.6 * len(panels), 3.6), squeeze=False) as (_, axes):
         for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
             for n, (name, curve) in enumerate(curves.items()):
                 ax.plot(*curve.get_columns(), ("-", "--", ":", "-.")[n // 10 % 4], lw=1.2, label=name)  # of ten colours
