@@ -58,8 +58,8 @@ class Stage:
     pool: str | None  # `meta: {pool: gpu}`
     upstream: tuple[str, ...]  # names of the stages whose outputs this one reads
     outs: tuple[str, ...]  # every output, metrics and plots among them
-    metrics: tuple[str, ...]
-    plots: tuple[str, ...]
+    metrics: tuple[str, ...]  # DVC's own, and outputs of `type: metrics`, which its screens leave out
+    plots: tuple[str, ...]  # DVC's own, and outputs of `type: table` or `picture`
     read: tuple[str, ...]  # the outputs that another stage reads
     sources: tuple[str, ...]  # the dependencies that no stage makes: code, files of the user's
     code_version: str  # of the command, the stage's own params and its sources
@@ -183,8 +183,8 @@ def _stage(
         pool=(stage.meta or {}).get("pool"),
         upstream=upstream,
         outs=outs,
-        metrics=tuple(out.def_path for out in stage.outs if out.metric),
-        plots=tuple(out.def_path for out in stage.outs if out.plot),
+        metrics=tuple(out.def_path for out in stage.outs if out.metric or out.annot.type == "metrics"),
+        plots=tuple(out.def_path for out in stage.outs if out.plot or out.annot.type in ("table", "picture")),
         read=tuple(o for o in outs if any(overlap(o, n) for n in needed)),
         sources=tuple(mine),
         code_version=_code_version(stage.cmd, params, mine),

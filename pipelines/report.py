@@ -1,38 +1,39 @@
 """report: what the study found, then every table, in one page: report/report.html, its Markdown twin report/report.md, and the
-findings alone in report/findings.md."""
+findings alone in report/findings.md. The same results give the same bytes: what a run took stands in report/stages.md."""
 
 from __future__ import annotations
 
 import textwrap
 from pathlib import Path
 
-from pipelines.pages import drawing, page
+from pipelines.pages import drawing, headlines, page
 from pipelines.pages.findings import Finding, findings
 from pipelines.pages.tables import escaped
 from pipelines.pages.tables.encoders import geometry_table, similarity_table, trained_table
 from pipelines.pages.tables.images import image_text_table
 from pipelines.pages.tables.leakage import attributes_table, inversion_table
 from pipelines.pages.tables.sizes import sizes_table
-from pipelines.pages.tables.study import published_table, stages_table
+from pipelines.pages.tables.study import again, published_table, stages
 from pipelines.pages.tables.translation import corpora_table, translation_table
 from pipelines.runtime import stage, store, track
 from pipelines.study import params
 
 TABLES = (
     corpora_table, translation_table, sizes_table, similarity_table, trained_table, geometry_table, attributes_table,
-    inversion_table, image_text_table, published_table, stages_table,
+    inversion_table, image_text_table, published_table, again,
 )  # fmt: skip
 
 
 def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
-    """Draw every picture, write the page and the findings; keep them with the MLflow run."""
+    """Draw every picture, write the page, the findings and the headline numbers; keep them with the MLflow run."""
     drawing.FOLDER.mkdir(parents=True, exist_ok=True)
     drawing.draw(study)  # before the tables, which show what is drawn
+    headlines.write(study)
     found = findings(study)
     sections = ["\n".join(lines) for lines_of in TABLES if (lines := lines_of(study))]
     markdown = "\n\n".join([*beginning(study, found), contents(sections), *sections]) + "\n"
     path = page.write(store.REPORT / "report.html", f"{study.study}: universal geometry", markdown)
-    for file in (path, path.with_suffix(".md"), written(study, found, path)):
+    for file in (path, path.with_suffix(".md"), written(study, found, path), took(study)):
         run.artifact(file)
     for picture in sorted(drawing.FOLDER.glob("*.png")):
         run.artifact(picture, "pictures")
@@ -67,6 +68,13 @@ def written(study: params.Study, found: list[Finding], html: Path) -> Path:
     sentences = [textwrap.fill(line, 110, subsequent_indent="   ", break_on_hyphens=False) for line in numbered]
     with store.atomic(path) as draft:
         draft.write_text("\n\n".join([title(study), *sentences, f"The page: {html} and {html.stem}.md"]) + "\n")
+    return path
+
+
+def took(study: params.Study) -> Path:
+    """report/stages.md: how long each stage took, on which device, at which commit."""
+    with store.atomic(path := store.REPORT / "stages.md") as draft:
+        draft.write_text(stages(study))
     return path
 
 

@@ -229,3 +229,18 @@ def test_the_page_begins_with_the_findings_and_every_one_leads_to_its_table(stud
         assert picture is None or picture.is_file()
     assert [bool(finding.picture) for finding in found] == [False, True, True]  # no table of points was left to draw spaces from
     assert said.endswith("The page: report/report.html and report.md\n")
+
+
+def test_the_same_results_give_the_same_bytes_and_what_a_run_took_stands_apart(study, monkeypatch):
+    translated([0.9, 0.92], ["aligned", "aligned"])
+    labelled(0.3, 0.2)
+
+    def written():
+        report.report("report", None, study, Quiet())  # pyright: ignore[reportArgumentType]
+        return {path: path.read_bytes() for path in store.REPORT.rglob("*") if path.is_file()}
+
+    before = written()
+    monkeypatch.setattr(track, "took", lambda _: {"align@t": track.Took(12.5, "cuda:1")})
+    after = written()
+    assert [path.name for path in after if after[path] != before[path]] == ["stages.md"]
+    assert b"| `dvc repro -s align@t` | 12.5    | cuda:1 |" in after[store.REPORT / "stages.md"]

@@ -62,6 +62,14 @@ def test_an_asset_tells_what_dvc_yaml_tells(name):
     assert node.pools == ({body["meta"]["pool"]} if "meta" in body else set())
 
 
+def test_an_asset_shows_the_outputs_that_dvc_yaml_calls_metrics_table_and_picture_and_no_others():
+    assert STAGES["evaluate@wasserstein"].metrics == ("results/evaluate/wasserstein.json",)
+    tables = [f"results/evaluate/wasserstein/{name}.csv" for name in ("heatmap", "seeds", "spaces")]
+    assert sorted(STAGES["evaluate@wasserstein"].plots) == tables
+    assert STAGES["report"].plots == ("report/pictures",)
+    assert not STAGES["invert@synthetic-emails"].plots  # its examples.csv has texts, which Dagster's database must not
+
+
 def test_no_two_stages_share_a_step():
     ops = [stage.op for stage in STAGES.values()]
     assert len(set(ops)) == len(STAGES)

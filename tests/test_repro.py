@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,8 +25,8 @@ STUDY = {
         "wordllama": {"source": "wheel", "path": "constraints.txt"},
     },
     "embed": {"a": {"corpus": "passages", "encoder": "wordllama"}, "b": {"corpus": "passages", "encoder": "minilm"}},
-    "align": {"wp": {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "clusters": 4, "seeds": [0]}},
-    "evaluate": {"wp": {"translator": "wp", "source": "a", "target": "b"}},
+    "align": {"wasserstein": {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "clusters": 4, "seeds": [0]}},
+    "evaluate": {"wasserstein": {"translator": "wasserstein", "source": "a", "target": "b"}},
 }
 
 
@@ -66,15 +67,24 @@ def repository(tmp_path_factory):
 
 
 def test_every_output_is_there_and_a_second_run_does_nothing(repository):
-    metrics = json.loads((repository / "results/evaluate/wp.json").read_text())
+    metrics = json.loads((repository / "results/evaluate/wasserstein.json").read_text())
     assert metrics["pairs"] == 40
     assert 0 <= metrics["foscttm"] <= 1
-    assert "wp (unpaired)" in (repository / "report/report.md").read_text()
+    assert "wasserstein (unpaired)" in (repository / "report/report.md").read_text()
     assert "GENERATED" in (repository / "report/report.md").read_text()
     assert "up to date" in dvc("repro")
 
 
-STAGES = ["collect passages", "fetch wordllama", "embed a", "fetch minilm", "embed b", "align wp", "evaluate wp", "report"]
+STAGES = [
+    "collect passages",
+    "fetch wordllama",
+    "embed a",
+    "fetch minilm",
+    "embed b",
+    "align wasserstein",
+    "evaluate wasserstein",
+    "report",
+]
 
 
 def test_a_run_says_which_stage_of_how_many_and_shows_the_first_table_before_the_rest(repository):
@@ -82,8 +92,8 @@ def test_a_run_says_which_stage_of_how_many_and_shows_the_first_table_before_the
     lines = said.splitlines()
     assert [line for line in lines if line.startswith("stage ")] == [f"stage {n} of 8: {s}" for n, s in enumerate(STAGES, 1)]
     assert not [c for c in ("\r", "Running stage", "> python", "lock file", "Loading weights", "INFO", "alembic") if c in said]
-    (table,) = (n for n, line in enumerate(lines) if line.startswith("| wp (unpaired)"))
-    assert lines.index("stage 7 of 8: evaluate wp") < table < lines.index("stage 8 of 8: report") + 3
+    (table,) = (n for n, line in enumerate(lines) if line.startswith("| wasserstein (unpaired)"))
+    assert lines.index("stage 7 of 8: evaluate wasserstein") < table < lines.index("stage 8 of 8: report") + 3
     assert lines[-1].startswith("8 stages, 8 of them run, in ")
 
 
@@ -95,9 +105,9 @@ def test_a_run_with_nothing_to_do_says_so_and_a_failed_one_ends_as_dvc_does(repo
     Path("params.yaml").write_text(kept)
     dvc("repro")  # what the failed stage had made before comes back
     line, error = said.splitlines()[-2:]
-    assert line.strip().startswith("align wp: params.yaml: align.wp: clusters: 1 must be at least 2")
-    assert error.startswith("ERROR: failed to reproduce 'align@wp'")
-    assert "stage 6 of 8: align wp; about " in said
+    assert line.strip().startswith("align wasserstein: params.yaml: align.wasserstein: clusters: 1 must be at least 2")
+    assert error.startswith("ERROR: failed to reproduce 'align@wasserstein'")
+    assert "stage 6 of 8: align wasserstein; about " in said
 
 
 def test_metrics_and_plots_are_shown(repository):
@@ -132,13 +142,22 @@ getattr(importlib.import_module(f"pipelines.{verb}"), verb)(name, getattr(study,
 """
 OUTPUTS = {
     ("embed", "a"): ("data/embeddings/a.arrow", "results/embed/a.json"),
-    ("align", "wp"): ("data/translators/wp/seed-0.safetensors", "data/translators/wp/seed-0.json", "results/align/wp.json"),
-    ("evaluate", "wp"): ("data/scores/evaluate/wp.parquet", "results/evaluate/wp/seeds.csv", "results/evaluate/wp.json"),
+    ("align", "wasserstein"): (
+        "data/translators/wasserstein/seed-0.safetensors",
+        "data/translators/wasserstein/seed-0.json",
+        "results/align/wasserstein.json",
+    ),
+    ("evaluate", "wasserstein"): (
+        "data/scores/evaluate/wasserstein.parquet",
+        "results/evaluate/wasserstein/seeds.csv",
+        "results/evaluate/wasserstein.json",
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    ("verb", "name", "rename"), [("embed", "a", 1), ("align", "wp", 1), ("evaluate", "wp", 1), ("evaluate", "wp", 2)]
+    ("verb", "name", "rename"),
+    [("embed", "a", 1), ("align", "wasserstein", 1), ("evaluate", "wasserstein", 1), ("evaluate", "wasserstein", 2)],
 )
 def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_the_same_bytes(repository, verb, name, rename):
     files = [repository / path for path in OUTPUTS[verb, name]]
@@ -167,9 +186,9 @@ def test_bad_input_is_one_line_and_exit_code_2_and_nothing_is_lost(repository):
 
 
 def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
-    out = dvc("exp", "run", "-n", "five", "-S", "align.wp.clusters=5")
+    out = dvc("exp", "run", "-n", "five", "-S", "align.wasserstein.clusters=5")
     ran = [line.split("'")[1] for line in out.splitlines() if line.startswith("Running stage")]
-    assert ran == ["align@wp", "evaluate@wp", "report"]
+    assert ran == ["align@wasserstein", "evaluate@wasserstein", "report"]
     assert "five" in dvc("exp", "show", "--csv", "--only-changed")
 
     from mlflow.tracking import MlflowClient
@@ -178,3 +197,25 @@ def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
     runs = client.search_runs([client.get_experiment_by_name("align").experiment_id], order_by=["start_time"])
     assert [r.data.params["settings.clusters"] for r in (runs[0], runs[-1])] == ["4", "5"]
     assert runs[-1].data.tags["dvc.exp"] == "five"
+
+
+@pytest.mark.slow
+def test_the_walk_through_of_the_docs_does_what_it_says(repository, monkeypatch):
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "t")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "t@localhost")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
+    shown, experiment, kept, _, clone = (run("bash", "-euc", block) for block in blocks)
+    assert re.search(r"report/metrics/evaluate/wasserstein.json +0\.\d+", shown)
+    assert re.search(r"forty.* 40 ", experiment)
+    for said in (experiment, kept, clone):
+        assert re.search(r"report/metrics/evaluate/wasserstein.json +(top1|verdict) ", said)  # what changed is named
+    assert "up to date" in clone  # `dvc status`, of what `dvc pull` brought
+    path = "translators/wasserstein/seed-0.safetensors"
+    original = (repository / "data" / path).read_bytes()
+    assert {(repository.parent / "second" / at).read_bytes() for at in (f"data/{path}", path.replace("translators", "kept"))} == {
+        original
+    }
+    lines = [line for said in (shown, experiment, kept, clone) for line in said.splitlines()]
+    assert max(map(len, lines)) <= 160

@@ -23,7 +23,7 @@ def test_every_page_shows_what_was_measured_and_nothing_is_out_of_sync(repositor
     for name in ("scripts", "assets"):
         shutil.copytree(ROOT / name, repository / name, dirs_exist_ok=True)
     (repository / ".venv").symlink_to(Path(sys.prefix))
-    run(sys.executable, "scripts/screens.py", str(tmp_path), "wp")  # which ends badly where a page does not show it
+    run(sys.executable, "scripts/screens.py", str(tmp_path), "wasserstein")  # which ends badly where a page does not show it
     for name, size in SIZES.items():
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert picture.size == size

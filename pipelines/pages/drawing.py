@@ -1,5 +1,5 @@
 """Every picture of a study, drawn from the tables and the metrics that its stages left in results/:
-report/pictures/<verb>.<row>.<picture>.png.
+report/pictures/<verb>.<row>.<picture>.png, and of all rows of a kind together report/pictures/across.<picture>.png.
 
 Stages that compute write tables only, so that a change of a legend draws again and trains nothing (docs/decisions/0012).
 """
@@ -38,6 +38,7 @@ def draw(study: params.Study) -> list[Path]:
             if name in measured:
                 drawn.append(picture_path(verb, name, picture))
                 show(drawn[-1], measured[name], row, study)
+    drawn += [_aligners(FOLDER / "across.top1.png", study), _trainings(FOLDER / "across.training.png", study)]
     return [path for path in drawn if path.is_file()]
 
 
@@ -152,3 +153,33 @@ MEASURED: tuple[tuple[str, str, Show], ...] = (
     ("geometry", "shared", _shared),
     ("evaluate_image_text", "zero-shot", _zero_shot),
 )
+
+
+def _aligners(path: Path, study: params.Study) -> Path:
+    """Top-1 of every row of `evaluate`, with Wilson's interval over texts."""
+    measured, fits = store.read_metrics("evaluate"), study.translators()
+    rows = {n: row for n, row in study.evaluate.items() if n in measured}
+    shares = {n: share(measured[n]["top1"] * measured[n]["pairs"], measured[n]["pairs"]) for n in rows}
+    plain = tuple(n for n, row in rows.items() if fits[row.translator].supervision in ("naive", "oracle"))
+    if shares:
+        pictures.bars(path, shares, "held-out texts found again at rank 1 (grey: naive, oracles)", plain)
+    return path
+
+
+CURVES = (  # verb, column of its curve.csv, what it is
+    ("finetune", "spearman", "SimCSE: STS dev, Spearman x 100"),
+    ("train_image_text", "loss", "image and text: symmetric InfoNCE (nats)"),
+)
+
+
+def _trainings(path: Path, study: params.Study) -> Path:
+    """The curves of all that was trained here, over one another; mean over seeds."""
+    panels = {}
+    for verb, measure, label in CURVES:
+        tables = {name: store.plots_path(verb, name) / "curve.csv" for name in getattr(study, verb)}
+        frames = {name: store.read_csv(table) for name, table in tables.items() if table.is_file()}
+        if frames:
+            panels[label] = {n: frame.group_by("step").agg(pl.col(measure).mean()).sort("step") for n, frame in frames.items()}
+    if panels:
+        pictures.overlaid(path, panels)
+    return path

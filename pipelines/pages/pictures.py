@@ -149,6 +149,17 @@ def contrast_curves(path: Path, curve: pl.DataFrame) -> None:
         ax.legend(frameon=False)
 
 
+def overlaid(path: Path, panels: dict[str, dict[str, pl.DataFrame]]) -> None:
+    """Curves over one another, a panel for each `title: measure`, which has by name a frame of step and value."""
+    with figure(path, ncols=len(panels), figsize=(4.6 * len(panels), 3.6), squeeze=False) as (_, axes):
+        for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
+            for n, (name, curve) in enumerate(curves.items()):
+                ax.plot(*curve.get_columns(), ("-", "--", ":", "-.")[n // 10 % 4], lw=1.2, label=name)  # of ten colours
+            title, _, ylabel = label.partition(": ")
+            ax.set(title=title, xlabel="step", ylabel=ylabel)
+            ax.legend(frameon=False, fontsize=7, ncols=1 + len(curves) // 15)
+
+
 def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
     """Learnt similarity against true pointwise mutual information; a straight line is what the loss asks for.
 

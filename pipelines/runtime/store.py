@@ -12,7 +12,7 @@ data/bulk/<row>/*.parquet             shards, of the names of the input's
 data/scores/<verb>/<row>.parquet       per-example scores of evaluate, attributes and invert
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
-report/                                pages for people
+report/                                pages for people; metrics/<verb>/<row>.json: headline numbers
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 .cache/locks/<verb>/<row>              held while a stage works there
 .cache/mlflow/                         what runs could not send to MLflow yet

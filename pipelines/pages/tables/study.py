@@ -1,4 +1,4 @@
-"""What was published beside what was measured here; how long each stage took, and how to run it again."""
+"""What was published beside what was measured here; how to run it again, and how long each stage took."""
 
 from __future__ import annotations
 
@@ -47,17 +47,23 @@ def measured(cell: str) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
-def stages_table(study: params.Study) -> list[str]:
+def again(study: params.Study) -> list[str]:
+    """How a row is run again. What differs between two runs of one study stands in the file that is named here."""
+    legend = [
+        "A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`: `dvc repro -s verb@row` runs it",
+        "again, without the others. [stages.md](stages.md) beside this page says how long each took, on which device, at which",
+        "commit.",
+    ]
+    return ["## How to reproduce this", "", *legend]
+
+
+def stages(study: params.Study) -> str:
     """Every stage's latest run: how long, on which device, and the command that repeats it."""
     runs = track.took(study.study)
     rows = [[f"`dvc repro -s {stage}`", f"{runs[stage].seconds:.1f}", runs[stage].device] for stage in sorted(runs)]
     total = sum(run.seconds for run in runs.values())
-    legend = [
-        f"Code: commit {commit()}. A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`.",
-        f"Seconds of each stage's latest run, {total:.0f} in all; to run one again, without the others:",
-        "",
-    ]
-    return ["## How to reproduce this", "", *legend, *table(["stage", "seconds", "device"], rows)] if rows else []
+    legend = f"Code: commit {commit()}. Seconds of each stage's latest run, {total:.0f} in all."
+    return "\n".join([f"# Stages of {study.study}", "", legend, "", *table(["stage", "seconds", "device"], rows)]) + "\n"
 
 
 def commit() -> str:

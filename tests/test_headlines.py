@@ -1,0 +1,91 @@
+"""Headline numbers: one or two for each row that measured something; DVC's tables of them fit a screen."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.pages import headlines
+from pipelines.runtime import store
+from pipelines.study import params
+
+ROOT = Path(__file__).parents[1]
+FACTS = {"recoverable": 171}
+RESULTS = {  # of every row of a verb, with more in it than a headline
+    "align": {"seeds": 2, "verdict": 0.999998, "aligned": 1.0, "by seed": {"0": {"score": 0.999998, "word": "aligned"}}},
+    "evaluate": {"top1": 0.78, "top10": 0.9, "pairs": 2048, "mean_rank": 2.9},
+    "attributes": {"name": {"translated": {"top1": 0.25}, "majority": {"top1": 0.05}}, "examples": 1900},
+    "invert": {
+        "translated": {"corrected": {"token_f1": 0.1, "facts": {"all": FACTS | {"recovered": 57}}}},
+        "mismatched": {"corrected": {"token_f1": 0.1, "facts": {"all": FACTS | {"recovered": 19}}}},
+    },
+    "finetune": {"before": {"spearman": 84.6}, "dev": {"spearman": 87.468508, "step": 40}},
+    "similarity": {"spearman": 96.827217, "pearson": 96.6},
+    "geometry": {"texts": 2048, "chance": 0.005, "a:b": {"overlap": 0.3, "cka": 0.5}, "a:c": {"overlap": 0.1, "cka": 0.5}},
+    "evaluate_image_text": {"zero_shot": 0.423077, "zero_shot_error": 0.05, "linear": 0.6},
+}
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Study `sample`, every row of it measured, in a repository of its own. -> the numbers of each file"""
+    study = params.load(ROOT / "studies/sample.yaml")
+    for name in (".dvcignore", "dvc.yaml", "params.yaml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
+    monkeypatch.chdir(tmp_path)
+    for verb, metrics in RESULTS.items():
+        for name in getattr(study, verb):
+            judged = verb == "align" and study.align[name].supervision == "unpaired"
+            store.write_metrics(verb, name, metrics if judged or verb != "align" else {"seeds": 1})
+    headlines.write(study)
+    folder = headlines.FOLDER
+    return {str(path.relative_to(folder).with_suffix("")): json.loads(path.read_text()) for path in folder.rglob("*.json")}
+
+
+def test_a_number_is_that_of_the_results_and_says_what_no_attacker_has(written):
+    assert written["evaluate/wasserstein"] == {"top1": 0.78, "verdict": 1.0}
+    assert written["evaluate/identity"] == {"floor": 0.78}
+    assert written["evaluate/oracle-orthogonal"] == {"ceiling": 0.78}
+    assert written["similarity/sts-minilm"] == {"spearman": 96.8272}
+    assert written["finetune/simcse"] == {"spearman": 87.4685}
+    assert written["geometry/docstrings"] == {"overlap": 0.2}
+    assert written["evaluate_image_text/scenes-clip"] == {"zero_shot": 0.4231}
+
+
+def test_a_leak_is_what_stands_above_its_floor(written):
+    assert written["attributes/docstrings"] == {"label_leak": 0.2}
+    assert written["invert/synthetic-emails"] == {"fact_leak": round((57 - 19) / 171, 4)}
+
+
+def test_every_row_that_measures_has_a_headline_and_dvc_shows_them_all_on_one_screen(written, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    study = params.load(ROOT / "studies/sample.yaml")
+    assert set(written) == {f"{verb}/{name}" for verb in headlines.HEADLINES for name in getattr(study, verb)}
+    command = [sys.executable, "-m", "dvc", "metrics", "show"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {Path(line.split()[0]).stem for line in lines[1:]} == {name.partition("/")[2] for name in written}
+    assert max(map(len, lines)) <= 160
+    assert len(lines) <= 60
+
+
+def test_a_verdict_of_another_corpus_is_not_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    corpora = {n: {"source": "synthetic", "path": "x"} for n in ("home", "away")}
+    encoders = {n: {"source": "wheel", "path": "x"} for n in ("one", "two")}
+    rows = {
+        "study": "t", "corpora": corpora, "encoders": encoders,
+        "embed": {f"{c}-{e}": {"corpus": c, "encoder": e} for c in corpora for e in encoders},
+        "align": {"r": {"source": "home-one", "target": "home-two", "aligner": "wasserstein_procrustes"}},
+        "evaluate": {c: {"translator": "r", "source": f"{c}-one", "target": f"{c}-two"} for c in corpora},
+    }  # fmt: skip
+    store.write_metrics("align", "r", RESULTS["align"])
+    for name in corpora:
+        store.write_metrics("evaluate", name, RESULTS["evaluate"])
+    headlines.write(params.Study.model_validate(rows))
+    assert "verdict" in json.loads((headlines.FOLDER / "evaluate/home.json").read_text())
+    assert json.loads((headlines.FOLDER / "evaluate/away.json").read_text()) == {"top1": 0.78}
