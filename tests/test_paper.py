@@ -151,7 +151,7 @@ def stages(study: params.Study) -> list[tuple[str, str]]:
         for name, row in getattr(study, table).items() if body else ():
             filled = lambda text, row=row, name=name: _filled(text, name, row)  # noqa: E731
             deps[verb, name] = [filled(dep) for dep in body["deps"]]
-            outputs = [*body.get("outs", ()), *(path for entry in body.get("metrics", ()) for path in entry)]
+            outputs = [path for entry in body["outs"] for path in ([entry] if isinstance(entry, str) else entry)]
             makers |= {filled(path): (verb, name) for path in outputs}
     before = {
         stage: {maker for path, maker in makers.items() for dep in needed if _inside(path, dep) or _inside(dep, path)} - {stage}
