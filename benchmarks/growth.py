@@ -103,12 +103,12 @@ def exponent(rows: Sequence[Row], what: str) -> float:
 
 
 def table(rows: list[Row], dims: Sequence[int]) -> str:
+    version, threads = torch.__version__.split("+")[0], torch.get_num_threads()
     lines = [
         "# Growth",
         "",
-        f"`make bench` wrote this page: GENERATED spaces of {dims[0]} and {dims[1]} dimensions, {torch.get_num_threads()}",
-        f"threads, torch {torch.__version__.split('+')[0]}, one run of each step in a process of its own. `fit` is both",
-        "fits that a verdict needs.",
+        f"`make bench` wrote this page. GENERATED spaces of {dims[0]} and {dims[1]} dimensions, torch {version}, threads: {threads};",
+        "one run of each step, in a process of its own. `fit` is both fits that a verdict needs.",
         "",
         "![Seconds and memory of each step at growing sizes](images/growth.png)",
         "",
