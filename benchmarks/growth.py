@@ -107,8 +107,8 @@ def table(rows: list[Row], dims: Sequence[int]) -> str:
     lines = [
         "# Growth",
         "",
-        f"`make bench` wrote this page. GENERATED spaces of {dims[0]} and {dims[1]} dimensions, torch {version}, threads: {threads};",
-        "one run of each step, in a process of its own. `fit` is both fits that a verdict needs.",
+        f"`make bench` wrote this page. GENERATED spaces of {dims[0]} and {dims[1]} dimensions, torch {version},",
+        f"threads: {threads}; one run of each step, in a process of its own. `fit` is both fits that a verdict needs.",
         "",
         "![Seconds and memory of each step at growing sizes](images/growth.png)",
         "",
