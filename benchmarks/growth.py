@@ -75,12 +75,12 @@ def read(folder: Path, name: str) -> Tensor:
 
 def step(name: str, folder: Path) -> str:
     """Run one step; what it found, in words."""
-    module = wasserstein_procrustes
     seeds = (0, REPLICATE)
     if name == "fit":
         source, target = read(folder, "source"), read(folder, "target")
         for seed, part in zip(seeds, (slice(None), slice(0, None, 2)), strict=True):
-            save(module.fit(source[part], target[part], module.Settings(), seed), folder / f"seed-{seed}")
+            fit = wasserstein_procrustes.fit(source[part], target[part], wasserstein_procrustes.Settings(), seed)
+            save(fit, folder / f"seed-{seed}")
         return ""
     first, second = (load(folder / f"seed-{seed}") for seed in seeds)
     if name == "verdict":

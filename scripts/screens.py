@@ -75,6 +75,8 @@ class Browser:
                 break
             except (OSError, ValueError):
                 time.sleep(1)
+        else:
+            sys.exit("screens: chromium did not come up")
         self._socket, self._calls = connect(page["webSocketDebuggerUrl"], max_size=None, legacy=True), 0
 
     def call(self, method: str, **parameters: object) -> dict:

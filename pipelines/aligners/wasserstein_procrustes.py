@@ -52,7 +52,7 @@ class Settings:
     repeats: int = 30  # of k-means, each a candidate
     sample: int = 6000  # vectors a side that k-means sees
     restarts: int = 12  # of each quadratic assignment
-    directions: int = 256  # principal ones, among which candidates compete: others cost much and decide nothing
+    directions: int = 256  # principal ones, among which candidates compete: the others cost much and are mostly noise
     rounds: tuple[int, ...] = (1500, 1500, 1500, 2000, 2500)  # vectors a side in each round of the competition
     round_steps: int = 10
     refinements: int = 160
@@ -97,7 +97,7 @@ def fit(
     known = checked_pairs(pairs, len(source), len(target))
     generator = torch.Generator().manual_seed(seed)
     if max(len(source), len(target)) > settings.seen:
-        source, target = (_seen(c, settings.seen, generator, k) for c, k in ((source, known[:, 0]), (target, known[:, 1])))
+        source, target = (_seen(c, k, settings.seen, generator) for c, k in ((source, known[:, 0]), (target, known[:, 1])))
         known = torch.arange(len(known))[:, None].expand(-1, 2)
     clouds, known = _checked({"source": source, "target": target}, settings), known.to(source.device)
     cross = coupled(clouds, "source", known, settings, generator, log)["target"]
@@ -117,7 +117,7 @@ def fit_jointly(
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
     if max(len(cloud) for cloud in clouds.values()) > settings.seen:
         state = generator.get_state()  # the same rows of all that are paired
-        clouds = {name: _seen(cloud, settings.seen, generator.set_state(state)) for name, cloud in clouds.items()}
+        clouds = {name: draw(cloud, settings.seen, generator.set_state(state)) for name, cloud in clouds.items()}
     clouds = _checked(clouds, settings)
     no_pairs = torch.empty(0, 2, dtype=torch.int64)
     maps = {}
@@ -127,11 +127,9 @@ def fit_jointly(
     return maps
 
 
-def _seen(cloud: Tensor, most: int, generator: torch.Generator, first: Tensor | None = None) -> Tensor:
-    """At most `most` rows: those of `first`, in their order, and others at random."""
-    first = torch.empty(0, dtype=torch.int64) if first is None else first
-    others = torch.randperm(len(cloud), generator=generator)[: max(0, most - len(first))]
-    return cloud[torch.cat([first, others]).to(cloud.device)]
+def _seen(cloud: Tensor, first: Tensor, most: int, generator: torch.Generator) -> Tensor:
+    """The rows `first`, in their order, and others at random: `most` in all, where there are so many."""
+    return torch.cat([cloud[first.to(cloud.device)], draw(cloud, max(0, most - len(first)), generator)])
 
 
 def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tensor]:
