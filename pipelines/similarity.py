@@ -39,7 +39,8 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     spectrum = geometry.spectrum(vectors)
     plots = store.plots_path("similarity", name)
     store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()}))
-    if isinstance(loaded.model[0], Transformer) and row.pooling is None:  # another pooling leaves the layers as they are
+    one = isinstance(loaded.model[0], Transformer) and not loaded.parts
+    if one and row.pooling is None:  # another pooling leaves the layers as they are
         exact = encoders.load(folder, encoder.model_copy(update={"precision": "float32"}), loaded.device)  # as they were trained
         metrics["layers"] = dissect(name, exact, texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,26 @@ def test_vectors_are_those_of_the_published_model(kind, folders, tmp_path):
     loaded = encoders.load(folders[kind], row())
     plain = SentenceTransformer(str(folders[kind]), device="cpu").encode(TEXTS, batch_size=1)
     np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, plain, atol=1e-5)
+
+
+def test_several_models_are_one_encoder_side_by_side(folders, tmp_path, monkeypatch):
+    copies = {kind: partial(sources._copy, folders[kind]) for kind in ("bert", "qwen")}
+    monkeypatch.setattr(sources, "WHEELS", copies)
+    both = row(source="wheel", model="bert+qwen")
+    encoders.fetch(both, tmp_path / "both")
+    loaded = encoders.load(tmp_path / "both", both)
+    vectors = run(loaded, TEXTS, tmp_path / "work", both).vectors
+    assert loaded.name == "bert+qwen"
+    assert loaded.dimension == vectors.shape[1] == 64
+    alone = [run(encoders.load(folders[kind], row()), TEXTS, tmp_path / kind).vectors for kind in copies]
+    unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in alone]
+    np.testing.assert_allclose(vectors, np.hstack(unit), atol=1e-6)
+    assert (run(loaded, TEXTS, tmp_path / "work", both).vectors == vectors).all()  # from the parts on disk
+
+
+def test_one_of_several_models_that_is_not_there(tmp_path):
+    with pytest.raises(BadInput, match="nobody"):
+        encoders.fetch(row(source="wheel", model="minilm+nobody"), tmp_path / "both")
 
 
 def test_clip_is_its_text_side(folders, tmp_path):

@@ -1,6 +1,7 @@
 """Encoders: `fetch` turns any source into one sentence-transformers folder, `load` opens it, `encode` runs it.
 
-A folder is whatever `SentenceTransformer(folder)` opens, or a bare CLIP checkpoint, of which the text side is taken.
+A folder is whatever `SentenceTransformer(folder)` opens, or a bare CLIP checkpoint, of which the text side is taken; of a row
+of several models, a folder of such folders.
 Code that a checkpoint brings along is never run.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from pipelines.encoders.sources import fetch, weights
+from pipelines.encoders.sources import fetch, part_folder, weights
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
@@ -35,7 +36,7 @@ DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float1
 class Loaded:
     """An encoder, ready to run."""
 
-    model: SentenceTransformer
+    model: SentenceTransformer  # of several parts the first one's
     name: str
     pooling: str  # mean, cls, lasttoken, ...; several are joined by `+`; `none` where there is no such module
     dimension: int
@@ -44,6 +45,7 @@ class Loaded:
     precision: str  # what is really used: float32 where the machine has no bf16
     device: torch.device
     weights: str  # sha256
+    parts: tuple[Loaded, ...] = ()  # of a row of several models
 
 
 def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Loaded:
@@ -57,6 +59,8 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     from pipelines.encoders.pooling import compose
 
     device = device or resolve()
+    if len(row.parts) > 1:
+        return _side_by_side(tuple(load(part_folder(folder, part), part, device) for part in row.parts))
     with reading(folder):
         precision = _precision(row, device, folder)
         digest = weights(folder)
@@ -74,6 +78,11 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
         device=device,
         weights=digest,
     )
+
+
+def _side_by_side(parts: tuple[Loaded, ...]) -> Loaded:
+    about = {key: "+".join(getattr(part, key) for part in parts) for key in ("name", "pooling", "weights")}
+    return replace(parts[0], **about, dimension=sum(part.dimension for part in parts), parts=parts)
 
 
 def _precision(row: Encoder, device: torch.device, folder: Path) -> str:

@@ -57,6 +57,8 @@ def encode(
     The folder must belong to these texts, these weights and this row. `ranks`: of several processes with one folder the number
     of this one and how many they are; each writes its share of the parts, and reads all when `wait` says that all are there.
     """
+    if loaded.parts:
+        return _side_by_side([encode(part, texts, row, _made(folder / part.name), ranks, wait) for part in loaded.parts])
     tokens = tokenise(loaded, texts)
     dtype = np.dtype(row.store)
     vectors = np.empty((len(texts), loaded.dimension), dtype)
@@ -78,6 +80,18 @@ def encode(
     for file, batches in (other for number, other in enumerate(work) if number % ranks[1] != ranks[0]):
         vectors[np.concatenate(batches)] = np.load(file, allow_pickle=False)
     return Encoded(vectors, tokens.truncated)
+
+
+def _side_by_side(parts: list[Encoded]) -> Encoded:
+    """Each part of length 1, so that a cosine is the mean of theirs."""
+    lengths = [np.linalg.norm(part.vectors, axis=1, keepdims=True) for part in parts]
+    unit = [part.vectors / np.maximum(length, 1e-30) for part, length in zip(parts, lengths, strict=True)]
+    return Encoded(np.hstack(unit).astype(parts[0].vectors.dtype), max(part.truncated or 0.0 for part in parts))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:

