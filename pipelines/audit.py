@@ -32,7 +32,7 @@ from pipelines.inverters.consensus import Voters, stating
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes
 from pipelines.measures.defences import Defence, Keys, defend, recall_kept, undone
-from pipelines.measures.vectors import neighbours, overlap
+from pipelines.measures.vectors import neighbours, overlap, singled_out
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
@@ -47,6 +47,7 @@ TOPICS = (
     "meetings & appointments", "software",
 )  # fmt: skip
 NAMES = ("text", "body", "content", "document")  # what a column of texts is called
+MARGIN = 0.1  # of cosine
 Judge = Callable[[Tensor, Translator, Sequence[Translator]], Verdict]
 
 
@@ -97,6 +98,7 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     findings = Findings(dump.name, about, [a.tried for a in attempts], best.tried, seconds=clock.laps)
     if findings.evidence:
         say(f"aligned with {best.known.encoder}: topics and texts")
+        findings.held = held(vectors, best)
         findings.attributes = infer(vectors, best, row)
         clock.lap("infer")
         findings.inversions = inverted(vectors, best, row)
@@ -168,6 +170,14 @@ def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) 
 
     translator = fit(vectors, known, seed)
     return translator, judge(vectors, translator, [replicate(fit, vectors, known, seed)])
+
+
+@torch.inference_mode()
+def held(vectors: Tensor, best: Attempt) -> float:
+    """Share of the attacker's texts that one vector of the dump stands out for: .02 of e-mails that share no text with the dump,
+    .39 of the texts behind it (docs/experiments.md)."""
+    space = Space.of(best.known.vectors)
+    return float(singled_out(space(best.known.vectors), space(best.translator(vectors)), MARGIN).double().mean())
 
 
 @torch.inference_mode()

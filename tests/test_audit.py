@@ -18,9 +18,10 @@ from pipelines import audit as audits
 from pipelines import encoders
 from pipelines.aligners import procrustes
 from pipelines.aligners.core.verdict import Verdict, judge
+from pipelines.aligners.identity import Identity
 from pipelines.corpora import dumps
 from pipelines.measures.defences import Defence, Keys, defend, recall_kept, undone
-from pipelines.measures.vectors import neighbours, overlap
+from pipelines.measures.vectors import neighbours, overlap, singled_out
 from pipelines.pages import audit as audit_page
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Audit, Encoder, params
@@ -464,6 +465,30 @@ def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(m
     best = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
     assert said in "\n".join(audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best, defences=rows)))
     assert audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best))[0].startswith("Severity: high")
+
+
+def test_texts_of_the_dump_itself_are_told_of():
+    dump, other = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(3))
+    best = audit_page.Tried("one", 300, 0.9, "aligned", 1.0)
+    for known, told in ((dump, True), (other, False)):
+        attempt = audits.Attempt(
+            audits.Known("one", [], known, secret_encoder), Identity(64, 64), Verdict(0.9, "aligned", 0.0, 300), 1.0
+        )
+        findings = audit_page.Findings("dump", {"used": 300}, [best], best, held=audits.held(dump, attempt))
+        assert any("stand out as texts of the dump" in said for said in audit_page.advice(findings)) == told
+
+
+@given(st.integers(0, 2**16), st.integers(2, 30), st.integers(1, 30), st.integers(1, 7))
+def test_who_is_singled_out(seed, keys, queries, block):
+    draw = torch.Generator().manual_seed(seed)
+    a, b = torch.randn(queries, 4, generator=draw), torch.randn(keys, 4, generator=draw)
+    scores = a @ b.T
+    expected = []
+    for i in range(queries):
+        first, second = scores[i].sort(descending=True).values[:2]
+        key = int(scores[i].argmax())
+        expected.append(bool(first - second > 0.3) and int(scores[:, key].argmax()) == i)
+    assert singled_out(a, b, 0.3, block).tolist() == expected
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):

@@ -42,6 +42,22 @@ def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, ot
     return torch.cat(nearest)
 
 
+def singled_out(queries: Tensor, keys: Tensor, margin: float, block: int = BLOCK) -> Tensor:
+    """Which queries (n, d) have a nearest key (m, d), m >= 2, that has them as its own nearest, and is nearer than the next by
+    `margin` of dot product: most of those whose own translation is among the keys, and few others. -> (n,) of bool"""
+    best, clear = [], []
+    back, near = torch.zeros(len(keys), dtype=torch.long, device=keys.device), torch.full_like(keys[:, 0], -torch.inf)
+    for start in range(0, len(queries), block):
+        scores = queries[start : start + block] @ keys.T
+        two = scores.topk(2, dim=1)
+        best.append(two.indices[:, 0])
+        clear.append(two.values[:, 0] - two.values[:, 1] > margin)
+        top = scores.max(0)
+        back[top.values > near] = start + top.indices[top.values > near]
+        near = torch.maximum(near, top.values)
+    return torch.cat(clear) & (back[torch.cat(best)] == torch.arange(len(queries), device=keys.device))
+
+
 def overlap(first: Tensor, second: Tensor) -> Tensor:
     """Share of the ids of each row of `first` (n, k) that are in the same row of `second` (n, k). -> (n,) float64"""
     return (first[:, :, None] == second[:, None, :]).any(2).double().mean(1)

@@ -12,6 +12,7 @@ from pipelines.pages.tables import escaped, table
 
 Table = tuple[str, str, list[dict[str, Any]]]  # heading, explanation, rows
 ENOUGH = 10_000  # vectors a side: with as many, what can be aligned mostly is (docs/experiments/vec2vec.md)
+HELD = 0.1  # texts that stand out: of other texts it is .02 (docs/experiments.md)
 KEPT, LEFT = 0.9, 0.5  # worth its cost: a defence that keeps so much of retrieval, and leaves at most so much of the leakage
 
 
@@ -37,6 +38,7 @@ class Findings:
     attributes: list[dict[str, Any]] = field(default_factory=list)
     inversions: list[dict[str, Any]] = field(default_factory=list)
     defences: list[dict[str, Any]] = field(default_factory=list)
+    held: float = 0.0  # share of the attacker's texts that stand out as texts of the dump
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -70,6 +72,7 @@ def advice(findings: Findings) -> list[str]:
             "Severity: high. Handle these vectors like the texts behind them: the same access, the same encryption, deleted as "
             "soon, and if they are lost, the same people are to be told.",
             "The attack needs thousands of vectors of one encoder: hand out as few as will do.",
+            *_held(findings.held),
             *_worth({row["defence"]: row for row in findings.defences}),
         ]
     if findings.best.verdict == "doubtful":
@@ -82,6 +85,15 @@ def advice(findings: Findings) -> list[str]:
             "them, and with texts as near as possible to those behind the dump."
         )
     return said
+
+
+def _held(share: float) -> list[str]:
+    if share <= HELD:
+        return []
+    return [
+        f"Of the texts that the attack was given, {share:.0%} stand out as texts of the dump itself. A thief has others: audit "
+        "again without them, for what was read here may be what was given."
+    ]
 
 
 def _worth(defences: dict[str, dict[str, Any]]) -> list[str]:
