@@ -5,7 +5,8 @@
 
 collect: random pairs of embeddings, three quarters of one corpus, a quarter of two (no domain shared); 1,500 to 12,000
 vectors a side, and few candidates, so that many fail. True pairs tell afterwards which. fit: a
-logistic regression of `FOSCTTM <= 0.1` on the agreement; each pair of corpora in turn is left out and predicted from the others.
+logistic regression of `FOSCTTM <= 0.1` on the agreement; each pair of corpora, then each encoder, is left out in turn and
+predicted from the others.
 benchmarks/verdict.csv has the 133 runs behind the constants; those of study `rivals` are by other aligners, those of
 2,000, 5,000, 13,000 and 18,000 vectors are of study `translation`, by the default settings.
 """
@@ -68,19 +69,32 @@ def fit(paths: list[Path]) -> None:
     runs = pl.concat(pl.read_csv(path).select(columns) for path in paths)
     x = torch.tensor(runs["agreement"].to_list(), dtype=torch.float64)
     y = torch.tensor((runs["foscttm"] <= SUCCESS).to_list(), dtype=torch.float64)
-    corpus = [pl.col(side).str.replace("-[^-]*$", "") for side in ("source", "target")]
-    corpora = runs.select(pl.concat_str("study", *corpus, separator=" ")).to_series().to_numpy()
-    held_out = torch.zeros(len(y), dtype=torch.float64)
-    for left_out in np.unique(corpora):
-        out = torch.from_numpy(corpora == left_out)
-        slope, middle = logistic(x[~out], y[~out])
-        held_out[out] = torch.sigmoid(slope * (x[out] - middle))
-    print(f"{len(y)} runs, {int(y.sum())} succeeded; AUC {auc(x, y):.4f}, of scores on corpora left out {auc(held_out, y):.4f}")
+    sides = runs.select(source="source", target="target").to_numpy()
+    named = np.array([[side.rsplit("-", 1) for side in pair] for pair in sides])  # (runs, 2, corpus and encoder)
+    corpora = np.array([" ".join((study, *pair)) for study, pair in zip(runs["study"], named[:, :, 0], strict=True)])
+    encoders = named[:, :, 1]
+    print(f"{len(y)} runs, {int(y.sum())} succeeded; AUC of the agreement {auc(x, y):.4f}")
+    report("pair of corpora", x, y, [corpora == left_out for left_out in np.unique(corpora)])
+    report("encoder", x, y, [(encoders == left_out).any(1) for left_out in np.unique(encoders)])
+    print("SLOPE, MIDDLE = {:.1f}, {:.3f}".format(*logistic(x, y)))
+
+
+def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]) -> None:
+    """Scores of each group of runs, by the constants of all runs outside it; a run of two groups counts twice."""
+    scores, truth = [], []
+    for out in map(torch.from_numpy, groups):
+        if len(y[~out].unique()) == 2:
+            slope, middle = logistic(x[~out], y[~out])
+            scores.append(torch.sigmoid(slope * (x[out] - middle)))
+            truth.append(y[out])
+    if not scores:  # two encoders: without one there is no pair
+        return
+    held_out, y = torch.cat(scores), torch.cat(truth)
+    print(f"one {what} left out: AUC {auc(held_out, y):.4f}")
     for threshold in (0.5, 0.95):
         called = held_out >= threshold
         wrong, missed = (called & (y == 0)).sum(), (~called & (y == 1)).sum()
-        print(f"  score >= {threshold}: {called.sum()} called, {wrong} of them wrong, {missed} missed")
-    print("SLOPE, MIDDLE = {:.1f}, {:.3f}".format(*logistic(x, y)))
+        print(f"  score >= {threshold}: {called.sum()} of {len(y)} called, {wrong} of them wrong, {missed} missed")
 
 
 def logistic(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
