@@ -17,6 +17,7 @@ from pipelines.study import params
 pytestmark = pytest.mark.xdist_group("repro")  # one worker: what the tests share is made once
 
 ROOT = Path(__file__).parents[1]
+FEW = {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [60, 60], "refinements": 8, "passes": 1}  # a fit of a second
 STUDY = {
     "study": "tiny",
     "corpora": {"passages": {"source": "synthetic", "path": "pipelines/corpora/synthetic", "rows": 160, "test": 40}},
@@ -25,7 +26,7 @@ STUDY = {
         "wordllama": {"source": "wheel", "path": "constraints.txt"},
     },
     "embed": {"a": {"corpus": "passages", "encoder": "wordllama"}, "b": {"corpus": "passages", "encoder": "minilm"}},
-    "align": {"wasserstein": {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "clusters": 4, "seeds": [0]}},
+    "align": {"wasserstein": {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "seeds": [0], **FEW}},
     "evaluate": {"wasserstein": {"translator": "wasserstein", "source": "a", "target": "b"}},
 }
 
