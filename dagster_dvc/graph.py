@@ -62,7 +62,6 @@ class Stage:
     read: tuple[str, ...]  # the outputs that another stage reads
     sources: tuple[str, ...]  # the dependencies that no stage makes: code, files of the user's
     code_version: str  # of the command, the stage's own params and its sources
-    group: str = ""  # `meta: {group: features}`, else the base
     prefix: str = ""  # of the asset key, the group and the step
     op: str = ""  # unique in a graph, letters, digits and _ only: Dagster's steps allow no more
 
@@ -72,13 +71,18 @@ class Stage:
         return self.name.partition("@")[0]
 
     @property
+    def group(self) -> str:
+        return word(self.prefix, self.base)
+
+    @property
     def row(self) -> str | None:
         return self.name.partition("@")[2] or None
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Dagster's asset key: ("train", "large"). Keys, unlike steps, may hold any character."""
-        return tuple(part for part in (self.prefix, self.base, self.row) if part)
+        """Dagster's asset key: ("train", "large"). Unlike a step it may hold `.` and `-`, but be no word of Python's either."""
+        parts = [re.sub(r"[^\w.-]", "_", part, flags=re.ASCII) for part in (self.prefix, self.base, self.row) if part]
+        return tuple(parts) if is_valid_name(word(*parts)) else (f"{parts[0]}_",)
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,10 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
         raise GraphError(_one_line(error)) from None
     if not stages:
         raise GraphError(f"{root / 'dvc.yaml'}: there is no such file, or no stage in it")
+    names: dict[tuple[str, ...], str] = {}
+    for stage in stages.values():
+        if (other := names.setdefault(stage.key, stage.name)) != stage.name:
+            raise GraphError(f"dvc.yaml: {other!r} and {stage.name!r} are the same name to Dagster: {'/'.join(stage.key)}")
     return _with_ops(_sorted(stages))
 
 
@@ -186,13 +194,11 @@ def _stage(
     outs = tuple(_paths(stage.outs))
     params = {f"{p.def_path}:{name}": value for p in stage.params for name, value in _values(p, files)}
     mine = {dep.def_path: sources[dep.def_path] for dep in stage.deps if dep.def_path in sources}
-    meta = stage.meta or {}
-    group = meta.get("group") or stage.name.partition("@")[0]
     return Stage(
         name=stage.name,
         cmd=_joined(stage.cmd),
         desc=stage.desc or "",
-        pool=meta.get("pool"),
+        pool=(stage.meta or {}).get("pool"),
         upstream=upstream,
         outs=outs,
         metrics=tuple(out.def_path for out in stage.outs if out.metric or out.annot.type == "metrics"),
@@ -200,7 +206,6 @@ def _stage(
         read=tuple(o for o in outs if any(overlap(o, n) for n in needed)),
         sources=tuple(mine),
         code_version=_code_version(stage.cmd, params, mine),
-        group=word(prefix, group),
         prefix=prefix,
     )
 
