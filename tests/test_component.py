@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -248,3 +249,20 @@ def test_dg_lists_and_checks_this_project():
     ]
     assert "align" in said[0]
     assert "All definitions loaded successfully" in said[1]
+
+
+@pytest.mark.slow
+def test_the_five_minutes_of_the_docs_do_what_they_say(tmp_path):
+    page = (ROOT / "docs/dagster.md").read_text()
+    _, *blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)  # the first one installs
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1"
+    }  # fmt: skip
+    script = "set -e\n" + "\necho END OF BLOCK\n".join(blocks)
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    _, listed, launched, edited = done.stdout.split("END OF BLOCK")
+    assert all(name in listed for name in ("prepare", "train", "evaluate", "as_locked", "finite_metrics"))
+    assert "up to date" in launched.splitlines()[-1]
+    before, after = re.findall(r"^(\w+):$", edited, re.M)[:1], re.findall(r"^(\w+):$", edited, re.M)[1:]
+    assert (before, after) == (["prepare"], ["train", "evaluate"])

@@ -155,4 +155,4 @@ def test_dvc_yaml_lists_the_code_that_each_stage_runs(stage):
 
 
 def test_no_file_is_called_utils():
-    assert not [p for p in ROOT.glob("[apt]*/**/*.py") if p.stem in ("utils", "helpers", "common", "misc")]
+    assert not [p for p in ROOT.glob("[adpt]*/**/*.py") if p.stem in ("utils", "helpers", "common", "misc")]
