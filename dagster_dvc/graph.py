@@ -44,7 +44,7 @@ for kind, pattern, first in (
 
 
 class GraphError(Exception):
-    """dvc.yaml, params.yaml or dvc.lock cannot be read; the message is DVC's own, on one line."""
+    """dvc.yaml, params.yaml or dvc.lock cannot be read; the message, mostly DVC's own, is one line."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
     for stage in stages.values():
         if (other := names.setdefault(stage.key, stage.name)) != stage.name:
             raise GraphError(f"dvc.yaml: {other!r} and {stage.name!r} are the same name to Dagster: {'/'.join(stage.key)}")
-    return _with_ops(_sorted(stages))
+    return _with_ops(_with_metrics(root, _sorted(stages)))
 
 
 def _same(one: str, other: Path) -> bool:
@@ -172,9 +172,9 @@ def lock(root: Path) -> dict[str, Entry]:
 
 
 def md5(repo: Repo, path: str | Path, anew: bool = False) -> str | None:
-    """What DVC would write of a file or folder (a path from the repository's root, or whole) as it is now; None: it is not there.
-    DVC remembers those of untouched files, and takes those of restored ones on trust: `anew` reads every byte."""
-    full = os.path.join(repo.root_dir, path)
+    """What DVC would write of a file or folder as it is now; None: it is not there. DVC remembers those of untouched files, and
+    takes those of restored ones on trust: `anew` reads every byte."""
+    full = os.path.abspath(path)
     if not os.path.exists(full):
         return None
     known = HashFileDB(localfs, repo.cache.local.path, state=StateNoop()) if anew else repo.cache.local
@@ -234,6 +234,17 @@ def _value(content: Any, name: str) -> Any:
         else:
             content = content.get(part) if isinstance(content, Mapping) else None
     return content
+
+
+def _with_metrics(root: Path, stages: Mapping[str, Stage]) -> dict[str, Stage]:
+    """Also the files that dvc.yaml lists as metrics outside of its stages, as DVCLive does: the stage's that makes them."""
+    listed = yaml.load((root / "dvc.yaml").read_bytes(), Loader).get("metrics") or ()
+    files = [path for path in listed if Path(path).suffix in (".json", ".yaml", ".yml")]
+
+    def of(stage: Stage) -> tuple[str, ...]:
+        return tuple(f for f in files if f not in stage.metrics and any(Path(f).is_relative_to(out) for out in stage.outs))
+
+    return {name: replace(stage, metrics=stage.metrics + of(stage)) for name, stage in stages.items()}
 
 
 def _sorted(stages: Mapping[str, Stage]) -> dict[str, Stage]:

@@ -225,6 +225,17 @@ def test_what_cannot_be_read_is_one_line(tmp_path, pipeline, said):
     assert "\n" not in str(error.value)
 
 
+def test_metrics_may_stand_outside_of_the_stages(tmp_path):
+    stages = {
+        "train": {"cmd": "true", "outs": ["live", "a.json"], "metrics": ["b.json"]},
+        "other": {"cmd": "true", "outs": ["c"]},
+    }
+    listed = ["live/metrics.json", "b.json", "elsewhere.json", "a.json", "live/pictures"]
+    (repository(tmp_path) / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages, "metrics": listed}))
+    found = {name: stage.metrics for name, stage in read(tmp_path).items()}
+    assert found == {"train": ("b.json", "live/metrics.json", "a.json"), "other": ()}
+
+
 def test_data_with_another_address_than_a_path_are_not_watched(tmp_path):
     repository(tmp_path)
     (tmp_path / "dvc.yaml").write_text("stages:\n  get: {cmd: 'echo > x', deps: ['https://localhost/data.csv'], outs: [x]}\n")
