@@ -1,1 +1,1 @@
-"""Dagster's view of dvc.yaml: one asset per stage. Knows DVC's files and nothing of what the stages compute."""
+"""This project in Dagster: the component of dagster_dvc over dvc.yaml, and what is known of its stages beside that."""

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from assets.graph import Loader, Stage
+from dagster_dvc.checks import Check
+from dagster_dvc.graph import Loader, Stage
 
 Found = tuple[str, dict[str, float]]  # what is wrong ("": nothing), and the numbers it is read from
-Check = Callable[[Path, Stage], Found]
 
 
 def aligned(root: Path, stage: Stage) -> Found:
     """How many seeds have another verdict than `aligned`; oracles have none."""
-    words = [verdict["word"] for verdict in _verdicts(_result(root, stage.group, stage.row))]
+    words = [verdict["word"] for verdict in _verdicts(_result(root, stage.base, stage.row))]
     other = sum(word != "aligned" for word in words)
     return f"{other} of {len(words)} verdicts are not aligned" if other else "", {"verdicts": len(words), "not aligned": other}
 
 
 def disjoint(root: Path, stage: Stage) -> Found:
     """How many texts are on both sides of a fit, beyond the pairs that its row grants."""
-    shared = _result(root, stage.group, stage.row).get("shared", 0)
+    shared = _result(root, stage.base, stage.row).get("shared", 0)
     return f"{shared} texts are on both sides" if shared else "", {"on both sides": shared}
 
 

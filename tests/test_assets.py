@@ -16,11 +16,12 @@ import psutil
 import pytest
 import yaml
 
-from assets.checks import not_as_locked
-from assets.definitions import build
-from assets.facts import INLINE, facts, show, within
-from assets.graph import Entry, lock, read
-from assets.repro import reproduce
+from assets.study import last_run, smoke
+from dagster_dvc import DvcProjectComponent
+from dagster_dvc.checks import not_as_locked
+from dagster_dvc.facts import INLINE, facts, show, within
+from dagster_dvc.graph import Entry, lock, read
+from dagster_dvc.repro import reproduce
 
 pytestmark = pytest.mark.xdist_group("assets")  # one worker: what the tests share is made once
 
@@ -70,6 +71,10 @@ pathlib.Path("results", name + ".json").write_text(json.dumps(metrics))
 (folder / "picture.png").write_bytes(base64.b64decode("{PNG}"))
 (folder / "table.csv").write_text("seed,top1\\n0,0.5\\n1,0.75\\n")
 """
+
+
+def build(root: Path) -> dg.Definitions:
+    return dg.build_defs_for_component(DvcProjectComponent(project=root))
 
 
 def dvc(root: Path, *words: str) -> None:
@@ -370,17 +375,15 @@ def test_what_ran_outside_carries_its_seconds_and_its_mlflow_run(after, monkeypa
     record = after / ".cache/runs/make@one-row.json"
     record.parent.mkdir(parents=True)
     record.write_text(json.dumps({"run": "r1", "experiment": "7", "began": written - 4, "ended": written + 0.5}))
-    found = facts(after, stage, lock(after)["make@one-row"])
+    found = last_run(after, stage)
     assert found["seconds"] == 4.5
     assert found["mlflow"].value == "http://127.0.0.1:5000/#/experiments/7/runs/r1"
     os.utime(after / "results/one-row.json", (written + 60, written + 60))  # as `git checkout` of another commit's
-    assert "seconds" not in facts(after, stage, lock(after)["make@one-row"])
+    assert "seconds" not in last_run(after, stage)
 
 
 @pytest.mark.slow
 def test_the_smoke_job_runs_the_smoke_study_and_leaves_this_repository_alone(instance):
-    from assets.experiments import smoke
-
     here = Path(__file__).parents[1]
     before = subprocess.run(["git", "status", "--short"], cwd=here, capture_output=True, check=True).stdout
     assert smoke(here).execute_in_process(instance=instance).success

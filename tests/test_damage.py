@@ -217,7 +217,7 @@ def test_the_md5_of_a_folder_is_dvc_s(artefacts):
     Path("data/translators/t/deep er/é").write_text("x")
     Path("data/translators/t-z").write_text("beside")
     code = (
-        "import sys; from dvc.repo import Repo; from assets.graph import md5\n"
+        "import sys; from dvc.repo import Repo; from dagster_dvc.graph import md5\n"
         "print(md5(Repo.init(no_scm=True), 'data/translators'))"
     )
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}

@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 import yaml
 
-from assets.checks import checks
-from assets.graph import Stage
+from assets.study import StudyComponent
+from dagster_dvc.checks import checks
+from dagster_dvc.graph import Stage
 from pipelines.align import halves
 from pipelines.runtime import store
 from pipelines.study import Align
@@ -44,7 +45,7 @@ def results(**params) -> None:
 
 def said(name: str, check: str) -> dg.AssetCheckResult:
     """One check as Dagster runs it."""
-    definition = checks(Path(), stage(name))
+    definition = checks(Path(), stage(name), StudyComponent(project=Path()).checks_of(stage(name)))
     asset = dg.AssetKey(name.split("@"))
 
     @dg.asset(key=asset)

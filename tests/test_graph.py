@@ -10,7 +10,8 @@ import yaml
 from dvc.repo import Repo
 
 from assets import definitions
-from assets.graph import GraphError, lock, read
+from assets.study import StudyComponent
+from dagster_dvc.graph import GraphError, lock, read
 
 ROOT = Path(__file__).parents[1]
 STAGES = read(ROOT)
@@ -167,4 +168,4 @@ def test_a_row_whose_name_a_shell_would_read_is_refused(tmp_path, row):
     template = {"foreach": "${align}", "do": {"cmd": "python -m pipelines.align ${key}"}}
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"align": template}}))
     with pytest.raises(GraphError, match=r"^align: .* is no row name: letters, digits, '_', '-' and '.' only$"):
-        read(tmp_path)
+        StudyComponent(project=tmp_path).stages()

@@ -1,6 +1,7 @@
 """The house holds: arrows point down, assets know only DVC, and dvc.yaml lists what each stage's module reads."""
 
 import ast
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -123,15 +124,21 @@ def test_aligners_and_measures_load_with_torch_and_numpy_alone(name):
     )
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "assets").glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "assets").rglob("*.py")), ids=lambda p: p.name)
 def test_assets_know_dvc_and_dagster_only(path):
     assert not {i.split(".")[0] for i in imports(path)} & {"torch", "mlflow", "pipelines", "polars", "numpy"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "dagster_dvc").rglob("*.py")), ids=lambda p: p.name)
+def test_the_component_needs_what_any_dvc_project_has_under_dagster(path):
+    tops = {i.split(".")[0] for i in imports(path)} - sys.stdlib_module_names
+    assert tops <= {"dagster", "dagster_dvc", "dvc", "dvc_data", "dvc_objects", "yaml"}
 
 
 @pytest.mark.parametrize("name", sorted(modules()))
 def test_only_track_and_publish_know_mlflow_and_nothing_knows_dagster_or_dvc(name):
     tops = {i.split(".")[0] for i in imports(modules()[name])}
-    assert not tops & {"dagster", "dvc", "assets"}
+    assert not tops & {"dagster", "dvc", "assets", "dagster_dvc"}
     assert "mlflow" not in tops or name in ("pipelines.runtime.track", "pipelines.publish")
 
 
@@ -148,4 +155,4 @@ def test_dvc_yaml_lists_the_code_that_each_stage_runs(stage):
 
 
 def test_no_file_is_called_utils():
-    assert not [p for p in ROOT.glob("[apt]*/**/*.py") if p.stem in ("utils", "helpers", "common", "misc")]
+    assert not [p for p in ROOT.glob("[adpt]*/**/*.py") if p.stem in ("utils", "helpers", "common", "misc")]

@@ -12,8 +12,8 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 from dvc.repo import Repo
 
-from assets.definitions import build
-from assets.graph import lock, read
+from dagster_dvc import DvcProjectComponent
+from dagster_dvc.graph import lock, read
 
 pytestmark = pytest.mark.xdist_group("provenance")  # one worker: what the tests share is made once
 
@@ -47,6 +47,10 @@ pathlib.Path(f"data/{sys.argv[1]}.txt").write_text(str(row["value"]))
 pathlib.Path(f"data/{sys.argv[1]}-more.txt").write_text(str(row["more"]))
 pathlib.Path(f"results/make/{sys.argv[1]}.json").write_text(json.dumps({"value": row["value"]}))
 """
+
+
+def build(root: Path) -> dg.Definitions:
+    return dg.build_defs_for_component(DvcProjectComponent(project=root))
 
 
 def repro(root: Path, *targets: str, **more: bool) -> None:

@@ -20,8 +20,9 @@ SIZES = {"graph": (1400, 900), "dagster": (1400, 1000), "mlflow": (1400, 700), "
 
 
 def test_every_page_shows_what_was_measured_and_nothing_is_out_of_sync(repository, tmp_path):  # noqa: F811
-    for name in ("scripts", "assets"):
+    for name in ("scripts", "assets", "dagster_dvc"):
         shutil.copytree(ROOT / name, repository / name, dirs_exist_ok=True)
+    shutil.copy(ROOT / "pyproject.toml", repository)  # in which Dagster finds assets/defs
     (repository / ".venv").symlink_to(Path(sys.prefix))
     run(sys.executable, "scripts/screens.py", str(tmp_path), "wasserstein")  # which ends badly where a page does not show it
     for name, size in SIZES.items():

@@ -1,31 +1,30 @@
-"""Asset checks: the files are the ones that dvc.lock names, every metric is a finite number, and those of `field`, which warn."""
+"""Asset checks: the files are the ones that dvc.lock names, every metric is a finite number, and a project's own, which warn."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import dagster as dg
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
-from assets import field
-from assets.facts import metrics
-from assets.graph import GraphError, Stage, lock, md5
+from dagster_dvc.facts import metrics
+from dagster_dvc.graph import GraphError, Stage, lock, md5
 
 AS_LOCKED, FINITE = "as_locked", "finite_metrics"
+# Of a project's folder and a stage: what is wrong ("": nothing), and the numbers it is read from.
+Check = Callable[[Path, Stage], tuple[str, dict[str, float]]]
 
 
-def checks(root: Path, stage: Stage) -> dg.AssetChecksDefinition:
+def checks(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> dg.AssetChecksDefinition:
     """The checks of one stage. They run after it in every job, and alone from its page; neither runs the stage."""
     key = dg.AssetKey(stage.key)
     specs = [dg.AssetCheckSpec(AS_LOCKED, asset=key, description="every output is there, with the md5 of dvc.lock")]
     if stage.metrics:
         specs.append(dg.AssetCheckSpec(FINITE, asset=key, description="there are metrics, and each is a finite number"))
-
-    warnings = field.CHECKS.get(stage.group, {}) if stage.row else {}
     specs += [dg.AssetCheckSpec(name, asset=key, description=_said(check)) for name, check in warnings.items()]
 
-    @dg.multi_asset_check(name=f"check_{stage.op}", specs=specs, can_subset=True)
+    @dg.multi_asset_check(name=f"{stage.op}__checks", specs=specs, can_subset=True)
     def body(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         for selected in context.selected_asset_check_keys:
             if selected.name in warnings:
@@ -44,7 +43,7 @@ def checks(root: Path, stage: Stage) -> dg.AssetChecksDefinition:
     return body
 
 
-def _said(check: field.Check) -> str:
+def _said(check: Check) -> str:
     return (check.__doc__ or "").split(";")[0].rstrip(".")
 
 
@@ -54,7 +53,7 @@ def not_as_locked(root: Path, stage: Stage) -> dict[str, str]:
         entry = lock(root).get(stage.name)
         locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
         with Repo(str(root)) as repo:
-            found = {path: md5(repo, path, anew=True) if path in locked else None for path in stage.outs}
+            found = {path: md5(repo, root / path, anew=True) if path in locked else None for path in stage.outs}
     except (DvcException, GraphError, OSError) as error:
         return {"dvc": " ".join(str(error).split())}
     wrong = {path: "deleted" if digest is None else "modified" for path, digest in found.items() if digest != locked.get(path)}

@@ -6,9 +6,8 @@ import base64
 import csv
 import json
 import math
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from assets.graph import Entry, Loader, Stage
+from dagster_dvc.graph import Entry, Loader, Stage
 
 INLINE = 400_000  # bytes; a larger picture or page is named and not shown: every run keeps a copy in Dagster's database
 ROWS = 50
+More = Callable[[Stage], dict[str, Any]]  # what a project itself knows of a stage that has run
 
 
 def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
         numbers = {f"metrics/{name}": _number(value) for name, value in metrics(root, stage).items()}
     except ValueError as error:  # the stage has run all the same; a check says so too
         numbers = {"metrics": str(error)}
-    return numbers | shown | last_run(root, stage) | {
+    return numbers | shown | {
         "stage": stage.name,
         "command": stage.cmd,
         "path": dg.MetadataValue.path(str(root / stage.outs[0])) if stage.outs else "",
@@ -53,25 +53,6 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
                 raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
             numbers |= dict(_flat(content))
     return numbers
-
-
-def last_run(root: Path, stage: Stage) -> dict[str, Any]:
-    """Seconds and MLflow run of the stage's last run, if what it wrote is what is here: not restored, not of another commit."""
-    try:
-        run = json.loads((root / ".cache/runs" / f"{stage.name}.json").read_text())
-        began, ended = run["began"], run["ended"]
-        written = [(root / path).stat().st_mtime for path in stage.metrics]
-        if not written or not all(began - 1 <= time <= ended + 1 for time in written):  # DVC leaves these files in place
-            return {}
-        seconds = {"seconds": round(ended - began, 2)}
-        if "run" not in run:  # MLflow could not be reached
-            return seconds
-        server = os.environ.get("MLFLOW_TRACKING_URI", "")
-        server = server if server.startswith("http") else f"http://127.0.0.1:{os.environ.get('MLFLOW_PORT', '5000')}"
-        page = f"{server}/#/experiments/{run['experiment']}/runs/{run['run']}"
-        return seconds | {"mlflow": dg.MetadataValue.url(page)}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
 
 
 def short(shown: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dvc.repo import Repo
 
-from assets.graph import Entry, Stage, md5, overlap
+from dagster_dvc.graph import Entry, Stage, md5, overlap
 
 OTHER = "other than "  # before a version: what the stage read was not it
 Now = Callable[[str], str | None]  # the md5 of a file or folder as it is now
@@ -48,13 +48,13 @@ def in_line(tags: Mapping[str, str]) -> bool:
 
 
 def digests(root: Path) -> Now:
-    """`now` of a repository, each path once."""
+    """`now` of a project, each path once."""
     known: dict[str, str | None] = {}
 
     def now(path: str) -> str | None:
         if path not in known:
             with Repo(str(root)) as repo:
-                known[path] = md5(repo, path)
+                known[path] = md5(repo, root / path)
         return known[path]
 
     return now

@@ -15,11 +15,11 @@ from typing import TextIO
 
 import dagster as dg
 
-from assets.facts import facts
-from assets.graph import Stage, lock
-from assets.provenance import tags
+from dagster_dvc.facts import More, facts
+from dagster_dvc.graph import Stage, lock
+from dagster_dvc.provenance import tags
 
-GRACE_SECONDS = 20.0  # for a cancelled stage to say goodbye to MLflow, before it is killed
+GRACE_SECONDS = 20.0  # for a cancelled stage to put its things in order, before it is killed
 TAIL = 30  # lines of output kept with a failure
 PROGRESS_BAR = re.compile(r"\d+%\|")
 EXIT_CODE = re.compile(r"exited with (-?\d+)$")
@@ -36,7 +36,7 @@ class Outcome:
     seconds: float
 
 
-def asset(root: Path, stages: Mapping[str, Stage], stage: Stage) -> dg.AssetsDefinition:
+def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> dg.AssetsDefinition:
     """The asset of one stage. It depends on the assets of the stages that DVC says it depends on."""
 
     @dg.multi_asset(name=stage.op, specs=[spec(stages, stage)], pool=stage.pool, description=stage.desc)
@@ -46,8 +46,9 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage) -> dg.AssetsDef
             raise failure(stage.name, stage.cmd, outcome) from None
         context.log.info(f"{stage.name}: {outcome.status} in {outcome.seconds:.1f} s")
         entries = lock(root)
-        entry = entries[stage.name]
-        metadata = {"status": outcome.status, "took": round(outcome.seconds, 2)} | facts(root, stage, entry)
+        if not (entry := entries.get(stage.name)):  # `frozen`, and has never run
+            raise dg.Failure(f"{stage.name}: dvc.lock does not have it; is it frozen?", allow_retries=False)
+        metadata = {"status": outcome.status, "took": round(outcome.seconds, 2)} | facts(root, stage, entry) | more(stage)
         version = dg.DataVersion(entry.version(stage))
         return dg.MaterializeResult(
             asset_key=dg.AssetKey(stage.key), metadata=metadata, data_version=version, tags=tags(stages, entries, stage)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dagster._core.definitions.utils import is_valid_name
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
@@ -23,9 +24,7 @@ from dvc_data.hashfile.db import HashFileDB
 from dvc_data.hashfile.state import StateNoop
 from dvc_objects.fs.local import localfs
 
-ROW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # DVC puts a row's name into a command that a shell reads
-
-
+JOBS = ("everything", "experiment")  # what they are called beside those of the groups
 FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -45,12 +44,12 @@ for kind, pattern, first in (
 
 
 class GraphError(Exception):
-    """dvc.yaml, params.yaml or dvc.lock cannot be read; the message is DVC's own, on one line."""
+    """dvc.yaml, params.yaml or dvc.lock cannot be read; the message, mostly DVC's own, is one line."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of dvc.yaml: `align@wasserstein` is row `wasserstein` of group `align`. Paths: from the root."""
+    """One stage of dvc.yaml: `train@large` is row `large` of `train`, which has a foreach or a matrix. Paths: from the root."""
 
     name: str
     cmd: str
@@ -63,11 +62,17 @@ class Stage:
     read: tuple[str, ...]  # the outputs that another stage reads
     sources: tuple[str, ...]  # the dependencies that no stage makes: code, files of the user's
     code_version: str  # of the command, the stage's own params and its sources
+    prefix: str = ""  # of the asset key, the group and the step
     op: str = ""  # unique in a graph, letters, digits and _ only: Dagster's steps allow no more
 
     @property
-    def group(self) -> str:
+    def base(self) -> str:
+        """The name that stands in dvc.yaml."""
         return self.name.partition("@")[0]
+
+    @property
+    def group(self) -> str:
+        return word(self.prefix, self.base)
 
     @property
     def row(self) -> str | None:
@@ -75,8 +80,9 @@ class Stage:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Dagster's asset key: ("align", "wasserstein"). Keys, unlike steps, may hold any character."""
-        return (self.group, self.row) if self.row else (self.group,)
+        """Dagster's asset key: ("train", "large"). Unlike a step it may hold `.` and `-`, but be no word of Python's either."""
+        parts = [re.sub(r"[^\w.-]", "_", part, flags=re.ASCII) for part in (self.prefix, self.base, self.row) if part]
+        return tuple(parts) if is_valid_name(word(*parts)) else (f"{parts[0]}_",)
 
 
 @dataclass(frozen=True)
@@ -115,36 +121,43 @@ class Entry:
         return str(md5s[0]) if len(md5s) == 1 else digest(outs)
 
 
-def read(root: Path) -> dict[str, Stage]:
+def read(root: Path, prefix: str = "") -> dict[str, Stage]:
     """Every stage of root/dvc.yaml by name, upstream first. GraphError where DVC cannot read it.
 
-    Tracked files (`dvc add`) and pipelines in other folders are data to this graph, not stages.
+    Tracked files (`dvc add`), what has another address than a path, and pipelines in other folders are no part of this graph.
     """
     try:
-        repo = Repo(str(root))
+        repo = Repo(str(root))  # the root itself, or a folder above it
         graph = repo.index.graph
-        path = os.path.join(repo.root_dir, "dvc.yaml")
-        selected = [s for s in graph if isinstance(s, PipelineStage) and s.path == path and s.cmd]
-        needed = [d.def_path for s in selected for d in s.deps if d not in s.params]
-        made = [o.def_path for s in selected for o in s.outs]
-        sources = {path: md5(repo, path) for path in dict.fromkeys(needed) if not any(overlap(path, o) for o in made)}
-        _check_rows(str(s.name) for s in selected)
+        selected = [s for s in graph if isinstance(s, PipelineStage) and s.cmd and _same(s.path, root / "dvc.yaml")]
+        if elsewhere := next((s.name for s in selected if not _same(s.wdir, root)), None):
+            raise GraphError(f"dvc.yaml: stage {elsewhere!r} has a wdir: write its paths from the folder of dvc.yaml instead")
+        needed = [path for s in selected for path in _paths(d for d in s.deps if d not in s.params)]
+        made = [path for s in selected for path in _paths(s.outs)]
+        sources = {path: md5(repo, root / path) for path in dict.fromkeys(needed) if not any(overlap(path, o) for o in made)}
         files: dict[str, Any] = {}
         # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
         among = set(selected)
         upstream = {s.name: sorted(str(d.name) for d in graph.successors(s) if d in among) for s in selected}
-        stages = {str(s.name): _stage(s, tuple(upstream[s.name]), needed, sources, files) for s in selected}
+        stages = {str(s.name): _stage(s, prefix, tuple(upstream[s.name]), needed, sources, files) for s in selected}
     except (DvcException, OSError) as error:
         raise GraphError(_one_line(error)) from None
-    return _with_ops(_sorted(stages))
+    if not stages:
+        raise GraphError(f"{root / 'dvc.yaml'}: there is no such file, or no stage in it")
+    names: dict[tuple[str, ...], str] = {}
+    for stage in stages.values():
+        if (other := names.setdefault(stage.key, stage.name)) != stage.name:
+            raise GraphError(f"dvc.yaml: {other!r} and {stage.name!r} are the same name to Dagster: {'/'.join(stage.key)}")
+    return _with_ops(_with_metrics(root, _sorted(stages)))
 
 
-def _check_rows(names: Iterable[str]) -> None:
-    """Raise GraphError for a stage `verb@row` whose row a shell would not read as one plain word."""
-    for name in names:
-        verb, at, row = name.partition("@")
-        if at and not ROW.fullmatch(row):
-            raise GraphError(f"{verb}: {row!r} is no row name: letters, digits, '_', '-' and '.' only")
+def _same(one: str, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _paths(of: Iterable[Any]) -> list[str]:
+    """Of dependencies or outputs, those on this machine's disk."""
+    return [item.def_path for item in of if "://" not in item.def_path]
 
 
 def lock(root: Path) -> dict[str, Entry]:
@@ -158,10 +171,10 @@ def lock(root: Path) -> dict[str, Entry]:
         raise GraphError(f"dvc.lock: {_one_line(error)}") from None
 
 
-def md5(repo: Repo, path: str, anew: bool = False) -> str | None:
+def md5(repo: Repo, path: str | Path, anew: bool = False) -> str | None:
     """What DVC would write of a file or folder as it is now; None: it is not there. DVC remembers those of untouched files, and
     takes those of restored ones on trust: `anew` reads every byte."""
-    full = os.path.join(repo.root_dir, path)
+    full = os.path.abspath(path)
     if not os.path.exists(full):
         return None
     known = HashFileDB(localfs, repo.cache.local.path, state=StateNoop()) if anew else repo.cache.local
@@ -171,10 +184,15 @@ def md5(repo: Repo, path: str, anew: bool = False) -> str | None:
 
 
 def _stage(
-    stage: Any, upstream: tuple[str, ...], needed: Iterable[str], sources: Mapping[str, str | None], files: dict[str, Any]
+    stage: Any,
+    prefix: str,
+    upstream: tuple[str, ...],
+    needed: Iterable[str],
+    sources: Mapping[str, str | None],
+    files: dict[str, Any],
 ) -> Stage:
-    outs = tuple(out.def_path for out in stage.outs)
-    params = {f"{p.def_path}:{n}": _value(p, n, files) for p in stage.params for n in p.params or ()}
+    outs = tuple(_paths(stage.outs))
+    params = {f"{p.def_path}:{name}": value for p in stage.params for name, value in _values(p, files)}
     mine = {dep.def_path: sources[dep.def_path] for dep in stage.deps if dep.def_path in sources}
     return Stage(
         name=stage.name,
@@ -188,6 +206,7 @@ def _stage(
         read=tuple(o for o in outs if any(overlap(o, n) for n in needed)),
         sources=tuple(mine),
         code_version=_code_version(stage.cmd, params, mine),
+        prefix=prefix,
     )
 
 
@@ -199,14 +218,33 @@ def _joined(cmd: str | list[str]) -> str:
     return cmd if isinstance(cmd, str) else "\n".join(cmd)
 
 
-def _value(dep: Any, name: str, files: dict[str, Any]) -> Any:
-    """The value of a (dotted) parameter. DVC's own reader parses the file anew for each stage: half a second in all."""
+def _values(dep: Any, files: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+    """(Dotted) parameters with their values; all of the file where a stage names none of them. DVC's own reader parses the file
+    anew for each stage: half a second in all."""
     if dep.fs_path not in files:
         files[dep.fs_path] = load_path(dep.fs_path, dep.fs) if dep.exists else {}
-    value = files[dep.fs_path]
+    content = files[dep.fs_path]
+    return [(name, _value(content, name)) for name in dep.params] if dep.params else content.items()
+
+
+def _value(content: Any, name: str) -> Any:
     for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+        if isinstance(content, list) and part.isdigit() and int(part) < len(content):
+            content = content[int(part)]
+        else:
+            content = content.get(part) if isinstance(content, Mapping) else None
+    return content
+
+
+def _with_metrics(root: Path, stages: Mapping[str, Stage]) -> dict[str, Stage]:
+    """Also the files that dvc.yaml lists as metrics outside of its stages, as DVCLive does: the stage's that makes them."""
+    listed = yaml.load((root / "dvc.yaml").read_bytes(), Loader).get("metrics") or ()
+    files = [path for path in listed if Path(path).suffix in (".json", ".yaml", ".yml")]
+
+    def of(stage: Stage) -> tuple[str, ...]:
+        return tuple(f for f in files if f not in stage.metrics and any(Path(f).is_relative_to(out) for out in stage.outs))
+
+    return {name: replace(stage, metrics=stage.metrics + of(stage)) for name, stage in stages.items()}
 
 
 def _sorted(stages: Mapping[str, Stage]) -> dict[str, Stage]:
@@ -226,16 +264,22 @@ def _sorted(stages: Mapping[str, Stage]) -> dict[str, Stage]:
 def _with_ops(stages: Mapping[str, Stage]) -> dict[str, Stage]:
     """`a-b` and `a.b` would both be step `a_b`: where two stages collide, both get a digest of their own name.
 
-    A step may not be called as a job is either, and jobs are called as groups are: `report` is step `report_stage`.
+    A step may not be called as a job is either, and jobs are called as groups are: `report` is step `report_stage`. Nor may it
+    be one of Python's words, or of Dagster's (`import`, `type`).
     """
-    jobs = {"everything", "experiment", "smoke", *(stage.group for stage in stages.values())}
-    plain = {name: re.sub(r"\W", "_", name, flags=re.ASCII) for name in stages}
-    plain = {name: f"{op}_stage" if op in jobs else op for name, op in plain.items()}
+    jobs = {word(s.prefix, job) for s in stages.values() for job in JOBS} | {s.group for s in stages.values()}
+    plain = {name: word(*stage.key) for name, stage in stages.items()}
+    plain = {name: op if op not in jobs and is_valid_name(op) else f"{op}_stage" for name, op in plain.items()}
     count = Counter(plain.values())
     return {
         name: replace(stage, op=plain[name] if count[plain[name]] == 1 else f"{plain[name]}_{digest(name)[:8]}")
         for name, stage in stages.items()
     }
+
+
+def word(*parts: str) -> str:
+    """Letters, digits and _ only, of those that are not empty: steps, groups and jobs allow no more."""
+    return re.sub(r"\W", "_", "_".join(part for part in parts if part), flags=re.ASCII)
 
 
 def overlap(one: str, other: str) -> bool:

@@ -1,0 +1,1 @@
+"""What Dagster loads: the folder study has the one component."""

@@ -1,0 +1,43 @@
+"""A job that leaves the user's tree alone: a DVC experiment, with parameters changed, in a copy."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dagster_dvc.graph import word
+from dagster_dvc.repro import dvc, failure
+
+OVERRIDE = re.compile(r"[A-Za-z0-9_+~][^=\s]*=.*")  # train.rate=0.1; never an option of dvc's
+NAMED = re.compile(r"Ran experiment\(s\): (\S+)")
+
+
+def experiment(root: Path, prefix: str) -> dg.JobDefinition:
+    """A job whose whole configuration is `{"set": ["train.rate=0.1"]}`."""
+
+    @dg.config_mapping(config_schema={"set": [str]})
+    def mapped(config: dict[str, Any]) -> dict[str, Any]:
+        return {"ops": {word(prefix, "dvc_exp_run"): {"config": config}}}
+
+    @dg.op(config_schema={"set": [str]}, name=word(prefix, "dvc_exp_run"), out=dg.Out(dg.Nothing))
+    def op(context: dg.OpExecutionContext) -> None:
+        changes = context.op_config["set"]
+        if bad := next((change for change in changes if not OVERRIDE.fullmatch(change)), None if changes else ""):
+            raise dg.Failure(f"set: {bad!r} is no parameter=value", allow_retries=False)
+        if not changes:
+            raise dg.Failure("set: no parameter is changed; an example: train.rate=0.1", allow_retries=False)
+        words = ["exp", "run", "--temp", *(word for change in changes for word in ("-S", change))]
+        outcome = dvc(root, words, context.run.run_id)
+        if outcome.code:
+            raise failure("experiment", " ".join(["dvc", *words]), outcome) from None
+        name = next((m[1] for line in outcome.output if (m := NAMED.search(line))), "")
+        differs = dvc(root, ["exp", "diff", "HEAD", name, "--md"], context.run.run_id)
+        metadata = {"experiment": name, "seconds": round(outcome.seconds, 2), "apply": f"dvc exp apply {name}"}
+        context.add_output_metadata(metadata | {"changed": dg.MetadataValue.md("\n".join(differs.output))})
+
+    @dg.job(name=word(prefix, "experiment"), config=mapped, description="`dvc exp run --temp -S ...`: params.yaml stays as it is")
+    def job() -> None:
+        op()
+
+    return job
