@@ -129,10 +129,10 @@ def test_assets_know_dvc_and_dagster_only(path):
 
 
 @pytest.mark.parametrize("name", sorted(modules()))
-def test_only_track_and_publish_know_mlflow_and_nothing_knows_dagster_or_dvc(name):
+def test_only_the_sender_and_publish_know_mlflow_and_nothing_knows_dagster_or_dvc(name):
     tops = {i.split(".")[0] for i in imports(modules()[name])}
     assert not tops & {"dagster", "dvc", "assets"}
-    assert "mlflow" not in tops or name in ("pipelines.runtime.track", "pipelines.publish")
+    assert "mlflow" not in tops or name in ("pipelines.runtime.sender", "pipelines.publish")
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
