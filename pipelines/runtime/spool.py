@@ -1,7 +1,7 @@
 """What runs have for MLflow: an append-only file of JSON lines for each, which the run writes and a sender reads.
 
 Whoever writes a file holds its lock, which the system lets go of however the process ends: a file that nobody holds is of a run
-that is over. What serves a store with a sender holds a lock likewise.
+that is over. The sender of a store holds a lock likewise.
 """
 
 from __future__ import annotations

@@ -94,10 +94,11 @@ class Run:
 
 
 def start_sender() -> subprocess.Popen[bytes]:
+    """In the repository: a new store puts its files beside itself."""
     command = [sys.executable, "-m", "pipelines.runtime.sender"]
-    code = str(Path(__file__).parents[2])  # stages may run in another folder
+    code = str(Path(__file__).parents[2])
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))}
-    return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(command, cwd=spool.repository(), env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
 def end_sender(sender: subprocess.Popen[bytes], patience: float) -> None:
