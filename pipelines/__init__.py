@@ -10,6 +10,8 @@ if sys.argv[0] == "-m":  # a module of ours is being started, not imported: see 
 # Before torch loads: threads that wait by spinning take the core that the thread they wait for needs. On a machine with other
 # work on it that halves the speed of embedding.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# OpenBLAS, which numpy and scipy bring, knows no other way to wait, and nothing large is left to it: torch has its own.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def imported() -> None:

@@ -28,7 +28,7 @@ from pipelines.aligners.core.translator import load_seeds
 from pipelines.batchwise import source_dimension
 from pipelines.encoders.pooling import opened
 from pipelines.encoders.sources import weights
-from pipelines.runtime import intact, store, track
+from pipelines.runtime import intact, sender, spool, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.study import Align, Finetune, Row, params
@@ -73,7 +73,7 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
         try:
             number = _register(called, row, model, study)
         except Exception as error:  # whatever a server, a proxy or a database can come up with
-            raise BadInput(f"MLflow did not take it ({track.reason(error)})") from error
+            raise BadInput(f"MLflow did not take it ({spool.reason(error)})") from error
     about = [f"{key} {model.tags[key]}" for key in ("seed", "verdict") if key in model.tags]
     by = [measured.by for measured in model.measured]
     about.append(f"measured by {', '.join(by)}" if by else "not measured as it is now")
@@ -84,7 +84,8 @@ def _register(called: str, row: Row, model: Model, study: params.Study) -> int:
     """The number of the version. Raises what MLflow raises."""
     import mlflow
 
-    mlflow.set_tracking_uri(track.tracking_uri())
+    sender.client(spool.tracking_uri())  # it has its schema then
+    mlflow.set_tracking_uri(spool.tracking_uri())
     mlflow.set_experiment("finetune" if isinstance(row, Finetune) else "align_jointly" if "+" in called else "align")
     with mlflow.start_run(run_name=called, tags={"study": study.study}):
         settings = track.flat(row.model_dump(mode="json"), ".").items()

@@ -136,10 +136,10 @@ def test_the_component_needs_what_any_dvc_project_has_under_dagster(path):
 
 
 @pytest.mark.parametrize("name", sorted(modules()))
-def test_only_track_and_publish_know_mlflow_and_nothing_knows_dagster_or_dvc(name):
+def test_only_the_sender_and_publish_know_mlflow_and_nothing_knows_dagster_or_dvc(name):
     tops = {i.split(".")[0] for i in imports(modules()[name])}
     assert not tops & {"dagster", "dvc", "assets", "dagster_dvc"}
-    assert "mlflow" not in tops or name in ("pipelines.runtime.track", "pipelines.publish")
+    assert "mlflow" not in tops or name in ("pipelines.runtime.sender", "pipelines.publish")
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))

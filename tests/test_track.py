@@ -16,7 +16,7 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from pipelines.runtime import track
+from pipelines.runtime import sender, spool, track
 from pipelines.study import Align, Embed, Evaluate
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +36,44 @@ def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
     shutil.copy(empty_store, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+class InAThread:
+    """A sender as a stage starts one, but with the MLflow that is imported here already."""
+
+    def __init__(self):
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=sender.alone, args=(spool.tracking_uri(), self.stop), daemon=True)
+        self.thread.start()
+
+    def poll(self):
+        return None if self.thread.is_alive() else 0
+
+    def communicate(self, timeout=None):
+        self.stop.set()
+        self.thread.join(timeout)
+        if self.thread.is_alive():
+            raise subprocess.TimeoutExpired("sender", timeout)
+
+    def kill(self):
+        self.stop.set()
+
+    wait = kill
+
+
+@pytest.fixture(autouse=True)
+def senders(monkeypatch):
+    """Those that stages of this process start."""
+    started = []
+
+    def begin():
+        started.append(InAThread())
+        return started[-1]
+
+    monkeypatch.setattr(track, "start_sender", begin)
+    yield started
+    for each in started:
+        each.communicate()
 
 
 def runs(verb):
@@ -84,14 +122,12 @@ def test_what_a_run_measures_stands_beside_the_settings_that_decided_it():
 
 
 def test_curves_are_live(monkeypatch):
-    monkeypatch.setattr(track, "FLUSH_SECONDS", 0.01)
-    flushed = threading.Event()
+    monkeypatch.setattr(sender, "FLUSH_SECONDS", 0.01)
+    sent, send = threading.Event(), sender.Remote.metrics
+    monkeypatch.setattr(sender.Remote, "metrics", lambda *arguments: (send(*arguments), sent.set()))
     with track.run("align", "x", ROW, "smoke") as run:
-        real = run.flush
-        monkeypatch.setattr(run, "flush", lambda: (real(), flushed.set()))
         run.log({"loss": 1.0})
-        flushed.clear()
-        assert flushed.wait(30)
+        assert sent.wait(30)
         client, [found] = runs("align")
         assert found.info.status == "RUNNING"
         assert client.get_metric_history(found.info.run_id, "loss")
@@ -191,7 +227,6 @@ def stub(monkeypatch):
 def stage():
     with track.run("embed", "x", ROW, "smoke") as run:
         run.log({"loss": 1.0}, 0)
-        run.flush()
         run.log({"loss": 0.5}, 1)
         run.input(Path("data/x.arrow"), "corpus")
 
@@ -230,8 +265,8 @@ def test_a_server_that_does_not_answer_is_not_waited_for(stub, monkeypatch, capf
         run.log({"loss": 1.0})
     [warning] = warnings_of(capfd)
     assert "operations left" in warning
-    stub.go_on.set()
     assert waiting_runs() == 1
+    stub.go_on.set()
 
 
 def test_nobody_listens(monkeypatch, capfd):
@@ -280,7 +315,6 @@ def test_a_read_only_database(tmp_path, monkeypatch, capfd):
 def test_what_mlflow_refuses_is_dropped(capfd):
     with track.run("embed", "x", ROW, "smoke") as run:
         run.log({"no such name!": 1.0})
-        run.flush()
         run.log({"loss": 1.0})
     [warning] = warnings_of(capfd)
     assert "refuses metrics" in warning
@@ -288,24 +322,78 @@ def test_what_mlflow_refuses_is_dropped(capfd):
     assert waiting_runs() == 0
 
 
-def test_a_stage_that_is_killed_has_a_run_that_says_so():
-    code = f"""
+STAGE = f"""
 import signal, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pipelines.runtime import track
-with track.run("align", sys.argv[1], None, "smoke") as run:
-    run.flush()
-    print("ready", flush=True)
+with track.run("embed", sys.argv[1], None, "smoke") as run:
+    print("ready", "mlflow" in sys.modules, flush=True)
     signal.pause()
 """
+
+
+def killed_by(number):
+    process = subprocess.Popen([sys.executable, "-c", STAGE, number.name], stdout=-1, stderr=-1, text=True)
+    assert process.stdout.readline() == "ready False\n"
+    process.send_signal(number)
+    _, said = process.communicate()  # until nothing is left that could write to it: its sender too has ended
+    return process.returncode, said
+
+
+def test_a_stage_that_is_killed_has_a_run_that_says_so():
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
-    stages = [subprocess.Popen([sys.executable, "-c", code, n.name], stdout=-1, stderr=-1, text=True) for n in numbers]
-    for number, process in zip(numbers, stages, strict=True):
-        assert process.stdout.readline() == "ready\n"
-        process.send_signal(number)
-        process.communicate()
-    assert [process.returncode for process in stages[1:]] == [128 + signal.SIGTERM, -signal.SIGKILL]
-    status = {run.info.run_name: run.info.status for run in runs("align")[1]}
-    assert status == {"SIGINT": "KILLED", "SIGTERM": "KILLED", "SIGKILL": "RUNNING"}
+    ends = [killed_by(number) for number in numbers]
+    assert [code for code, _ in ends[1:]] == [128 + signal.SIGTERM, -signal.SIGKILL]
+    assert not any("MLflow" in said for _, said in ends)
+    status = {run.info.run_name: run.info.status for run in runs("embed")[1]}
+    assert status == {"SIGINT": "KILLED", "SIGTERM": "KILLED", "SIGKILL": "KILLED"}
+    assert waiting_runs() == 0
+
+
+def test_a_stage_that_is_killed_while_the_server_is_away_is_killed_there_later(stub, capfd):
+    stub.left = 0
+    code, said = killed_by(signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert "secret" not in said
+    assert waiting_runs() == 1
+    stub.left = 10**6
     assert track.main() == 0
-    assert {run.info.status for run in runs("align")[1]} == {"KILLED"}
+    assert capfd.readouterr() == ("sent 1 runs that waited\n", "")
+    assert [run["status"] for run in stub.runs.values()] == ["KILLED"]
+
+
+# ---------------------------------------------------------------- senders
+
+
+def test_a_sender_that_is_at_work_is_used_and_one_that_is_gone_replaced(senders, capfd):
+    mine = InAThread()
+    while not spool.served(spool.tracking_uri()):
+        assert mine.thread.is_alive()
+    with track.run("embed", "x", ROW, "smoke"):
+        pass
+    assert track.main() == 0
+    assert "a stage is running" in capfd.readouterr().out
+    assert senders == []
+    with track.run("embed", "y", ROW, "smoke"):
+        mine.communicate()
+    assert len(senders) == 1
+    assert {run.info.run_name: run.info.status for run in runs("embed")[1]} == {"x": "FINISHED", "y": "FINISHED"}
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_a_stage_noted_of_its_last_run_leads_to_mlflow():
+    with track.run("embed", "x", ROW, "smoke"):
+        pass
+    note = json.loads(Path(".cache/runs/embed@x.json").read_text())
+    _, [run] = runs("embed")
+    assert (note["run"], note["experiment"]) == (run.info.run_id, run.info.experiment_id)
+    assert note["began"] <= note["ended"]
+
+
+def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
+    with track.run("embed", "x", ROW, "smoke") as run:
+        run._spool._file.write('["metrics", [["lo\n')
+        run.log({"loss": 1.0})
+    [kept] = stub.runs.values()
+    assert kept["status"] == "FINISHED"
+    assert ("loss", 0) in kept["metrics"]

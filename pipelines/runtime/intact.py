@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
 from pipelines.runtime.errors import BadInput
 
 LOCK, RUNS = Path("dvc.lock"), Path(".cache/runs")
+DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; a file of DVC's that is locked when it is at work
 
 
 def intact(path: Path) -> Path:
@@ -42,12 +47,33 @@ def deps() -> list[tuple[str, str, str]]:
 
 def _of_every_stage(key: str) -> list[tuple[str, str, str]]:
     try:
-        stat = LOCK.stat()
-        return _files(LOCK.resolve(), stat.st_mtime_ns, stat.st_size, key)
+        with _not_while_dvc_writes():
+            stat = LOCK.stat()
+            return _files(LOCK.resolve(), stat.st_mtime_ns, stat.st_size, key)
     except FileNotFoundError:
         return []
     except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
         raise BadInput(f"dvc.lock: cannot be read: {' '.join(str(error).split())[:200]}") from None
+
+
+@contextmanager
+def _not_while_dvc_writes() -> Iterator[None]:
+    """DVC writes dvc.lock in place, and while it does, another stage may run: wait for DVC's own lock, PATIENCE at most."""
+    with ExitStack() as stack:
+        with suppress(FileNotFoundError):
+            file = stack.enter_context(open(DVC))
+            until = time.monotonic() + PATIENCE
+            while not _shared(file) and time.monotonic() < until:
+                time.sleep(0.01)
+        yield
+
+
+def _shared(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @lru_cache(maxsize=2)

@@ -38,8 +38,8 @@ def main(verb: Callable[..., None]) -> None:
         if launch.needed(processes := getattr(row, "processes", 1)):
             launch.launch(processes)
             return
+        imported()
         with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
-            imported()  # after MLflow, which is a third of all imported objects
             verb(name, row, study, run)
     except BadInput as error:
         _refuse(verb.__name__, str(error))

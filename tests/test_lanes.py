@@ -1,0 +1,130 @@
+"""scripts/repro.py on a graph of a few small commands: stages run side by side, and nothing outlives what ends them."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.runtime import intact
+
+ROOT = Path(__file__).parents[1]
+MEET = """
+import sys, time
+from pathlib import Path
+
+mine, other = (Path(f"{name}.here") for name in sys.argv[1:])
+mine.touch()
+until = time.monotonic() + 600
+while not other.exists():
+    assert time.monotonic() < until, "nobody came"
+    time.sleep(0.01)
+print("met", flush=True)
+Path(f"{sys.argv[1]}.out").touch()
+"""
+WAIT = """
+import signal, sys
+from pathlib import Path
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    print("waits", flush=True)
+    Path("waits").touch()
+    signal.pause()
+except KeyboardInterrupt:
+    Path("interrupted").touch()
+    sys.exit(130)
+"""
+FAIL = """
+import sys, time
+from pathlib import Path
+
+while not Path("waits").exists():
+    time.sleep(0.01)
+sys.exit("no such luck")
+"""
+
+
+def command(script, *arguments):
+    return f"{sys.executable} {script} {' '.join(arguments)}"
+
+
+@pytest.fixture
+def repro(tmp_path, monkeypatch):
+    """Starts scripts/repro.py on these stages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    Path(".dvc").mkdir()
+    Path(".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+    Path("params.yaml").write_text("study: t\nevaluate: {}\n")
+    for name, script in (("meet.py", MEET), ("wait.py", WAIT), ("fail.py", FAIL)):
+        Path(name).write_text(script)
+
+    def start(stages, *arguments):
+        Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+        program = [sys.executable, str(ROOT / "scripts/repro.py"), *arguments]
+        return subprocess.Popen(program, stdout=-1, stderr=-1, text=True)
+
+    return start
+
+
+SIDE_BY_SIDE = {
+    "first": {"cmd": command("meet.py", "a", "b"), "outs": ["a.out"]},
+    "second": {"cmd": command("meet.py", "b", "a"), "outs": ["b.out"]},
+    "last": {"cmd": "cat a.out b.out > c.out", "deps": ["a.out", "b.out"], "outs": ["c.out"]},
+    "other": {"cmd": "touch d.out", "outs": ["d.out"]},
+}
+
+
+def test_stages_run_side_by_side_each_after_what_it_needs(repro):
+    out, _ = repro(SIDE_BY_SIDE, "--lanes", "2", "last").communicate()
+    begun = [line for line in out.splitlines() if line.startswith("stage ")]
+    assert {line.split(": ")[1] for line in begun[:2]} == {"first", "second"}
+    assert begun[2] == "stage 3 of 3: last"
+    assert [line.split(" of ")[0] for line in begun] == ["stage 1", "stage 2", "stage 3"]
+    assert out.splitlines()[-1].startswith("3 stages, 3 of them run, in ")
+    assert not Path("d.out").exists()
+    locked = yaml.safe_load(Path("dvc.lock").read_text())["stages"]
+    assert set(locked) == {"first", "second", "last"}
+    assert repro(SIDE_BY_SIDE, "last").communicate()[0] == "3 stages, all up to date\n"
+
+
+def test_a_stage_that_fails_ends_the_one_beside_it(repro):
+    waits, fails = {"cmd": command("wait.py")}, {"cmd": command("fail.py")}
+    process = repro({"waits": waits, "fails": fails}, "--lanes", "2")
+    out, _ = process.communicate()
+    assert process.returncode == 255
+    assert "    fails: no such luck" in out.splitlines()
+    assert out.splitlines()[-1].startswith("ERROR: failed to reproduce 'fails'")
+    assert Path("interrupted").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_leave_nothing_running(repro, number):
+    process = repro({"waits": {"cmd": command("wait.py"), "outs": ["w"]}, "next": {"cmd": "touch next", "deps": ["w"]}})
+    while "waits" not in (line := process.stdout.readline()) or "stage" in line:
+        assert line
+    process.send_signal(number)
+    process.communicate()  # until nobody is left who could write to it
+    assert process.returncode == 128 + number
+    assert Path("interrupted").exists()
+    assert not Path("next").exists()
+
+
+def test_dvc_lock_is_read_when_dvc_does_not_write_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = yaml.safe_dump({"stages": {"s": {"outs": [{"path": "x", "md5": "0123456789"}]}}})
+    Path("dvc.lock").write_text(whole[:-5])  # in the middle of the write
+    Path(".dvc/tmp").mkdir(parents=True)
+    lock = os.open(".dvc/tmp/lock", os.O_CREAT | os.O_RDWR)
+    intact.fcntl.flock(lock, intact.fcntl.LOCK_EX)
+
+    def dvc_ends(seconds):
+        Path("dvc.lock").write_text(whole)
+        os.close(lock)
+
+    monkeypatch.setattr(intact.time, "sleep", dvc_ends)
+    assert intact.outs() == [("s", "x", "0123456789")]
