@@ -260,6 +260,8 @@ ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
         ({"align": {"ab": ALIGN | {"aligner": "mini_vec2vec", "rate": float("nan")}}}, "align.ab"),
         ({"align": {"ab": ALIGN | {"aligner": "transport", "regularisation": 0}}}, "align.ab"),
         ({"align": {"ab": ALIGN | {"aligner": 5}}}, "align.ab"),
+        ({"encoders": {"minilm": {"source": "path", "path": "x" * 300}}}, "encoders.minilm.path: 'xxxxx"),
+        ({"encoders": {"minilm": {"source": "path", "path": "a\0b"}}}, "encoders.minilm.path: 'a\\x00b'... is no path"),
         (STS | {"finetune": {"f": FINETUNE | {"seed": -1}}}, "finetune.f.seed: "),
         (STS | {"finetune": {"f": FINETUNE | {"dropout": 2}}}, "finetune.f.dropout: "),
         (STS | {"finetune": {"f": FINETUNE | {"lr": float("nan")}}}, "finetune.f.lr: "),
