@@ -35,8 +35,7 @@ DRILLS: dict[str, tuple[Callable[[Place, int, random.Random, Tally], None], int]
 HEAD = "| drill | tried | held | what did not hold | of these | seed | commit | minutes |\n|---|---|---|---|---|---|---|---|\n"
 
 
-def row(drill: str, tally: Tally, seed: int, minutes: float) -> str:
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+def row(drill: str, tally: Tally, seed: int, commit: str, minutes: float) -> str:
     faults = "; ".join(f"{n} x {what}" for what, n in tally.faults.items()) or "-"
     held = tally.tried - sum(tally.faults.values())
     cells = [drill, f"{tally.tried:,}", f"{held:,}", faults, "; ".join(filter(None, tally.notes)), seed, commit, f"{minutes:.0f}"]
@@ -72,11 +71,12 @@ def main() -> int:
         command = ["unshare", "--map-root-user", "--mount", sys.executable, *sys.argv]
         os.execvpe("unshare", command, os.environ | {"DRILL_MOUNTS": "1"})
     place, began = Place(asked.folder.resolve(), asked.drill), time.monotonic()
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     tally = Tally(began + 60 * asked.minutes)
     if asked.drill in ("studies", "damage"):
         imports()
     drill(place, asked.count or count, random.Random(asked.seed), tally)
-    print(line := row(asked.drill, tally, asked.seed, (time.monotonic() - began) / 60))
+    print(line := row(asked.drill, tally, asked.seed, commit, (time.monotonic() - began) / 60))
     if asked.write:
         write(line)
     return int(bool(tally.faults))

@@ -41,7 +41,7 @@ def small_disk(folder: Path, left: int, keep: bool = True) -> Iterator[None]:
     content = folder.with_name(f"{folder.name}-content")
     shutil.copytree(folder, content) if keep else content.mkdir()
     used = sum(p.stat().st_size for p in content.rglob("*") if p.is_file())
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={used + 2**22}", "drill", folder], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={used + left + 2**22}", "drill", folder], check=True)
     try:
         shutil.copytree(content, folder, dirs_exist_ok=True)
         free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize

@@ -29,7 +29,8 @@ def server(port: int) -> Iterator[subprocess.Popen]:
     command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{Path.cwd()}/mlflow.db", "--default-artifact-root", "mlruns"]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, start_new_session=True, stdout=quiet, stderr=quiet)
+    variables = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # else ten processes that nobody asks
+    process = subprocess.Popen(command, env=variables, start_new_session=True, stdout=quiet, stderr=quiet)
     try:
         for _ in range(600):
             with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
