@@ -74,6 +74,7 @@ def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
     else:
         with small_disk(Path(folder), left, keep=kind != "DVC's cache"):
             done = running(command, **variables)
+    drafts = [path for path in place.drafts() if path.endswith(".part")]  # what is in .cache/work is to continue from
     carried = kind in ("MLflow store", "spool")  # the stage's outputs are whole all the same
     lines = done.lines
     if carried:
@@ -85,9 +86,9 @@ def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
         fault = done.fault(lambda: ["it ended well"]) or ("" if "no space left" in done.err else f"another line: {lines}")
     mended = {"log": command[4:], "DVC's cache": [sys.executable, "-m", "dvc", "repro", "--quiet"]}
     again = running(mended.get(kind, command))
-    left_over = [p for p in place.drafts() if "/.cache/mlflow/" not in p]
     then = again.fault(place.differing) or (f"not mended: {again.err.strip()[-150:]}" if again.code else "")
-    return fault or (f"a draft is left: {left_over[0]}" if left_over else "") or then
+    drafts += place.drafts()
+    return fault or (f"a draft is left: {drafts[0]}" if drafts else "") or then
 
 
 def disk(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
