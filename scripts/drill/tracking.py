@@ -105,13 +105,19 @@ def read_only() -> Iterator[None]:
 
 @contextmanager
 def other_bytes(path: Path, content: bytes | None) -> Iterator[None]:
-    """A store of other bytes, or in a folder that is not there."""
+    """A store of other bytes, or in a folder that is not there and cannot be made: MLflow makes one that can."""
     path.parent.mkdir(exist_ok=True)
     shutil.copy("mlflow.db", kept := Path("kept.db"))
     path.unlink(missing_ok=True)
-    path.write_bytes(content) if content is not None else path.parent.rmdir()
+    if content is not None:
+        path.write_bytes(content)
+    else:
+        path.parent.rmdir()
+        path.parent.touch()
     yield
-    path.parent.mkdir(exist_ok=True)
+    if path.parent.is_file():
+        path.parent.unlink()
+        path.parent.mkdir()
     kept.rename(path)
 
 
