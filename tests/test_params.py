@@ -262,6 +262,8 @@ ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
         ({"align": {"ab": ALIGN | {"aligner": 5}}}, "align.ab"),
         ({"encoders": {"minilm": {"source": "path", "path": "x" * 300}}}, "encoders.minilm.path: 'xxxxx"),
         ({"encoders": {"minilm": {"source": "path", "path": "a\0b"}}}, "encoders.minilm.path: 'a\\x00b'... is no path"),
+        ({"encoders": {"minilm": {"source": "path", "path": "a\nb"}}}, "encoders.minilm.path: 'a\\nb'... is no path"),
+        ({"align": {"ab": ALIGN | {"clusters": 10**30}}}, "align.ab.clusters: a number of more than 18 digits"),
         (STS | {"finetune": {"f": FINETUNE | {"seed": -1}}}, "finetune.f.seed: "),
         (STS | {"finetune": {"f": FINETUNE | {"dropout": 2}}}, "finetune.f.dropout: "),
         (STS | {"finetune": {"f": FINETUNE | {"lr": float("nan")}}}, "finetune.f.lr: "),
