@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drill.places import Place, Tally, free_port, running
+from drill.places import Place, Tally, free_port, inside, running
 
 WRITERS = [  # what writes, where, and by which stage
     ("parquet", "data/corpora", "collect@synthetic-passages"),
@@ -72,7 +72,7 @@ def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
     if kind == "log":
         done = running(command)
     else:
-        with small_disk(Path(folder), left, keep=kind != "DVC's cache"):
+        with small_disk(Path(folder), left, keep=kind not in ("DVC's cache", "record of a run")):
             done = running(command, **variables)
     drafts = [path for path in place.drafts() if path.endswith(".part")]  # what is in .cache/work is to continue from
     carried = kind in ("MLflow store", "spool")  # the stage's outputs are whole all the same
@@ -96,7 +96,7 @@ def disk(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     the reference's bytes. How much is left is drawn."""
     for kind, folder, stage in tally.each(WRITERS[:count]):
         outs = [place.reference / out["path"] for out in place.stages[stage]["outs"] if out["path"].startswith(folder or "-")]
-        sizes = [sum(p.stat().st_size for p in (out.rglob("*") if out.is_dir() else [out]) if p.is_file()) for out in outs]
+        sizes = [(out / inner).stat().st_size for out in outs for inner in inside(out)]  # files may be replaced one by one
         left = rng.randrange(-(-max(sizes, default=1) // 4096)) * 4096
         tally.add(f"{kind}, {left} bytes left", full(place, kind, folder, stage, left))
         shutil.rmtree("mlflow", ignore_errors=True)
