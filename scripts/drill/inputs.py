@@ -190,7 +190,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def damage(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
-    """A file of an output, damaged, and a stage that reads it by hand: each kind of file with each verb once, then at random;
+    """A file of an output, damaged, and a stage that reads it by hand: each kind of file with each verb first, then at random;
     in every other case the file keeps its time of change, as a failing disk does it."""
     cases = [(stage, file, kind) for stage, file in place.reads() for kind in DAMAGES if (place.reference / file).stat().st_size]
     rng.shuffle(cases)
