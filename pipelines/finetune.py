@@ -323,7 +323,9 @@ def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Pat
     store.write_csv(plots / "curve.csv", pl.DataFrame(training.curve))
     assert training.before is not None
     spectra = {"before": training.before.numpy(), "after": geometry.spectrum(best).numpy()}
-    store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(training.before) + 1), **spectra}))
+    ranks = min(map(len, spectra.values()))  # of few texts fewer than dimensions: before, those that stand twice count twice
+    columns = {"rank": range(1, ranks + 1)} | {when: values[:ranks] for when, values in spectra.items()}
+    store.write_csv(plots / "spectrum.csv", pl.DataFrame(columns))
     chosen = next(p for p in training.curve if p["step"] == training.best_step)
     points = {"dev": chosen, "before": training.curve[0]}
     metrics = {part: {k: v for k, v in point.items() if k != "loss"} for part, point in points.items()}

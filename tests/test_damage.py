@@ -212,6 +212,18 @@ def test_a_stage_run_by_hand_may_be_read_until_its_file_is_damaged(artefacts):
     refused(lambda: intact(path))
 
 
+def test_what_a_run_of_dvc_wrote_is_refused_though_its_time_is_that_of_the_run(artefacts):
+    """A failing disk changes bytes, and no time."""
+    Path(".cache/runs").mkdir(parents=True, exist_ok=True)
+    path = store.metrics_path("align", "t")
+    at = path.stat().st_mtime_ns
+    Path(".cache/runs/align@t.json").write_text(json.dumps({"began": at / 1e9 - 0.5, "ended": at / 1e9 + 0.5}))
+    locked()
+    flip(path, 20)
+    os.utime(path, ns=(at, at))
+    refused(lambda: intact(path))
+
+
 def test_the_md5_of_a_folder_is_dvc_s(artefacts):
     (Path("data/translators/t/deep er")).mkdir()
     Path("data/translators/t/deep er/é").write_text("x")

@@ -94,10 +94,12 @@ def md5_of(path: Path) -> str:
 
 
 def _by_hand(stage: str, out: Path) -> bool:
-    """Whether all of an output was written during the stage's last run that ended well: that one was not DVC's."""
+    """Whether all of an output was written during the stage's last run that ended well, and dvc.lock was not since: DVC writes it
+    after every run of its own. A disk that fails leaves a file's time as it was."""
     try:
         run = json.loads((RUNS / f"{stage}.json").read_text())
         times = [p.stat().st_mtime for p in (out.rglob("*") if out.is_dir() else [out]) if p.is_file()]
-        return bool(times) and all(run["began"] - 1 <= time <= run["ended"] + 1 for time in times)
+        since = LOCK.stat().st_mtime < run["began"]
+        return since and bool(times) and all(run["began"] - 1 <= time <= run["ended"] + 1 for time in times)
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -15,6 +15,7 @@ from pipelines.runtime.errors import BadInput
 NAME = re.compile(r"(?!\d+([eE]\d+)?\Z)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 MOST = 100_000  # values of a study; the largest of ours has some 2,000
+DIGITS = 18  # of an integer: more are not of 64 bits, of which sizes are, in torch and polars
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -58,10 +59,12 @@ def expanded(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def faults(node: yaml.Node, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:
-    """Keys that stand twice in a mapping, at any depth: YAML readers keep the last one silently. Aliases without an end."""
+    """Keys that stand twice in a mapping, at any depth: YAML readers keep the last one silently. Endless aliases and numbers."""
     if any(node is outer for outer in above):
         yield f"{at}: an alias of what it stands in"
         return
+    if node.tag == "tag:yaml.org,2002:int" and len(str(node.value)) > DIGITS:
+        yield f"{at}: a number of more than {DIGITS} digits"
     lines: dict[str, int] = {}
     inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
     for number, entry in enumerate(inner):

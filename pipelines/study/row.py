@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,7 +66,9 @@ class Made(Ref):
         super().__init__("")
 
     def check(self, where: str, value: Any, study: Study) -> None:
-        """Raise ValueError if no stage makes the folder."""
+        """Raise ValueError if no stage makes the folder, or no system takes the path."""
+        if any(c < " " for c in value) or any(len(os.fsencode(part)) > 255 for part in value.split("/")):
+            raise ValueError(f"{where}: {value[:20]!r}... is no path: a name in it is too long, or has control characters")
         for folder, table in self.FOLDERS.items():
             if value.startswith(folder):
                 rows = {**study.align_jointly, **study.translators()} if table == "translators" else getattr(study, table)

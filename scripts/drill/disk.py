@@ -1,0 +1,103 @@
+"""The drill of a full disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from drill.places import Place, Tally, free_port, inside, running
+
+WRITERS = [  # what writes, where, and by which stage
+    ("parquet", "data/corpora", "collect@synthetic-passages"),
+    ("arrow", "data/embeddings", "embed@synthetic-passages-wordllama"),
+    ("json of metrics", "results/collect", "collect@synthetic-tweets"),
+    ("csv", "results/evaluate", "evaluate@wasserstein"),
+    ("parquet of scores", "data/scores", "evaluate@wasserstein"),
+    ("folder of translators", "data/translators", "align@wasserstein"),
+    ("folder of an encoder", "data/encoders", "fetch@minilm"),
+    ("folder of an inverter", "data/inverters", "train_inverter@synthetic-passages"),
+    ("checkpoint of a training", ".cache/work", "finetune@simcse"),
+    ("image-text checkpoint", "data/image_text", "train_image_text@scenes"),
+    ("png", "report/pictures", "report"),
+    ("html", "report", "report"),
+    ("record of a run", ".cache/runs", "embed@synthetic-tweets-wordllama"),
+    ("MLflow store", "mlflow", "embed@synthetic-tweets-wordllama"),
+    ("spool", ".cache/mlflow", "embed@synthetic-tweets-wordllama"),
+    ("DVC's cache", ".dvc/cache", "fetch@minilm"),
+    ("log", "", "report"),
+]
+
+
+@contextmanager
+def small_disk(folder: Path, left: int, keep: bool = True) -> Iterator[None]:
+    """The folder on a file system of its own with `left` bytes free; afterwards its content stays, on a disk with space."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = folder.with_name(f"{folder.name}-content")
+    shutil.copytree(folder, content) if keep else content.mkdir()
+    used = sum(p.stat().st_size for p in content.rglob("*") if p.is_file())
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={used + left + 2**22}", "drill", folder], check=True)
+    try:
+        shutil.copytree(content, folder, dirs_exist_ok=True)
+        free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+        with open(filler := folder / ".filler", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free - left)
+        yield
+        filler.unlink()
+        shutil.rmtree(content)
+        shutil.copytree(folder, content)
+    finally:
+        subprocess.run(["umount", folder], check=True)
+    shutil.copytree(content, folder, dirs_exist_ok=True)
+    shutil.rmtree(content)
+
+
+def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
+    """One writer on a full disk, then with space: what did not hold."""
+    variables, command = {}, [sys.executable, "-m", f"pipelines.{stage.split('@')[0]}", *stage.split("@")[1:]]
+    if kind == "MLflow store":
+        variables["MLFLOW_TRACKING_URI"] = f"sqlite:///{place.root}/mlflow/mlflow.db"
+        shutil.copytree(place.reference, "mlflow", ignore=lambda _, names: set(names) - {"mlflow.db"})
+    elif kind == "spool":
+        variables["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{free_port()}"
+    elif kind == "log":
+        command = ["sh", "-c", 'exec "$@" > /dev/full', "sh", *command]
+    elif kind == "DVC's cache":
+        command = [sys.executable, "-m", "dvc", "repro", "--quiet", "--force", "--single-item", stage]
+    if kind == "log":
+        done = running(command)
+    else:
+        with small_disk(Path(folder), left, keep=kind not in ("DVC's cache", "record of a run")):
+            done = running(command, **variables)
+    drafts = [path for path in place.drafts() if path.endswith(".part")]  # what is in .cache/work is to continue from
+    carried = kind in ("MLflow store", "spool")  # the stage's outputs are whole all the same
+    lines = done.lines
+    if carried:
+        whole = done.code == 0 and len(lines) <= 2 and not place.differing()
+        fault = "" if whole else f"{len(lines)} lines, exit code {done.code}: {lines}"
+    elif kind == "DVC's cache":
+        fault = "" if done.code not in (0, None) and "Traceback" not in done.err else f"exit code {done.code}: {lines}"
+    else:
+        fault = done.fault(lambda: ["it ended well"]) or ("" if "no space left" in done.err else f"another line: {lines}")
+    mended = {"log": command[4:], "DVC's cache": [sys.executable, "-m", "dvc", "repro", "--quiet"]}
+    again = running(mended.get(kind, command))
+    then = again.fault(place.differing) or (f"not mended: {again.err.strip()[-150:]}" if again.code else "")
+    drafts += place.drafts()
+    return fault or (f"a draft is left: {drafts[0]}" if drafts else "") or then
+
+
+def disk(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+    """Each kind of writer with less space than it needs, on a file system of memory: one line, no draft left, and with space
+    the reference's bytes. How much is left is drawn."""
+    for kind, folder, stage in tally.each(WRITERS[:count]):
+        outs = [place.reference / out["path"] for out in place.stages[stage]["outs"] if out["path"].startswith(folder or "-")]
+        sizes = [(out / inner).stat().st_size for out in outs for inner in inside(out)]  # files may be replaced one by one
+        left = rng.randrange(-(-max(sizes, default=1) // 4096)) * 4096
+        tally.add(f"{kind}, {left} bytes left", full(place, kind, folder, stage, left))
+        shutil.rmtree("mlflow", ignore_errors=True)
+        place.restore()

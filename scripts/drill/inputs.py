@@ -1,0 +1,217 @@
+"""Drills of what a stage is given: studies, files that other people made, artefacts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle  # noqa: TID251 - to write some, which must not run
+import random
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from drill.places import Place, Tally, by_hand, running
+
+VALUES = [None, "", "abc", "a\nb", "x" * 300, -1, 0, 1, 2, 3, 7, 64, 1000, 10**30, -0.5, 0.1, 0.5, 1.5, 1e-9, float("inf")]
+VALUES += [float("nan"), True, False, [], {}, [1, 1], [0, 1], ["a"], {"a": 1}, "auto", "fp32", "train", "test"]
+
+
+def places(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
+    """Every value of a tree of mappings and lists, with the keys that lead to it."""
+    if path:
+        yield path, tree
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        yield from places(value, (*path, key))
+
+
+def mutated(study: dict[str, Any], rng: random.Random) -> tuple[tuple, str, Any, str]:
+    """Another study: where, what, to which value, and its text."""
+    changed = deepcopy(study)
+    where, _ = rng.choice(spots := list(places(changed)))
+    parent, last = changed, where[-1]
+    for key in where[:-1]:
+        parent = parent[key]
+    value = deepcopy(rng.choice(spots)[1] if rng.random() < 0.3 else rng.choice(VALUES))
+    change = rng.choice(["replace", "replace", "remove", "add"])
+    if change == "remove":
+        del parent[last]
+    elif change == "add" and isinstance(parent, dict):
+        parent["another"] = value
+    else:
+        parent[last] = value
+    return where, change, value, yaml.safe_dump(changed)
+
+
+def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+    """Studies changed at one place drawn at random, to a value of any type or of elsewhere in the study; then 100 of those
+    that are accepted and differ, drawn too: the stage of the changed row."""
+    from pipelines.runtime.errors import BadInput
+    from pipelines.study import params
+
+    smoke, before = yaml.safe_load(Path("params.yaml").read_text()), params.load()
+    accepted, path, kept = {}, Path("params.yaml"), Path("params.yaml").read_text()
+    for _ in tally.each(range(count)):
+        where, change, value, text = mutated(smoke, rng)
+        path.write_text(text)
+        what, fault = f"{'.'.join(map(str, where))} {change} {value!r:.60}", ""
+        try:
+            if params.load() != before:
+                accepted[text] = (where, what)
+        except BadInput as error:
+            fault = "" if len(str(error).splitlines()) == 1 else f"lines: {error}"
+        except Exception as error:
+            fault = f"traceback: {error!r:.150}"
+        tally.add(what, fault)
+    verbs = {table: verb for verb, table in params.Study.tables().items()}
+    some = rng.sample(sorted(accepted), min(100, len(accepted)))
+    tally.notes.append(f"{len(accepted)} accepted and different; of some of these the changed row's stage was run")
+    codes: list[int | None] = []
+    for text in tally.each(some):
+        where, what = accepted[text]
+        path.write_text(text)
+        verb, rows = verbs.get(str(where[0]), "report"), list(yaml.safe_load(text).get(where[0], ()) or ())
+        row = where[1] if len(where) > 1 and where[1] in rows else rows[0] if rows else ""
+        stage = f"{verb}@{row}" if verb != "report" and row else "report"
+        done = by_hand(stage, memory=8 * 2**30, limit=30)
+        codes.append(done.code)
+        tally.add(f"{stage} with {what}", "" if done.code == -signal.SIGXCPU else done.fault(list))
+        place.restore()
+    path.write_text(kept)
+    ended = f"{codes.count(0)} ended well, {codes.count(2)} in one line"
+    tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} had asked for more than 30 s of CPU and were ended")
+
+
+class Code:
+    """What a pickle of it does when it is read."""
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(Path("code-was-run").resolve()),)
+
+
+def bytes_changed(whole: bytes, rng: random.Random) -> bytes:
+    """A few pieces of other bytes, of one byte, gone, twice, or an end that is missing."""
+    out = bytearray(whole)
+    for _ in range(rng.randint(1, 4)):
+        at, length = rng.randrange(len(out) + 1), rng.choice([1, 2, 4, 8, 64])
+        piece = bytes(out[at : at + length])
+        new = rng.choice([rng.randbytes(length), bytes([rng.choice([0, 127, 128, 255])]) * length, b"", piece * 2])
+        out[at : at + length] = new
+        if rng.random() < 0.1:
+            del out[at:]
+    return bytes(out)
+
+
+def written(folder: Path, count: int, rng: random.Random) -> dict[str, int]:
+    """Hostile files of tests/hostile.py, pickles under the names of what is read, and whole files with random damage."""
+    import numpy as np
+
+    from tests.hostile import FILES
+    from tests.test_hostile import WHOLE
+
+    for name, write in FILES.items():
+        with suppress(UnicodeEncodeError):
+            write(folder / name)
+    for name in WHOLE:
+        reader, suffix = name.split("-")[0], Path(name).suffix
+        (folder / f"{reader}-pickle{suffix}").write_bytes(pickle.dumps(Code()))
+        if suffix in (".npy", ".npz"):
+            with open(folder / f"{reader}-objects{suffix}", "wb") as file:
+                objects = np.array([Code()], dtype=object)
+                np.save(file, objects, allow_pickle=True) if suffix == ".npy" else np.savez(file, vectors=objects)
+    made = {"by construction": len(FILES), "pickles": len(list(folder.iterdir())) - len(FILES)}
+    for n in range(max(0, count - sum(made.values()))):
+        name = rng.choice(sorted(WHOLE))
+        reader, suffix = name.split("-")[0], Path(name).suffix
+        WHOLE[name](draft := folder / f"{reader}-draft{suffix}")
+        (folder / f"{reader}-{n:05}{suffix}").write_bytes(bytes_changed(draft.read_bytes(), rng))
+        draft.unlink()
+    return made
+
+
+def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+    """Files of other people through what reads them, in a process with 768 MiB more than its imports take, 60 s a file."""
+    from tests.test_hostile import MEMORY
+
+    folder = Path("hostile")
+    folder.mkdir()
+    made = written(folder, count, rng)
+    left = sorted(folder.iterdir())
+    os.environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system", "POLARS_MAX_THREADS": "1"}
+    while left:
+        (batch := Path("batch")).mkdir()
+        taken, left = left[:40], left[40:]
+        for path in taken:
+            path.rename(batch / path.name)
+        done = running([sys.executable, "-m", "tests.hostile", str(batch), str(MEMORY)], limit=60 * len(taken))
+        said = dict(json.loads(line) for line in done.out.splitlines() if line.startswith("["))
+        for path in taken:
+            line = said.get(path.name, f"! {'hangs' if done.code is None else 'the process died'}")
+            memory = "memory: " if re.search("[Mm]emory(?!-mapped)|allocat", line) else ""
+            tally.add(path.name.encode(errors="replace").decode(), memory or (line if line[:1] == "!" or "\n" in line else ""))
+        shutil.rmtree(batch)
+    if Path("code-was-run").exists():
+        tally.faults["code was run"] += 1
+    tally.notes.append(", ".join(f"{n} {what}" for what, n in made.items()) + ", the others damaged at random")
+
+
+def another(file: str, reference: Path, content: bytes, rng: random.Random) -> bytes:
+    """A valid file of the same kind with other content: another artefact's, or this one's with other numbers."""
+    from safetensors.torch import load, save
+
+    path = Path(file)
+    others = [p for p in reference.joinpath(*path.parts[:2]).rglob(f"*{path.suffix}") if p.read_bytes() != content]
+    if named := [p for p in others if p.name == path.name] or (others if path.suffix != ".safetensors" else []):
+        return rng.choice(sorted(named)).read_bytes()
+    if path.suffix == ".safetensors":
+        return save({name: 1 - tensor for name, tensor in load(content).items()})
+    return content.replace(b"1", b"2") if path.suffix in (".json", ".csv", ".txt") else content[::-1]
+
+
+DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "a flipped bit": lambda content, rng: flipped(content, rng.randrange(8 * len(content))),
+    "half": lambda content, rng: content[: len(content) // 2],
+    "empty": lambda content, rng: b"",
+    "garbage": lambda content, rng: rng.randbytes(len(content)),
+    "another": lambda content, rng: content,
+}
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    out = bytearray(content)
+    out[bit // 8] ^= 1 << bit % 8
+    return bytes(out)
+
+
+def damage(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+    """A file of an output, damaged, and a stage that reads it by hand: each kind of file with each verb first, then at random;
+    in every other case the file keeps its time of change, as a failing disk does it."""
+    cases = [(stage, file, kind) for stage, file in place.reads() for kind in DAMAGES if (place.reference / file).stat().st_size]
+    rng.shuffle(cases)
+    first: dict[tuple, tuple] = {}
+    for stage, file, kind in cases:
+        first.setdefault((stage.split("@")[0], Path(file).parts[:2], Path(file).name if "encod" in file else Path(file).suffix),
+                         (stage, file, kind))  # fmt: skip
+    order = [*first.values(), *(case for case in cases if case not in set(first.values()))][:count]
+    tally.notes.append(f"{len(first)} pairs of a verb and a kind of file, each at least once" if count >= len(first) else "")
+    for n, (stage, file, kind) in tally.each(list(enumerate(order))):
+        path, before = Path(file), (place.reference / file).stat()
+        content = path.read_bytes()
+        path.unlink()  # a link to the reference's
+        damaged = another(file, place.reference, content, rng) if kind == "another" else DAMAGES[kind](content, rng)
+        path.write_bytes(damaged)
+        if n % 2:
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        done = by_hand(stage)
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+        kept = ", its time kept" if n % 2 else ""
+        fault = done.fault(place.differing).replace("silent difference", f"silent difference{kept}")
+        tally.add(f"{stage} with {file}: {kind}{kept}", fault)
+        place.restore()

@@ -1,0 +1,226 @@
+"""Where fault drills work: clones beside a reference, stages by hand in them, and what is said of how they ended."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import resource
+import runpy
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = Path("report/stages.md")  # differs between two runs, by design
+LIMIT = 60.0  # seconds of CPU that a stage of `smoke` may take, and a tenth of the seconds: other work takes its share
+PROGRESS = re.compile(r"\d+ of \d+\b.*left$")
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
+ENVIRONMENT |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+os.environ |= ENVIRONMENT | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+Item = TypeVar("Item")
+
+
+@dataclass
+class Done:
+    """How a command ended: `code` is None where it was stopped after its time."""
+
+    code: int | None
+    err: str
+    seconds: float = 0.0
+    out: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """What it said on stderr, but how far it was."""
+        return [line for line in self.err.splitlines() if line.strip() and not PROGRESS.search(line)]
+
+    def fault(self, right: Callable[[], list[str]]) -> str:
+        """Empty, if it ended well with the right bytes, or with exit code 2 and one line."""
+        lines = self.lines
+        if "Traceback" in self.err:
+            return f"traceback: {lines[-1][:150]}"
+        if self.code == 2:
+            return "" if len(lines) == 1 else f"{len(lines)} lines instead of one: {' | '.join(lines)[:400]}"
+        if self.code == 0:
+            return f"silent difference: {others[0]}" if (others := right()) else ""
+        return f"hangs: {self.seconds:.0f} s" if self.code in (None, -signal.SIGXCPU) else f"exit code {self.code}: {lines[-1:]}"
+
+
+@dataclass
+class Tally:
+    """What a drill counts, until its time is over."""
+
+    until: float
+    tried: int = 0
+    notes: list[str] = field(default_factory=list)  # beside the numbers, for the table
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def each(self, items: Iterable[Item]) -> Iterator[Item]:
+        for item in items:
+            if time.monotonic() > self.until:
+                self.notes.append("ended by the clock")
+                return
+            yield item
+
+    def add(self, what: str, fault: str) -> None:
+        self.tried += 1
+        print(f"{self.tried:5} {what}: {fault or 'held'}", flush=True)
+        if fault:
+            self.faults[fault.partition(":")[0]] += 1
+
+
+# ---------------------------------------------------------------- places
+
+
+class Place:
+    """A clone with what the reference has. Its artefacts are links to the reference's, which nothing writes into."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.reference, self.root = folder / "reference", folder / name
+        if not (self.reference / "report" / "report.html").exists():
+            clone(self.reference)
+            subprocess.run([sys.executable, "-m", "pipelines.study", "activate", "smoke"], cwd=self.reference, check=True)
+            subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=self.reference, check=True)
+        shutil.rmtree(self.root, ignore_errors=True)
+        clone(self.root)
+        shutil.copytree(self.reference / ".dvc", self.root / ".dvc", dirs_exist_ok=True)
+        shutil.copy(self.reference / "mlflow.db", self.root)
+        lock = yaml.safe_load((self.reference / "dvc.lock").read_text())["stages"]
+        self.stages: dict[str, Any] = {name: stage for name, stage in lock.items()}
+        self.restore()
+        os.chdir(self.root)
+
+    def restore(self) -> None:
+        """Everything as the reference has it."""
+        for name in ("data", "results", "report", ".cache"):
+            shutil.rmtree(self.root / name, ignore_errors=True)
+            shutil.copytree(self.reference / name, self.root / name, copy_function=shutil.copy2 if name == ".cache" else os.link)
+        for name in ("dvc.lock", "params.yaml"):
+            shutil.copy(self.reference / name, self.root)
+
+    def differing(self) -> list[str]:
+        """Files of outputs that are not as the reference's."""
+        pairs = [(self.reference / out["path"], self.root / out["path"]) for s in self.stages.values() for out in s["outs"]]
+        files = {(a / name, b / name) for a, b in pairs for side in (a, b) for name in inside(side)}
+        return sorted(str(b.relative_to(self.root)) for a, b in files if not same(a, b) and b != self.root / STAGES)
+
+    def drafts(self) -> list[str]:
+        """What no process should leave."""
+        left = [p for top in ("data", "results", "report", ".cache") for p in (self.root / top).rglob("*.part")]
+        return sorted(str(p) for p in (*left, *(self.root / ".cache" / "work").rglob("*.*")))
+
+    def reads(self) -> list[tuple[str, str]]:
+        """(stage, file): every file of an output, with each stage that reads it."""
+        deps = [(name, self.reference / dep["path"]) for name, s in self.stages.items() for dep in s.get("deps", ())]
+        files = [(name, top / inner) for name, top in deps for inner in inside(top)]
+        made = [(name, str(file.relative_to(self.reference))) for name, file in files]
+        return sorted((name, file) for name, file in made if file.startswith(("data/", "results/")))
+
+
+def clone(to: Path) -> None:
+    subprocess.run(["git", "clone", "--quiet", ROOT, to], check=True)
+
+
+def inside(path: Path) -> list[Path]:
+    """The files of a folder; of a file itself."""
+    return [p.relative_to(path) for p in path.rglob("*") if p.is_file()] if path.is_dir() else [Path()]
+
+
+def same(a: Path, b: Path) -> bool:
+    return a.is_file() and b.is_file() and (a.samefile(b) or filecmp.cmp(a, b, shallow=False))
+
+
+# ---------------------------------------------------------------- stages by hand
+
+
+def running(command: list[str], limit: float = 10 * LIMIT, **variables: str) -> Done:
+    """A command, in a group of its own that does not outlive it."""
+    began, pipe = time.monotonic(), subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, env=os.environ | variables, start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=limit)
+        code: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        (out, err), code = process.communicate(), None
+    return Done(code, err.decode(errors="replace"), time.monotonic() - began, out.decode(errors="replace"))
+
+
+def by_hand(stage: str, memory: int = 0, limit: float = LIMIT) -> Done:
+    """`python -m pipelines.<verb> <row>` in a fork of this process, which has imported what stages import: a tenth of the time.
+
+    memory: bytes of address space that it may take more than it has; 0: any. limit: seconds of CPU.
+    """
+    verb, _, row = stage.partition("@")
+    out, err, began = Path(".cache/out.txt"), Path(".cache/err.txt"), time.monotonic()
+    if not (pid := os.fork()):
+        code = 1
+        try:
+            for stream, path in ((1, out), (2, err)):
+                os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), stream)
+            resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 5))
+            if memory:
+                used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+                resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+            sys.modules.pop(f"pipelines.{verb}", None)  # for runpy not to warn of it
+            sys.argv = [f"pipelines/{verb}.py", *([row] if row else [])]
+            runpy.run_module(f"pipelines.{verb}", run_name="__main__")
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+    code = ended(pid, began + 10 * limit)
+    return Done(code, err.read_text(errors="replace"), time.monotonic() - began)
+
+
+def ended(pid: int, until: float) -> int | None:
+    """The exit code of a child; None: it was still there, and was killed."""
+    while time.monotonic() < until:
+        if (done := os.waitpid(pid, os.WNOHANG))[0]:
+            return os.waitstatus_to_exitcode(done[1])
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def imports() -> None:
+    """What a stage would import after its start, but nothing that starts threads."""
+    import sentence_transformers  # noqa: F401
+
+    from pipelines.runtime import stage, track  # noqa: F401
+
+    for verb in ("embed", "align", "evaluate", "finetune", "similarity", "invert", "attributes", "report", "geometry"):
+        __import__(f"pipelines.{verb}")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def running_runs(store: str = "mlflow.db") -> int:
+    with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as base:
+        return base.execute("select count(*) from runs where status = 'RUNNING'").fetchone()[0]

@@ -1,0 +1,169 @@
+"""The drill of an MLflow that is not there."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from drill.places import LIMIT, Place, Tally, free_port, running, running_runs
+
+WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and other work on the machine
+
+
+@contextmanager
+def server(port: int) -> Iterator[subprocess.Popen]:
+    """A real MLflow server over mlflow.db of this folder."""
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{Path.cwd()}/mlflow.db", "--default-artifact-root", "mlruns"]
+    quiet = subprocess.DEVNULL
+    variables = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # else ten processes that nobody asks
+    process = subprocess.Popen(command, env=variables, start_new_session=True, stdout=quiet, stderr=quiet)
+    try:
+        for _ in range(600):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.2)
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def stub(port: int, status: int) -> Iterator[None]:
+    """A server that answers everything with one status; 0: that takes requests and never answers."""
+    over = threading.Event()
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if status:
+                self.send_error(status)
+            else:
+                over.wait()
+
+        do_POST = do_PATCH = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Answers) as listening:
+        listening.daemon_threads = True
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield
+        over.set()
+        listening.shutdown()
+
+
+@contextmanager
+def killed_server(port: int) -> Iterator[None]:
+    """A server that is killed as soon as a run is RUNNING."""
+    with server(port) as process:
+
+        def kill() -> None:
+            while process.poll() is None and not running_runs():
+                time.sleep(0.05)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+        threading.Thread(target=kill, daemon=True).start()
+        yield
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    other = sqlite3.connect("mlflow.db")
+    other.execute("BEGIN EXCLUSIVE")
+    yield
+    other.rollback()
+    other.close()
+
+
+@contextmanager
+def read_only() -> Iterator[None]:
+    """root may write to any file, but to no file of a file system that is read-only."""
+    here = Path("mlflow")
+    here.mkdir()
+    shutil.copy("mlflow.db", here)
+    subprocess.run(["mount", "--bind", here, here], check=True)
+    subprocess.run(["mount", "-o", "remount,ro,bind", here, here], check=True)
+    yield
+    subprocess.run(["umount", here], check=True)
+
+
+@contextmanager
+def other_bytes(path: Path, content: bytes | None) -> Iterator[None]:
+    """A store of other bytes, or in a folder that is not there and cannot be made: MLflow makes one that can."""
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy("mlflow.db", kept := Path("kept.db"))
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+    else:
+        path.parent.rmdir()
+        path.parent.touch()
+    yield
+    if path.parent.is_file():
+        path.parent.unlink()
+        path.parent.mkdir()
+    kept.rename(path)
+
+
+def whole_runs(store: str) -> int:
+    """Runs that ended well and have their settings and their seconds."""
+    with sqlite3.connect(store) as base:
+        of = "select 1 from {} where run_uuid = runs.run_uuid"
+        both = f"exists ({of.format('params')}) and exists ({of.format('metrics')} and key = 'seconds')"
+        return base.execute(f"select count(*) from runs where status = 'FINISHED' and {both}").fetchone()[0]
+
+
+def mlflow(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+    """Eight ways in which MLflow is not there: one warning, the reference's bytes, exit code 0, no wait beyond the time-out; then
+    the next stage, with MLflow as it should be, sends the run that waited."""
+    port, db = free_port(), f"sqlite:///{place.root}"
+    http, broken = f"http://someone:secret@127.0.0.1:{port}", Path("mlflow.db").read_bytes()
+    ways = [
+        ("closed port", http, nullcontext),
+        ("server killed during a stage", http, lambda: killed_server(port)),
+        ("read-only SQLite", f"{db}/mlflow/mlflow.db", read_only),
+        ("locked SQLite", f"{db}/mlflow.db", locked),
+        ("401", http, lambda: stub(port, 401)),
+        ("hanging server", http, lambda: stub(port, 0)),
+        ("missing folder", f"{db}/mlflow/mlflow.db", lambda: other_bytes(Path("mlflow/mlflow.db"), None)),
+        ("damaged SQLite", f"{db}/mlflow.db", lambda: other_bytes(Path("mlflow.db"), broken[:4096] + rng.randbytes(99_999))),
+    ]
+    stage = [sys.executable, "-m", "pipelines.align", "wasserstein"]
+    usual = running(stage).seconds
+    place.restore()
+    for kind, uri, faulty in tally.each(ways[:count]):
+        store = uri.removeprefix("sqlite:///") if uri.startswith("sqlite") else "mlflow.db"
+        with faulty():
+            done = running(stage, limit=usual + 2 * LIMIT, MLFLOW_TRACKING_URI=uri)
+        before, others = whole_runs(store), place.differing()
+        with server(port) if uri == http else nullcontext():
+            again = running(stage, MLFLOW_TRACKING_URI=uri)
+        waiting = len(list(Path(".cache/mlflow").glob("*")))
+        sent = whole_runs(store) - before
+        right = [
+            (done.code == 0 and not others, f"exit code {done.code}, {others[:1]}"),
+            (len(done.lines) == 1 and "MLflow" in done.err and "secret" not in done.err, f"it says {done.lines}"),
+            (done.seconds < usual + WAIT, f"takes {done.seconds:.0f} s where {usual:.0f} are usual"),
+            (again.code == 0 and not again.lines, f"the next run says {again.lines}"),
+            (not waiting and sent == 2 and not running_runs(store), f"sent: {sent} runs of 2 are whole, {waiting} files wait"),
+        ]
+        tally.add(f"{kind} ({done.seconds:.0f} s)", "; ".join(said for held, said in right if not held))
+        shutil.rmtree("mlflow", ignore_errors=True)
+        shutil.copy(place.reference / "mlflow.db", "mlflow.db")
+        place.restore()
