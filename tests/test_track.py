@@ -1,5 +1,6 @@
 """Real MLflow on SQLite: one run per stage run, live curves, inputs with DVC's digests, and a status that tells the truth."""
 
+import errno
 import json
 import shutil
 import signal
@@ -397,3 +398,15 @@ def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
     [kept] = stub.runs.values()
     assert kept["status"] == "FINISHED"
     assert ("loss", 0) in kept["metrics"]
+
+
+def test_a_stage_goes_on_where_there_is_no_room_for_its_run(tmp_path, monkeypatch, capfd):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(spool.Spool, "__init__", full)
+    with track.run("embed", "x", ROW, "smoke") as run:
+        run.log({"loss": 1.0})
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("no MLflow run: its file cannot be written (OSError")

@@ -59,9 +59,10 @@ class Run:
     def remember(self, stage: str, began: float) -> None:
         """Note the last run of a stage that ended well, and its MLflow run once sent, for those who do not know MLflow."""
         path = intact.RUNS / f"{stage}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"began": began, "ended": time.time()}) + "\n")
-        self._add("remember", str(path.resolve()), began)
+        with suppress(OSError):  # a full disk
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"began": began, "ended": time.time()}) + "\n")
+            self._add("remember", str(path.resolve()), began)
 
     def _add(self, *operation: Any) -> None:
         with self._lock, suppress(OSError):  # a full disk
@@ -112,7 +113,8 @@ def end_sender(sender: subprocess.Popen[bytes], patience: float) -> None:
 
 
 class Silent(Run):
-    """Logs nothing: the run of every rank but the first, as several ranks share one MLflow run."""
+    """Logs nothing: the run of every rank but the first, as several ranks share one MLflow run, and where there is no room for its
+    file."""
 
     def __init__(self) -> None:
         pass
@@ -121,6 +123,8 @@ class Silent(Run):
     def input(self, path: Path, context: str) -> None: ...
     def artifact(self, path: Path, folder: str | None = None) -> None: ...
     def table(self, rows: list[dict[str, Any]], file: str) -> None: ...
+    def remember(self, stage: str, began: float) -> None: ...
+    def close(self, status: str) -> None: ...
 
 
 @contextmanager
@@ -135,7 +139,11 @@ def run(verb: str, name: str, row: BaseModel | None, study: str, named: Mapping[
         yield Silent()
         return
     tags, settings = _tags(verb, name, row, study), _settings({"": row, **(named or {})})
-    stage_run = Run(tracking_uri(), ["start", verb, name, _now(), tags, settings])
+    try:
+        stage_run = Run(tracking_uri(), ["start", verb, name, _now(), tags, settings])
+    except OSError as error:  # a full disk, which may still have room for what the stage makes elsewhere
+        print(f"no MLflow run: its file cannot be written ({spool.reason(error)})", file=sys.stderr)
+        stage_run = Silent()
     status, started, began = "FAILED", time.monotonic(), time.time()
     with _terminable():
         try:
