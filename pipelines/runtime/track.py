@@ -113,8 +113,7 @@ def end_sender(sender: subprocess.Popen[bytes], patience: float) -> None:
 
 
 class Silent(Run):
-    """Logs nothing: the run of every rank but the first, as several ranks share one MLflow run, and where there is no room for its
-    file."""
+    """Logs nothing: the run of every rank but the first, as several ranks share one, and of a stage whose disk is full."""
 
     def __init__(self) -> None:
         pass
