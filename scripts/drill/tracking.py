@@ -154,7 +154,7 @@ def mlflow(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         before, others = whole_runs(store), place.differing()
         with server(port) if uri == http else nullcontext():
             again = running(stage, MLFLOW_TRACKING_URI=uri)
-        waiting = len(list(Path(".cache/mlflow").glob("*")))
+        waiting = len(list(Path(".cache/mlflow").glob("*.jsonl")))
         sent = whole_runs(store) - before
         right = [
             (done.code == 0 and not others, f"exit code {done.code}, {others[:1]}"),
