@@ -9,10 +9,8 @@ from typing import Any
 
 import yaml
 
-from dagster_dvc.checks import Check
+from dagster_dvc.checks import Check, Found
 from dagster_dvc.graph import Loader, Stage
-
-Found = tuple[str, dict[str, float]]  # what is wrong ("": nothing), and the numbers it is read from
 
 
 def aligned(root: Path, stage: Stage) -> Found:

@@ -12,8 +12,8 @@ from dagster_dvc.facts import metrics
 from dagster_dvc.graph import GraphError, Stage, lock, md5
 
 AS_LOCKED, FINITE = "as_locked", "finite_metrics"
-# Of a project's folder and a stage: what is wrong ("": nothing), and the numbers it is read from.
-Check = Callable[[Path, Stage], tuple[str, dict[str, float]]]
+Found = tuple[str, dict[str, float]]  # what is wrong ("": nothing), and the numbers it is read from
+Check = Callable[[Path, Stage], Found]  # of a project's folder and a stage
 
 
 def checks(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> dg.AssetChecksDefinition:

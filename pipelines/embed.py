@@ -78,7 +78,6 @@ def encoded(loaded: encoders.Loaded, texts: pl.Series, row: Encoder, folder: Pat
     """SHARD texts at a time; what a killed run has left in the folder is not encoded again."""
     for first in range(0, len(texts), SHARD):
         shard = folder / f"shard-{first // SHARD:05}"
-        shard.mkdir(exist_ok=True)
         ranks = distributed.rank(), distributed.size()
         yield encode(loaded, texts[first : first + SHARD].to_list(), row, shard, ranks=ranks, wait=distributed.wait)
 

@@ -51,14 +51,15 @@ def encode(
     ranks: tuple[int, int] = (0, 1),
     wait: Callable[[], None] = lambda: None,
 ) -> Encoded:
-    """Encode `texts`, writing part files into `folder` and passing over those already there.
+    """Encode `texts`, writing part files into `folder`, which is made, and passing over those already there.
 
     Batches depend on the texts alone and not on where a former run stopped, so a continued run gives the same bytes.
     The folder must belong to these texts, these weights and this row. `ranks`: of several processes with one folder the number
     of this one and how many they are; each writes its share of the parts, and reads all when `wait` says that all are there.
     """
     if loaded.parts:
-        return _side_by_side([encode(part, texts, row, _made(folder / part.name), ranks, wait) for part in loaded.parts])
+        return _side_by_side([encode(part, texts, row, folder / part.name, ranks, wait) for part in loaded.parts])
+    folder.mkdir(parents=True, exist_ok=True)
     tokens = tokenise(loaded, texts)
     dtype = np.dtype(row.store)
     vectors = np.empty((len(texts), loaded.dimension), dtype)
@@ -87,11 +88,6 @@ def _side_by_side(parts: list[Encoded]) -> Encoded:
     lengths = [np.linalg.norm(part.vectors, axis=1, keepdims=True) for part in parts]
     unit = [part.vectors / np.maximum(length, 1e-30) for part, length in zip(parts, lengths, strict=True)]
     return Encoded(np.hstack(unit).astype(parts[0].vectors.dtype), max(part.truncated or 0.0 for part in parts))
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:

@@ -60,10 +60,11 @@ def struck(place: Place, stage: str, way: str, rng: random.Random, share: float,
     lock["stages"].pop(stage, None)
     Path("dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
     shutil.rmtree(".dvc/cache/runs", ignore_errors=True)  # else DVC has it at once
-    command = [sys.executable, *rng.choice([["scripts/repro.py"], ["-m", "dvc", "repro"]]), "--single-item", stage]
+    command = [sys.executable, *rng.choice([["scripts/repro.py", stage], ["-m", "dvc", "repro", "--single-item", stage]])]
     variables, root = {}, place.root
+    verb, named = f"pipelines.{stage.split('@')[0]}", "lane.py" if command[1] == "scripts/repro.py" else "dvc"
     if way.startswith("write"):
-        variables = {"PYTHONPATH": ".cache/hook", "DRILL_PROCESS": "dvc" if way.endswith("dvc") else "pipelines."}
+        variables = {"PYTHONPATH": ".cache/hook", "DRILL_PROCESS": named if way.endswith("dvc") else verb}
         variables["DRILL_WRITES"] = str(1 + int(share * (60 if way.endswith("dvc") else 30)))
     null = subprocess.DEVNULL
     driver = subprocess.Popen(command, env=os.environ | variables, start_new_session=True, stdout=null, stderr=null)
@@ -71,11 +72,11 @@ def struck(place: Place, stage: str, way: str, rng: random.Random, share: float,
     if variables:
         driver.wait(10 * LIMIT)
         hit = (root / "killed").exists()
-    elif waited(lambda: processes(root, "-m pipelines.") or driver.poll() is not None, LIMIT):
+    elif waited(lambda: processes(root, verb) or driver.poll() is not None, LIMIT):
         time.sleep(share * usual)
         signals = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}
-        if hit := bool(processes(root, "-m pipelines.")):
-            names = {"kill -9 stage": ["-m pipelines."], "kill -9 dvc": ["-m dvc"]}.get(way, ["-m dvc", "-m pipelines."])
+        if hit := bool(processes(root, verb)):
+            names = {"kill -9 stage": [verb], "kill -9 dvc": [named]}.get(way, [named, verb])
             with suppress(ProcessLookupError):
                 if way in signals:
                     os.killpg(driver.pid, signals[way])
