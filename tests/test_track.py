@@ -351,6 +351,18 @@ def test_a_stage_that_is_killed_has_a_run_that_says_so():
     assert waiting_runs() == 0
 
 
+def test_a_run_that_is_killed_after_all_it_said_was_sent_says_so():
+    written = spool.Spool(spool.tracking_uri())
+    written.add(["start", "embed", "x", 0, {spool.KEY: "1"}, {}])
+    forward = sender.Forward(sender.client(spool.tracking_uri()), written.path)
+    assert not forward.send()
+    assert [run.info.status for run in runs("embed")[1]] == ["RUNNING"]
+    written.close()  # as the end of its process does
+    assert forward.send()
+    assert [run.info.status for run in runs("embed")[1]] == ["KILLED"]
+    assert waiting_runs() == 0
+
+
 def test_a_stage_that_is_killed_while_the_server_is_away_is_killed_there_later(stub, capfd):
     stub.left = 0
     code, said = killed_by(signal.SIGKILL)

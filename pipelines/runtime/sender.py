@@ -108,7 +108,7 @@ class Forward:
 
     def __init__(self, client: Any, path: Path) -> None:
         self._reader, self._remote = spool.Reader(path), Remote(client)
-        self._due, self._kept = 0.0, list[list[Any]]()
+        self._due, self._kept, self._begun = 0.0, list[list[Any]](), False
 
     def send(self, now: bool = False) -> bool:
         """What is new, every two seconds or `now`; at once when the run has ended, and then True. Raises what MLflow raises.
@@ -117,8 +117,9 @@ class Forward:
         """
         operations, over = self._reader.read()
         self._kept += operations
+        self._begun |= bool(operations)
         ended = bool(self._kept) and self._kept[-1][0] == "end"
-        if over and self._kept and not ended:
+        if over and self._begun and not ended:
             self._kept.append(["end", "KILLED", self._reader.written()])
         if over or ended or now or time.monotonic() >= self._due:
             self._send()
