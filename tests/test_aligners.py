@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.aligners import identity, procrustes, wasserstein_procrustes
+from pipelines.aligners import identity, network, procrustes, wasserstein_procrustes
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import Linear, Translator, load, save
 from pipelines.runtime.errors import BadInput
@@ -42,7 +42,7 @@ def agreement(translator: Linear, source: torch.Tensor, W: torch.Tensor) -> floa
 
 
 def test_unknown_and_impossible_settings_are_refused():
-    for module in (identity, procrustes, wasserstein_procrustes):
+    for module in (identity, network, procrustes, wasserstein_procrustes):
         with pytest.raises(ValidationError, match="no_such"):
             TypeAdapter(module.Settings).validate_python({"no_such": 1})
     impossible: list[dict] = [
@@ -59,6 +59,9 @@ def test_unknown_and_impossible_settings_are_refused():
         procrustes.Settings(ridge=-1)
     with pytest.raises(ValueError, match="affine"):
         procrustes.Settings(map="affine")  # type: ignore[arg-type]
+    for bad in ({"steps": 0}, {"batch": 1}, {"temperature": 0.0}, {"dropout": 1.0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            network.Settings(**bad)
 
 
 def test_saved_and_loaded_translators_are_the_same(tmp_path):
@@ -66,6 +69,7 @@ def test_saved_and_loaded_translators_are_the_same(tmp_path):
     fitted: list[Translator] = [
         identity.fit(source, target, identity.Settings(), 0),
         procrustes.fit_oracle(source, target, procrustes.Settings(), 0),
+        network.fit_oracle(source, target, network.Settings(width=4, steps=2), 0),
         wasserstein(source, target),
     ]
     for n, translator in enumerate(fitted):
@@ -106,6 +110,24 @@ def test_least_squares_oracle_is_the_normal_equation():
     X, Y = ((c := x - x.mean(0)) / c.norm(dim=1, keepdim=True) for x in (source.double(), target.double()))
     W = torch.linalg.inv(X.T @ X + 0.1 * 60 * torch.eye(4)) @ X.T @ Y
     torch.testing.assert_close(found.map.double(), W, atol=1e-5, rtol=0)
+
+
+def test_a_network_begins_at_the_orthogonal_map_and_learns_what_bends():
+    source, _, W = clouds(8, 8, n=2000)
+    target = source @ W + (source @ W).abs()  # no linear map does this
+    seen, unseen = slice(0, 1500), slice(1500, None)
+
+    def cosine(translator: Translator) -> float:
+        middle = target[seen].mean(0)
+        return torch.nn.functional.cosine_similarity(translator(source[unseen]) - middle, target[unseen] - middle).mean().item()
+
+    line = procrustes.fit_oracle(source[seen], target[seen], procrustes.Settings(), 0)
+    begun, done = (
+        network.fit_oracle(source[seen], target[seen], network.Settings(width=64, steps=steps, rate=rate), 0)
+        for steps, rate in ((1, 1e-9), (150, 3e-3))
+    )
+    assert cosine(begun) == pytest.approx(cosine(line), abs=1e-4)
+    assert 1 - cosine(done) < 0.7 * (1 - cosine(line))
 
 
 @pytest.mark.parametrize("directions", [256, 5])

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines import train_image_text
-from pipelines.aligners import identity, mini_vec2vec, procrustes, transport, vec2vec, wasserstein_procrustes
+from pipelines.aligners import identity, mini_vec2vec, network, procrustes, transport, vec2vec, wasserstein_procrustes
 from pipelines.aligners.core import matching
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import judge
@@ -98,6 +98,7 @@ FITS: dict[str, Callable[[Tensor, Tensor], Translator]] = {
     "identity": lambda x, y: identity.fit(x, y, identity.Settings(), 0),
     "orthogonal": lambda x, y: procrustes.fit_oracle(x, y, procrustes.Settings(), 0),
     "least_squares": lambda x, y: procrustes.fit_oracle(x, y, procrustes.Settings(map="least_squares"), 0),
+    "network": lambda x, y: network.fit_oracle(x, y, network.Settings(width=16, steps=10, dropout=0.0), 0),
     "hungarian": lambda x, y: transport.fit_oracle(x, y, transport.Settings(method="hungarian", points=60), 0),
     "emd": lambda x, y: transport.fit_oracle(x, y, transport.Settings(method="emd", points=60), 0),
 }
