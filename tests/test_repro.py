@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -221,3 +222,30 @@ def test_the_walk_through_of_the_docs_does_what_it_says(repository, monkeypatch)
     assert (second / "data/translators" / seed).read_bytes() == (second / "kept" / seed).read_bytes() == original
     lines = [line for said in (shown, experiment, kept, clone) for line in said.splitlines()]
     assert max(map(len, lines)) <= 160
+
+
+@pytest.mark.slow
+def test_a_server_that_speaks_s3_is_a_remote(repository, monkeypatch):
+    pytest.importorskip("dvc_s3", reason="needs the extra [s3]")
+    moto = pytest.importorskip("moto.server", reason="needs the extra [servers]")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"):
+        monkeypatch.setenv(name, "test")
+    for name in ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"):
+        monkeypatch.setenv(name, "t@localhost")
+    server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        address = "http://{}:{}".format(*server.get_host_and_port())
+        with urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT")) as made:
+            assert made.status == 200
+        push, pull = re.findall(r"```sh s3\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
+        run("git", "add", "params.yaml", "dvc.lock", "results", "report")
+        run("git", "commit", "-qm", "reproduced", "--allow-empty")
+        run("bash", "-euc", push.replace("http://localhost:9000", address))
+        run("git", "clone", "-q", ".", "../elsewhere")
+        monkeypatch.chdir("../elsewhere")
+        assert "up to date" in run("bash", "-euc", pull)
+    finally:
+        server.stop()
+    for path in ("data/translators/wasserstein/seed-0.safetensors", "data/embeddings/a.arrow"):
+        assert (repository.parent / "elsewhere" / path).read_bytes() == (repository / path).read_bytes()

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import signal
 import socket
@@ -422,3 +423,39 @@ def test_a_stage_goes_on_where_there_is_no_room_for_its_run(tmp_path, monkeypatc
         run.log({"loss": 1.0})
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("no MLflow run: its file cannot be written (OSError")
+
+
+# ---------------------------------------------------------------- PostgreSQL
+
+
+@pytest.mark.slow
+def test_runs_go_to_a_server_on_postgresql(tmp_path, monkeypatch):
+    pytest.importorskip("psycopg", reason="needs the extra [postgresql]")
+    database = pytest.importorskip("pgserver", reason="needs the extra [servers]").get_server(tmp_path / "postgresql")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "127.0.0.1", free.getsockname()[1]
+    command = ["server", "--backend-store-uri", database.get_uri(), "--artifacts-destination", str(tmp_path / "artifacts")]
+    command += ["--host", address[0], "--port", str(address[1]), "--workers", "1"]
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", *command], stdout=log, stderr=-1, text=True, start_new_session=True
+        )
+    try:
+        assert any("Application startup complete" in line for line in server.stderr), "it has ended"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://{}:{}".format(*address))
+        picture = tmp_path / "picture.txt"
+        picture.write_text("drawn")
+        with track.run("align", "wasserstein", ROW, "smoke") as run:
+            for step in range(1500):
+                run.log({"loss": step / 2}, step)
+            run.artifact(picture)
+        client, [found] = runs("align")
+        assert (found.info.status, found.data.params["encoder"], waiting_runs()) == ("FINISHED", "minilm", 0)
+        assert [m.value for m in client.get_metric_history(found.info.run_id, "loss")] == [step / 2 for step in range(1500)]
+        assert [file.read_text() for file in (tmp_path / "artifacts").rglob("picture.txt")] == ["drawn"]
+        assert database.psql("select count(*) from runs where status = 'FINISHED'").split()[2] == "1"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.communicate(timeout=60)
+        database.cleanup()
