@@ -352,6 +352,20 @@ def test_a_stage_that_is_killed_has_a_run_that_says_so():
     assert waiting_runs() == 0
 
 
+def test_what_a_stage_leaves_that_is_killed_while_it_opens_its_file_goes_with_the_next():
+    leaves = f"""
+import os, pathlib, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+from pipelines.runtime import spool
+pathlib.Path.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+spool.Spool(spool.tracking_uri())
+"""
+    assert subprocess.run([sys.executable, "-c", leaves], check=False).returncode == -signal.SIGKILL
+    assert list(Path(".cache/mlflow").glob("*.part")) != []
+    with track.run("embed", "x", ROW, "smoke"):
+        assert list(Path(".cache/mlflow").glob("*.part")) == []
+
+
 def test_a_run_that_is_killed_after_all_it_said_was_sent_says_so():
     written = spool.Spool(spool.tracking_uri())
     written.add(["start", "embed", "x", 0, {spool.KEY: "1"}, {}])

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from pipelines.runtime import files
+
 KEY = "run.key"  # the tag that a run is found again by
 UNREACHED = "MLflow cannot be reached; runs wait in .cache/mlflow for a stage that reaches it"
 
@@ -61,7 +63,8 @@ class Spool:
 
     def __init__(self, uri: str) -> None:
         self.path = _file(uri, f"-{time.time_ns()}-{os.getpid()}.jsonl")
-        draft = self.path.with_suffix(".part")
+        files.sweep([self.path.parent])
+        draft = files.draft_of(self.path)
         self._file = open(draft, "a")  # noqa: SIM115 - open as long as the run is
         fcntl.flock(self._file, fcntl.LOCK_EX)
         draft.rename(self.path)  # it has its name from the moment on that it is locked
