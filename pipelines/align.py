@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from inspect import signature
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pipelines import distributed
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import stage, store, track
@@ -25,6 +27,8 @@ from pipelines.runtime.log import Log
 from pipelines.study import Align, AlignJointly, aligner_module, params
 
 RESTART = 10_000_019  # added to a seed for each restart
+CURVES = ".curves.jsonl"
+Fit = TypeVar("Fit")
 
 
 @dataclass(frozen=True)
@@ -113,63 +117,80 @@ def boundary(embeddings: store.Embeddings, rows: Tensor, at: int) -> int:
 
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     """Fit one translator per seed, then judge each from unpaired vectors alone, with the other seeds as replicates; where there
-    are none, or all have the same texts, with one more fit. What is not `aligned` is fitted again, up to `restarts` times."""
+    are none, or all have the same texts, with one more fit. What is not `aligned` is fitted again, up to `restarts` times.
+
+    Of several processes each makes its share of the fits, and the first one writes: translators do not depend on their number.
+    """
     device = resolve(row.device, float64=True)
-    source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
-    run.input(store.embeddings_path(row.source), "source")
-    run.input(store.embeddings_path(row.target), "target")
     judges = row.supervision in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
-    with store.work("align", name, row, source.metadata, target.metadata) as work:
+    with distributed.started(device):
+        first = distributed.rank() == 0
+        source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
+        run.input(store.embeddings_path(row.source), "source")
+        run.input(store.embeddings_path(row.target), "target")
+        made_from = (row, source.metadata, target.metadata)
+        with store.work("align", name, *made_from) if first else nullcontext() as work:
+            folder: Path = distributed.agree(work)
 
-        def make(seed: int, restart: int, replicate: bool = False) -> Translator:
-            first = seed in row.seeds and not restart
-            log = partial(log_to, run, "" if len(row.seeds) == 1 else f"seed-{seed}/") if first else None
-            path = work / "fits" / f"{seed}-{restart}"
-            return _kept(path, device, partial(fit, row, source, target, seed, log, work, replicate, restart))
+            def make(seed: int, restart: int, replicate: bool) -> Translator:
+                log = logged(run, folder, row, seed) if seed in row.seeds and not restart else None
+                path = folder / "fits" / f"{seed}-{restart}"
+                return _kept(path, device, partial(fit, row, source, target, seed, log, folder, replicate, restart))
 
-        fits = {seed: [make(seed, 0)] for seed in row.seeds}
-        verdicts = judged(row, fits, make, lambda seed: halves(source, target, row, seed).source) if judges else {}
-        folder = work / "translators"
-        folder.mkdir(exist_ok=True)
-        for seed, made in fits.items():
-            save(made[verdicts[seed][0] if verdicts else 0], folder / f"seed-{seed}")
-        words = {seed: verdict for seed, (_, verdict) in verdicts.items()}
-        summed = summary(row.seeds, words) | ({"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {})
-        if judges:
-            summed["shared"] = max(halves(source, target, row, seed).shared for seed in row.seeds)
-        store.write_metrics("align", name, summed)
-        write_verdicts(folder, words)
-        store.move_into(folder, store.translators_path(name))
-    for seed, verdict in words.items():
-        run.log({f"seed-{seed}": {"alignment": {"verdict": verdict.score, "agreement": verdict.agreement}}})
-    run.log({"alignment": {k: v for k, v in summed.items() if k != "by seed"}})
+            fits, verdicts = judged(row, partial(shared, make), lambda seed: halves(source, target, row, seed).source, judges)
+            if first:
+                retell(run, folder)
+                translators = folder / "translators"
+                translators.mkdir(exist_ok=True)
+                for seed, made in fits.items():
+                    save(made[verdicts[seed][0] if verdicts else 0], translators / f"seed-{seed}")
+                words = {seed: verdict for seed, (_, verdict) in verdicts.items()}
+                again = {"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {}
+                both = {"shared": max(halves(source, target, row, seed).shared for seed in row.seeds)} if judges else {}
+                summed = summary(row.seeds, words) | again | both
+                store.write_metrics("align", name, summed)
+                write_verdicts(translators, words)
+                store.move_into(translators, store.translators_path(name))
+                for seed, verdict in words.items():
+                    run.log({f"seed-{seed}": {"alignment": {"verdict": verdict.score, "agreement": verdict.agreement}}})
+                run.log({"alignment": {k: v for k, v in summed.items() if k != "by seed"}})
+            distributed.wait()
+
+
+def shared(make: Callable[..., Fit], wanted: Sequence[tuple]) -> list[Fit]:
+    """What `make` gives for each of `wanted`. Of several processes each makes its share, and finds the others' on disk, where
+    `make` keeps them."""
+    for one in distributed.dealt(wanted):
+        make(*one)
+    distributed.wait()
+    return [make(*one) for one in wanted]
 
 
 def judged(
     row: Align,
-    fits: dict[int, list[Translator]],
-    make: Callable[..., Translator],
+    made: Callable[[Sequence[tuple[int, int, bool]]], list[Translator]],
     source_of: Callable[[int], Tensor],
-) -> dict[int, tuple[int, Verdict]]:
-    """Of each seed which of its `fits` has the best verdict, and the verdict. `make(seed, restart)` fits again what is not
-    `aligned`, and adds to `fits`; with `replicate=True` it fits a replicate, which may be the one that is wrong."""
-    of_replicates = replicate_seeds(row)
-    extra = [make(seed, 0, replicate=True) for seed in of_replicates]
-    verdicts: dict[int, tuple[int, Verdict]] = {}
+    judges: bool = True,
+) -> tuple[dict[int, list[Translator]], dict[int, tuple[int, Verdict]]]:
+    """The fits of each seed, and which of them has the best verdict, with that. `made` makes (seed, restart, replicate): what is
+    not `aligned` is fitted again, and so are replicates, which may be what is wrong."""
+    of_replicates = replicate_seeds(row) if judges else []
+    fits: dict[int, list[Translator]] = {seed: [] for seed in row.seeds}
+    extra, verdicts, doubtful = [], {}, [*row.seeds]
     for restart in range(row.restarts + 1):
-        doubtful = [seed for seed, (_, verdict) in verdicts.items() if verdict.word != "aligned"]
-        if restart and not doubtful:
-            break
-        for seed in doubtful:
-            fits[seed].append(make(seed, restart))
-        if doubtful:
-            extra += [make(seed, restart, replicate=True) for seed in of_replicates]
-        for seed, made in fits.items():
+        new = made([*((seed, restart, False) for seed in doubtful), *((seed, restart, True) for seed in of_replicates)])
+        for seed, translator in zip(doubtful, new, strict=False):
+            fits[seed].append(translator)
+        extra += new[len(doubtful) :]
+        for seed, of_seed in fits.items() if judges else ():
             replicates = extra or [m for apart, others in fits.items() if apart != seed for m in others]
             source = source_of(seed)
-            each = [judge(source, translator, replicates) for translator in made]
+            each = [judge(source, translator, replicates) for translator in of_seed]
             verdicts[seed] = max(enumerate(each), key=lambda pair: pair[1].score)  # the first of equals
-    return verdicts
+        doubtful = distributed.agree([seed for seed, (_, verdict) in verdicts.items() if verdict.word != "aligned"])
+        if not doubtful:
+            break
+    return fits, verdicts
 
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:
@@ -220,8 +241,26 @@ def fit(
     return module.fit(data.source, data.target, row.settings, (seed + restart * RESTART) % 2**32, data.pairs, log, **more)
 
 
-def log_to(run: track.Run, prefix: str, metrics: dict[str, float], step: int) -> None:
-    run.log({prefix + k: v for k, v in metrics.items()}, step)
+def logged(run: track.Run, folder: Path, row: Align | AlignJointly, seed: int) -> Log:
+    """Where the curves of a seed's fit go: to the run, which is the first process's; of others to a file, for `retell`."""
+    prefix = "" if len(row.seeds) == 1 else f"seed-{seed}/"
+
+    def log(metrics: dict[str, float], step: int) -> None:
+        named = {prefix + k: v for k, v in metrics.items()}
+        if distributed.rank() == 0:
+            return run.log(named, step)
+        with open(folder / f"{seed}{CURVES}", "a") as file:
+            print(json.dumps([named, step]), file=file)
+
+    return log
+
+
+def retell(run: track.Run, folder: Path) -> None:
+    """The curves of other processes' fits, to the run."""
+    for file in sorted(folder.glob(f"*{CURVES}")):
+        for line in file.read_text().splitlines():
+            run.log(*json.loads(line))
+        file.unlink()
 
 
 if __name__ == "__main__":

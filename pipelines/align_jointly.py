@@ -3,14 +3,17 @@ ordered pair, and a verdict on each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pipelines.align import boundary, log_to, replicate_seeds, shuffled, summary, write_verdicts
+from pipelines import distributed
+from pipelines.align import boundary, logged, replicate_seeds, retell, shared, shuffled, summary, write_verdicts
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import judge
 from pipelines.runtime import stage, store, track
@@ -52,30 +55,45 @@ def parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, 
 def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.Run) -> None:
     """Fit all translators once per seed, then judge each as `align` does, with the other seeds' as replicates or one more fit."""
     device = resolve(row.device, float64=True)
-    spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
-    for space in spaces:
-        run.input(store.embeddings_path(space), "space")
-    replicates = replicate_seeds(row)
-    seeds = [*row.seeds, *replicates]
-    metrics = {}
-    with store.work("align_jointly", name, row, *(space.metadata for space in spaces.values())) as work:
-        fits = {}
-        for seed in seeds:
-            log = partial(log_to, run, "" if len(row.seeds) == 1 else f"seed-{seed}/") if seed in row.seeds else None
-            drafts = work / ("translators" if seed in row.seeds else "replicate")
-            fits[seed] = kept(drafts, row, seed, device, partial(fit, row, spaces, seed, log, work, seed in replicates))
-        verdicts = {pair: {} for pair in row.pairs()}
-        for seed in row.seeds:
-            drawn = parts(spaces, row, seed)
-            for pair, of_seed in verdicts.items():
-                others = [fits[other][pair] for other in replicates or seeds if other != seed]
-                of_seed[seed] = judge(drawn[pair[0]], fits[seed][pair], others)
-        for pair, of_seed in verdicts.items():
-            write_verdicts(work / "translators" / Path(*pair), of_seed)
-            metrics["/".join(pair)] = summary(row.seeds, of_seed)
-        store.write_metrics("align_jointly", name, metrics)
-        store.move_into(work / "translators", store.translators_path(name))
-    run.log({f"alignment/{pair}/{k}": v for pair, summed in metrics.items() for k, v in summed.items() if k != "by seed"})
+    with distributed.started(device):
+        first = distributed.rank() == 0
+        spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
+        for space in spaces:
+            run.input(store.embeddings_path(space), "space")
+        replicates = replicate_seeds(row)
+        seeds = [*row.seeds, *replicates]
+        made_from = (row, *(space.metadata for space in spaces.values()))
+        with store.work("align_jointly", name, *made_from) if first else nullcontext() as work:
+            folder: Path = distributed.agree(work)
+
+            def make(seed: int) -> Fits:
+                log = logged(run, folder, row, seed) if seed in row.seeds else None
+                drafts = folder / ("translators" if seed in row.seeds else "replicate")
+                return kept(drafts, row, seed, device, partial(fit, row, spaces, seed, log, folder, seed in replicates))
+
+            fits = dict(zip(seeds, shared(make, [(seed,) for seed in seeds]), strict=True))
+            if first:
+                retell(run, folder)
+                metrics = verdicts(row, spaces, fits, replicates or seeds, folder / "translators")
+                store.write_metrics("align_jointly", name, metrics)
+                store.move_into(folder / "translators", store.translators_path(name))
+                run.log({f"alignment/{pair}/{k}": v for pair, of in metrics.items() for k, v in of.items() if k != "by seed"})
+            distributed.wait()
+
+
+def verdicts(
+    row: AlignJointly, spaces: Mapping[str, store.Embeddings], fits: Mapping[int, Fits], replicates: Sequence[int], folder: Path
+) -> dict[str, dict[str, Any]]:
+    """Of every ordered pair the summary of its seeds' verdicts, which are written beside its translators."""
+    found = {pair: {} for pair in row.pairs()}
+    for seed in row.seeds:
+        drawn = parts(spaces, row, seed)
+        for pair, of_seed in found.items():
+            others = [fits[other][pair] for other in replicates if other != seed]
+            of_seed[seed] = judge(drawn[pair[0]], fits[seed][pair], others)
+    for pair, of_seed in found.items():
+        write_verdicts(folder / Path(*pair), of_seed)
+    return {"/".join(pair): summary(row.seeds, of_seed) for pair, of_seed in found.items()}
 
 
 def fit(

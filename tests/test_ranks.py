@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from mlflow.tracking import MlflowClient
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
@@ -17,7 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines import distributed
 from pipelines.corpora.synthetic.scenes import scenes
-from pipelines.runtime import store
+from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.study import Finetune, SyntheticCorpus, params
 
@@ -154,6 +155,42 @@ def test_image_and_text_encoders_of_two_processes_are_those_of_one(house, torchr
     assert pl.read_csv(curve)["loss"].to_list() == pytest.approx(losses, abs=1e-5)
 
 
+VEC2VEC = {"aligner": "vec2vec", "width": 16, "disc_width": 16, "adapter_depth": 1, "backbone_depth": 2, "disc_depth": 2}
+VEC2VEC |= {"batch": 16, "steps": 6, "log_every": 3, "warmup": 2, "held_out": 8, "neighbours": 3}
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["align", "align_jointly"])
+@pytest.mark.parametrize("seeds", [[0, 1, 2], [0]])
+def test_fits_of_two_processes_are_those_of_one(house, verb, seeds):
+    generator, ids = torch.Generator().manual_seed(0), [str(i) for i in range(200)]
+    study = yaml.safe_load(Path("study.yaml").read_text())
+    for name, dim in (("a", 6), ("b", 8)):
+        study["embed"][name] = {"corpus": "many", "encoder": "static"}
+        vectors = torch.randn(200, dim, generator=generator).numpy()
+        store.write_embeddings(name, ids, ["train"] * 200, iter([vectors]), {"encoder": name, "corpus": "many"})
+    between = {"source": "a", "target": "b"} if verb == "align" else {"spaces": ["a", "b"], "start": "pipelines/aligners/vec2vec"}
+    Path("pipelines/aligners/vec2vec").mkdir(parents=True)  # what DVC would watch
+    study[verb] = {"row": {**between, **VEC2VEC, "seeds": seeds}}
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+    assert_done(run(verb))
+    one, result = outputs(store.translators_path("row")), store.metrics_path(verb, "row").read_text()
+    assert_done(run(verb, 2))
+    assert outputs(store.translators_path("row")) == one
+    assert store.metrics_path(verb, "row").read_text() == result
+    assert track.main() == 0  # sends what a slow machine has left waiting
+    client = MlflowClient("sqlite:///mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name(verb).experiment_id])
+    curves = ["loss/translator" if len(seeds) == 1 else f"seed-{seed}/loss/translator" for seed in seeds]
+    told = [[[(m.step, m.value) for m in client.get_metric_history(r.info.run_id, curve)] for curve in curves] for r in runs]
+    assert told[0] == told[1]
+    assert all(len(curve) == 2 for curve in told[0])
+
+
 def test_what_every_process_refuses_is_said_once(house):
     store.corpus_path("many").unlink()
     refused = run("embed", 2)
@@ -175,7 +212,7 @@ def test_each_rank_takes_its_accelerator_before_it_joins_the_group(monkeypatch):
     order = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: order.append(("device", device.index)))
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend: order.append(("group", backend)))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, timeout: order.append(("group", backend)))
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_RANK", "3")

@@ -2,14 +2,16 @@
 `torchrun --nproc-per-node N -m pipelines.<verb> <row>`. Everything is a no-op on one process.
 
 One convention: every rank computes the loss of the whole batch from gathered vectors, and its gradient flows into its own
-vectors only. The sum of the ranks' gradients is then exactly the gradient that one process would have.
+vectors only. The sum of the ranks' gradients is then exactly the gradient that one process would have. Fits, which are
+independent of one another, are dealt out whole.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -35,7 +37,8 @@ def started(device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)  # else every rank's collectives would use the first one
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # Ranks wait for each other's fits, which may take days; whoever started them ends all when one dies.
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=30))
     try:
         yield
     finally:
@@ -92,6 +95,11 @@ def share(items: list) -> list:
         raise BadInput(f"a batch of {len(items)} cannot be divided among {size()} ranks")
     n = len(items) // size()
     return items[rank() * n : (rank() + 1) * n]
+
+
+def dealt(items: Sequence) -> Sequence:
+    """This rank's of things that each need a rank alone, dealt out one by one."""
+    return items[rank() :: size()]
 
 
 def wait() -> None:

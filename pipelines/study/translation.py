@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from pipelines.study.row import Computed, HubCorrection, Ref, Seeds, Watched, known
+from pipelines.study.row import Computed, HubCorrection, Ref, Seeds, Shared, Watched, known
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -30,8 +30,8 @@ def _per_side(limit: Any) -> Any:
 Limit = Annotated[int | tuple[int, int] | None, BeforeValidator(_per_side)]
 
 
-class Fitted(Computed):
-    """What rows of fits share. Every key that is no field is the aligner's own."""
+class Fitted(Shared):
+    """What rows of fits share. Every key that is no field is the aligner's own. Several processes share the fits of its seeds."""
 
     aligner: str
     seeds: Seeds = (0,)  # one fit per seed; each draws its own parts of the texts
