@@ -25,7 +25,7 @@ from tests.test_align import TEST, N, embeddings, texts
 
 SMALL = Settings(
     width=12, disc_width=10, disc_depth=3, dropout=0.0, batch=32, steps=6, warmup=3, lr=1e-3, disc_lr=1e-3, log_every=2,
-    checkpoint_every=3, min_steps=0, held_out=20,
+    checkpoint_every=3, min_steps=0, held_out=20, start_steps=4,
 )  # fmt: skip
 DIMS = {"a": 7, "b": 5, "c": 6}
 

@@ -74,11 +74,11 @@ def test_the_page_is_true(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     topics = random.normal(size=(40, 64)) * np.linspace(2, 0.5, 64)
-    texts = topics[random.integers(40, size=2000)] + 0.5 * random.normal(size=(2000, 64))
-    names = {"source": texts[:1000], "target": texts[1000:] @ np.linalg.qr(random.normal(size=(64, 64)))[0]}
+    texts = topics[random.integers(40, size=800)] + 0.5 * random.normal(size=(800, 64))
+    names = {"source": texts[:400], "target": texts[400:] @ np.linalg.qr(random.normal(size=(64, 64)))[0]}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S):
         exec(block, names)
-    assert names["translated"].shape == (1000, 64)
+    assert names["translated"].shape == (400, 64)
 
 
 def test_stages_do_not_pay_for_it():

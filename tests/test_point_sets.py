@@ -206,6 +206,7 @@ def one_rank(rank, store, frame_file, out):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow  # test_ranks.py has the whole stage
 def test_two_ranks_do_what_one_process_does(frame, tmp_path):
     frame.write_parquet(tmp_path / "frame.parquet")
     mp.spawn(one_rank, (str(tmp_path / "store"), str(tmp_path / "frame.parquet"), str(tmp_path / "out.pt")), nprocs=2)

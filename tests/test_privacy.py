@@ -18,6 +18,7 @@ from pipelines.pages.audit import Findings, Tried
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store, track
 from pipelines.study import params
+from tests.test_track import InAThread
 
 ROOT = Path(__file__).parents[1]
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
@@ -97,6 +98,7 @@ def channels(request, tmp_path_factory):
         patch.setattr(query, "as_function", lambda folder, row, device=None: encode)
         patch.setattr(invert, "load", lambda folder, device: SimpleNamespace(texts=[], space=lambda x: x))
         patch.setattr(invert, "attack", guesses)
+        patch.setattr(track, "start_sender", InAThread)
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of(request.param))
     shutil.copy(ROOT / ".gitignore", root)

@@ -10,7 +10,9 @@ import pytest
 from pipelines.runtime.settings import check_settings, inside
 
 PIPELINES = Path(__file__).parents[1] / "pipelines"
-METHODS = [f"aligners.{name}" for name in ("wasserstein_procrustes", "mini_vec2vec", "procrustes", "transport", "vec2vec")]
+METHODS = [
+    f"aligners.{name}" for name in ("wasserstein_procrustes", "mini_vec2vec", "network", "procrustes", "transport", "vec2vec")
+]
 METHODS += [f"inverters.{name}" for name in ("consensus", "decoder", "hub", "judge", "search", "vec2text")]
 NEEDED = {
     "inverters.hub": {"model": "m"},
