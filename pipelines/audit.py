@@ -38,6 +38,7 @@ from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.threads import side_by_side
 from pipelines.study import Audit, aligner_module, params
 
 TOPICS = (
@@ -163,13 +164,25 @@ def attempt(vectors: Tensor, known: Known, row: Audit, judge: Judge) -> Attempt:
 
 
 def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
-    """A translator of all vectors, judged by a replicate that sees half of them."""
+    """A translator of all vectors, judged by a replicate that sees half of them.
+
+    On a CPU both are fitted at once, each on half of the cores: 27 s in place of 67 of 6,000 + 6,000 vectors on two, as a fit is
+    many small products, which gain nothing from a second core.
+    """
+    module = aligner_module(row.aligner)
 
     def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
-        return aligner_module(row.aligner).fit(x, y, row.settings, seed)
+        return module.fit(x, y, row.settings, seed)
 
-    translator = fit(vectors, known, seed)
-    return translator, judge(vectors, translator, [replicate(fit, vectors, known, seed)])
+    def other() -> Translator:
+        return replicate(fit, vectors, known, seed)
+
+    if vectors.is_cuda or getattr(module, "ALONE", False):
+        return (translator := fit(vectors, known, seed)), judge(vectors, translator, [other()])
+    with side_by_side(2) as aside:
+        replicated = aside(other)
+        translator = fit(vectors, known, seed)
+        return translator, judge(vectors, translator, [replicated()])
 
 
 @torch.inference_mode()

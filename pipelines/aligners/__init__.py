@@ -9,5 +9,5 @@ and one of
 
 source: (n, d), target: (m, e) float32. `pairs`: (k, 2) indices of known partners, or None. `log(metrics, step)`: live curves.
 `fit` may also take `folder`, where it keeps checkpoints. Same arguments, same translator; BadInput for vectors that cannot be
-aligned, before any work.
+aligned, before any work. `ALONE = True`: it draws from torch's own random state, so one fit at a time in a process.
 """

@@ -33,6 +33,7 @@ from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 
 SUPERVISION = "unpaired"
+ALONE = True
 __all__ = ["RECIPES", "Settings", "fit", "fit_jointly"]  # RECIPES: what `recipe` in a row of `align` stands for
 
 
