@@ -176,21 +176,27 @@ def judged(
     not `aligned` is fitted again, and so are replicates, which may be what is wrong."""
     of_replicates = replicate_seeds(row) if judges else []
     fits: dict[int, list[Translator]] = {seed: [] for seed in row.seeds}
-    extra, verdicts, doubtful = [], {}, [*row.seeds]
+    found: dict[int, list[Verdict]] = {seed: [] for seed in row.seeds}  # of each of the fits
+    extra, doubtful = [], [*row.seeds]
     for restart in range(row.restarts + 1):
         new = made([*((seed, restart, False) for seed in doubtful), *((seed, restart, True) for seed in of_replicates)])
-        for seed, translator in zip(doubtful, new, strict=False):
+        newest, new_replicates = dict(zip(doubtful, new, strict=False)), new[len(doubtful) :]
+        extra += new_replicates
+        for seed, translator in newest.items():
             fits[seed].append(translator)
-        extra += new[len(doubtful) :]
-        for seed, of_seed in fits.items() if judges else ():
-            replicates = extra or [m for apart, others in fits.items() if apart != seed for m in others]
+        for seed in doubtful if judges else ():
             source = source_of(seed)
-            each = [judge(source, translator, replicates) for translator in of_seed]
-            verdicts[seed] = max(enumerate(each), key=lambda pair: pair[1].score)  # the first of equals
-        doubtful = distributed.agree([seed for seed, (_, verdict) in verdicts.items() if verdict.word != "aligned"])
+            replicates = extra or [m for apart, others in fits.items() if apart != seed for m in others]
+            fresh = new_replicates or [m for apart, m in newest.items() if apart != seed]
+            if fresh:  # the best replicate counts: of the earlier fits these alone can change a verdict
+                again = (judge(source, translator, fresh) for translator in fits[seed][:-1])
+                found[seed] = [max(pair, key=lambda verdict: verdict.score) for pair in zip(found[seed], again, strict=True)]
+            found[seed].append(judge(source, newest[seed], replicates))
+        best = {seed: max(enumerate(each), key=lambda pair: pair[1].score) for seed, each in found.items() if each}
+        doubtful = distributed.agree([seed for seed, (_, verdict) in best.items() if verdict.word != "aligned"])
         if not doubtful:
             break
-    return fits, verdicts
+    return fits, best
 
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:
