@@ -50,7 +50,7 @@ def written(folder: Path, names) -> Path:
 def test_every_hostile_file_is_read_or_refused_in_one_line_and_in_little_memory(tmp_path):
     folder = written(tmp_path / "files", FILES)
     assert len(FILES) >= 60
-    command = [sys.executable, "-m", "tests.hostile", str(folder), str(MEMORY)]
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", str(folder), str(MEMORY)]  # a crash says where
     env = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "POLARS_MAX_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, env=env, check=False)
     said = dict(json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("["))
