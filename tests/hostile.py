@@ -17,6 +17,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,8 @@ def main(folder: Path, memory: int) -> None:
     """Read every file of a folder with at most `memory` bytes more than the imports take; one line of JSON for each."""
     warnings.simplefilter("ignore")
     read(folder / "nothing-")
+    with suppress(RecursionError):  # the stack grows now: beyond the limit it could not, which is no exception but a crash
+        json.loads("[" * DEEP)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     for path in sorted(folder.iterdir()):
