@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from inspect import signature
@@ -124,13 +123,10 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     device = resolve(row.device, float64=True)
     judges = row.supervision in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
     with distributed.started(device):
-        first = distributed.rank() == 0
         source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
         run.input(store.embeddings_path(row.source), "source")
         run.input(store.embeddings_path(row.target), "target")
-        made_from = (row, source.metadata, target.metadata)
-        with store.work("align", name, *made_from) if first else nullcontext() as work:
-            folder: Path = distributed.agree(work)
+        with distributed.entered(store.work("align", name, row, source.metadata, target.metadata)) as folder:
 
             def make(seed: int, restart: int, replicate: bool) -> Translator:
                 log = logged(run, folder, row, seed) if seed in row.seeds and not restart else None
@@ -138,7 +134,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 return _kept(path, device, partial(fit, row, source, target, seed, log, folder, replicate, restart))
 
             fits, verdicts = judged(row, partial(shared, make), lambda seed: halves(source, target, row, seed).source, judges)
-            if first:
+            if distributed.rank() == 0:
                 retell(run, folder)
                 translators = folder / "translators"
                 translators.mkdir(exist_ok=True)
@@ -154,7 +150,6 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 for seed, verdict in words.items():
                     run.log({f"seed-{seed}": {"alignment": {"verdict": verdict.score, "agreement": verdict.agreement}}})
                 run.log({"alignment": {k: v for k, v in summed.items() if k != "by seed"}})
-            distributed.wait()
 
 
 def shared(make: Callable[..., Fit], wanted: Sequence[tuple]) -> list[Fit]:
@@ -170,7 +165,7 @@ def judged(
     row: Align,
     made: Callable[[Sequence[tuple[int, int, bool]]], list[Translator]],
     source_of: Callable[[int], Tensor],
-    judges: bool = True,
+    judges: bool,
 ) -> tuple[dict[int, list[Translator]], dict[int, tuple[int, Verdict]]]:
     """The fits of each seed, and which of them has the best verdict, with that. `made` makes (seed, restart, replicate): what is
     not `aligned` is fitted again, and so are replicates, which may be what is wrong."""

@@ -4,7 +4,6 @@ ordered pair, and a verdict on each."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,15 +55,13 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
     """Fit all translators once per seed, then judge each as `align` does, with the other seeds' as replicates or one more fit."""
     device = resolve(row.device, float64=True)
     with distributed.started(device):
-        first = distributed.rank() == 0
         spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
         for space in spaces:
             run.input(store.embeddings_path(space), "space")
         replicates = replicate_seeds(row)
         seeds = [*row.seeds, *replicates]
         made_from = (row, *(space.metadata for space in spaces.values()))
-        with store.work("align_jointly", name, *made_from) if first else nullcontext() as work:
-            folder: Path = distributed.agree(work)
+        with distributed.entered(store.work("align_jointly", name, *made_from)) as folder:
 
             def make(seed: int) -> Fits:
                 log = logged(run, folder, row, seed) if seed in row.seeds else None
@@ -72,13 +69,12 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
                 return kept(drafts, row, seed, device, partial(fit, row, spaces, seed, log, folder, seed in replicates))
 
             fits = dict(zip(seeds, shared(make, [(seed,) for seed in seeds]), strict=True))
-            if first:
+            if distributed.rank() == 0:
                 retell(run, folder)
                 metrics = verdicts(row, spaces, fits, replicates or seeds, folder / "translators")
                 store.write_metrics("align_jointly", name, metrics)
                 store.move_into(folder / "translators", store.translators_path(name))
                 run.log({f"alignment/{pair}/{k}": v for pair, of in metrics.items() for k, v in of.items() if k != "by seed"})
-            distributed.wait()
 
 
 def verdicts(

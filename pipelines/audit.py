@@ -177,12 +177,13 @@ def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) 
     def other() -> Translator:
         return replicate(fit, vectors, known, seed)
 
-    if vectors.is_cuda or getattr(module, "ALONE", False):
-        return (translator := fit(vectors, known, seed)), judge(vectors, translator, [other()])
-    with side_by_side(2) as aside:
-        replicated = aside(other)
-        translator = fit(vectors, known, seed)
-        return translator, judge(vectors, translator, [replicated()])
+    if vectors.device.type != "cpu" or getattr(module, "ALONE", False):
+        translator, replicated = fit(vectors, known, seed), other()
+    else:
+        with side_by_side(2) as aside:
+            awaited = aside(other)
+            translator, replicated = fit(vectors, known, seed), awaited()
+    return translator, judge(vectors, translator, [replicated])
 
 
 @torch.inference_mode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -35,16 +34,14 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
         run.input(store.corpus_path(row.corpus), "corpus")
         about = {"encoder": row.encoder, "corpus": row.corpus, "source": study.corpora[row.corpus].source}
         about |= {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)
-        first = distributed.rank() == 0
         made_from = (encoder, about, str(loaded and loaded.device), digest)
-        with store.work("embed", name, *made_from) if first else nullcontext() as work:
-            start, fresh = time.perf_counter(), work is not None and not any(work.iterdir())
-            folder = distributed.agree(work)
+        with distributed.entered(store.work("embed", name, *made_from)) as folder:
+            start, fresh = time.perf_counter(), distributed.agree(not any(folder.iterdir()))
             if loaded is None:
                 shards = given(f"{where}: corpus {row.corpus}", corpus, encoder.store)
             else:
                 shards = encoded(loaded, corpus["text"], encoder, folder)
-            if first:
+            if distributed.rank() == 0:
                 summary, ids = Summary(), corpus["id"].to_list()
                 documents = documents_of(corpus)
                 store.write_embeddings(name, ids, corpus["split"].to_list(), summary.over(shards, where, ids), about, documents)
@@ -54,7 +51,6 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
                     run.log({"texts_per_second": len(corpus) / (time.perf_counter() - start)})
             else:
                 deque(shards, 0)  # this process's part of each
-            distributed.wait()
 
 
 def documents_of(corpus: pl.DataFrame) -> list[str] | None:

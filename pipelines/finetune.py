@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -71,14 +70,11 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for corpus in (row.corpus, row.dev):
         run.input(store.corpus_path(corpus), "train" if corpus == row.corpus else "dev")
     made_from = (row, store.digest(store.corpus_path(row.corpus)), store.digest(store.corpus_path(row.dev)))
-    group = distributed.started(resolve(row.device))
-    with group, store.work("finetune", name, *made_from) if distributed.rank() == 0 else nullcontext() as work:
-        folder = distributed.agree(work)
+    with distributed.started(resolve(row.device)), distributed.entered(store.work("finetune", name, *made_from)) as folder:
         training = begin(row, columns, folder)
         train(training, row, columns, dev, folder, run.log)
         if distributed.rank() == 0:
             finish(name, row, training, dev, folder, run)
-        distributed.wait()
 
 
 # ---------------------------------------------------------------- what to train on

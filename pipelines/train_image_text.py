@@ -7,7 +7,6 @@ frequencies.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -151,17 +150,14 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
         run.input(store.corpus_path(row.corpus), "pairs")
         words = Words.of((c for cs in captions_of(train_rows) for c in cs), row.text)
         data = pairs(train_rows, row.image.size, words)
-        curves, digest = [], store.digest(store.corpus_path(row.corpus))
-        first = distributed.rank() == 0  # the folder is the first rank's: it alone makes, writes and removes it
-        with store.work("train_image_text", name, row, digest, distributed.size()) if first else nullcontext() as work:
-            folder, models = distributed.agree(work), []
+        curves, models, digest = [], [], store.digest(store.corpus_path(row.corpus))
+        with distributed.entered(store.work("train_image_text", name, row, digest, distributed.size())) as folder:
             for seed in row.seeds:
                 model, curve = train(row, data, words, seed, folder, run.log)
                 models.append(model)
                 curves += curve
-            if first:
+            if distributed.rank() == 0:
                 _write(name, row, study, frame, models, words, curves, data.truncated, folder / "output")
-            distributed.wait()
 
 
 def _write(name, row, study, frame, models, words: Words, curves: list[dict], truncated: int, output: Path) -> None:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from pipelines.runtime.errors import BadInput
+
+Held = TypeVar("Held")
 
 
 def rank() -> int:
@@ -87,6 +89,15 @@ def agree(value: Any) -> Any:
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
+
+
+@contextmanager
+def entered(context: AbstractContextManager[Held]) -> Iterator[Held]:
+    """Rank 0 enters a context, such as the folder of a stage, which it alone makes and removes; every rank has what it gives,
+    and none leaves before all are done."""
+    with context if rank() == 0 else nullcontext() as held:
+        yield agree(held)
+        wait()
 
 
 def share(items: list) -> list:
