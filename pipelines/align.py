@@ -23,10 +23,12 @@ from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
+from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, AlignJointly, aligner_module, params
 
 RESTART = 10_000_019  # added to a seed for each restart
 CURVES = ".curves.jsonl"
+LARGE = 2**30  # bytes of vectors: a fit of so many fills the cores by itself, and two need twice the memory
 Fit = TypeVar("Fit")
 
 
@@ -133,7 +135,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 path = folder / "fits" / f"{seed}-{restart}"
                 return _kept(path, device, partial(fit, row, source, target, seed, log, folder, replicate, restart))
 
-            fits, verdicts = judged(row, partial(shared, make), lambda seed: halves(source, target, row, seed).source, judges)
+            made = partial(shared, make, row.aligner, (source.vectors, target.vectors))
+            fits, verdicts = judged(row, made, lambda seed: halves(source, target, row, seed).source, judges)
             if distributed.rank() == 0:
                 retell(run, folder)
                 translators = folder / "translators"
@@ -152,13 +155,21 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 run.log({"alignment": {k: v for k, v in summed.items() if k != "by seed"}})
 
 
-def shared(make: Callable[..., Fit], wanted: Sequence[tuple]) -> list[Fit]:
+def shared(make: Callable[..., Fit], aligner: str, clouds: Sequence[Tensor], wanted: Sequence[tuple]) -> list[Fit]:
     """What `make` gives for each of `wanted`. Of several processes each makes its share, and finds the others' on disk, where
     `make` keeps them."""
-    for one in distributed.dealt(wanted):
-        make(*one)
+    each([partial(make, *one) for one in distributed.dealt(wanted)], aligner, clouds)
     distributed.wait()
     return [make(*one) for one in wanted]
+
+
+def each(fits: Sequence[Callable[[], Fit]], aligner: str, clouds: Sequence[Tensor]) -> list[Fit]:
+    """What each fit to these clouds gives: on a CPU side by side, as a fit is many small products, which gain little from a
+    second core; one after the other where the aligner cannot (`ALONE`) or the clouds are LARGE."""
+    alone = getattr(aligner_module(aligner), "ALONE", False) or any(cloud.device.type != "cpu" for cloud in clouds)
+    if alone or sum(cloud.nbytes for cloud in clouds) > LARGE:
+        return [fit() for fit in fits]
+    return side_by_side(fits)
 
 
 def judged(

@@ -68,7 +68,8 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
                 drafts = folder / ("translators" if seed in row.seeds else "replicate")
                 return kept(drafts, row, seed, device, partial(fit, row, spaces, seed, log, folder, seed in replicates))
 
-            fits = dict(zip(seeds, shared(make, [(seed,) for seed in seeds]), strict=True))
+            made = shared(make, row.aligner, [space.vectors for space in spaces.values()], [(seed,) for seed in seeds])
+            fits = dict(zip(seeds, made, strict=True))
             if distributed.rank() == 0:
                 retell(run, folder)
                 metrics = verdicts(row, spaces, fits, replicates or seeds, folder / "translators")

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from pipelines import imported
+from pipelines.align import each
 from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.core.verdict import Verdict, judge, replicate
 from pipelines.corpora import dumps, path
@@ -38,7 +40,6 @@ from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.threads import side_by_side
 from pipelines.study import Audit, aligner_module, params
 
 TOPICS = (
@@ -164,25 +165,13 @@ def attempt(vectors: Tensor, known: Known, row: Audit, judge: Judge) -> Attempt:
 
 
 def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
-    """A translator of all vectors, judged by a replicate that sees half of them.
-
-    On a CPU both are fitted at once, each on half of the cores: 27 s in place of 67 of 6,000 + 6,000 vectors on two, as a fit is
-    many small products, which gain nothing from a second core.
-    """
-    module = aligner_module(row.aligner)
+    """A translator of all vectors, judged by a replicate that sees half of them."""
 
     def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
-        return module.fit(x, y, row.settings, seed)
+        return aligner_module(row.aligner).fit(x, y, row.settings, seed)
 
-    def other() -> Translator:
-        return replicate(fit, vectors, known, seed)
-
-    if vectors.device.type != "cpu" or getattr(module, "ALONE", False):
-        translator, replicated = fit(vectors, known, seed), other()
-    else:
-        with side_by_side(2) as aside:
-            awaited = aside(other)
-            translator, replicated = fit(vectors, known, seed), awaited()
+    fits = (partial(fit, vectors, known, seed), partial(replicate, fit, vectors, known, seed))
+    translator, replicated = each(fits, row.aligner, (vectors, known))
     return translator, judge(vectors, translator, [replicated])
 
 

@@ -186,7 +186,7 @@ def test_seeds_that_share_the_dump_are_judged_by_a_replicate_that_sees_half_of_i
         return Linear.of(torch.eye(3) * (1 if len(source) == TEST else sign), source, target)
 
     stage(fit, seeds=seeds, splits=["test", "train"])
-    assert sizes == [(TEST, N - TEST)] * len(seeds) + [(TEST // 2, (N - TEST) // 2)]
+    assert sorted(sizes) == [(TEST // 2, (N - TEST) // 2), *[(TEST, N - TEST)] * len(seeds)]
     by_seed = store.read_metrics("align")["r"]["by seed"]
     assert list(by_seed) == [str(seed) for seed in seeds]
     assert all(np.sign(v["agreement"]) == sign and abs(v["agreement"]) > 0.9 for v in by_seed.values())
@@ -199,12 +199,13 @@ def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeyp
     fitted = []
 
     def fit(source, target, settings, seed, pairs, log):
-        fitted.append((seed % verb.RESTART, seed // verb.RESTART, texts(source * 1e6)))
+        fitted.append((seed // verb.RESTART, seed % verb.RESTART, texts(source * 1e6)))
         wrong = seed in (0, verb.RESTART)
         return Linear.of(-torch.eye(3) if wrong else torch.eye(3), source, target)
 
     stage(fit, restarts=3)
-    assert [(seed, restart) for seed, restart, _ in fitted] == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]
+    fitted.sort()
+    assert [(restart, seed) for restart, seed, _ in fitted] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
     assert fitted[0][2] == fitted[2][2] == fitted[4][2]  # the same vectors
     assert [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()] == [1, 1]
     summed = store.read_metrics("align")["r"]
@@ -235,4 +236,4 @@ def test_without_doubt_nothing_is_fitted_again(stage, monkeypatch):
         return Linear.of(torch.eye(3), source, target)
 
     stage(fit, restarts=5)
-    assert fitted == [0, 1]
+    assert sorted(fitted) == [0, 1]

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from multiprocessing.pool import ThreadPool
 from typing import TypeVar
 
 Result = TypeVar("Result")
-Aside = Callable[[Callable[[], Result]], Callable[[], Result]]
 
 
-@contextmanager
-def side_by_side(works: int) -> Iterator[Aside]:
-    """Within the block torch computes on the `works`-th part of the cores in this thread, and in each that `aside` starts.
+def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
+    """What each gives, in order, as many at once as there are cores; what the first of them to fail raises is raised.
 
-    `aside(work)` returns a function that waits for the work, and gives what it returned or raises what it raised. Such a thread
-    ends with the process: Ctrl-C does not wait for it.
+    In each thread torch computes on an equal share of the cores. The threads end with the process: Ctrl-C does not wait for them.
     """
     import torch
 
     cores = torch.get_num_threads()
-    share = max(1, cores // works)
+    at_once = max(1, min(cores, len(works)))
+    with ThreadPool(at_once, torch.set_num_threads, (cores // at_once,)) as pool:  # OpenMP keeps the number for each thread
+        return [future.result() for future in pool.imap(_done, works)]
 
-    def aside(work: Callable[[], Result]) -> Callable[[], Result]:
-        future: Future[Result] = Future()
 
-        def run() -> None:
-            torch.set_num_threads(share)  # OpenMP keeps the number for each thread
-            try:
-                future.set_result(work())
-            except BaseException as error:  # whoever waits for it has it
-                future.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
-        return future.result
-
-    torch.set_num_threads(share)
+def _done(work: Callable[[], Result]) -> Future[Result]:
+    """With what it raised, of any kind: a pool waits for ever for what is no Exception."""
+    future: Future[Result] = Future()
     try:
-        yield aside
-    finally:
-        torch.set_num_threads(cores)
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)
+    return future
