@@ -3,11 +3,12 @@
     python -m benchmarks.verdict collect RUNS.csv [--draws 20]   # on the embeddings of the active study; again: more
     python -m benchmarks.verdict fit RUNS.csv [MORE.csv ...]
 
-collect: random pairs of embeddings, three quarters of one corpus, a quarter of two (no domain shared); 1,500 to 12,000
-vectors a side, and few candidates, so that many fail. True pairs tell afterwards which. fit: a
+collect: random pairs of embeddings, three quarters of one corpus, a quarter of two; of the dumps one in
+eight has texts of another corpus for a half of it, and one in eight every vector twice; 1,500 to 12,000 vectors a side, and
+few candidates, so that many fail. True pairs of the first corpus tell afterwards which. fit: a
 logistic regression of `FOSCTTM <= 0.1` on the agreement; each pair of corpora, then each encoder, is left out in turn and
 predicted from the others.
-benchmarks/verdict.csv has the 133 runs behind the constants; those of study `rivals` are by other aligners, those of
+benchmarks/verdict.csv has the 401 runs behind the constants; those of study `rivals` are by other aligners, those of
 2,000, 5,000, 13,000 and 18,000 vectors are of study `translation`, by the default settings.
 """
 
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import random
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,7 @@ from pipelines.aligners import wasserstein_procrustes as aligner
 from pipelines.aligners.core.verdict import agreement
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
+from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, params
 
 CHEAP = {"sample": 3000, "rounds": (1000, 1000, 1500), "round_steps": 6, "refinements": 40}
@@ -49,13 +53,19 @@ def collect(path: Path, count: int) -> None:
         size, repeats = int(1500 * 8 ** draw.random()), draw.choice((5, 15, 30))
         row = Align.model_validate({"source": source, "target": target, "aligner": "identity", "limit": size})
         drawn = [halves(spaces[source], spaces[target], row, seed) for seed in range(TOGETHER)]
+        dump = draw.choices(("plain", "mixture", "twice"), (6, 1, 1))[0]
+        if dump != "plain":
+            beside = draw.choice(sorted({c for c, e in at if e == study.embed[source].encoder and c != corpus}))
+            other = spaces[at[beside, study.embed[source].encoder]] if dump == "mixture" else None
+            drawn = [replace(data, source=half(data.source, other, seed)) for seed, data in enumerate(drawn)]
         cheap = aligner.Settings(**CHEAP | {"repeats": repeats})
-        fitted = [aligner.fit(data.source, data.target, cheap, seed) for seed, data in enumerate(drawn)]
+        fitted = side_by_side([partial(aligner.fit, data.source, data.target, cheap, seed) for seed, data in enumerate(drawn)])
         rows = spaces[source].rows("test")[:2048]
         x, y = spaces[source].vectors[rows], spaces[at[corpus, encoder]].vectors[rows]
         for seed, (data, translator) in enumerate(zip(drawn, fitted, strict=True)):
             scores = paired_scores(translator(x), y)
             run = {"study": study.study, "source": source, "target": target, "size": size, "repeats": repeats, "seed": seed}
+            run |= {"dump": dump}
             run |= {k: round(float(scores[k].double().mean()), 5) for k in ("centred_cosine", "top1", "foscttm")}
             agreed = agreement(data.source, translator(data.source), [other for other in fitted if other is not translator])
             runs.append(run | {"agreement": round(agreed, 5)})
@@ -63,10 +73,18 @@ def collect(path: Path, count: int) -> None:
         pl.DataFrame(runs).write_csv(path)
 
 
+def half(source: torch.Tensor, other: store.Embeddings | None, seed: int) -> torch.Tensor:
+    """A dump (n, d) whose second half is of another corpus, other rows of it for each of TOGETHER seeds, or is its first half."""
+    kept = source[: len(source) // 2]
+    if other is None:
+        return torch.cat([kept, kept])
+    return torch.cat([kept, other.vectors[other.rows("train")[seed::TOGETHER][: len(kept)]]])
+
+
 def fit(paths: list[Path]) -> None:
     """Print the constants, and what they are worth on corpora that they were not fitted on."""
-    columns = ["study", "source", "target", "foscttm", "agreement"]
-    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths)
+    columns = ["study", "source", "target", "dump", "foscttm", "agreement"]
+    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths).unique(maintain_order=True)  # tweets are few
     x = torch.tensor(runs["agreement"].to_list(), dtype=torch.float64)
     y = torch.tensor((runs["foscttm"] <= SUCCESS).to_list(), dtype=torch.float64)
     sides = runs.select(source="source", target="target").to_numpy()
@@ -76,7 +94,12 @@ def fit(paths: list[Path]) -> None:
     print(f"{len(y)} runs, {int(y.sum())} succeeded; AUC of the agreement {auc(x, y):.4f}")
     report("pair of corpora", x, y, [corpora == left_out for left_out in np.unique(corpora)])
     report("encoder", x, y, [(encoders == left_out).any(1) for left_out in np.unique(encoders)])
-    print("SLOPE, MIDDLE = {:.1f}, {:.3f}".format(*logistic(x, y)))
+    slope, middle = logistic(x, y)
+    print(f"SLOPE, MIDDLE = {slope:.1f}, {middle:.3f}")
+    for dump in runs["dump"].unique(maintain_order=True):
+        of_kind = torch.tensor((runs["dump"] == dump).to_list())
+        print(f"dumps that are {dump}:")
+        calls(torch.sigmoid(slope * (x[of_kind] - middle)), y[of_kind])
 
 
 def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]) -> None:
@@ -91,8 +114,12 @@ def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]
         return
     held_out, y = torch.cat(scores), torch.cat(truth)
     print(f"one {what} left out: AUC {auc(held_out, y):.4f}")
+    calls(held_out, y)
+
+
+def calls(scores: torch.Tensor, y: torch.Tensor) -> None:
     for threshold in (0.5, 0.95):
-        called = held_out >= threshold
+        called = scores >= threshold
         wrong, missed = (called & (y == 0)).sum(), (~called & (y == 1)).sum()
         print(f"  score >= {threshold}: {called.sum()} of {len(y)} called, {wrong} of them wrong, {missed} missed")
 

@@ -31,6 +31,7 @@ CARRIERS = ("pipelines", "pipelines.runtime", "pipelines.study")  # docs/decisio
 NAMED_BY_ROWS = {"study.translation", "study.attacks", "aligners.core.translator"}
 
 
+@cache
 def modules():
     return {
         ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p

@@ -1,5 +1,6 @@
 """Whole stages in two processes on the CPU, as a user starts them: they do what one process does."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from pipelines import distributed
 from pipelines.corpora.synthetic.scenes import scenes
 from pipelines.runtime import store
 from pipelines.runtime.device import resolve
+from pipelines.runtime.track import Silent
 from pipelines.study import Finetune, SyntheticCorpus, params
 
 ROOT = Path(__file__).parents[1]
@@ -35,18 +37,11 @@ IMAGES |= {"batch": 8, "steps": 4, "warmup": 2, "seeds": [0, 1], "checkpoint": 2
 
 
 @pytest.fixture(scope="module")
-def mlflow(tmp_path_factory):
-    """One store for all tests here, whose schema takes seconds to make."""
-    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
-
-
-@pytest.fixture
-def house(tmp_path, monkeypatch, mlflow):
-    """A folder with params.yaml, a corpus of texts, one of sentence pairs and one of images, and a sender."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow)
-    env = os.environ | {"PYTHONPATH": str(ROOT)}  # each stage would start one for itself
-    sender = subprocess.Popen([sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE, env=env)
+def built(tmp_path_factory):
+    """A folder with a corpus of texts, one of sentence pairs, one of images and one of many texts, a study, and a sender."""
+    root, before = tmp_path_factory.mktemp("ranks"), Path.cwd()
+    uri = f"sqlite:///{root}/mlflow.db"
+    os.chdir(root)
     base = {"id": [str(i) for i in range(len(TEXTS))], "text": TEXTS, "split": "train", "labels": [[] for _ in TEXTS]}
     schema = {"labels": pl.List(pl.String)}
     store.write_corpus("nq", pl.DataFrame(base, schema_overrides=schema))
@@ -69,12 +64,28 @@ def house(tmp_path, monkeypatch, mlflow):
     study["encoders"] = {"static": {"source": "path", "path": "x"}}
     study["embed"] = {"row": {"corpus": "many", "encoder": "static"}}
     study |= {"finetune": {"row": FINETUNE}, "train_image_text": {"row": IMAGES}}
-    Path("study.yaml").write_text(yaml.safe_dump(study))
-    (tmp_path / "x").touch()  # what DVC would watch
-    (tmp_path / "scratch.py").touch()
-    params.activate("study.yaml")
-    yield tmp_path
+    for watched in ("x", "scratch.py", "pipelines/aligners/vec2vec"):  # what DVC would watch
+        Path(watched).mkdir(parents=True)
+    env = os.environ | {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": uri}  # each stage would start one for itself
+    sender = subprocess.Popen([sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE, env=env)
+    os.chdir(before)
+    yield root, study, uri
     sender.communicate()
+
+
+@pytest.fixture
+def mlflow(built):
+    return built[2]
+
+
+@pytest.fixture
+def house(built, monkeypatch):
+    """That folder, with that study in it."""
+    root, study, uri = built
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+    params.activate("study.yaml")
 
 
 def run(verb: str, processes: int = 1, module: str = "", torchrun: bool = False) -> subprocess.CompletedProcess:
@@ -87,6 +98,15 @@ def run(verb: str, processes: int = 1, module: str = "", torchrun: bool = False)
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, *launcher, *([module] if module else ["-m", f"pipelines.{verb}"]), "row"]
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def alone(verb: str) -> None:
+    """The same stage in this process, on as many threads."""
+    threads, study = torch.get_num_threads(), params.load()
+    torch.set_num_threads(1)
+    stage = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
+    stage("row", getattr(study, params.Study.tables()[verb])["row"], study, Silent())
+    torch.set_num_threads(threads)
 
 
 def assert_done(done: subprocess.CompletedProcess) -> None:
@@ -114,7 +134,7 @@ SLOW = pytest.param(True, marks=pytest.mark.slow)
 
 
 def test_an_embedding_is_the_same_file_whoever_encodes_it(house):
-    assert_done(run("embed"))
+    alone("embed")
     one = store.embeddings_path("row").read_bytes()
     store.embeddings_path("row").unlink()
     assert_done(run("embed", 2))
@@ -139,7 +159,7 @@ stage.main(finetune.finetune)
 @pytest.mark.parametrize("one_dies", [False, SLOW])
 def test_simcse_of_two_processes_is_simcse_of_one(house, one_dies):
     curve = store.plots_path("finetune", "row") / "curve.csv"
-    assert_done(run("finetune"))
+    alone("finetune")
     one, losses = weights(store.trained_path("row")), pl.read_csv(curve)["loss"]
     if one_dies:
         Path("dying.py").write_text(DYING)
@@ -156,7 +176,7 @@ def test_simcse_of_two_processes_is_simcse_of_one(house, one_dies):
 @pytest.mark.parametrize("torchrun", [False, SLOW])
 def test_image_and_text_encoders_of_two_processes_are_those_of_one(house, torchrun):
     curve = store.plots_path("train_image_text", "row") / "curve.csv"
-    assert_done(run("train_image_text"))
+    alone("train_image_text")
     one, losses = weights(store.image_text_path("row")), pl.read_csv(curve)["loss"].to_list()
     vectors = store.read_embeddings("row-image").vectors.clone()
     assert_done(run("train_image_text", 2, torchrun=torchrun))
@@ -184,7 +204,6 @@ def test_fits_of_two_processes_are_those_of_one(house, mlflow, verb, seeds):
         vectors = torch.randn(200, dim, generator=generator).numpy()
         store.write_embeddings(name, ids, ["train"] * 200, iter([vectors]), {"encoder": name, "corpus": "many"})
     between = {"source": "a", "target": "b"} if verb == "align" else {"spaces": ["a", "b"], "start": "pipelines/aligners/vec2vec"}
-    Path("pipelines/aligners/vec2vec").mkdir(parents=True)  # what DVC would watch
     study[verb] = {"row": {**between, **VEC2VEC, "seeds": seeds}}
     Path("study.yaml").write_text(yaml.safe_dump(study))
     assert_done(run(verb))
@@ -201,8 +220,9 @@ def test_fits_of_two_processes_are_those_of_one(house, mlflow, verb, seeds):
 
 
 def test_what_every_process_refuses_is_said_once(house):
-    store.corpus_path("many").unlink()
+    aside = store.corpus_path("many").rename("many")
     refused = run("embed", 2)
+    aside.rename(store.corpus_path("many"))
     assert refused.returncode == 2
     *_, last = refused.stderr.splitlines()
     assert last == f"embed row: {store.corpus_path('many')}: there is no such file; `dvc repro` makes it"
