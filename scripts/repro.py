@@ -36,7 +36,7 @@ CHATTER = re.compile(  # of DVC
     r"\s*$|> python|(Updating|Generating) lock file|Data and pipelines are up|Use `dvc push`|To (track the changes|enable auto)"
     r"|\s*(git add|dvc config) "
 )
-QUIET = {"PYTHONUNBUFFERED": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}  # also of weights that are loaded
+QUIET = {"PYTHONUNBUFFERED": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 GPU = any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd"))
 
 

@@ -113,10 +113,12 @@ def _has_bf16(device: torch.device) -> bool:
 
 def _open(folder: Path, precision: str) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
 
     from pipelines.encoders.clip import TextSide, is_clip
     from pipelines.encoders.pooling import opened
 
+    logging.disable_progress_bar()  # of weights that are loaded, once for each encoder and stage
     # "auto": the checkpoint's own dtype, so that a 16-bit model of billions of weights is never held in 32 bits
     dtype = torch.float32 if precision == "float32" else "auto"
     try:
