@@ -64,7 +64,8 @@ def collect(path: Path, count: int) -> None:
         x, y = spaces[source].vectors[rows], spaces[at[corpus, encoder]].vectors[rows]
         for seed, (data, translator) in enumerate(zip(drawn, fitted, strict=True)):
             scores = paired_scores(translator(x), y)
-            run = {"study": study.study, "source": source, "target": target, "size": size, "repeats": repeats, "seed": seed}
+            vectors = min(len(data.source), len(data.target))  # a corpus may have fewer than asked for
+            run = {"study": study.study, "source": source, "target": target, "size": vectors, "repeats": repeats, "seed": seed}
             run |= {"dump": dump}
             run |= {k: round(float(scores[k].double().mean()), 5) for k in ("centred_cosine", "top1", "foscttm")}
             agreed = agreement(data.source, translator(data.source), [other for other in fitted if other is not translator])
