@@ -43,7 +43,7 @@ def test_rows_that_differ_in_size_alone_are_one_curve(study):
 def test_rows_that_differ_in_known_pairs_alone_are_one_curve_and_oracles_another(study):
     assert sizes(study, PAIRS) == {
         "known: wasserstein_procrustes, one -> two": {key: [0.3, 0.3] for key in (0, 10, 100)},
-        "oracle: procrustes, one -> two": {key: [0.3, 0.3] for key in (10, 100, 300)},
+        "oracle: procrustes (oracle), one -> two": {key: [0.3, 0.3] for key in (10, 100, 300)},
     }
 
 

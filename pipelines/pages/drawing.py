@@ -162,7 +162,7 @@ def _aligners(path: Path, study: params.Study) -> Path:
     shares = {n: share(measured[n]["top1"] * measured[n]["pairs"], measured[n]["pairs"]) for n in rows}
     plain = tuple(n for n, row in rows.items() if fits[row.translator].supervision in ("naive", "oracle"))
     if shares:
-        pictures.bars(path, shares, "held-out texts found again at rank 1 (grey: naive, oracles)", plain)
+        pictures.bars(path, shares, "held-out texts found again at rank 1\n(grey: naive, oracles)", plain)
     return path
 
 

@@ -44,19 +44,26 @@ def heatmap(path: Path, cosines: pl.DataFrame, source: str, target: str) -> None
         fig.colorbar(image, ax=axes, label="centred cosine", shrink=0.85)
 
 
-def success(path: Path, curves: dict[str, dict[int, list[float]]], of: str) -> None:
-    """A number of something against top-1: a point for every seed, a line through the medians, a colour for each curve."""
-    with figure(path, figsize=(7.5, 4.4)) as (_, ax):
-        for label, curve in curves.items():
-            (line,) = ax.plot(list(curve), [float(np.median(scores)) for scores in curve.values()], label=label)
-            points = [(n, score) for n, scores in curve.items() for score in scores]
-            ax.scatter(*zip(*points, strict=True), color=line.get_color(), s=18, alpha=0.7, lw=0)
-        if any(0 in curve for curve in curves.values()):
-            ax.set_xscale("symlog", linthresh=5)  # so that none has a place on the axis
-        else:
-            ax.set_xscale("log")
-        ax.set(xlabel=of, ylabel="top-1, held-out pairs", ylim=(-0.03, 1.03))
-        ax.legend(frameon=False)
+def success(path: Path, panels: dict[str, dict[str, dict[int, list[float]]]], of: str) -> None:
+    """A number of something against top-1, a panel for each title: a point for every seed, a line through the medians, a colour
+    for each curve; dashes for oracles."""
+    numbers = sorted({n for curves in panels.values() for curve in curves.values() for n in curve})
+    with figure(path, ncols=len(panels), figsize=(1.4 + 4.4 * len(panels), 4.4), sharey=True, squeeze=False) as (_, axes):
+        for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
+            for label, curve in curves.items():
+                style = "--" if label.endswith("(oracle)") else "-"
+                (line,) = ax.plot(list(curve), [float(np.median(scores)) for scores in curve.values()], style, label=label)
+                points = [(n, score) for n, scores in curve.items() for score in scores]
+                ax.scatter(*zip(*points, strict=True), color=line.get_color(), s=18, alpha=0.7, lw=0)
+            if 0 in numbers:
+                ax.set_xscale("symlog", linthresh=5)  # so that none has a place on the axis
+            else:
+                ax.set_xscale("log")
+            ax.set_xticks(numbers, [f"{n:,}" for n in numbers], fontsize=8)
+            ax.minorticks_off()
+            ax.set(title=title, xlabel=of, ylim=(-0.03, 1.03))
+            ax.legend(frameon=False, fontsize=7, loc="lower right")
+        axes[0, 0].set_ylabel("top-1, held-out pairs")
 
 
 def spaces(path: Path, points: pl.DataFrame, source: str, target: str, lines: int = 60) -> None:
@@ -192,7 +199,7 @@ def bars(path: Path, shares: dict[str, Interval], xlabel: str, plain: tuple[str,
             ax.errorbar(value, y, xerr=[[value - low], [high - value]], color="0.2", capsize=3, lw=1)
             ax.annotate(f"{value:.1%}", (high, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
         ax.set_yticks(range(len(shares)), list(shares))
-        ax.invert_yaxis()
+        ax.set_ylim(len(shares) - 0.4, -0.6)
         ax.margins(x=0.12)
         ax.set(xlabel=xlabel, xlim=(0, None))
         ax.xaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")

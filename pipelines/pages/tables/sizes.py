@@ -25,7 +25,7 @@ def number(fit: Align, of: str) -> int | None:
 
 
 def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
-    """`what the rows' names begin with, aligner, source -> target` -> number -> top-1 of every seed; of curves with enough
+    """`what the rows' names begin with: aligner, source -> target` -> number -> top-1 of every seed; of curves with enough
     numbers."""
     curves: dict[tuple[str, ...], dict[int, list[float]]] = {}
     names: dict[tuple[str, ...], list[str]] = {}
@@ -36,8 +36,10 @@ def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
         if n is not None and store.seeds_path(name).exists():
             other = (fit.limit if of == PAIRS else fit.pairs) if fit.supervision != "oracle" else None
             more = fit.limit[1] if isinstance(fit.limit, tuple) else None  # vectors of the target where they are not as many
-            same = (fit.aligner, " -> ".join(encoders(study, row)), row.source, fit.source,
-                    *map(str, (row.split, fit.settings, other, more)))  # fmt: skip
+            joint, _, pair = row.translator.partition("/")
+            spaces = study.align_jointly[joint].spaces if pair else None  # one with more encoders is another aligner
+            same = (fit.aligner + " (oracle)" * (fit.supervision == "oracle"), " -> ".join(encoders(study, row)), row.source,
+                    fit.source, *map(str, (row.split, fit.settings, other, more, spaces)))  # fmt: skip
             names.setdefault(same, []).append(name)
             curves.setdefault(same, {}).setdefault(n, []).extend(store.read_csv(store.seeds_path(name))["top1"])
     enough = {same: dict(sorted(curve.items())) for same, curve in curves.items() if len(curve) >= LEAST}
@@ -51,7 +53,11 @@ def sizes_table(study: params.Study) -> list[str]:
         if curves := sizes(study, of):
             columns = sorted({n for curve in curves.values() for n in curve})
             rows = [[label, *(told(curve[n]) if n in curve else "" for n in columns)] for label, curve in curves.items()]
-            success(FOLDER / f"{file}.png", curves, of)
+            panels: dict[str, dict[str, dict[int, list[float]]]] = {}
+            for label, curve in curves.items():
+                line, _, encoders_of = label.rpartition(", ")
+                panels.setdefault(encoders_of, {})[line] = curve
+            success(FOLDER / f"{file}.png", panels, of)
             legend = f"Of how many seeds the top-1 is at least {RIGHT}, and the median top-1, by {of}."
             lines += ["", f"### {title}", "", legend, "", *table(["", *(f"{n:,}" for n in columns)], rows)]
             lines += ["", f"![top-1 of every seed against {of}](pictures/{file}.png)"]
