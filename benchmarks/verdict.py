@@ -3,13 +3,12 @@
     python -m benchmarks.verdict collect RUNS.csv [--draws 20]   # on the embeddings of the active study; again: more
     python -m benchmarks.verdict fit RUNS.csv [MORE.csv ...]
 
-collect: random pairs of embeddings, three quarters of one corpus, a quarter of two; of the dumps one in
-eight has texts of another corpus for a half of it, and one in eight every vector twice; 1,500 to 12,000 vectors a side, and
-few candidates, so that many fail. True pairs of the first corpus tell afterwards which. fit: a
-logistic regression of `FOSCTTM <= 0.1` on the agreement; each pair of corpora, then each encoder, is left out in turn and
-predicted from the others.
-benchmarks/verdict.csv has the 401 runs behind the constants; those of study `rivals` are by other aligners, those of
-2,000, 5,000, 13,000 and 18,000 vectors are of study `translation`, by the default settings.
+collect: random pairs of embeddings, three quarters of one corpus, a quarter of two; of the dumps one in eight has texts of
+another corpus for a half of it, and one in eight every vector twice; 1,500 to 12,000 vectors a side, and few candidates, so
+that many fail. True pairs of the first corpus tell afterwards which. fit: a logistic regression of `FOSCTTM <= 0.1` on the
+agreement; each pair of corpora, then each encoder, is left out in turn and predicted from the others.
+benchmarks/verdict.csv has the 401 runs behind the constants, and 12 repeated; those of study `rivals` are by other aligners,
+those of 2,000, 5,000, 13,000 and 18,000 vectors are of study `translation`, by the default settings.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def half(source: torch.Tensor, other: store.Embeddings | None, seed: int) -> tor
 def fit(paths: list[Path]) -> None:
     """Print the constants, and what they are worth on corpora that they were not fitted on."""
     columns = ["study", "source", "target", "dump", "foscttm", "agreement"]
-    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths).unique(maintain_order=True)  # tweets are few
+    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths).unique(maintain_order=True)  # few tweets: draws repeat
     x = torch.tensor(runs["agreement"].to_list(), dtype=torch.float64)
     y = torch.tensor((runs["foscttm"] <= SUCCESS).to_list(), dtype=torch.float64)
     sides = runs.select(source="source", target="target").to_numpy()
@@ -119,6 +118,7 @@ def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]
 
 
 def calls(scores: torch.Tensor, y: torch.Tensor) -> None:
+    """How many scores make the word, how many of these are wrong, and how many successes go without it."""
     for threshold in (0.5, 0.95):
         called = scores >= threshold
         wrong, missed = (called & (y == 0)).sum(), (~called & (y == 1)).sum()

@@ -141,8 +141,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 retell(run, folder)
                 translators = folder / "translators"
                 translators.mkdir(exist_ok=True)
-                for seed, made in fits.items():
-                    save(made[verdicts[seed][0] if verdicts else 0], translators / f"seed-{seed}")
+                for seed, of_seed in fits.items():
+                    save(of_seed[verdicts[seed][0] if verdicts else 0], translators / f"seed-{seed}")
                 words = {seed: verdict for seed, (_, verdict) in verdicts.items()}
                 again = {"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {}
                 both = {"shared": max(halves(source, target, row, seed).shared for seed in row.seeds)} if judges else {}
