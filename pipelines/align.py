@@ -135,8 +135,11 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 path = folder / "fits" / f"{seed}-{restart}"
                 return _kept(path, device, partial(fit, row, source, target, seed, log, folder, replicate, restart))
 
+            def weigh(seed: int, translator: Translator, replicates: Sequence[Translator]) -> Verdict:
+                return judge(halves(source, target, row, seed).source, translator, replicates)
+
             made = partial(shared, make, row.aligner, (source.vectors, target.vectors))
-            fits, verdicts = judged(row, made, lambda seed: halves(source, target, row, seed).source, judges)
+            fits, verdicts, _ = judged(row, made, weigh if judges else None)
             if distributed.rank() == 0:
                 retell(run, folder)
                 translators = folder / "translators"
@@ -173,36 +176,38 @@ def each(fits: Sequence[Callable[[], Fit]], aligner: str, clouds: Sequence[Tenso
 
 
 def judged(
-    row: Align,
-    made: Callable[[Sequence[tuple[int, int, bool]]], list[Translator]],
-    source_of: Callable[[int], Tensor],
-    judges: bool,
-) -> tuple[dict[int, list[Translator]], dict[int, tuple[int, Verdict]]]:
-    """The fits of each seed, and which of them has the best verdict, with that. `made` makes (seed, restart, replicate): what is
-    not `aligned` is fitted again, and so are replicates, which may be what is wrong."""
-    of_replicates = replicate_seeds(row) if judges else []
-    fits: dict[int, list[Translator]] = {seed: [] for seed in row.seeds}
+    row: Align | AlignJointly,
+    made: Callable[[Sequence[tuple[int, int, bool]]], list[Fit]],
+    weigh: Callable[[int, Fit, Sequence[Fit]], Verdict] | None,
+) -> tuple[dict[int, list[Fit]], dict[int, tuple[int, Verdict]], list[Fit]]:
+    """The fits of each seed, which of them has the best verdict, with that, and the replicates that are of no seed. `made` makes
+    (seed, restart, replicate): what is not `aligned` is fitted again, and so are replicates, which may be what is wrong.
+    `weigh` judges a seed's fit by replicates; None: nobody does."""
+    of_replicates = replicate_seeds(row) if weigh else []
+    fits: dict[int, list[Fit]] = {seed: [] for seed in row.seeds}
     found: dict[int, list[Verdict]] = {seed: [] for seed in row.seeds}  # of each of the fits
+    best: dict[int, tuple[int, Verdict]] = {}
     extra, doubtful = [], [*row.seeds]
     for restart in range(row.restarts + 1):
         new = made([*((seed, restart, False) for seed in doubtful), *((seed, restart, True) for seed in of_replicates)])
         newest, new_replicates = dict(zip(doubtful, new, strict=False)), new[len(doubtful) :]
         extra += new_replicates
-        for seed, translator in newest.items():
-            fits[seed].append(translator)
-        for seed in doubtful if judges else ():
-            source = source_of(seed)
+        for seed, fit in newest.items():
+            fits[seed].append(fit)
+        if weigh is None:
+            break
+        for seed in doubtful:
             replicates = extra or [m for apart, others in fits.items() if apart != seed for m in others]
             fresh = new_replicates or [m for apart, m in newest.items() if apart != seed]
             if fresh:  # the best replicate counts: of the earlier fits these alone can change a verdict
-                again = (judge(source, translator, fresh) for translator in fits[seed][:-1])
+                again = (weigh(seed, fit, fresh) for fit in fits[seed][:-1])
                 found[seed] = [max(pair, key=lambda verdict: verdict.score) for pair in zip(found[seed], again, strict=True)]
-            found[seed].append(judge(source, newest[seed], replicates))
+            found[seed].append(weigh(seed, newest[seed], replicates))
         best = {seed: max(enumerate(each), key=lambda pair: pair[1].score) for seed, each in found.items() if each}
         doubtful = distributed.agree([seed for seed, (_, verdict) in best.items() if verdict.word != "aligned"])
         if not doubtful:
             break
-    return fits, best
+    return fits, best, extra
 
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:
@@ -250,7 +255,12 @@ def fit(
         return module.fit_oracle(*paired_rows(source, target, row, seed), row.settings, seed)
     data = halves(source, target, row, seed, replicate)
     more = {"folder": folder} if "folder" in signature(module.fit).parameters else {}
-    return module.fit(data.source, data.target, row.settings, (seed + restart * RESTART) % 2**32, data.pairs, log, **more)
+    return module.fit(data.source, data.target, row.settings, restarted(seed, restart), data.pairs, log, **more)
+
+
+def restarted(seed: int, restart: int) -> int:
+    """The seed of a restart's random numbers."""
+    return (seed + restart * RESTART) % 2**32
 
 
 def logged(run: track.Run, folder: Path, row: Align | AlignJointly, seed: int) -> Log:

@@ -3,7 +3,7 @@ ordered pair, and a verdict on each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from pipelines import distributed
-from pipelines.align import boundary, logged, replicate_seeds, retell, shared, shuffled, summary, write_verdicts
+from pipelines.align import boundary, judged, logged, restarted, retell, shared, shuffled, summary, write_verdicts
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import judge
+from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -52,65 +52,89 @@ def parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, 
 
 
 def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.Run) -> None:
-    """Fit all translators once per seed, then judge each as `align` does, with the other seeds' as replicates or one more fit."""
+    """Fit all translators once per seed, then judge each as `align` does, with the other seeds' as replicates or one more fit.
+    Where one of them is not `aligned` all are fitted again, up to `restarts` times, and that fit is kept whose worst verdict is
+    the best."""
     device = resolve(row.device, float64=True)
     with distributed.started(device):
         spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
         for space in spaces:
             run.input(store.embeddings_path(space), "space")
-        replicates = replicate_seeds(row)
-        seeds = [*row.seeds, *replicates]
         made_from = (row, *(space.metadata for space in spaces.values()))
         with distributed.entered(store.work("align_jointly", name, *made_from)) as folder:
 
-            def make(seed: int) -> Fits:
-                log = logged(run, folder, row, seed) if seed in row.seeds else None
-                drafts = folder / ("translators" if seed in row.seeds else "replicate")
-                return kept(drafts, row, seed, device, partial(fit, row, spaces, seed, log, folder, seed in replicates))
+            def make(seed: int, restart: int, replicate: bool) -> Fits:
+                log = logged(run, folder, row, seed) if seed in row.seeds and not restart else None
+                drafts = folder / "fits" / f"{seed}-{restart}"
+                return kept(drafts, row, device, partial(fit, row, spaces, seed, log, folder, replicate, restart))
 
-            made = shared(make, row.aligner, [space.vectors for space in spaces.values()], [(seed,) for seed in seeds])
-            fits = dict(zip(seeds, made, strict=True))
+            def weigh(seed: int, fits: Fits, replicates: Sequence[Fits]) -> Verdict:
+                return min(verdicts(row, spaces, seed, fits, replicates).values(), key=lambda verdict: verdict.score)
+
+            made = partial(shared, make, row.aligner, [space.vectors for space in spaces.values()])
+            fits, best, replicates = judged(row, made, weigh)
             if distributed.rank() == 0:
                 retell(run, folder)
-                metrics = verdicts(row, spaces, fits, replicates or seeds, folder / "translators")
+                again = {"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {}
+                metrics = write(
+                    row, spaces, {seed: fits[seed][best[seed][0]] for seed in fits}, replicates, folder / "translators"
+                )
+                metrics = {pair: of_pair | again for pair, of_pair in metrics.items()}
                 store.write_metrics("align_jointly", name, metrics)
                 store.move_into(folder / "translators", store.translators_path(name))
                 run.log({f"alignment/{pair}/{k}": v for pair, of in metrics.items() for k, v in of.items() if k != "by seed"})
 
 
 def verdicts(
-    row: AlignJointly, spaces: Mapping[str, store.Embeddings], fits: Mapping[int, Fits], replicates: Sequence[int], folder: Path
+    row: AlignJointly, spaces: Mapping[str, store.Embeddings], seed: int, fits: Fits, replicates: Sequence[Fits]
+) -> dict[tuple[str, str], Verdict]:
+    """A verdict on each translator of one fit."""
+    drawn = parts(spaces, row, seed)
+    return {pair: judge(drawn[pair[0]], fits[pair], [other[pair] for other in replicates]) for pair in row.pairs()}
+
+
+def write(
+    row: AlignJointly, spaces: Mapping[str, store.Embeddings], fits: Mapping[int, Fits], replicates: Sequence[Fits], folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """Of every ordered pair the summary of its seeds' verdicts, which are written beside its translators."""
-    found = {pair: {} for pair in row.pairs()}
-    for seed in row.seeds:
-        drawn = parts(spaces, row, seed)
-        for pair, of_seed in found.items():
-            others = [fits[other][pair] for other in replicates if other != seed]
-            of_seed[seed] = judge(drawn[pair[0]], fits[seed][pair], others)
-    for pair, of_seed in found.items():
-        write_verdicts(folder / Path(*pair), of_seed)
-    return {"/".join(pair): summary(row.seeds, of_seed) for pair, of_seed in found.items()}
+    """Translators of every ordered pair with their verdicts; -> of every pair the summary of its seeds' verdicts."""
+    found: dict[tuple[str, str], dict[int, Verdict]] = {pair: {} for pair in row.pairs()}
+    for seed, of_seed in fits.items():
+        others = replicates or [other for apart, other in fits.items() if apart != seed]
+        for pair, verdict in verdicts(row, spaces, seed, of_seed, others).items():
+            found[pair][seed] = verdict
+            folder.joinpath(*pair).mkdir(parents=True, exist_ok=True)
+            save(of_seed[pair], folder.joinpath(*pair, f"seed-{seed}"))
+    for pair, of_pair in found.items():
+        write_verdicts(folder / Path(*pair), of_pair)
+    return {"/".join(pair): summary(row.seeds, of_pair) for pair, of_pair in found.items()}
 
 
 def fit(
-    row: AlignJointly, spaces: Mapping[str, store.Embeddings], seed: int, log: Log | None, folder: Path, replicate: bool = False
+    row: AlignJointly,
+    spaces: Mapping[str, store.Embeddings],
+    seed: int,
+    log: Log | None,
+    folder: Path,
+    replicate: bool = False,
+    restart: int = 0,
 ) -> Fits:
-    """One fit of all pairs; `folder` is for checkpoints; replicate: as `parts` has it."""
+    """One fit of all pairs; `folder` is for checkpoints; replicate: as `parts` has it; restart: the same vectors, other random
+    numbers."""
     clouds = parts(spaces, row, seed, replicate)
+    drawn = restarted(seed, restart)
     if row.paired:
-        return aligner_module(row.aligner).fit_jointly(clouds, row.settings, seed, log, paired=row.paired)
+        return aligner_module(row.aligner).fit_jointly(clouds, row.settings, drawn, log, paired=row.paired)
     start = {}
     if row.extends:
         base = store.intact(store.translators_path(row.extends))
         pairs = [(a.name, b.name) for a in sorted(base.iterdir()) for b in sorted(a.iterdir())]
         start = {pair: load(base.joinpath(*pair, f"seed-{seed}")) for pair in pairs}
-    return aligner_module(row.aligner).fit_jointly(clouds, row.settings, seed, start, log, folder)
+    return aligner_module(row.aligner).fit_jointly(clouds, row.settings, drawn, start, log, folder)
 
 
-def kept(folder: Path, row: AlignJointly, seed: int, device: torch.device, make) -> Fits:
+def kept(folder: Path, row: AlignJointly, device: torch.device, make: Callable[[], Fits]) -> Fits:
     """Translators as they are on disk, fitted if they are not all there: a killed run continues at the seed it was at."""
-    paths = {pair: folder.joinpath(*pair, f"seed-{seed}") for pair in row.pairs()}
+    paths = {pair: folder.joinpath(*pair) for pair in row.pairs()}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):
         for pair, translator in make().items():
             paths[pair].parent.mkdir(parents=True, exist_ok=True)

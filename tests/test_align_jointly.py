@@ -13,8 +13,10 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from pipelines import align_jointly as verb
+from pipelines.align import RESTART
 from pipelines.aligners import vec2vec, wasserstein_procrustes
-from pipelines.aligners.core.translator import load_best, load_seeds
+from pipelines.aligners.core import verdict
+from pipelines.aligners.core.translator import Linear, load_best, load_seeds
 from pipelines.aligners.vec2vec import Settings
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.step import Training
@@ -272,6 +274,29 @@ def test_a_lone_seed_is_judged_by_a_replicate_that_is_none_of_the_row(stage):
     stage("alone", seeds=[4])
     assert list(load_seeds(store.translators_path("alone/a/b"))) == [4]
     assert set(store.read_metrics("align_jointly")["alone"]["a/b"]["by seed"]) == {"4"}
+
+
+def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeypatch):
+    """Seed 0 goes wrong in one direction, once: it is fitted again to the same vectors, and seed 1 with it, which had nobody to
+    agree with."""
+    monkeypatch.setattr(verdict, "FEW", 0)  # these vectors have few dimensions
+    fitted = []
+
+    def fit(clouds, settings, seed, start, log, folder):
+        fitted.append((seed // RESTART, seed % RESTART, texts(clouds["a"] * 1e6)))
+        right = Linear.of(torch.eye(7)[:, :5], clouds["a"], clouds["b"])
+        wrong = Linear.of(-torch.eye(7)[:, :5], clouds["a"], clouds["b"])
+        return {("a", "b"): wrong if seed == 0 else right, ("b", "a"): Linear.of(torch.eye(5, 7), clouds["b"], clouds["a"])}
+
+    monkeypatch.setattr(vec2vec, "fit_jointly", fit)
+    stage("r", spaces=["a", "b"], seeds=[0, 1], restarts=3)
+    fitted.sort()
+    assert [(restart, seed) for restart, seed, _ in fitted] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert fitted[0][2] == fitted[2][2]  # the same vectors
+    assert [t.map[0, 0].item() for t in load_seeds(store.translators_path("r/a/b")).values()] == [1, 1]
+    metrics = store.read_metrics("align_jointly")["r"]
+    assert {of["restarts"] for of in metrics.values()} == {2}
+    assert {v["word"] for of in metrics.values() for v in of["by seed"].values()} == {"aligned"}
 
 
 STUDY = {

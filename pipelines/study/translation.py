@@ -36,6 +36,7 @@ class Fitted(Shared):
     aligner: str
     seeds: Seeds = (0,)  # one fit per seed; each draws its own parts of the texts
     limit: Limit = None  # at most this many vectors of each space, or [of the source, of the target], which is what is `paired`
+    restarts: int = Field(0, ge=0)  # how often a fit that is not judged `aligned` is fitted again to the same vectors
     settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
 
     @model_validator(mode="before")
@@ -60,7 +61,6 @@ class Align(Fitted):
     splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
     # the attacker's own texts. None: two disjoint halves of "train"
     pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
-    restarts: int = Field(0, ge=0)  # how often a fit that is not judged `aligned` is fitted again to the same vectors
 
     @model_validator(mode="after")
     def _apart(self) -> Align:
