@@ -30,6 +30,7 @@ RESTART = 10_000_019  # added to a seed for each restart
 CURVES = ".curves.jsonl"
 LARGE = 2**30  # bytes of vectors: a fit of so many fills the cores by itself, and two need twice the memory
 Fit = TypeVar("Fit")
+Verdicts = dict[tuple[str, str], Verdict]  # on each translator of a fit, by source and target
 
 
 @dataclass(frozen=True)
@@ -135,21 +136,21 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 path = folder / "fits" / f"{seed}-{restart}"
                 return _kept(path, device, partial(fit, row, source, target, seed, log, folder, replicate, restart))
 
-            def weigh(seed: int, translator: Translator, replicates: Sequence[Translator]) -> Verdict:
-                return judge(halves(source, target, row, seed).source, translator, replicates)
+            def judge_of(seed: int) -> Callable[[Translator, Sequence[Translator]], Verdicts]:
+                drawn = halves(source, target, row, seed).source
+                return lambda translator, replicates: {(row.source, row.target): judge(drawn, translator, replicates)}
 
             made = partial(shared, make, row.aligner, (source.vectors, target.vectors))
-            fits, verdicts, _ = judged(row, made, weigh if judges else None)
+            fits, verdicts = judged(row, made, judge_of if judges else None)
             if distributed.rank() == 0:
                 retell(run, folder)
                 translators = folder / "translators"
                 translators.mkdir(exist_ok=True)
                 for seed, of_seed in fits.items():
                     save(of_seed[verdicts[seed][0] if verdicts else 0], translators / f"seed-{seed}")
-                words = {seed: verdict for seed, (_, verdict) in verdicts.items()}
-                again = {"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {}
+                words = {seed: verdict for seed, (_, of_seed) in verdicts.items() for verdict in of_seed.values()}
                 both = {"shared": max(halves(source, target, row, seed).shared for seed in row.seeds)} if judges else {}
-                summed = summary(row.seeds, words) | again | both
+                summed = summary(row.seeds, words) | restarts(row, fits) | both
                 store.write_metrics("align", name, summed)
                 write_verdicts(translators, words)
                 store.move_into(translators, store.translators_path(name))
@@ -178,15 +179,15 @@ def each(fits: Sequence[Callable[[], Fit]], aligner: str, clouds: Sequence[Tenso
 def judged(
     row: Align | AlignJointly,
     made: Callable[[Sequence[tuple[int, int, bool]]], list[Fit]],
-    weigh: Callable[[int, Fit, Sequence[Fit]], Verdict] | None,
-) -> tuple[dict[int, list[Fit]], dict[int, tuple[int, Verdict]], list[Fit]]:
-    """The fits of each seed, which of them has the best verdict, with that, and the replicates that are of no seed. `made` makes
-    (seed, restart, replicate): what is not `aligned` is fitted again, and so are replicates, which may be what is wrong.
-    `weigh` judges a seed's fit by replicates; None: nobody does."""
-    of_replicates = replicate_seeds(row) if weigh else []
+    judge_of: Callable[[int], Callable[[Fit, Sequence[Fit]], Verdicts]] | None,
+) -> tuple[dict[int, list[Fit]], dict[int, tuple[int, Verdicts]]]:
+    """The fits of each seed, and which of them has the best verdicts, with those: of a fit the worst counts. `made` makes (seed,
+    restart, replicate): what is not `aligned` is fitted again, and so are replicates, which may be what is wrong.
+    `judge_of(seed)` judges a fit of that seed by replicates; None: nobody does."""
+    of_replicates = replicate_seeds(row) if judge_of else []
     fits: dict[int, list[Fit]] = {seed: [] for seed in row.seeds}
-    found: dict[int, list[Verdict]] = {seed: [] for seed in row.seeds}  # of each of the fits
-    best: dict[int, tuple[int, Verdict]] = {}
+    found: dict[int, list[Verdicts]] = {seed: [] for seed in row.seeds}  # of each of the fits
+    best: dict[int, tuple[int, Verdicts]] = {}
     extra, doubtful = [], [*row.seeds]
     for restart in range(row.restarts + 1):
         new = made([*((seed, restart, False) for seed in doubtful), *((seed, restart, True) for seed in of_replicates)])
@@ -194,20 +195,35 @@ def judged(
         extra += new_replicates
         for seed, fit in newest.items():
             fits[seed].append(fit)
-        if weigh is None:
+        if judge_of is None:
             break
         for seed in doubtful:
+            verdicts_of = judge_of(seed)
             replicates = extra or [m for apart, others in fits.items() if apart != seed for m in others]
             fresh = new_replicates or [m for apart, m in newest.items() if apart != seed]
             if fresh:  # the best replicate counts: of the earlier fits these alone can change a verdict
-                again = (weigh(seed, fit, fresh) for fit in fits[seed][:-1])
-                found[seed] = [max(pair, key=lambda verdict: verdict.score) for pair in zip(found[seed], again, strict=True)]
-            found[seed].append(weigh(seed, newest[seed], replicates))
-        best = {seed: max(enumerate(each), key=lambda pair: pair[1].score) for seed, each in found.items() if each}
-        doubtful = distributed.agree([seed for seed, (_, verdict) in best.items() if verdict.word != "aligned"])
+                again = [verdicts_of(fit, fresh) for fit in fits[seed][:-1]]
+                for earlier, now in zip(found[seed], again, strict=True):
+                    earlier.update({pair: max(earlier[pair], verdict, key=score) for pair, verdict in now.items()})
+            found[seed].append(verdicts_of(newest[seed], replicates))
+        best = {seed: max(enumerate(those), key=lambda one: score(worst(one[1]))) for seed, those in found.items() if those}
+        doubtful = distributed.agree([seed for seed, (_, verdicts) in best.items() if worst(verdicts).word != "aligned"])
         if not doubtful:
             break
-    return fits, best, extra
+    return fits, best
+
+
+def score(verdict: Verdict) -> float:
+    return verdict.score
+
+
+def worst(verdicts: Verdicts) -> Verdict:
+    return min(verdicts.values(), key=score)
+
+
+def restarts(row: Align | AlignJointly, fits: dict[int, list[Fit]]) -> dict[str, int]:
+    """How many fits were restarts, for the metrics of a row that has them."""
+    return {"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {}
 
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:

@@ -12,9 +12,21 @@ import torch
 from torch import Tensor
 
 from pipelines import distributed
-from pipelines.align import boundary, judged, logged, restarted, retell, shared, shuffled, summary, write_verdicts
+from pipelines.align import (
+    Verdicts,
+    boundary,
+    judged,
+    logged,
+    restarted,
+    restarts,
+    retell,
+    shared,
+    shuffled,
+    summary,
+    write_verdicts,
+)
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import Verdict, judge
+from pipelines.aligners.core.verdict import judge
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -68,45 +80,32 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
                 drafts = folder / "fits" / f"{seed}-{restart}"
                 return kept(drafts, row, device, partial(fit, row, spaces, seed, log, folder, replicate, restart))
 
-            def weigh(seed: int, fits: Fits, replicates: Sequence[Fits]) -> Verdict:
-                return min(verdicts(row, spaces, seed, fits, replicates).values(), key=lambda verdict: verdict.score)
+            def judge_of(seed: int) -> Callable[[Fits, Sequence[Fits]], Verdicts]:
+                drawn = parts(spaces, row, seed)
+
+                def verdicts_of(fits: Fits, replicates: Sequence[Fits]) -> Verdicts:
+                    return {
+                        pair: judge(drawn[pair[0]], fits[pair], [other[pair] for other in replicates]) for pair in row.pairs()
+                    }
+
+                return verdicts_of
 
             made = partial(shared, make, row.aligner, [space.vectors for space in spaces.values()])
-            fits, best, replicates = judged(row, made, weigh)
+            fits, best = judged(row, made, judge_of)
             if distributed.rank() == 0:
                 retell(run, folder)
-                again = {"restarts": sum(map(len, fits.values())) - len(fits)} if row.restarts else {}
-                metrics = write(
-                    row, spaces, {seed: fits[seed][best[seed][0]] for seed in fits}, replicates, folder / "translators"
-                )
-                metrics = {pair: of_pair | again for pair, of_pair in metrics.items()}
+                metrics: dict[str, dict[str, Any]] = {}
+                for pair in row.pairs():
+                    translators = folder.joinpath("translators", *pair)
+                    translators.mkdir(parents=True, exist_ok=True)
+                    for seed, (chosen, _) in best.items():
+                        save(fits[seed][chosen][pair], translators / f"seed-{seed}")
+                    words = {seed: verdicts[pair] for seed, (_, verdicts) in best.items()}
+                    write_verdicts(translators, words)
+                    metrics["/".join(pair)] = summary(row.seeds, words) | restarts(row, fits)
                 store.write_metrics("align_jointly", name, metrics)
                 store.move_into(folder / "translators", store.translators_path(name))
                 run.log({f"alignment/{pair}/{k}": v for pair, of in metrics.items() for k, v in of.items() if k != "by seed"})
-
-
-def verdicts(
-    row: AlignJointly, spaces: Mapping[str, store.Embeddings], seed: int, fits: Fits, replicates: Sequence[Fits]
-) -> dict[tuple[str, str], Verdict]:
-    """A verdict on each translator of one fit."""
-    drawn = parts(spaces, row, seed)
-    return {pair: judge(drawn[pair[0]], fits[pair], [other[pair] for other in replicates]) for pair in row.pairs()}
-
-
-def write(
-    row: AlignJointly, spaces: Mapping[str, store.Embeddings], fits: Mapping[int, Fits], replicates: Sequence[Fits], folder: Path
-) -> dict[str, dict[str, Any]]:
-    """Translators of every ordered pair with their verdicts; -> of every pair the summary of its seeds' verdicts."""
-    found: dict[tuple[str, str], dict[int, Verdict]] = {pair: {} for pair in row.pairs()}
-    for seed, of_seed in fits.items():
-        others = replicates or [other for apart, other in fits.items() if apart != seed]
-        for pair, verdict in verdicts(row, spaces, seed, of_seed, others).items():
-            found[pair][seed] = verdict
-            folder.joinpath(*pair).mkdir(parents=True, exist_ok=True)
-            save(of_seed[pair], folder.joinpath(*pair, f"seed-{seed}"))
-    for pair, of_pair in found.items():
-        write_verdicts(folder / Path(*pair), of_pair)
-    return {"/".join(pair): summary(row.seeds, of_pair) for pair, of_pair in found.items()}
 
 
 def fit(
