@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pipelines.aligners import identity, network, procrustes, wasserstein_procrustes
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import Linear, Translator, load, save
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 
 SMALL = wasserstein_procrustes.Settings(
@@ -137,6 +138,40 @@ def test_rotation_is_recovered_without_pairs(d, e, directions):
     translator = wasserstein(source, target, settings=replace(SMALL, directions=directions))
     assert isinstance(translator, Linear)
     assert agreement(translator, source, W) > 0.98
+
+
+def noisy(n: int, m: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Centred unit vectors (n, 64), (m, 64) of other points of one cloud, each under noise of its own; the true map between."""
+    g = torch.Generator().manual_seed(seed)
+    W = torch.linalg.qr(torch.randn(64, 64, generator=g))[0]
+    points = torch.randn(n + m, 64, generator=g) * torch.linspace(2, 0.5, 64)
+    seen = [cloud + 0.7 * torch.randn(cloud.shape, generator=g) for cloud in (points[:n], points[n:])]
+    return centred_unit(seen[0]), centred_unit(seen[1] @ W), W
+
+
+def test_the_last_couplings_of_few_vectors_are_softer_and_their_map_is_nearer_to_the_true_one(monkeypatch):
+    X, Y, W = noisy(1000, 1000)
+    off = torch.linalg.qr(W + 0.05 * torch.randn(64, 64, generator=torch.Generator().manual_seed(1)))[0]
+    off = off * (off * W).sum(0).sign()  # the true map, blurred, is where refinements end
+    settings = wasserstein_procrustes.Settings(refinements=1, batches=(1000, 1000))
+
+    def found() -> float:
+        cross = wasserstein_procrustes.refine(X, Y, off, torch.zeros(64, 64), settings, torch.Generator().manual_seed(0), None)
+        return float((spectral(cross) * W).sum()) / 64  # 1: the true map
+
+    soft = found()
+    monkeypatch.setattr(wasserstein_procrustes, "density", lambda x, y: 1.0)
+    assert 1 - soft < 0.7 * (1 - found())
+
+
+def test_density_is_of_both_sizes_and_one_where_vectors_are_many_or_dimensions_few():
+    X, Y, _ = noisy(26_000, 26_000)
+    density = wasserstein_procrustes.density
+    assert density(X, Y) == density(X[:13_000], Y[:13_000]) == 1
+    assert density(X[:2000], Y[:2000]) == pytest.approx(2 / 13)
+    assert density(X[:1000], Y[:16_000]) == density(X[:16_000], Y[:1000]) == pytest.approx(4 / 13)
+    assert density(X[:100], Y[:100]) == pytest.approx(0.5 / 13)
+    assert density(X[:2000, :8], Y[:2000]) == 1
 
 
 @pytest.mark.parametrize("known", [None, torch.tensor([[0, 5], [3, 7]])])

@@ -88,9 +88,9 @@ def test_a_fit_bends_where_there_are_many_dimensions():
     settings = replace(SMALL, refinements=3, passes=1)
     few = wasserstein_procrustes.fit(*clouds(10, 10)[:2], settings, 0)
     assert type(few) is Linear
-    many = wasserstein_procrustes.fit(*pairs(), settings, 0)
+    many = wasserstein_procrustes.fit(*pairs(d=64), settings, 0)
     assert isinstance(many, InvertedSoftmax)
-    straight = wasserstein_procrustes.fit(*pairs(), replace(settings, hub_correction=0), 0)
+    straight = wasserstein_procrustes.fit(*pairs(d=64), replace(settings, hub_correction=0), 0)
     assert type(straight) is Linear
     assert torch.equal(many.map, straight.map)
 

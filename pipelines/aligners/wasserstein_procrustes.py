@@ -8,7 +8,8 @@
    but it does not survive the points.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate a coupling of random batches, by entropic optimal transport
    on the cosines under the map, and the map of the coupled points. Small batches first, for their noise frees the map from
-   poor optima, then larger ones and a sharper coupling; singular values to a small power let sure directions lead.
+   poor optima, then larger ones and a sharper coupling; singular values to a small power let sure directions lead. At last
+   some passes over all vectors, whose coupling is the softer the fewer they are (`density`).
 4  On all points the map is orthogonal; least squares on the couplings is nearest: what is returned lies between (see
    `between`), and bends away from hubs (`hubness`), which ranks better than either.
 
@@ -20,6 +21,7 @@ encoders has the pairs between them, and a coupling must be right in both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -65,7 +67,7 @@ class Settings:
     most: int = 20000
     seen: int = 100_000  # vectors a side, drawn before anything is computed: more add nothing but memory
     coupling: Literal["transport", "mutual"] = "transport"
-    inverse_temperature: tuple[float, float] = (30.0, 50.0)  # inverse temperature of the transport, first and last
+    inverse_temperature: tuple[float, float] = (30.0, 50.0)  # of the transport, first and last; see `density` for fewer vectors
     neighbours: int = 10  # of CSLS
     fidelity: float = 0.6  # 0: the orthogonal map; 1: least squares
     ridge: float = 0.3  # of least squares, relative to the mean variance of a source direction
@@ -214,9 +216,9 @@ def compete(
         scores = []
         for number, W in enumerate(progress(maps, what=f"round {round_number + 1} of {len(settings.rounds)}", unit="maps")):
             for x, y in batches[:-1]:
-                W = spectral(couple(x, y, W, settings, 0.0)[0] + given, settings.power)
+                W = spectral(couple(x, y, W, settings, settings.inverse_temperature[0])[0] + given, settings.power)
             maps[number] = W
-            scores.append(couple(*batches[-1], W, settings, 0.0)[1])
+            scores.append(couple(*batches[-1], W, settings, settings.inverse_temperature[0])[1])
         order = sorted(range(len(maps)), key=lambda number: -scores[number])
         if log:
             log({"competition/best": scores[order[0]], "competition/worst": scores[order[-1]]}, round_number)
@@ -234,20 +236,21 @@ def refine(
         first, last = settings.batches
         size = batch(round(first * (last / first) ** share), X, Y) if share < 1 else settings.most
         x, y = draw(X, size, generator), draw(Y, size, generator)
-        coupled, cosine = couple(x, y, W, settings, min(1.0, share))
-        cross = coupled + given
+        warm, cold = settings.inverse_temperature
+        soft = density(x, y) if share >= 1 else 1.0
+        coupled, cosine = couple(x, y, W, settings, soft * (warm + (cold - warm) * min(1.0, share)))
+        cross = coupled + soft * given  # partners by a soft coupling are means, and short: so must known ones be
         W = spectral(cross, settings.power if share < 1 else 0.0)
         if log:
             log({"coupled_cosine": cosine}, step)
     return cross
 
 
-def couple(x: Tensor, y: Tensor, W: Tensor, settings: Settings, progress: float) -> tuple[Tensor, float]:
+def couple(x: Tensor, y: Tensor, W: Tensor, settings: Settings, inverse_temperature: float) -> tuple[Tensor, float]:
     """Cross-covariance (d, e) of the points of x (n, d) and y (m, e) coupled under W, and the mean cosine of the coupled."""
     moved = normalize(x @ W, dim=1)
     if settings.coupling == "transport":
-        first, last = settings.inverse_temperature
-        return transport(moved, x, y, first + (last - first) * progress)
+        return transport(moved, x, y, inverse_temperature)
     i, j = mutual(csls(moved, y, settings.neighbours))
     return x[i].T @ y[j], float((moved[i] * y[j]).sum(1).mean())
 
@@ -267,3 +270,14 @@ def batch(size: int, X: Tensor, Y: Tensor) -> int:
     """`size` where there are MANY vectors, the same share of fewer: a batch that is nearly the whole cloud has no noise, and
     the map stays in the poor optimum where it began. Never below LEAST."""
     return min(size, max(LEAST, round(size * min(len(X), len(Y)) / MANY)))
+
+
+def density(x: Tensor, y: Tensor) -> float:
+    """How dense two clouds are, by the geometric mean of their sizes: 1 where there are MANY vectors a side or more, or few
+    dimensions.
+
+    The inverse temperature of the last couplings is in proportion to it. Where vectors are few no true neighbour is near, and a
+    sharp coupling takes the nearest of the wrong ones for it; the map of a soft one is the mean over many, and much nearer.
+    """
+    share = max(LEAST, math.sqrt(len(x) * len(y))) / MANY
+    return share if share < 1 and min(dimensions(x), dimensions(y)) >= FEW else 1.0
