@@ -7,8 +7,7 @@ collect: random pairs of embeddings, three quarters of one corpus, a quarter of 
 another corpus for a half of it, and one in eight every vector twice; 1,500 to 12,000 vectors a side, and few candidates, so
 that many fail. True pairs of the first corpus tell afterwards which. fit: a logistic regression of `FOSCTTM <= 0.1` on the
 agreement; each pair of corpora, then each encoder, is left out in turn and predicted from the others.
-benchmarks/verdict.csv has the 401 runs behind the constants, and 12 repeated; those of study `rivals` are by other aligners,
-those of 2,000, 5,000, 13,000 and 18,000 vectors are of study `translation`, by the default settings.
+benchmarks/verdict.csv has the runs behind the constants; few tweets are the same draw again, and count once.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.metrics.pairwise import paired_distances
 
 from benchmarks import verdict as calibration
 from pipelines.aligners import wasserstein_procrustes
@@ -30,12 +31,23 @@ def linear(W: torch.Tensor) -> Linear:
     return Linear.of(W, x, x @ W)
 
 
-def test_agreement_is_the_mean_centred_cosine_and_the_best_replicate_counts():
-    source = torch.randn(400, 20, generator=torch.Generator().manual_seed(0))
-    one, other = linear(turn(20, 30, 1)), linear(turn(20, 30, 2))
-    a, b = (translator(source) - translator(source).mean(0) for translator in (one, other))
-    assert agreement(source, one(source), [other]) == pytest.approx(torch.cosine_similarity(a, b).mean().item(), abs=1e-5)
+def test_agreement_is_the_mean_centred_cosine_beside_the_leading_directions_and_the_best_replicate_counts():
+    source = torch.randn(400, 50, generator=torch.Generator().manual_seed(0)) * torch.linspace(3, 1, 50)
+    one, other = linear(turn(50, 60, 1)), linear(turn(50, 60, 1) + 0.5 * turn(50, 60, 2))
+    a, b = (translator(source).double().numpy() for translator in (one, other))
+    a, b = (cloud / np.linalg.norm(cloud, axis=1, keepdims=True) for cloud in (a - a.mean(0), b - b.mean(0)))
+    fine = np.linalg.svd(a)[2][verdict.FEW :].T
+    expected = 1 - paired_distances(a @ fine, b @ fine, metric="cosine").mean()
+    assert agreement(source, one(source), [other]) == pytest.approx(expected, abs=1e-5)
     assert agreement(source, one(source), [other, one]) == pytest.approx(1, abs=1e-5)
+
+
+def test_what_two_maps_share_along_the_leading_directions_is_no_agreement():
+    source = torch.randn(2000, 60, generator=torch.Generator().manual_seed(0)) * torch.cat([torch.full((10,), 5), torch.ones(50)])
+    heaps = torch.eye(60)[:, :10] @ turn(10, 60, 1)
+    one, other = (linear(heaps + torch.cat([torch.zeros(10, 60), turn(60, 60, seed)[10:]])) for seed in (2, 3))
+    assert torch.cosine_similarity(one(source), other(source)).mean() > 0.6
+    assert abs(agreement(source, one(source), [other])) < 0.1
 
 
 def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import FEW, dimensions
 from pipelines.aligners.core.matching import draw
@@ -21,7 +22,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.measures.vectors import centred_unit
 
 # score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))): the chance of a held-out FOSCTTM of at most 0.1, by `benchmarks.verdict fit`
-SLOPE, MIDDLE = 26.0, 0.262
+SLOPE, MIDDLE = 38.6, 0.134
 REPLICATE = 1_000_000  # added to the seed of a lone translator: the seed of the second, independent fit that its verdict needs
 ALIGNED, DOUBTFUL = 0.95, 0.05  # scores from which the word is so
 SAMPLE = 40_000  # vectors that a verdict looks at, at random: a mean of so many cosines has a standard error below .005
@@ -37,12 +38,21 @@ class Verdict:
 
 @torch.no_grad()
 def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translator]) -> float:
-    """Mean cosine, about the centre, between what a translator made of source vectors (n, d) -> (n, e) and what a replicate does.
+    """Mean cosine, about the centre and beside the FEW leading directions of it, between what a translator made of source vectors
+    (n, d) -> (n, e) and what a replicate does.
 
-    Of several replicates the best counts: two wrong fits do not agree, but a right one may be alone among wrong ones.
+    Along the leading directions wrong maps resemble each other, which take one heap of texts to one heap; beside them only right
+    ones do. Of several replicates the best counts: two wrong fits do not agree, but a right one may be alone among wrong ones.
     """
     moved = centred_unit(translated)
-    return max(float((moved * centred_unit(replicate(source))).sum(1).mean()) for replicate in replicates)
+    leading = min(FEW, moved.shape[1] // 2)
+    fine = torch.linalg.eigh((moved.T @ moved).double())[1][:, : moved.shape[1] - leading].to(moved.dtype)
+
+    def beside(cloud: Tensor) -> Tensor:
+        return normalize(cloud @ fine, dim=1)
+
+    moved = beside(moved)
+    return max(float((moved * beside(centred_unit(replicate(source)))).sum(1).mean()) for replicate in replicates)
 
 
 def replicate(fit: Callable[[Tensor, Tensor, int], Any], source: Tensor, target: Tensor, seed: int) -> Any:
