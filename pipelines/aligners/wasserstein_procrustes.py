@@ -73,7 +73,7 @@ class Settings:
     ridge: float = 0.3  # of least squares, relative to the mean variance of a source direction
     hub_correction: float = 1.1  # its strength; 0, or vectors of few dimensions: the linear map as it is
     anchors: int = 4000  # source vectors whose translations tell where hubs are
-    pair_weight: float = 10.0  # of a known pair, where a coupled point has 1
+    pair_weight: float = 10.0  # of a known pair, where a coupled point has 1; less at last, see `refine`
 
     def __post_init__(self) -> None:
         lowest = dict.fromkeys(("clusters", "sample", "most", "seen", "directions"), 2)
@@ -239,7 +239,7 @@ def refine(
         warm, cold = settings.inverse_temperature
         soft = density(x, y) if share >= 1 else 1.0
         coupled, cosine = couple(x, y, W, settings, soft * (warm + (cold - warm) * min(1.0, share)))
-        cross = coupled + soft * given  # partners by a soft coupling are means, and short: so must known ones be
+        cross = coupled + soft**2 * given  # a mean of many partners is short, and surer than one: known ones weigh less
         W = spectral(cross, settings.power if share < 1 else 0.0)
         if log:
             log({"coupled_cosine": cosine}, step)
