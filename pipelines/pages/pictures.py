@@ -62,7 +62,7 @@ def success(path: Path, panels: dict[str, dict[str, dict[int, list[float]]]], of
             ax.set_xticks(numbers, [f"{n:,}" for n in numbers], fontsize=8)
             ax.minorticks_off()
             ax.set(title=title, xlabel=of, ylim=(-0.03, 1.03))
-            ax.legend(frameon=False, fontsize=7, loc="lower right")
+            ax.legend(frameon=False, fontsize=7, loc="center left" if 0 in numbers else "lower right")  # where no curve is
         axes[0, 0].set_ylabel("top-1, held-out pairs")
 
 
