@@ -22,7 +22,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.measures.vectors import centred_unit
 
 # score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))): the chance of a held-out FOSCTTM of at most 0.1, by `benchmarks.verdict fit`
-SLOPE, MIDDLE = 38.6, 0.134
+SLOPE, MIDDLE = 39.4, 0.134
 REPLICATE = 1_000_000  # added to the seed of a lone translator: the seed of the second, independent fit that its verdict needs
 ALIGNED, DOUBTFUL = 0.95, 0.05  # scores from which the word is so
 SAMPLE = 40_000  # vectors that a verdict looks at, at random: a mean of so many cosines has a standard error below .005
