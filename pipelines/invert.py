@@ -11,7 +11,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.translator import load_best
+from pipelines.aligners.core.translator import load_aligned, load_best
 from pipelines.encoders import query
 from pipelines.inverters import retrieval, search
 from pipelines.inverters.attacker import Attacker, load
@@ -61,7 +61,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 
 def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     """The attacked texts, none of which the attacker knows, drawn with the row's seed, their facts, and their vectors by the
-    chosen translator."""
+    chosen translator, or the mean of theirs by all that are aligned."""
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
@@ -73,9 +73,11 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     if len(rows) < 2:
         raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
-    translator = load_best(store.intact(store.translators_path(row.translator)), row.hub_correction).to(device)
+    folder = store.intact(store.translators_path(row.translator))
+    best = row.seeds == "best"
+    translators = [load_best(folder, row.hub_correction)] if best else load_aligned(folder, row.hub_correction)
     with torch.inference_mode():
-        translated = translator(source.vectors[rows])
+        translated = torch.stack([translator.to(device)(source.vectors[rows]) for translator in translators]).mean(0)
     drawn = corpus[rows.tolist()]
     facts_of = known_facts(name, row, drawn)
     return Victim(drawn["id"].to_list(), drawn["text"].to_list(), facts_of, translated, target.vectors[rows])

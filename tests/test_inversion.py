@@ -524,7 +524,7 @@ def test_a_column_of_facts_that_is_not_there_is_one_line(stored):
 
 def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeypatch):
     from pipelines.align import write_verdicts
-    from pipelines.aligners.core.translator import Linear, load_best, save
+    from pipelines.aligners.core.translator import Linear, load_aligned, load_best, save
     from pipelines.aligners.core.verdict import Verdict
     from pipelines.runtime import store
 
@@ -537,3 +537,30 @@ def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeyp
     verdicts = {seed: Verdict(score, "doubtful", 0.3, 50) for seed, score in ((0, 0.2), (1, 0.9), (2, 0.5))}
     write_verdicts(store.translators_path("t"), verdicts)
     assert torch.equal(load_best(store.translators_path("t")).map, 2 * torch.eye(3))
+    assert [t.map[0, 0] for t in load_aligned(store.translators_path("t"))] == [2]  # none is: the best alone
+    verdicts |= {seed: Verdict(0.99, "aligned", 0.6, 50) for seed in (0, 2)}
+    write_verdicts(store.translators_path("t"), verdicts)
+    assert [t.map[0, 0] for t in load_aligned(store.translators_path("t"))] == [1, 3]
+
+
+def test_the_mean_of_all_that_are_aligned_is_attacked(stored):
+    from pipelines import invert
+    from pipelines.align import write_verdicts
+    from pipelines.aligners.core.translator import Linear, load_seeds, save
+    from pipelines.aligners.core.verdict import Verdict
+    from pipelines.runtime import store
+
+    folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])
+    for seed, error in ((1, 0.3), (2, 9.0)):
+        save(Linear.of(error * torch.eye(24) - torch.eye(24), -vectors, vectors), folder / f"seed-{seed}")
+    words = ("aligned", "aligned", "failed")
+    write_verdicts(folder, {seed: Verdict(0.9 - seed / 10, word, 0.5, 50) for seed, word in enumerate(words)})
+    first, second, _ = load_seeds(folder).values()
+
+    def attacked(**row) -> torch.Tensor:
+        study = study_of(**row)
+        return invert.attacked("r", study.invert["r"], set()).translated
+
+    own = store.read_embeddings("s").vectors[store.read_embeddings("s").rows("test")]
+    for got, expected in ((attacked(), first(own)), (attacked(seeds="aligned"), (first(own) + second(own)) / 2)):
+        assert torch.allclose(got.sort(0).values, expected.sort(0).values, atol=1e-6)  # attacked texts are drawn in another order

@@ -97,6 +97,7 @@ class Invert(Computed):
     target: Annotated[str, Ref("embed")]
     corpus: Annotated[str, Ref("corpora")]
     encoder: str  # of the target
+    seeds: Literal["best", "aligned"] = "best"  # the translator of the best verdict, or the mean of all that are aligned
     hub_correction: HubCorrection = None
     split: str | None = "test"
     texts: int = Field(100, ge=2)  # how many are attacked

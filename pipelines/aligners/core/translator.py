@@ -113,11 +113,24 @@ def load(path: Path) -> Translator:
 def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
     """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
     oracle's) the first. Raises BadInput as `load_seeds` does."""
+    verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
+    return translators[max(translators, key=lambda seed: verdicts[seed]["score"] if seed in verdicts else 0.0)]
+
+
+def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Translator]:
+    """Of a row's translators all that are *aligned*; where none is, `load_best`'s alone. Raises BadInput as `load_seeds` does.
+
+    Their errors are those of separate fits: the mean of what they make of a vector is nearer than what the best of them makes.
+    """
+    verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
+    aligned = [translators[seed] for seed in translators if seed in verdicts and verdicts[seed]["word"] == "aligned"]
+    return aligned or [load_best(folder, hub_correction)]
+
+
+def _verdicts(folder: Path) -> dict[int, dict[str, Any]]:
     path = folder / "verdicts.json"
     with reading(path):
-        scores = {int(k): v["score"] for k, v in json.loads(path.read_text()).items()} if path.exists() else {}
-    translators = load_seeds(folder, hub_correction)
-    return translators[max(translators, key=lambda seed: scores.get(seed, 0.0))]
+        return {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()} if path.exists() else {}
 
 
 def _check(translator: Translator, path: Path) -> None:
