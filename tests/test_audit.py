@@ -416,8 +416,8 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
     assert [len(r["guess"]) > 0 for r in found.inversions] == [True] * 3
     assert [d["defence"] for d in found.defences] == ["none", "noise 1", "drop 0.5", "rotate", "cells 4"]
     undone = {d["defence"]: d["50 pairs"] for d in found.defences}  # 1000 pairs are more than there are vectors
-    assert undone["none"] > 0.99
-    assert undone["rotate"] > 0.99
+    assert undone["none"] > 0.95
+    assert undone["rotate"] > 0.95  # of 72 texts one may be so near to another that rounding decides
     assert all("1000 pairs" not in d for d in found.defences)
     page = audit_page.write(found, folder / "out", "dump")
     text = page.read_text()
