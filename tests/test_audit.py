@@ -382,7 +382,7 @@ def secret_encoder(texts):
 def some_texts(count, seed):
     rng = np.random.default_rng(seed)
     chances = np.arange(8, 0, -1) / 36
-    return list({" ".join(rng.choice(SUBJECTS, size=rng.integers(1, 6), p=chances)) + f" {i}" for i in range(count)})
+    return [" ".join(rng.choice(SUBJECTS, size=rng.integers(1, 6), p=chances)) + f" {i}" for i in range(count)]
 
 
 @pytest.fixture
@@ -416,8 +416,8 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
     assert [len(r["guess"]) > 0 for r in found.inversions] == [True] * 3
     assert [d["defence"] for d in found.defences] == ["none", "noise 1", "drop 0.5", "rotate", "cells 4"]
     undone = {d["defence"]: d["50 pairs"] for d in found.defences}  # 1000 pairs are more than there are vectors
-    assert undone["none"] > 0.95
-    assert undone["rotate"] > 0.95  # of 72 texts one may be so near to another that rounding decides
+    assert undone["none"] > 0.99
+    assert undone["rotate"] > 0.99
     assert all("1000 pairs" not in d for d in found.defences)
     page = audit_page.write(found, folder / "out", "dump")
     text = page.read_text()
