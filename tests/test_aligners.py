@@ -150,7 +150,7 @@ def noisy(n: int, m: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, to
     return centred_unit(seen[0]), centred_unit(seen[1] @ W), W
 
 
-def refined(pairs: int = 0) -> float:
+def refined(pairs: int = 0, **settings) -> float:
     """How near refinements of few vectors come to the true map (1), told of some pairs that are beside them."""
     X, Y, W = noisy(1000, 1000)
     off = torch.linalg.qr(W + 0.05 * torch.randn(64, 64, generator=torch.Generator().manual_seed(1)))[0]
@@ -158,7 +158,7 @@ def refined(pairs: int = 0) -> float:
     g = torch.Generator().manual_seed(2)
     known = torch.randn(pairs, 64, generator=g) * torch.linspace(2, 0.5, 64)
     x, y = (normalize(known + 0.7 * torch.randn(known.shape, generator=g), dim=1) for _ in range(2))
-    settings = wasserstein_procrustes.Settings(refinements=1, batches=(1000, 1000))
+    settings = wasserstein_procrustes.Settings(refinements=1, batches=(1000, 1000), **settings)
     given = settings.pair_weight * x.T @ y @ W
     cross = wasserstein_procrustes.refine(X, Y, off, given, settings, torch.Generator().manual_seed(0), None)
     return float((spectral(cross) * W).sum()) / 64
@@ -173,6 +173,12 @@ def test_the_last_couplings_of_few_vectors_are_softer_and_their_map_is_nearer_to
 def test_some_known_pairs_beside_few_vectors_bring_the_map_nearer():
     alone, some, many = refined(), refined(100), refined(300)
     assert alone < some < many
+
+
+def test_mutual_neighbours_have_no_temperature(monkeypatch):
+    mutual = refined(100, coupling="mutual")
+    monkeypatch.setattr(wasserstein_procrustes, "density", lambda x, y: 0.1)
+    assert refined(100, coupling="mutual") == mutual
 
 
 def test_density_is_of_both_sizes_and_one_where_vectors_are_many_or_dimensions_few():

@@ -231,13 +231,15 @@ def refine(
 ) -> Tensor:
     """Alternate coupling and orthogonal Procrustes, on random batches, then on all vectors: the last cross-covariance (d, e)."""
     cross, total = given, settings.refinements + settings.passes
+    warm, cold = settings.inverse_temperature
+    # mutual neighbours have no temperature, and known pairs their full weight beside them
+    dense = density(X[: settings.most], Y[: settings.most]) if settings.coupling == "transport" else 1.0
     for step in progress(range(total), what="refine", unit="steps"):
         share = step / max(settings.refinements, 1)
         first, last = settings.batches
         size = batch(round(first * (last / first) ** share), X, Y) if share < 1 else settings.most
         x, y = draw(X, size, generator), draw(Y, size, generator)
-        warm, cold = settings.inverse_temperature
-        soft = density(x, y) if share >= 1 else 1.0
+        soft = dense if share >= 1 else 1.0
         coupled, cosine = couple(x, y, W, settings, soft * (warm + (cold - warm) * min(1.0, share)))
         cross = coupled + soft**2 * given  # a mean of many partners is short, and surer than one: known ones weigh less
         W = spectral(cross, settings.power if share < 1 else 0.0)
