@@ -50,7 +50,8 @@ class Lane:
             process_group=0,  # Ctrl-C comes to it and its stage from here, and once
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
         )  # fmt: skip
-        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
+        self.reader = threading.Thread(target=self._read, args=(lines,), daemon=True)
+        self.reader.start()
 
     def _read(self, lines: queue.SimpleQueue[tuple[Lane, str | None]]) -> None:
         for line in self.process.stdout or ():
@@ -69,6 +70,7 @@ class Lane:
         if self.process.stdin:
             self.process.stdin.close()
         self.process.wait()
+        self.reader.join()  # a shell may end before the stage that it started: until nobody is left who could write
 
 
 class Study:
@@ -201,10 +203,10 @@ class Repro:
 
     def end(self, study: Study, lane: Lane, code: int) -> None:
         stage, lane.stage = lane.stage, ""
-        if code:
-            self.stop(code)
-        else:
+        if not code:
             self.table = study.end(stage)
+        elif not self.code:  # a stage that is interrupted once saves what it has; twice, and it could not
+            self.stop(code)
 
     def close(self) -> None:
         for lane in self.lanes:

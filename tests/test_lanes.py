@@ -26,7 +26,8 @@ print("met", flush=True)
 Path(f"{sys.argv[1]}.out").touch()
 """
 WAIT = """
-import signal, sys
+import os, signal, sys, time
+from contextlib import suppress
 from pathlib import Path
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -35,8 +36,11 @@ try:
     Path("waits").touch()
     signal.pause()
 except KeyboardInterrupt:
+    with suppress(ProcessLookupError):
+        while True:  # slow to end: longer than its lane
+            os.kill(os.getpgrp(), 0)
+            time.sleep(0.01)
     Path("interrupted").touch()
-    sys.exit(130)
 """
 FAIL = """
 import sys, time
@@ -71,6 +75,8 @@ def repro(tmp_path, monkeypatch):
     return start
 
 
+WAITS = command("wait.py") + " & wait"  # its shell ends at once when it is interrupted
+
 SIDE_BY_SIDE = {
     "first": {"cmd": command("meet.py", "a", "b"), "outs": ["a.out"]},
     "second": {"cmd": command("meet.py", "b", "a"), "outs": ["b.out"]},
@@ -93,7 +99,7 @@ def test_stages_run_side_by_side_each_after_what_it_needs(repro):
 
 
 def test_a_stage_that_fails_ends_the_one_beside_it(repro):
-    waits, fails = {"cmd": command("wait.py")}, {"cmd": command("fail.py")}
+    waits, fails = {"cmd": WAITS}, {"cmd": command("fail.py")}
     process = repro({"waits": waits, "fails": fails}, "--lanes", "2")
     out, _ = process.communicate()
     assert process.returncode == 255
@@ -104,7 +110,7 @@ def test_a_stage_that_fails_ends_the_one_beside_it(repro):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_leave_nothing_running(repro, number):
-    process = repro({"waits": {"cmd": command("wait.py"), "outs": ["w"]}, "next": {"cmd": "touch next", "deps": ["w"]}})
+    process = repro({"waits": {"cmd": WAITS, "outs": ["w"]}, "next": {"cmd": "touch next", "deps": ["w"]}})
     while "waits" not in (line := process.stdout.readline()) or "stage" in line:
         assert line
     process.send_signal(number)
