@@ -12,6 +12,9 @@ if sys.argv[0] == "-m":  # a module of ours is being started, not imported: see 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # OpenBLAS, which numpy and scipy bring, knows no other way to wait, and nothing large is left to it: torch has its own.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Torch asks Linux for huge pages: kernels of couplings are hundreds of megabytes each, new in every step, and a tenth of a fit of
+# 768 dimensions went into the making of small ones.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def imported() -> None:
