@@ -5,7 +5,8 @@
 A space is a mixture of 200 Gaussians of falling variances, few of them large; the other is the same points, rotated and with
 noise. The vectors of the two sides are of different points; pairs to be ranked stand apart. fit: wasserstein_procrustes, twice,
 the second time on half of the vectors, for the verdict; evaluate: ranks among batches of 8,192. Each step runs in a process of
-its own, whose peak includes pages of memory-mapped files that it touched. --write: docs/benchmarks.md and its picture.
+its own, which ends if it asks for more than 6 GB. Peaks include pages of memory-mapped files that it touched, which the system
+takes back when it needs them. --write: docs/benchmarks.md and its picture.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import multiprocessing
 import resource
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +32,7 @@ from pipelines.aligners.core.verdict import REPLICATE, judge
 from pipelines.evaluate import scored
 
 CLUSTERS, NOISE, BLOCK = 200, 0.3, 10_000
+LIMIT = 6 * 10**9  # bytes that a step may ask for, mapped files beside them
 STEPS = ("fit", "verdict", "evaluate")
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -70,7 +73,9 @@ def write(folder: Path, n: int, pairs: int, dims: tuple[int, int]) -> None:
 
 
 def read(folder: Path, name: str) -> Tensor:
-    return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="c"))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="r"))
 
 
 def step(name: str, folder: Path) -> str:
@@ -91,6 +96,7 @@ def step(name: str, folder: Path) -> str:
 
 
 def timed(name: str, folder: Path, queue) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     start, cpu = time.perf_counter(), time.process_time()
     said = step(name, folder)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "linux" else 2**30)
@@ -108,7 +114,8 @@ def table(rows: list[Row], dims: Sequence[int]) -> str:
         "# Growth",
         "",
         f"`make bench` wrote this page. GENERATED spaces of {dims[0]} and {dims[1]} dimensions, torch {version},",
-        f"threads: {threads}; one run of each step, in a process of its own. `fit` is both fits that a verdict needs.",
+        f"threads: {threads}; one run of each step, in a process of its own that may ask for {LIMIT / 1e9:.0f} GB; peaks have pages",
+        "of the mapped files beside that. `fit` is both fits that a verdict needs.",
         "",
         "![Seconds and memory of each step at growing sizes](images/growth.png)",
         "",

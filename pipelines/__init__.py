@@ -15,6 +15,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Torch asks Linux for huge pages: kernels of couplings are hundreds of megabytes each, new in every step, and a tenth of a fit of
 # 768 dimensions went into the making of small ones.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+# oneDNN keeps code for the last 1,024 shapes, and each step of a fit has shapes of its own: a gigabyte that is never used again.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
 
 def imported() -> None:
