@@ -14,13 +14,13 @@ from pipelines.pages.tables.images import image_text_table
 from pipelines.pages.tables.leakage import attributes_table, inversion_table
 from pipelines.pages.tables.sizes import sizes_table
 from pipelines.pages.tables.study import again, published_table, stages
-from pipelines.pages.tables.translation import corpora_table, translation_table
+from pipelines.pages.tables.translation import corpora_table, judged_table, translation_table
 from pipelines.runtime import stage, store, track
 from pipelines.study import params
 
 TABLES = (
-    corpora_table, translation_table, sizes_table, similarity_table, trained_table, geometry_table, attributes_table,
-    inversion_table, image_text_table, published_table, again,
+    corpora_table, translation_table, judged_table, sizes_table, similarity_table, trained_table, geometry_table,
+    attributes_table, inversion_table, image_text_table, published_table, again,
 )  # fmt: skip
 
 

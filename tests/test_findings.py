@@ -140,6 +140,23 @@ def test_a_judged_translator_comes_before_a_better_one_that_failed_and_texts_of_
     assert "those aligned find 50 % to 80 % at rank 1" in said
 
 
+def test_of_vectors_without_texts_the_verdict_is_said_and_how_many_would_be_enough(study):
+    study = study.model_copy(update={"evaluate": {}})
+    store.write_metrics("collect", "mails", {"rows": 1500, "test": 0, "words": 0, "labels": 0})
+    seed = {"score": 0.5, "agreement": 0.25}
+    for word, words, more in (("failed", "0 of 2 seeds aligned, 2 failed.", "1,500 of mails; a fit that sees 10,000 on either"),
+                              ("aligned", "2 of 2 seeds aligned.", "can read them: `make audit` says how much")):  # fmt: skip
+        by_seed = {str(n): seed | {"word": word} for n in range(2)}
+        aligned = float(word == "aligned")
+        store.write_metrics("align", "blind", {"seeds": 2, "verdict": 0.5, "aligned": aligned, "by seed": by_seed})
+        said = sentence(study)
+        assert said.startswith("Vectors of mails (the user's own) were translated to two without a single pair (blind)")
+        assert f"says: {words}" in said
+        assert more in said
+    report.report("report", None, study, Quiet())  # pyright: ignore[reportArgumentType]
+    assert "| blind (unpaired) | mails-one | mails-two | 1500" in store.REPORT.joinpath("report.md").read_text()
+
+
 def test_vectors_that_the_aligner_saw_are_not_called_unseen(study):
     translated([0.9, 0.92], ["aligned", "aligned"])
     row = study.evaluate["blind"].model_copy(update={"split": "train"})

@@ -28,12 +28,12 @@ def repository(tmp_path_factory):
 
 
 def stand_ins(study):
-    """An empty file for each path that the user would bring."""
+    """An empty file or folder for each path that the user would bring."""
     for _, row in study.rows():
         path = Path(getattr(row, "path", "constraints.txt"))
         if not str(path).startswith(tuple(Made.FOLDERS)) and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+            path.touch() if path.suffix else path.mkdir()
 
 
 def read_by_dvc(path, study):
@@ -55,6 +55,13 @@ def test_dvc_reads_every_study(path, repository, monkeypatch):
     stages = {f"{verb}@{row}" for verb, table in tables.items() for row in getattr(study, table)}
     assert sorted(names) == sorted(stages | {"report"})
     assert ["@".join(words).removeprefix("python@-m@pipelines.") for words in commands] == names
+
+
+def test_readme_rows_for_vectors_without_text_go_with_the_study_of_own_texts():
+    (block,) = (b for b in (ROOT / "README.md").read_text().split("```yaml\n") if b.startswith("corpora:  {leaked"))
+    study, more = (yaml.safe_load(text) for text in ((ROOT / "studies/own.yaml").read_text(), block.partition("```")[0]))
+    both = params.Study.model_validate(study | {table: study[table] | rows for table, rows in more.items()})
+    assert both.translators()["leaked"].supervision == "unpaired"
 
 
 def test_the_first_table_of_the_sample_study_waits_for_nothing_that_it_does_not_need(repository, monkeypatch):

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.pages import page, pictures
-from pipelines.pages.tables import escaped, table
+from pipelines.pages.tables import ENOUGH, escaped, table
 
 Table = tuple[str, str, list[dict[str, Any]]]  # heading, explanation, rows
-ENOUGH = 10_000  # vectors a side: with as many, what can be aligned mostly is (docs/experiments/vec2vec.md)
 HELD = 0.1  # texts that stand out: of other texts it is .02 (docs/experiments.md)
 KEPT, LEFT = 0.9, 0.5  # worth its cost: a defence that keeps so much of retrieval, and leaves at most so much of the leakage
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pipelines.pages.findings.encoders import geometry, image_text, training
 from pipelines.pages.findings.finding import Finding
 from pipelines.pages.findings.leakage import attribute_inference, inversion
-from pipelines.pages.findings.translation import translation
+from pipelines.pages.findings.translation import judgement, translation
 from pipelines.study import params
 
 KINDS: tuple[Callable[[params.Study], Finding | None], ...] = (
-    translation, attribute_inference, inversion, geometry, training, image_text,
+    translation, judgement, attribute_inference, inversion, geometry, training, image_text,
 )  # fmt: skip
 
 

@@ -6,10 +6,11 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from pipelines.pages import drawing
-from pipelines.pages.findings.finding import Finding, counted, of_corpus, picture, several, verdicts
+from pipelines.pages.findings.finding import Finding, counted, of_corpus, picture, several
+from pipelines.pages.findings.finding import verdicts as verdicts_of
 from pipelines.pages.page import slug
-from pipelines.pages.tables import percent
-from pipelines.pages.tables.translation import title
+from pipelines.pages.tables import ENOUGH, percent
+from pipelines.pages.tables.translation import title, unmeasured
 from pipelines.runtime import store
 from pipelines.study import Evaluate, params
 
@@ -38,7 +39,7 @@ def translations(study: params.Study) -> list[Measured]:
             fit, corpus = fits[row.translator], spaces[row.source].corpus
             home = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
             real = study.corpora[corpus].source != "synthetic"
-            out.append(Measured(name, row, measured[name], verdicts(judged.get(row.translator, {})), home, real))
+            out.append(Measured(name, row, measured[name], verdicts_of(judged.get(row.translator, {})), home, real))
     return out
 
 
@@ -67,6 +68,27 @@ def translation(study: params.Study) -> Finding | None:
     return Finding(" ".join(sentences), picture("evaluate", best.name, "spaces"), slug(title(study, row.source, row.target)))
 
 
+def judgement(study: params.Study) -> Finding | None:
+    """Of translators that no true pairs measure, the one that is judged best: all that can be said of vectors without texts."""
+    verdicts, fits, spaces = unmeasured(study), study.translators(), study.spaces()
+    if not verdicts:
+        return None
+    best = max(verdicts, key=lambda name: (verdicts[name]["aligned"], verdicts[name]["verdict"]))
+    words = verdicts_of(verdicts[best])
+    corpora = [spaces[side].corpus for side in (fits[best].source, fits[best].target)]
+    sentences = [
+        f"Vectors of {of_corpus(study, corpora[0])} were translated to {spaces[fits[best].target].encoder} without a single pair "
+        f"({best}). No true pairs are there to measure it; the verdict, which needs none, says: {counted(words)}."
+    ]
+    rows = [store.read_metrics("collect").get(corpus, {}).get("rows", 0) for corpus in corpora]
+    if words["aligned"]:
+        sentences.append("Whoever has these vectors, and texts of that kind, can read them: an audit says how much.")
+    elif min(rows) < 2 * ENOUGH:
+        there = " and ".join(f"{n:,} of {corpus}" for n, corpus in zip(rows, corpora, strict=True))
+        sentences.append(f"There are {there}; a fit that sees {ENOUGH:,} on either side, half of what is there, mostly works.")
+    return Finding(" ".join(sentences), None, "verdicts")
+
+
 def beside(study: params.Study, every: list[Measured], best: Measured) -> str:
     """`With pairs, oracle-orthogonal reaches 97 % (ORACLE); untranslated vectors reach 0.0 %.`"""
     place = (best.row.source, best.row.target, best.row.split)
@@ -92,9 +114,9 @@ def others(unpaired: list[Measured]) -> str:
         return ""
     words = sum((m.words for m in by_translator.values()), Counter())
     shares: dict[str, list[float]] = {"aligned": [], "not aligned": []}
-    verdicts_of = store.verdicts()
+    judgements = store.verdicts()
     for m in by_translator.values():
-        judged = verdicts_of[m.row.translator]["by seed"]
+        judged = judgements[m.row.translator]["by seed"]
         for seed, top1 in store.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
             shares["aligned" if judged[str(seed)]["word"] == "aligned" else "not aligned"].append(top1)
     ranges = [f"those {kind} find {percent(min(v))} to {percent(max(v))}" for kind, v in shares.items() if v]

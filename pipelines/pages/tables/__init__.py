@@ -9,6 +9,7 @@ from pipelines.pages import drawing
 from pipelines.study import AnyCorpus
 
 DIGITS = {"mean_rank": 1, "foscttm": 4}
+ENOUGH = 10_000  # vectors a side: with as many, what can be aligned mostly is (docs/experiments/vec2vec.md)
 
 
 def origin(row: AnyCorpus) -> str:

@@ -54,6 +54,34 @@ def translation_table(study: params.Study) -> list[str]:
     return lines if pairs else []
 
 
+def judged_table(study: params.Study) -> list[str]:
+    """Translators of which the verdict is all that is known: no row of `evaluate` measures them on true pairs."""
+    verdicts, collected = unmeasured(study), store.read_metrics("collect")
+    if not verdicts:
+        return []
+    fits, spaces, rows = study.translators(), study.spaces(), []
+    for name, metrics in verdicts.items():
+        words = [seed["word"] for seed in metrics["by seed"].values()]
+        agreement = sum(seed["agreement"] for seed in metrics["by seed"].values()) / len(words)
+        sizes = [collected.get(spaces[side].corpus, {}).get("rows", "") for side in (fits[name].source, fits[name].target)]
+        rows.append([f"{name} ({fits[name].supervision})", fits[name].source, fits[name].target, *sizes])
+        rows[-1] += [verdict(metrics), f"{agreement:.3f}"]
+    lines = [
+        "## Verdicts",
+        "",
+        "Translators that no true pairs measure: a fit sees half of the vectors of each side, or the splits that its row names,",
+        "and its agreement with fits to other halves is all that is known.",
+        "",
+    ]
+    return lines + table(["aligner", "from", "to", "vectors there", "and there", "verdict", "agreement"], rows)
+
+
+def unmeasured(study: params.Study) -> dict[str, dict[str, Any]]:
+    """What the verdict says of each translator without a row of `evaluate`, by name."""
+    measured, verdicts = {row.translator for row in study.evaluate.values()}, store.verdicts()
+    return {name: m for name in study.translators() if name not in measured and "verdict" in (m := verdicts.get(name, {}))}
+
+
 def title(study: params.Study, source: str, target: str) -> str:
     """The heading of a pair of embeddings."""
     return f"{source} -> {target} ({origin(study.corpora[study.spaces()[source].corpus])})"
