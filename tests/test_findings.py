@@ -145,7 +145,7 @@ def test_of_vectors_without_texts_the_verdict_is_said_and_how_many_would_be_enou
     store.write_metrics("collect", "mails", {"rows": 1500, "test": 0, "words": 0, "labels": 0})
     seed = {"score": 0.5, "agreement": 0.25}
     for word, words, more in (("failed", "0 of 2 seeds aligned, 2 failed.", "1,500 of mails; a fit that sees 10,000 on either"),
-                              ("aligned", "2 of 2 seeds aligned.", "can read them: `make audit` says how much")):  # fmt: skip
+                              ("aligned", "2 of 2 seeds aligned.", "can read them: an audit says how much")):  # fmt: skip
         by_seed = {str(n): seed | {"word": word} for n in range(2)}
         aligned = float(word == "aligned")
         store.write_metrics("align", "blind", {"seeds": 2, "verdict": 0.5, "aligned": aligned, "by seed": by_seed})
