@@ -99,8 +99,15 @@ def timed(name: str, folder: Path, queue) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
     start, cpu = time.perf_counter(), time.process_time()
     said = step(name, folder)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "linux" else 2**30)
-    queue.put((time.perf_counter() - start, time.process_time() - cpu, peak, said))
+    queue.put((time.perf_counter() - start, time.process_time() - cpu, peak(), said))
+
+
+def peak() -> float:
+    """GiB that this process had at most; `ru_maxrss` on Linux begins with what its parent had when it was forked."""
+    if sys.platform == "linux":
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
 
 
 def exponent(rows: Sequence[Row], what: str) -> float:
