@@ -148,7 +148,7 @@ def picture(rows: list[Row], path: Path) -> None:
             of_step = [r for r in rows if r.step == name]
             ax.loglog([r.vectors for r in of_step], [getattr(r, what) for r in of_step], "o-", label=name)
         ax.set(xlabel="vectors a side", ylabel=label)
-    axes[0].legend()
+    axes[1].legend(loc="upper left")
     figure.savefig(path, dpi=110)
 
 
