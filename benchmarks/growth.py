@@ -16,7 +16,6 @@ import multiprocessing
 import resource
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +29,7 @@ from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.core.verdict import REPLICATE, judge
 from pipelines.evaluate import scored
+from pipelines.runtime import store
 
 CLUSTERS, NOISE, BLOCK = 200, 0.3, 10_000
 LIMIT = 6 * 10**9  # bytes that a step may ask for, mapped files beside them
@@ -73,9 +73,7 @@ def write(folder: Path, n: int, pairs: int, dims: tuple[int, int]) -> None:
 
 
 def read(folder: Path, name: str) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.load(folder / f"{name}.npy", mmap_mode="r"))
+    return store.read_only(np.load(folder / f"{name}.npy", mmap_mode="r"))
 
 
 def step(name: str, folder: Path) -> str:

@@ -292,7 +292,7 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
         raise BadInput(f"{path}: ids are not unique")
     splits = np.asarray(table["split"].to_pylist(), dtype=object)
     documents = np.asarray(table["document"].to_pylist(), dtype=object) if "document" in table.column_names else None
-    return Embeddings(name, ids, splits, _tensor(array).to(device), metadata, documents)
+    return Embeddings(name, ids, splits, read_only(array).to(device), metadata, documents)
 
 
 def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:
@@ -315,7 +315,7 @@ def same_texts(source: Embeddings, target: Embeddings) -> None:
         )
 
 
-def _tensor(array: np.ndarray) -> torch.Tensor:
+def read_only(array: np.ndarray) -> torch.Tensor:
     """float32 tensor over a read-only memory map (never written to: every consumer makes its own centred copy)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from pipelines.pages import drawing
-from pipelines.pages.findings.finding import Finding, counted, of_corpus, picture, several
-from pipelines.pages.findings.finding import verdicts as verdicts_of
+from pipelines.pages.findings.finding import Finding, counted, of_corpus, picture, several, verdicts
 from pipelines.pages.page import slug
 from pipelines.pages.tables import ENOUGH, percent
 from pipelines.pages.tables.translation import title, unmeasured
@@ -39,7 +38,7 @@ def translations(study: params.Study) -> list[Measured]:
             fit, corpus = fits[row.translator], spaces[row.source].corpus
             home = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
             real = study.corpora[corpus].source != "synthetic"
-            out.append(Measured(name, row, measured[name], verdicts_of(judged.get(row.translator, {})), home, real))
+            out.append(Measured(name, row, measured[name], verdicts(judged.get(row.translator, {})), home, real))
     return out
 
 
@@ -69,12 +68,13 @@ def translation(study: params.Study) -> Finding | None:
 
 
 def judgement(study: params.Study) -> Finding | None:
-    """Of translators that no true pairs measure, the one that is judged best: all that can be said of vectors without texts."""
-    verdicts, fits, spaces = unmeasured(study), study.translators(), study.spaces()
-    if not verdicts:
+    """Of unpaired translators that no true pairs measure, the one judged best: all that is known of vectors without texts."""
+    fits, spaces = study.translators(), study.spaces()
+    judged = {name: metrics for name, metrics in unmeasured(study).items() if fits[name].supervision == "unpaired"}
+    if not judged:
         return None
-    best = max(verdicts, key=lambda name: (verdicts[name]["aligned"], verdicts[name]["verdict"]))
-    words = verdicts_of(verdicts[best])
+    best = max(judged, key=lambda name: (judged[name]["aligned"], judged[name]["verdict"]))
+    words = verdicts(judged[best])
     corpora = [spaces[side].corpus for side in (fits[best].source, fits[best].target)]
     sentences = [
         f"Vectors of {of_corpus(study, corpora[0])} were translated to {spaces[fits[best].target].encoder} without a single pair "
@@ -114,9 +114,9 @@ def others(unpaired: list[Measured]) -> str:
         return ""
     words = sum((m.words for m in by_translator.values()), Counter())
     shares: dict[str, list[float]] = {"aligned": [], "not aligned": []}
-    judgements = store.verdicts()
+    verdicts_of = store.verdicts()
     for m in by_translator.values():
-        judged = judgements[m.row.translator]["by seed"]
+        judged = verdicts_of[m.row.translator]["by seed"]
         for seed, top1 in store.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
             shares["aligned" if judged[str(seed)]["word"] == "aligned" else "not aligned"].append(top1)
     ranges = [f"those {kind} find {percent(min(v))} to {percent(max(v))}" for kind, v in shares.items() if v]
