@@ -71,7 +71,6 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         tally.add(what, fault)
     verbs = {table: verb for verb, table in params.Study.tables().items()}
     some = rng.sample(sorted(accepted), min(100, len(accepted)))
-    tally.notes.append(f"{len(accepted)} accepted and different; of some of these the changed row's stage was run")
     codes: list[int | None] = []
     for text in tally.each(some):
         where, what = accepted[text]
@@ -84,6 +83,7 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         tally.add(f"{stage} with {what}", "" if done.code == -signal.SIGXCPU else done.fault(list))
         place.restore()
     path.write_text(kept)
+    tally.notes.append(f"{len(accepted)} accepted and different; of {len(codes)} of these the changed row's stage was run")
     ended = f"{codes.count(0)} ended well, {codes.count(2)} in one line"
     tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} had asked for more than 30 s of CPU and were ended")
 
