@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from pipelines.corpora import chunk, mail
-from pipelines.corpora.shards import shards
+from pipelines.corpora.shards import shards, table
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.study import PathCorpus
@@ -71,12 +71,12 @@ def read(path: Path) -> pl.DataFrame:
 def _read(path: Path) -> pl.DataFrame:
     if path.is_dir():
         if tables := shards(path):
-            return pl.concat([pl.read_parquet(table, hive_partitioning=False) for table in tables])
+            return pl.concat([table(file) for file in tables])
         files = sorted(path.rglob("*.txt"))
         return _texts(files, path) if files else mail.read(path)
     match path.suffix.lower():
         case ".parquet" | ".pq":
-            return pl.read_parquet(path)
+            return table(path)
         case ".csv" | ".tsv":
             _check_encoding(path)
             separator = "\t" if path.suffix.lower() == ".tsv" else ","

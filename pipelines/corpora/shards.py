@@ -1,9 +1,10 @@
-"""One table in a folder of parquet files, as Spark, Ray and others write it."""
+"""Parquet files of others: one, or a table in a folder of them, as Spark, Ray and others write it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pyarrow.parquet as pq
 
 from pipelines.runtime.errors import BadInput
@@ -25,6 +26,17 @@ def shards(folder: Path) -> list[Path]:
             here, before = (of.get(differs[0], "not there") for of in (columns, first))
             raise BadInput(f"{file}: column {differs[0]!r} is {here}; in {files[0].name} it is {before}")
     return files
+
+
+def table(file: Path) -> pl.DataFrame:
+    """All of a parquet file. Arrow reads it: a damaged one can make a thread of polars panic, and once in a while the others then
+    wait for it for ever."""
+    with pq.ParquetFile(file) as parquet:
+        read = parquet.read()
+    read.validate(full=True)
+    frame = pl.from_arrow(read)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
 
 
 def _columns(file: Path) -> dict[str, str]:

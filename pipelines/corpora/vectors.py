@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines.corpora.dumps import check_packed
 from pipelines.corpora.path import located
-from pipelines.corpora.shards import shards
+from pipelines.corpora.shards import shards, table
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.study import VectorsCorpus
@@ -83,7 +83,7 @@ def _shards(folder: Path, p: VectorsCorpus) -> dict:
 
 def _table(path: Path) -> dict:
     with reading(path, f"not a whole {path.suffix[1:]} file"):
-        frame = pl.read_parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _arrow(path)
+        frame = table(path) if path.suffix.lower() in (".parquet", ".pq") else _arrow(path)
     return {name: frame[name] for name in frame.columns}
 
 
