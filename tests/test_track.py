@@ -439,6 +439,16 @@ def test_a_stage_goes_on_where_there_is_no_room_for_its_run(tmp_path, monkeypatc
     assert line.startswith("no MLflow run: its file cannot be written (OSError")
 
 
+def test_a_file_that_had_no_room_for_a_line_closes_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    of_run = spool.Spool("http://127.0.0.1:1")
+    of_run._file.close()
+    of_run._file = open("/dev/full", "w")  # noqa: SIM115 - closed below
+    with pytest.raises(OSError, match="No space left"):
+        of_run.add(["metrics", []])
+    of_run.close()
+
+
 # ---------------------------------------------------------------- PostgreSQL
 
 

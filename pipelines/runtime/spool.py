@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -74,7 +74,8 @@ class Spool:
         self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # a full disk, for what could not be written before
+            self._file.close()
 
 
 class Reader:

@@ -75,7 +75,7 @@ def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
         with small_disk(Path(folder), left, keep=kind not in ("DVC's cache", "record of a run")):
             done = running(command, **variables)
     drafts = [path for path in place.drafts() if path.endswith(".part")]  # what is in .cache/work is to continue from
-    carried = kind in ("MLflow store", "spool")  # the stage's outputs are whole all the same
+    carried = kind in ("record of a run", "MLflow store", "spool")  # the stage's outputs are whole all the same
     lines = done.lines
     if carried:
         whole = done.code == 0 and len(lines) <= 2 and not place.differing()
