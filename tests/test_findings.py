@@ -5,6 +5,7 @@ import pytest
 
 from pipelines import report
 from pipelines.pages.findings import findings
+from pipelines.pages.findings.translation import judgement
 from pipelines.pages.page import slug
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store, track
@@ -155,6 +156,13 @@ def test_of_vectors_without_texts_the_verdict_is_said_and_how_many_would_be_enou
         assert more in said
     report.report("report", None, study, Quiet())  # pyright: ignore[reportArgumentType]
     assert "| blind (unpaired) | mails-one | mails-two | 1500" in store.REPORT.joinpath("report.md").read_text()
+
+
+def test_where_a_map_of_the_vectors_is_measured_no_verdict_stands_for_it(study):
+    by_seed = {"0": {"score": 1.0, "agreement": 0.9, "word": "aligned"}}
+    store.write_metrics("align", "blind", {"seeds": 1, "verdict": 1.0, "aligned": 1.0, "by seed": by_seed})
+    assert judgement(study.model_copy(update={"evaluate": {"rival": study.evaluate["rival"]}}))
+    assert not judgement(study.model_copy(update={"evaluate": {"sighted": study.evaluate["sighted"]}}))
 
 
 def test_vectors_that_the_aligner_saw_are_not_called_unseen(study):

@@ -68,9 +68,11 @@ def translation(study: params.Study) -> Finding | None:
 
 
 def judgement(study: params.Study) -> Finding | None:
-    """Of unpaired translators that no true pairs measure, the one judged best: all that is known of vectors without texts."""
-    fits, spaces = study.translators(), study.spaces()
-    judged = {name: metrics for name, metrics in unmeasured(study).items() if fits[name].supervision == "unpaired"}
+    """Of unpaired translators of vectors that no true pairs measure, the one judged best: all that is known of vectors without
+    texts."""
+    fits, spaces, measured = study.translators(), study.spaces(), {row.source for row in study.evaluate.values()}
+    unpaired = [name for name, fit in fits.items() if fit.supervision == "unpaired" and fit.source not in measured]
+    judged = {name: metrics for name, metrics in unmeasured(study).items() if name in unpaired}
     if not judged:
         return None
     best = max(judged, key=lambda name: (judged[name]["aligned"], judged[name]["verdict"]))
