@@ -71,8 +71,11 @@ def judgement(study: params.Study) -> Finding | None:
     """Of unpaired translators of vectors that no true pairs measure, the one judged best: all that is known of vectors without
     texts."""
     fits, spaces, measured = study.translators(), study.spaces(), {row.source for row in study.evaluate.values()}
-    unpaired = [name for name, fit in fits.items() if fit.supervision == "unpaired" and fit.source not in measured]
-    judged = {name: metrics for name, metrics in unmeasured(study).items() if name in unpaired}
+    judged = {
+        name: metrics
+        for name, metrics in unmeasured(study).items()
+        if fits[name].supervision == "unpaired" and fits[name].source not in measured
+    }
     if not judged:
         return None
     best = max(judged, key=lambda name: (judged[name]["aligned"], judged[name]["verdict"]))
