@@ -17,7 +17,10 @@ def aligned(root: Path, stage: Stage) -> Found:
     """How many seeds have another verdict than `aligned`; oracles have none."""
     words = [verdict["word"] for verdict in _verdicts(_result(root, stage.base, stage.row))]
     other = sum(word != "aligned" for word in words)
-    return f"{other} of {len(words)} verdicts are not aligned" if other else "", {"verdicts": len(words), "not aligned": other}
+    return f"{other} of {len(words)} verdicts are not aligned" if other else "", {
+        "verdicts": len(words),
+        "not aligned": other,
+    }
 
 
 def disjoint(root: Path, stage: Stage) -> Found:
@@ -38,7 +41,9 @@ def oracle_above(root: Path, stage: Stage) -> Found:
     if not oracles or this.get("supervision") in (None, "oracle"):
         return "", {}
     above = max(oracles) - this["top1"]
-    return f"top-1 is {-above:.3f} above the best oracle's" if above < 0 else "", {"oracle's top-1 above": above}
+    return f"top-1 is {-above:.3f} above the best oracle's" if above < 0 else "", {
+        "oracle's top-1 above": above
+    }
 
 
 def ids_of_corpus(root: Path, stage: Stage) -> Found:
@@ -54,7 +59,10 @@ def ids_of_corpus(root: Path, stage: Stage) -> Found:
     except (OSError, KeyError, pa.ArrowException) as error:
         return " ".join(str(error).split()), {}
     other = sum(a != b for a, b in zip(ids, texts, strict=False)) + abs(len(ids) - len(texts))
-    return f"{other} ids are not those of corpus {corpus}" if other else "", {"rows": len(ids), "other ids": other}
+    return f"{other} ids are not those of corpus {corpus}" if other else "", {
+        "rows": len(ids),
+        "other ids": other,
+    }
 
 
 CHECKS: dict[str, dict[str, Check]] = {

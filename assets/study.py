@@ -19,7 +19,9 @@ from dagster_dvc.checks import Check
 from dagster_dvc.graph import GraphError, Stage
 from dagster_dvc.repro import dvc, failure
 
-ROW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # dvc.yaml puts a row's name into a command that a shell reads
+ROW = re.compile(
+    r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+)  # dvc.yaml puts a row's name into a command that a shell reads
 
 
 class StudyComponent(DvcProjectComponent):
@@ -30,7 +32,9 @@ class StudyComponent(DvcProjectComponent):
         stages = super().stages()
         for stage in stages.values():
             if stage.row is not None and not ROW.fullmatch(stage.row):
-                raise GraphError(f"{stage.base}: {stage.row!r} is no row name: letters, digits, '_', '-' and '.' only")
+                raise GraphError(
+                    f"{stage.base}: {stage.row!r} is no row name: letters, digits, '_', '-' and '.' only"
+                )
         return stages
 
     def checks_of(self, stage: Stage) -> Mapping[str, Check]:
@@ -49,13 +53,19 @@ def last_run(root: Path, stage: Stage) -> dict[str, Any]:
         run = json.loads((root / ".cache/runs" / f"{stage.name}.json").read_text())
         began, ended = run["began"], run["ended"]
         written = [(root / path).stat().st_mtime for path in stage.metrics]
-        if not written or not all(began - 1 <= time <= ended + 1 for time in written):  # DVC leaves these files in place
+        if not written or not all(
+            began - 1 <= time <= ended + 1 for time in written
+        ):  # DVC leaves these files in place
             return {}
         seconds = {"seconds": round(ended - began, 2)}
         if "run" not in run:  # MLflow could not be reached
             return seconds
         server = os.environ.get("MLFLOW_TRACKING_URI", "")
-        server = server if server.startswith("http") else f"http://127.0.0.1:{os.environ.get('MLFLOW_PORT', '5000')}"
+        server = (
+            server
+            if server.startswith("http")
+            else f"http://127.0.0.1:{os.environ.get('MLFLOW_PORT', '5000')}"
+        )
         page = f"{server}/#/experiments/{run['experiment']}/runs/{run['run']}"
         return seconds | {"mlflow": dg.MetadataValue.url(page)}
     except (OSError, ValueError, KeyError, TypeError):
@@ -84,9 +94,15 @@ def smoke(root: Path) -> dg.JobDefinition:
 
 def copied(root: Path, to: Path) -> None:
     """The files that git knows or would add, with the smoke study as params.yaml. Failure where it is not valid."""
-    listed = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=root, capture_output=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-coz", "--exclude-standard"], cwd=root, capture_output=True, check=True
+    )
     for name in listed.stdout.decode().split("\0"):
-        if name and (root / name).is_file() and not name.startswith((".dvc/", "results/", "report/", "dvc.lock")):
+        if (
+            name
+            and (root / name).is_file()
+            and not name.startswith((".dvc/", "results/", "report/", "dvc.lock"))
+        ):
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, to / name)
     command = [sys.executable, "-m", "pipelines.study", "activate", "smoke"]

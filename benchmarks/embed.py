@@ -37,7 +37,9 @@ def prose(count: int) -> list[str]:
             for node in ast.walk(ast.parse(file.read_text(errors="replace"))):
                 if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                     paragraphs = (ast.get_docstring(node) or "").split("\n\n")
-                    words = [p.split() for p in paragraphs if p[:1].isupper() and not {">", ":", "|"} & set(p)]
+                    words = [
+                        p.split() for p in paragraphs if p[:1].isupper() and not {">", ":", "|"} & set(p)
+                    ]
                     found |= dict.fromkeys(" ".join(w[:45]) for w in words if len(w) >= 18)
     return random.Random(0).sample(list(found), min(count, len(found)))
 
@@ -59,8 +61,13 @@ def contestants(root: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
     encoders.fetch(minilm, root / "minilm")
     plain = encoders.load(root / "minilm", minilm).model
 
-    them = {f"plain, batches of {b}": lambda texts, b=b: np.asarray(plain.encode(texts, batch_size=b)) for b in PLAIN}
-    return them | {p: ours(root / "minilm", minilm.model_copy(update={"precision": p})) for p in ("float32", "bf16")}
+    them = {
+        f"plain, batches of {b}": lambda texts, b=b: np.asarray(plain.encode(texts, batch_size=b))
+        for b in PLAIN
+    }
+    return them | {
+        p: ours(root / "minilm", minilm.model_copy(update={"precision": p})) for p in ("float32", "bf16")
+    }
 
 
 def main() -> None:
@@ -68,7 +75,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--texts", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cpu", action="store_true", help="one thread and processor time: for a busy machine")
+    parser.add_argument(
+        "--cpu", action="store_true", help="one thread and processor time: for a busy machine"
+    )
     asked = parser.parse_args()
     clock = time.process_time if asked.cpu else time.perf_counter
     if asked.cpu:

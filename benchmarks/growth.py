@@ -57,14 +57,21 @@ def space(n: int, dims: tuple[int, int], seed: int) -> Iterator[tuple[Tensor, Te
     turn = torch.linalg.qr(torch.randn(most, most, generator=shape)).Q
     for start in range(0, n, BLOCK):
         size = min(BLOCK, n - start)
-        points = centres[torch.multinomial(share, size, True, generator=draws)] + torch.randn(size, most, generator=draws)
+        points = centres[torch.multinomial(share, size, True, generator=draws)] + torch.randn(
+            size, most, generator=draws
+        )
         other = points + NOISE * torch.randn(size, most, generator=draws)
         yield (points * spread)[:, : dims[0]], (other * spread @ turn)[:, : dims[1]]
 
 
 def write(folder: Path, n: int, pairs: int, dims: tuple[int, int]) -> None:
     """source.npy and target.npy of different points, pairs-0.npy and pairs-1.npy of the same."""
-    for name, side, size, seed in (("source", 0, n, 1), ("target", 1, n, 2), ("pairs-0", 0, pairs, 3), ("pairs-1", 1, pairs, 3)):
+    for name, side, size, seed in (
+        ("source", 0, n, 1),
+        ("target", 1, n, 2),
+        ("pairs-0", 0, pairs, 3),
+        ("pairs-1", 1, pairs, 3),
+    ):
         file = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, (size, dims[side]))
         at = 0
         for block in space(size, dims, seed):
@@ -82,7 +89,9 @@ def step(name: str, folder: Path) -> str:
     if name == "fit":
         source, target = read(folder, "source"), read(folder, "target")
         for seed, part in zip(seeds, (slice(None), slice(0, None, 2)), strict=True):
-            fit = wasserstein_procrustes.fit(source[part], target[part], wasserstein_procrustes.Settings(), seed)
+            fit = wasserstein_procrustes.fit(
+                source[part], target[part], wasserstein_procrustes.Settings(), seed
+            )
             save(fit, folder / f"seed-{seed}")
         return ""
     first, second = (load(folder / f"seed-{seed}") for seed in seeds)
@@ -110,7 +119,9 @@ def peak() -> float:
 
 def exponent(rows: Sequence[Row], what: str) -> float:
     """b of a n^b through the numbers of one step."""
-    return float(np.polyfit(np.log([r.vectors for r in rows]), np.log([getattr(r, what) for r in rows]), 1)[0])
+    return float(
+        np.polyfit(np.log([r.vectors for r in rows]), np.log([getattr(r, what) for r in rows]), 1)[0]
+    )
 
 
 def table(rows: list[Row], dims: Sequence[int]) -> str:
@@ -126,7 +137,10 @@ def table(rows: list[Row], dims: Sequence[int]) -> str:
         "",
         "| vectors a side | step | seconds | CPU seconds | peak GiB | |",
         "|---|---|---|---|---|---|",
-        *(f"| {r.vectors:,} | {r.step} | {r.seconds:.0f} | {r.cpu:.0f} | {r.peak:.2f} | {r.said} |" for r in rows),
+        *(
+            f"| {r.vectors:,} | {r.step} | {r.seconds:.0f} | {r.cpu:.0f} | {r.peak:.2f} | {r.said} |"
+            for r in rows
+        ),
         "",
         "| step | exponent of CPU time | exponent of memory |",
         "|---|---|---|",
@@ -151,7 +165,9 @@ def picture(rows: list[Row], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--dims", type=int, nargs=2, default=(768, 768))
     parser.add_argument("--pairs", type=int, default=65_536)

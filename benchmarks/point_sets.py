@@ -28,7 +28,9 @@ class Noise:
 
     def __init__(self, row: TrainImageText) -> None:
         g = torch.Generator().manual_seed(0)
-        self.images = torch.randint(0, 256, (row.batch, 3, row.image.size, row.image.size), generator=g, dtype=torch.uint8)
+        self.images = torch.randint(
+            0, 256, (row.batch, 3, row.image.size, row.image.size), generator=g, dtype=torch.uint8
+        )
         self.ids = torch.randint(1, WORDS, (row.batch, row.text.context), generator=g)
 
     def __len__(self) -> int:
@@ -54,12 +56,16 @@ def step_cost(batch: int, steps: int) -> dict[str, float]:
     return {kind: statistics.median(t[1:]) for kind, t in times.items()}
 
 
-def grid_frequencies(dim: int, D: int, c: float, seed: int, top: float = 100.0, points: int = 10_000) -> torch.Tensor:
+def grid_frequencies(
+    dim: int, D: int, c: float, seed: int, top: float = 100.0, points: int = 10_000
+) -> torch.Tensor:
     """Multiquadric frequencies whose radii are drawn on a grid up to `top`, as the released code of the paper does."""
     rng, grid, order = np.random.default_rng(seed), np.linspace(top / points, top, points), (dim - 1) / 2
     x = c * grid
     bessel = special.kve(order, x)
-    near_zero = special.gammaln(order) + order * np.log(2 / x) - np.log(2) + x  # where it overflows: its limit
+    near_zero = (
+        special.gammaln(order) + order * np.log(2 / x) - np.log(2) + x
+    )  # where it overflows: its limit
     log_bessel = np.where(np.isfinite(bessel), np.log(bessel), near_zero)
     log_density = order * np.log(grid) + log_bessel - x
     p = np.exp(log_density - log_density.max())
@@ -77,7 +83,10 @@ def frequency_laws(dim: int, seeds: int, D: int = 1024, c: float = 0.5) -> dict[
         return PointSets(v, torch.ones(n, 1, dtype=torch.float64))
 
     x = one_point_sets(40)
-    y = PointSets(torch.nn.functional.normalize(x.points + 0.05 * torch.randn(x.points.shape, generator=g), dim=2), x.weights)
+    y = PointSets(
+        torch.nn.functional.normalize(x.points + 0.05 * torch.randn(x.points.shape, generator=g), dim=2),
+        x.weights,
+    )
     sums = {"exact": torch.zeros(40, 40), "grid": torch.zeros(40, 40)}
     for seed in range(seeds):
         draws = {"exact": fourier(kernel, dim, D, g, torch.float64)}
@@ -99,7 +108,9 @@ def main() -> None:
     print(f"step, CPU seconds: points {points:.3f}, vector {vector:.3f}, ratio {points / vector:.2f}")
     for dim in (16, 512):
         laws = frequency_laws(dim, options.seeds)
-        print(f"multiquadric in {dim} dimensions, error of the mean: exact law {laws['exact']:.4f}, grid {laws['grid']:.4f}")
+        print(
+            f"multiquadric in {dim} dimensions, error of the mean: exact law {laws['exact']:.4f}, grid {laws['grid']:.4f}"
+        )
 
 
 if __name__ == "__main__":

@@ -59,7 +59,9 @@ def main(threads: int) -> None:
             slow, expected = best(lambda s=stacked: reference.pool(s, features["attention_mask"].numpy()), 1)
             for factorisation in ("cholesky", "qr", "svd"):
                 wk = SbertWk(384, start=start, factorisation=factorisation)
-                fast, got = best(lambda w=wk, c=chosen: w.pool(c, mask), REPEATS if factorisation == "cholesky" else 2)
+                fast, got = best(
+                    lambda w=wk, c=chosen: w.pool(c, mask), REPEATS if factorisation == "cholesky" else 2
+                )
                 print(
                     f"{len(chosen)} layers, {factorisation:8}: {1e3 * fast:7.1f} ms, "
                     f"{slow / fast:6.0f} x the reference's {slow:.2f} s, "

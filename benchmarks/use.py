@@ -42,7 +42,9 @@ def contestants(root: Path, threads: int) -> dict[str, Callable[[list[str]], np.
         "package, threads: 1": package[1].encode,
         "package, one by one": lambda texts: np.stack([package[threads].encode(t) for t in texts[:64]]),
     }
-    return them | {f"here, {p}": ours(root / "use", row.model_copy(update={"precision": p})) for p in ("float32", "bf16")}
+    return them | {
+        f"here, {p}": ours(root / "use", row.model_copy(update={"precision": p})) for p in ("float32", "bf16")
+    }
 
 
 def main() -> None:
@@ -51,7 +53,9 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--cpu", action="store_true", help="processor time: for a busy machine, with --threads 1")
+    parser.add_argument(
+        "--cpu", action="store_true", help="processor time: for a busy machine, with --threads 1"
+    )
     asked = parser.parse_args()
     clock = time.process_time if asked.cpu else time.perf_counter
     torch.set_num_threads(asked.threads)
@@ -72,10 +76,14 @@ def main() -> None:
     exact, middle = vectors["package, threads: 1"], {name: median(rounds) for name, rounds in speed.items()}
     print(f"{len(texts)} texts, {asked.threads} threads, median of {asked.rounds} rounds, texts/s:")
     for name, value in middle.items():
-        print(f"{name:24} {value:8.1f}  {value / middle['package, as it comes']:6.2f} x the package as it comes")
+        print(
+            f"{name:24} {value:8.1f}  {value / middle['package, as it comes']:6.2f} x the package as it comes"
+        )
     for name in ("here, float32", "here, bf16"):
         difference = np.abs(vectors[name] - exact).max()
-        print(f"{name}: largest difference {difference:.1e}, least cosine {(vectors[name] * exact).sum(1).min():.6f}")
+        print(
+            f"{name}: largest difference {difference:.1e}, least cosine {(vectors[name] * exact).sum(1).min():.6f}"
+        )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,12 @@ from tests.reference_vec2vec import Reference
 
 DIMS = {"source": 768, "target": 768}
 STEPS = 312_000  # of the paper
-KINDS = {"plain": {"step": "plain"}, "graph": {"step": "graph"}, "bf16": {"precision": "bf16"}, "compiled": {"step": "compiled"}}
+KINDS = {
+    "plain": {"step": "plain"},
+    "graph": {"step": "graph"},
+    "bf16": {"precision": "bf16"},
+    "compiled": {"step": "compiled"},
+}
 
 
 class Counter(TorchDispatchMode):
@@ -81,12 +86,16 @@ def measured(step: Callable[[], object], device: str, compiled: bool) -> tuple[f
             _ = compiled or step()
         with profile(activities=[ProfilerActivity.CPU]) as seen:
             step()
-        return sum(e.self_cpu_time_total for e in seen.key_averages()) / 1000, None if compiled else counter.count
+        return sum(
+            e.self_cpu_time_total for e in seen.key_averages()
+        ) / 1000, None if compiled else counter.count
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
         step()
         torch.cuda.synchronize()
     events = seen.key_averages()
-    return sum(e.self_device_time_total for e in events) / 1000, sum(e.count for e in events if "Launch" in e.key)
+    return sum(e.self_device_time_total for e in events) / 1000, sum(
+        e.count for e in events if "Launch" in e.key
+    )
 
 
 def timed(step: Callable[[], object], steps: int, device: str, clock: Callable[[], float]) -> float:
@@ -100,7 +109,9 @@ def timed(step: Callable[[], object], steps: int, device: str, clock: Callable[[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     default = list(KINDS) if device == "cuda" else ["plain", "graph", "bf16"]
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=default)
@@ -125,7 +136,9 @@ def main() -> None:
     for name, seconds in best.items():
         busy, launches = kernels[name]
         speed = f"{1 / seconds:8.2f} steps/s  {best['eager'] / seconds:5.2f} x  {busy:8.1f} ms in kernels"
-        print(f"{name:8} {speed}  {launches or '-':>6} launches  {seconds * STEPS / 3600:7.1f} h for {STEPS:,} steps")
+        print(
+            f"{name:8} {speed}  {launches or '-':>6} launches  {seconds * STEPS / 3600:7.1f} h for {STEPS:,} steps"
+        )
 
 
 if __name__ == "__main__":

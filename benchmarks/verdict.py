@@ -46,27 +46,44 @@ def collect(path: Path, count: int) -> None:
         source = draw.choice(sorted(name for name in spaces if len(spaces[name].rows("test")) > 1))
         corpus = study.embed[source].corpus
         encoder = draw.choice(sorted({e for c, e in at if c == corpus} - {study.embed[source].encoder}))
-        others = sorted({c for c, e in at if e == encoder and c != corpus and len(spaces[at[c, e]].rows("train")) > 2000})
+        others = sorted(
+            {c for c, e in at if e == encoder and c != corpus and len(spaces[at[c, e]].rows("train")) > 2000}
+        )
         target = at[draw.choice(others) if others and draw.random() < 1 / 4 else corpus, encoder]
         size, repeats = int(1500 * 8 ** draw.random()), draw.choice((5, 15, 30))
         row = Align.model_validate({"source": source, "target": target, "aligner": "identity", "limit": size})
         drawn = [halves(spaces[source], spaces[target], row, seed) for seed in range(TOGETHER)]
         dump = draw.choices(("plain", "mixture", "twice"), (6, 1, 1))[0]
         if dump != "plain":
-            beside = draw.choice(sorted({c for c, e in at if e == study.embed[source].encoder and c != corpus}))
+            beside = draw.choice(
+                sorted({c for c, e in at if e == study.embed[source].encoder and c != corpus})
+            )
             other = spaces[at[beside, study.embed[source].encoder]] if dump == "mixture" else None
             drawn = [replace(data, source=half(data.source, other, seed)) for seed, data in enumerate(drawn)]
         cheap = aligner.Settings(**CHEAP | {"repeats": repeats})
-        fitted = side_by_side([partial(aligner.fit, data.source, data.target, cheap, seed) for seed, data in enumerate(drawn)])
+        fitted = side_by_side(
+            [partial(aligner.fit, data.source, data.target, cheap, seed) for seed, data in enumerate(drawn)]
+        )
         rows = spaces[source].rows("test")[:2048]
         x, y = spaces[source].vectors[rows], spaces[at[corpus, encoder]].vectors[rows]
         for seed, (data, translator) in enumerate(zip(drawn, fitted, strict=True)):
             scores = paired_scores(translator(x), y)
             vectors = min(len(data.source), len(data.target))  # a corpus may have fewer than asked for
-            run = {"study": study.study, "source": source, "target": target, "size": vectors, "repeats": repeats, "seed": seed}
+            run = {
+                "study": study.study,
+                "source": source,
+                "target": target,
+                "size": vectors,
+                "repeats": repeats,
+                "seed": seed,
+            }
             run |= {"dump": dump}
-            run |= {k: round(float(scores[k].double().mean()), 5) for k in ("centred_cosine", "top1", "foscttm")}
-            agreed = agreement(data.source, translator(data.source), [other for other in fitted if other is not translator])
+            run |= {
+                k: round(float(scores[k].double().mean()), 5) for k in ("centred_cosine", "top1", "foscttm")
+            }
+            agreed = agreement(
+                data.source, translator(data.source), [other for other in fitted if other is not translator]
+            )
             runs.append(run | {"agreement": round(agreed, 5)})
             print(runs[-1], flush=True)
         pl.DataFrame(runs).write_csv(path)
@@ -83,12 +100,18 @@ def half(source: torch.Tensor, other: store.Embeddings | None, seed: int) -> tor
 def fit(paths: list[Path]) -> None:
     """Print the constants, and what they are worth on corpora that they were not fitted on."""
     columns = ["study", "source", "target", "dump", "foscttm", "agreement"]
-    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths).unique(maintain_order=True)  # few tweets: draws repeat
+    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths).unique(
+        maintain_order=True
+    )  # few tweets: draws repeat
     x = torch.tensor(runs["agreement"].to_list(), dtype=torch.float64)
     y = torch.tensor((runs["foscttm"] <= SUCCESS).to_list(), dtype=torch.float64)
     sides = runs.select(source="source", target="target").to_numpy()
-    named = np.array([[side.rsplit("-", 1) for side in pair] for pair in sides])  # (runs, 2, corpus and encoder)
-    corpora = np.array([" ".join((study, *pair)) for study, pair in zip(runs["study"], named[:, :, 0], strict=True)])
+    named = np.array(
+        [[side.rsplit("-", 1) for side in pair] for pair in sides]
+    )  # (runs, 2, corpus and encoder)
+    corpora = np.array(
+        [" ".join((study, *pair)) for study, pair in zip(runs["study"], named[:, :, 0], strict=True)]
+    )
     encoders = named[:, :, 1]
     print(f"{len(y)} runs, {int(y.sum())} succeeded; AUC of the agreement {auc(x, y):.4f}")
     report("pair of corpora", x, y, [corpora == left_out for left_out in np.unique(corpora)])
@@ -121,7 +144,9 @@ def calls(scores: torch.Tensor, y: torch.Tensor) -> None:
     for threshold in (0.5, 0.95):
         called = scores >= threshold
         wrong, missed = (called & (y == 0)).sum(), (~called & (y == 1)).sum()
-        print(f"  score >= {threshold}: {called.sum()} of {len(y)} called, {wrong} of them wrong, {missed} missed")
+        print(
+            f"  score >= {threshold}: {called.sum()} of {len(y)} called, {wrong} of them wrong, {missed} missed"
+        )
 
 
 def logistic(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
@@ -143,7 +168,9 @@ def auc(scores: torch.Tensor, y: torch.Tensor) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["collect", "fit"])
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--draws", type=int, default=20)

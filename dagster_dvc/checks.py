@@ -19,10 +19,16 @@ Check = Callable[[Path, Stage], Found]  # of a project's folder and a stage
 def checks(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> dg.AssetChecksDefinition:
     """The checks of one stage. They run after it in every job, and alone from its page; neither runs the stage."""
     key = dg.AssetKey(stage.key)
-    specs = [dg.AssetCheckSpec(AS_LOCKED, asset=key, description="every output is there, with the md5 of dvc.lock")]
+    specs = [
+        dg.AssetCheckSpec(AS_LOCKED, asset=key, description="every output is there, with the md5 of dvc.lock")
+    ]
     if stage.metrics:
-        specs.append(dg.AssetCheckSpec(FINITE, asset=key, description="there are metrics, and each is a finite number"))
-    specs += [dg.AssetCheckSpec(name, asset=key, description=_said(check)) for name, check in warnings.items()]
+        specs.append(
+            dg.AssetCheckSpec(FINITE, asset=key, description="there are metrics, and each is a finite number")
+        )
+    specs += [
+        dg.AssetCheckSpec(name, asset=key, description=_said(check)) for name, check in warnings.items()
+    ]
 
     @dg.multi_asset_check(name=f"{stage.op}__checks", specs=specs, can_subset=True)
     def body(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
@@ -53,10 +59,16 @@ def not_as_locked(root: Path, stage: Stage) -> dict[str, str]:
         entry = lock(root).get(stage.name)
         locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
         with Repo(str(root)) as repo:
-            found = {path: md5(repo, root / path, anew=True) if path in locked else None for path in stage.outs}
+            found = {
+                path: md5(repo, root / path, anew=True) if path in locked else None for path in stage.outs
+            }
     except (DvcException, GraphError, OSError) as error:
         return {"dvc": " ".join(str(error).split())}
-    wrong = {path: "deleted" if digest is None else "modified" for path, digest in found.items() if digest != locked.get(path)}
+    wrong = {
+        path: "deleted" if digest is None else "modified"
+        for path, digest in found.items()
+        if digest != locked.get(path)
+    }
     return wrong | dict.fromkeys(sorted({*stage.outs} - {*locked}), "not in dvc.lock")
 
 

@@ -64,12 +64,16 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         root, stages = self.project, self.stages()
         everything, *groups = _jobs(self.prefix, stages)
-        git = any((folder / ".git").exists() for folder in (root, *root.parents))  # `dvc exp` is made of git's commits
+        git = any(
+            (folder / ".git").exists() for folder in (root, *root.parents)
+        )  # `dvc exp` is made of git's commits
         return dg.Definitions(
             assets=[asset(root, stages, stage, self.metadata_of) for stage in stages.values()],
             asset_checks=[checks(root, stage, self.checks_of(stage)) for stage in stages.values()],
             jobs=[everything, *groups, *([experiment(root, self.prefix)] if git else ()), *self.jobs()],
-            schedules=[dg.ScheduleDefinition(word(self.prefix, "nightly"), job=everything, cron_schedule="0 3 * * *")],  # off
+            schedules=[
+                dg.ScheduleDefinition(word(self.prefix, "nightly"), job=everything, cron_schedule="0 3 * * *")
+            ],  # off
             sensors=[lock_sensor(root, self.prefix, stages, self.metadata_of)],
         )
 

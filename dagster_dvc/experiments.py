@@ -23,7 +23,9 @@ def experiment(root: Path, prefix: str) -> dg.JobDefinition:
     @dg.op(config_schema={"set": [str]}, name=word(prefix, "dvc_exp_run"), out=dg.Out(dg.Nothing))
     def op(context: dg.OpExecutionContext) -> None:
         changes = context.op_config["set"]
-        if bad := next((change for change in changes if not OVERRIDE.fullmatch(change)), None if changes else ""):
+        if bad := next(
+            (change for change in changes if not OVERRIDE.fullmatch(change)), None if changes else ""
+        ):
             raise dg.Failure(f"set: {bad!r} is no parameter=value", allow_retries=False)
         if not changes:
             raise dg.Failure("set: no parameter is changed; an example: train.rate=0.1", allow_retries=False)
@@ -33,10 +35,18 @@ def experiment(root: Path, prefix: str) -> dg.JobDefinition:
             raise failure("experiment", " ".join(["dvc", *words]), outcome) from None
         name = next((m[1] for line in outcome.output if (m := NAMED.search(line))), "")
         differs = dvc(root, ["exp", "diff", "HEAD", name, "--md"], context.run.run_id)
-        metadata = {"experiment": name, "seconds": round(outcome.seconds, 2), "apply": f"dvc exp apply {name}"}
+        metadata = {
+            "experiment": name,
+            "seconds": round(outcome.seconds, 2),
+            "apply": f"dvc exp apply {name}",
+        }
         context.add_output_metadata(metadata | {"changed": dg.MetadataValue.md("\n".join(differs.output))})
 
-    @dg.job(name=word(prefix, "experiment"), config=mapped, description="`dvc exp run --temp -S ...`: params.yaml stays as it is")
+    @dg.job(
+        name=word(prefix, "experiment"),
+        config=mapped,
+        description="`dvc exp run --temp -S ...`: params.yaml stays as it is",
+    )
     def job() -> None:
         op()
 

@@ -24,7 +24,9 @@ More = Callable[[Stage], dict[str, Any]]  # what a project itself knows of a sta
 
 def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
     """Metadata of a materialization. Numbers are floats, so that Dagster draws them over time."""
-    outs = [dg.TableRecord({k: out.get(k, "") for k in ("path", "size", "nfiles", "md5")}) for out in entry.outs]
+    outs = [
+        dg.TableRecord({k: out.get(k, "") for k in ("path", "size", "nfiles", "md5")}) for out in entry.outs
+    ]
     pages = (o for o in stage.outs if o.endswith(".md"))
     shown = short({path: show(root / path) for path in (*within(root, stage.plots), *pages)})
     try:
@@ -90,7 +92,13 @@ def _number(value: float) -> float | str:
 
 
 def _flat(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
-    pairs = content.items() if isinstance(content, Mapping) else enumerate(content) if isinstance(content, list) else ()
+    pairs = (
+        content.items()
+        if isinstance(content, Mapping)
+        else enumerate(content)
+        if isinstance(content, list)
+        else ()
+    )
     for key, value in pairs:
         inner = f"{name}/{key}" if name else str(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -38,7 +38,11 @@ for kind, pattern, first in (
     ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", r"[-+]?\d+", "-+0123456789"),
-    ("float", r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+.0123456789"),
+    (
+        "float",
+        r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
 ):
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})$"), list(first))
 
@@ -81,7 +85,11 @@ class Stage:
     @property
     def key(self) -> tuple[str, ...]:
         """Dagster's asset key: ("train", "large"). Unlike a step it may hold `.` and `-`, but be no word of Python's either."""
-        parts = [re.sub(r"[^\w.-]", "_", part, flags=re.ASCII) for part in (self.prefix, self.base, self.row) if part]
+        parts = [
+            re.sub(r"[^\w.-]", "_", part, flags=re.ASCII)
+            for part in (self.prefix, self.base, self.row)
+            if part
+        ]
         return tuple(parts) if is_valid_name(word(*parts)) else (f"{parts[0]}_",)
 
 
@@ -108,15 +116,23 @@ class Entry:
 
     def code_version(self, stage: Stage) -> str:
         """What `stage.code_version` was when this entry was written: the two differ where `dvc status` names one of these."""
-        params = {f"{file}:{name}": value for file, of in self.raw.get("params", {}).items() for name, value in of.items()}
-        return _code_version(self.raw.get("cmd", ""), params, {path: self.deps.get(path) for path in stage.sources})
+        params = {
+            f"{file}:{name}": value
+            for file, of in self.raw.get("params", {}).items()
+            for name, value in of.items()
+        }
+        return _code_version(
+            self.raw.get("cmd", ""), params, {path: self.deps.get(path) for path in stage.sources}
+        )
 
     def version(self, stage: Stage) -> str:
         """What Dagster compares: the md5 of the outputs that another stage reads, or of all where none does.
 
         A metric that nobody reads (seconds, say) must not make what lies downstream look stale.
         """
-        outs = {out["path"]: out.get("md5") for out in self.outs if not stage.read or out["path"] in stage.read}
+        outs = {
+            out["path"]: out.get("md5") for out in self.outs if not stage.read or out["path"] in stage.read
+        }
         md5s = list(outs.values())
         return str(md5s[0]) if len(md5s) == 1 else digest(outs)
 
@@ -129,17 +145,27 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
     try:
         repo = Repo(str(root))  # the root itself, or a folder above it
         graph = repo.index.graph
-        selected = [s for s in graph if isinstance(s, PipelineStage) and s.cmd and _same(s.path, root / "dvc.yaml")]
+        selected = [
+            s for s in graph if isinstance(s, PipelineStage) and s.cmd and _same(s.path, root / "dvc.yaml")
+        ]
         if elsewhere := next((s.name for s in selected if not _same(s.wdir, root)), None):
-            raise GraphError(f"dvc.yaml: stage {elsewhere!r} has a wdir: write its paths from the folder of dvc.yaml instead")
+            raise GraphError(
+                f"dvc.yaml: stage {elsewhere!r} has a wdir: write its paths from the folder of dvc.yaml instead"
+            )
         needed = [path for s in selected for path in _paths(d for d in s.deps if d not in s.params)]
         made = [path for s in selected for path in _paths(s.outs)]
-        sources = {path: md5(repo, root / path) for path in dict.fromkeys(needed) if not any(overlap(path, o) for o in made)}
+        sources = {
+            path: md5(repo, root / path)
+            for path in dict.fromkeys(needed)
+            if not any(overlap(path, o) for o in made)
+        }
         files: dict[str, Any] = {}
         # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
         among = set(selected)
         upstream = {s.name: sorted(str(d.name) for d in graph.successors(s) if d in among) for s in selected}
-        stages = {str(s.name): _stage(s, prefix, tuple(upstream[s.name]), needed, sources, files) for s in selected}
+        stages = {
+            str(s.name): _stage(s, prefix, tuple(upstream[s.name]), needed, sources, files) for s in selected
+        }
     except (DvcException, OSError) as error:
         raise GraphError(_one_line(error)) from None
     if not stages:
@@ -147,7 +173,9 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
     names: dict[tuple[str, ...], str] = {}
     for stage in stages.values():
         if (other := names.setdefault(stage.key, stage.name)) != stage.name:
-            raise GraphError(f"dvc.yaml: {other!r} and {stage.name!r} are the same name to Dagster: {'/'.join(stage.key)}")
+            raise GraphError(
+                f"dvc.yaml: {other!r} and {stage.name!r} are the same name to Dagster: {'/'.join(stage.key)}"
+            )
     return _with_ops(_with_metrics(root, _sorted(stages)))
 
 
@@ -242,7 +270,11 @@ def _with_metrics(root: Path, stages: Mapping[str, Stage]) -> dict[str, Stage]:
     files = [path for path in listed if Path(path).suffix in (".json", ".yaml", ".yml")]
 
     def of(stage: Stage) -> tuple[str, ...]:
-        return tuple(f for f in files if f not in stage.metrics and any(Path(f).is_relative_to(out) for out in stage.outs))
+        return tuple(
+            f
+            for f in files
+            if f not in stage.metrics and any(Path(f).is_relative_to(out) for out in stage.outs)
+        )
 
     return {name: replace(stage, metrics=stage.metrics + of(stage)) for name, stage in stages.items()}
 
@@ -269,10 +301,14 @@ def _with_ops(stages: Mapping[str, Stage]) -> dict[str, Stage]:
     """
     jobs = {word(s.prefix, job) for s in stages.values() for job in JOBS} | {s.group for s in stages.values()}
     plain = {name: word(*stage.key) for name, stage in stages.items()}
-    plain = {name: op if op not in jobs and is_valid_name(op) else f"{op}_stage" for name, op in plain.items()}
+    plain = {
+        name: op if op not in jobs and is_valid_name(op) else f"{op}_stage" for name, op in plain.items()
+    }
     count = Counter(plain.values())
     return {
-        name: replace(stage, op=plain[name] if count[plain[name]] == 1 else f"{plain[name]}_{digest(name)[:8]}")
+        name: replace(
+            stage, op=plain[name] if count[plain[name]] == 1 else f"{plain[name]}_{digest(name)[:8]}"
+        )
         for name, stage in stages.items()
     }
 
@@ -288,7 +324,9 @@ def overlap(one: str, other: str) -> bool:
 
 
 def digest(value: Any) -> str:
-    return hashlib.md5(json.dumps(value, sort_keys=True, default=str).encode(), usedforsecurity=False).hexdigest()
+    return hashlib.md5(
+        json.dumps(value, sort_keys=True, default=str).encode(), usedforsecurity=False
+    ).hexdigest()
 
 
 def _one_line(error: BaseException) -> str:

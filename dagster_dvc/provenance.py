@@ -13,7 +13,9 @@ OTHER = "other than "  # before a version: what the stage read was not it
 Now = Callable[[str], str | None]  # the md5 of a file or folder as it is now
 
 
-def tags(stages: Mapping[str, Stage], entries: Mapping[str, Entry], stage: Stage, now: Now | None = None) -> dict[str, str]:
+def tags(
+    stages: Mapping[str, Stage], entries: Mapping[str, Entry], stage: Stage, now: Now | None = None
+) -> dict[str, str]:
     """Dagster's tags of an event: the version of the data, of the code, and of every input that the stage has read.
 
     All but one case are read off dvc.lock. Where a stage reads a folder in which others write (`results`), `now` is asked for its
@@ -27,8 +29,12 @@ def tags(stages: Mapping[str, Stage], entries: Mapping[str, Entry], stage: Stage
     }
     for name in stage.upstream:
         key = "/".join(stages[name].key)
-        out[f"dagster/input_data_version/{key}"] = _read(entry, stages[name], entries.get(name, Entry({})), now)
-        out[f"dagster/input_event_pointer/{key}"] = "NULL"  # versions say it all, and an event outside of runs knows no other
+        out[f"dagster/input_data_version/{key}"] = _read(
+            entry, stages[name], entries.get(name, Entry({})), now
+        )
+        out[f"dagster/input_event_pointer/{key}"] = (
+            "NULL"  # versions say it all, and an event outside of runs knows no other
+        )
     return out
 
 

@@ -48,10 +48,17 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> 
         entries = lock(root)
         if not (entry := entries.get(stage.name)):  # `frozen`, and has never run
             raise dg.Failure(f"{stage.name}: dvc.lock does not have it; is it frozen?", allow_retries=False)
-        metadata = {"status": outcome.status, "took": round(outcome.seconds, 2)} | facts(root, stage, entry) | more(stage)
+        metadata = (
+            {"status": outcome.status, "took": round(outcome.seconds, 2)}
+            | facts(root, stage, entry)
+            | more(stage)
+        )
         version = dg.DataVersion(entry.version(stage))
         return dg.MaterializeResult(
-            asset_key=dg.AssetKey(stage.key), metadata=metadata, data_version=version, tags=tags(stages, entries, stage)
+            asset_key=dg.AssetKey(stage.key),
+            metadata=metadata,
+            data_version=version,
+            tags=tags(stages, entries, stage),
         )
 
     return body
@@ -127,7 +134,11 @@ def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
 def _status(stage: Stage, output: tuple[str, ...]) -> str:
     if f"Stage '{stage.name}' didn't change, skipping" in output:
         return "unchanged"
-    return "restored" if f"Stage '{stage.name}' is cached - skipping run, checking out outputs" in output else "ran"
+    return (
+        "restored"
+        if f"Stage '{stage.name}' is cached - skipping run, checking out outputs" in output
+        else "ran"
+    )
 
 
 def _echo(source: TextIO, sink: TextIO, kept: deque[str]) -> None:

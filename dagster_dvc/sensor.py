@@ -35,7 +35,9 @@ def lock_sensor(root: Path, prefix: str, stages: Mapping[str, Stage], more: More
             entries = lock(root)
         except GraphError as error:  # a reader can meet DVC while it writes
             return dg.SkipReason(str(error))
-        finished = {name: entry for name, entry in entries.items() if name in stages and _exists(root, stages[name])}
+        finished = {
+            name: entry for name, entry in entries.items() if name in stages and _exists(root, stages[name])
+        }
         seen = digest({name: entry.digest for name, entry in finished.items()})
         if seen == context.cursor:
             return dg.SkipReason("dvc.lock has not changed")
@@ -51,7 +53,9 @@ def lock_sensor(root: Path, prefix: str, stages: Mapping[str, Stage], more: More
             for stage in tags
             if _news(context.instance, stage, entries[stage.name], tags[stage])
         ]
-        return dg.SensorResult(asset_events=events, cursor=seen, skip_reason=None if events else "nothing new")
+        return dg.SensorResult(
+            asset_events=events, cursor=seen, skip_reason=None if events else "nothing new"
+        )
 
     return sensor
 

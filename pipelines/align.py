@@ -39,11 +39,15 @@ class Halves:
 
     source: Tensor  # (n, d)
     target: Tensor  # (m, e)
-    pairs: Tensor | None  # (k, 2) indices into source and target of the same texts, where the row grants known pairs
+    pairs: (
+        Tensor | None
+    )  # (k, 2) indices into source and target of the same texts, where the row grants known pairs
     shared: int = 0  # texts on both sides beside those pairs: none, or the halves are none
 
 
-def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False) -> Halves:
+def halves(
+    source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False
+) -> Halves:
     """Draw two disjoint halves of the train texts, or the two splits that the row names; with `pairs: k`, append k texts to both
     sides. A document whose rows overlap is on one side alone, but for those pairs.
 
@@ -55,19 +59,29 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
     if one_corpus:
         store.same_texts(source, target)
     if row.splits:
-        rows_x, rows_y = (shuffled(e, "source", seed, split) for e, split in zip((source, target), row.splits, strict=True))
-        share = 2 if replicate else 1  # seeds have all the dump; a replicate must have other texts, and has half of them
+        rows_x, rows_y = (
+            shuffled(e, "source", seed, split) for e, split in zip((source, target), row.splits, strict=True)
+        )
+        share = (
+            2 if replicate else 1
+        )  # seeds have all the dump; a replicate must have other texts, and has half of them
         for rows, side, split in zip((rows_x, rows_y), (source, target), row.splits, strict=True):
             if len(rows) < 2 * share:
                 needed = "four" if replicate else "two"
-                raise BadInput(f"align: {side.name} has {len(rows)} rows of split {split!r}; {needed} are needed")
+                raise BadInput(
+                    f"align: {side.name} has {len(rows)} rows of split {split!r}; {needed} are needed"
+                )
         rows_x, rows_y = rows_x[: len(rows_x) // share][:most_x], rows_y[: len(rows_y) // share][:most_y]
-        return Halves(source.vectors[rows_x], target.vectors[rows_y], None, on_both(source, target, rows_x, rows_y))
+        return Halves(
+            source.vectors[rows_x], target.vectors[rows_y], None, on_both(source, target, rows_x, rows_y)
+        )
     rows_x = shuffled(source, "source", seed)
     rows_y = rows_x if one_corpus else shuffled(target, "target", seed)
     shared = rows_x[: row.pairs] if one_corpus else rows_x[:0]
     if row.pairs > len(shared):
-        raise BadInput(f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {len(shared)}")
+        raise BadInput(
+            f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {len(shared)}"
+        )
     first = boundary(source, rows_x, row.pairs)
     middle_x = boundary(source, rows_x, (len(rows_x) + row.pairs) // 2)
     middle_y = middle_x if one_corpus else boundary(target, rows_y, (len(rows_y) + row.pairs) // 2)
@@ -77,7 +91,9 @@ def halves(source: store.Embeddings, target: store.Embeddings, row: Align, seed:
     k = torch.arange(row.pairs)
     pairs = torch.stack([len(rows_x) + k, len(rows_y) + k], 1) if row.pairs else None
     both = on_both(source, target, rows_x, rows_y)
-    return Halves(source.vectors[torch.cat([rows_x, shared])], target.vectors[torch.cat([rows_y, shared])], pairs, both)
+    return Halves(
+        source.vectors[torch.cat([rows_x, shared])], target.vectors[torch.cat([rows_y, shared])], pairs, both
+    )
 
 
 def on_both(source: store.Embeddings, target: store.Embeddings, rows_x: Tensor, rows_y: Tensor) -> int:
@@ -87,7 +103,9 @@ def on_both(source: store.Embeddings, target: store.Embeddings, rows_x: Tensor, 
     return len(set(source.ids[rows_x.numpy()]) & set(target.ids[rows_y.numpy()]))
 
 
-def paired_rows(source: store.Embeddings, target: store.Embeddings, row: Align, seed: int) -> tuple[Tensor, Tensor]:
+def paired_rows(
+    source: store.Embeddings, target: store.Embeddings, row: Align, seed: int
+) -> tuple[Tensor, Tensor]:
     """True pairs, for oracles only: as many as `halves` gives to the smaller side, of the dump's split if the row names one."""
     store.same_texts(source, target)
     rows = shuffled(source, "source", seed, row.splits[0] if row.splits else "train")
@@ -134,11 +152,15 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             def make(seed: int, restart: int, replicate: bool) -> Translator:
                 log = logged(run, folder, row, seed) if seed in row.seeds and not restart else None
                 path = folder / "fits" / f"{seed}-{restart}"
-                return _kept(path, device, partial(fit, row, source, target, seed, log, folder, replicate, restart))
+                return _kept(
+                    path, device, partial(fit, row, source, target, seed, log, folder, replicate, restart)
+                )
 
             def judge_of(seed: int) -> Callable[[Translator, Sequence[Translator]], Verdicts]:
                 drawn = halves(source, target, row, seed).source
-                return lambda translator, replicates: {(row.source, row.target): judge(drawn, translator, replicates)}
+                return lambda translator, replicates: {
+                    (row.source, row.target): judge(drawn, translator, replicates)
+                }
 
             made = partial(shared, make, row.aligner, (source.vectors, target.vectors))
             fits, verdicts = judged(row, made, judge_of if judges else None)
@@ -148,18 +170,32 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 translators.mkdir(exist_ok=True)
                 for seed, of_seed in fits.items():
                     save(of_seed[verdicts[seed][0] if verdicts else 0], translators / f"seed-{seed}")
-                words = {seed: verdict for seed, (_, of_seed) in verdicts.items() for verdict in of_seed.values()}
-                both = {"shared": max(halves(source, target, row, seed).shared for seed in row.seeds)} if judges else {}
+                words = {
+                    seed: verdict for seed, (_, of_seed) in verdicts.items() for verdict in of_seed.values()
+                }
+                both = (
+                    {"shared": max(halves(source, target, row, seed).shared for seed in row.seeds)}
+                    if judges
+                    else {}
+                )
                 summed = summary(row.seeds, words) | restarts(row, fits) | both
                 store.write_metrics("align", name, summed)
                 write_verdicts(translators, words)
                 store.move_into(translators, store.translators_path(name))
                 for seed, verdict in words.items():
-                    run.log({f"seed-{seed}": {"alignment": {"verdict": verdict.score, "agreement": verdict.agreement}}})
+                    run.log(
+                        {
+                            f"seed-{seed}": {
+                                "alignment": {"verdict": verdict.score, "agreement": verdict.agreement}
+                            }
+                        }
+                    )
                 run.log({"alignment": {k: v for k, v in summed.items() if k != "by seed"}})
 
 
-def shared(make: Callable[..., Fit], aligner: str, clouds: Sequence[Tensor], wanted: Sequence[tuple]) -> list[Fit]:
+def shared(
+    make: Callable[..., Fit], aligner: str, clouds: Sequence[Tensor], wanted: Sequence[tuple]
+) -> list[Fit]:
     """What `make` gives for each of `wanted`. Of several processes each makes its share, and finds the others' on disk, where
     `make` keeps them."""
     each([partial(make, *one) for one in distributed.dealt(wanted)], aligner, clouds)
@@ -170,7 +206,9 @@ def shared(make: Callable[..., Fit], aligner: str, clouds: Sequence[Tensor], wan
 def each(fits: Sequence[Callable[[], Fit]], aligner: str, clouds: Sequence[Tensor]) -> list[Fit]:
     """What each fit to these clouds gives: on a CPU side by side, as a fit is many small products, which gain little from a
     second core; one after the other where the aligner cannot (`ALONE`) or the clouds are LARGE."""
-    alone = getattr(aligner_module(aligner), "ALONE", False) or any(cloud.device.type != "cpu" for cloud in clouds)
+    alone = getattr(aligner_module(aligner), "ALONE", False) or any(
+        cloud.device.type != "cpu" for cloud in clouds
+    )
     if alone or sum(cloud.nbytes for cloud in clouds) > LARGE:
         return [fit() for fit in fits]
     return side_by_side(fits)
@@ -190,7 +228,12 @@ def judged(
     best: dict[int, tuple[int, Verdicts]] = {}
     extra, doubtful = [], [*row.seeds]
     for restart in range(row.restarts + 1):
-        new = made([*((seed, restart, False) for seed in doubtful), *((seed, restart, True) for seed in of_replicates)])
+        new = made(
+            [
+                *((seed, restart, False) for seed in doubtful),
+                *((seed, restart, True) for seed in of_replicates),
+            ]
+        )
         newest, new_replicates = dict(zip(doubtful, new, strict=False)), new[len(doubtful) :]
         extra += new_replicates
         for seed, fit in newest.items():
@@ -204,10 +247,18 @@ def judged(
             if fresh:  # the best replicate counts: of the earlier fits these alone can change a verdict
                 again = [verdicts_of(fit, fresh) for fit in fits[seed][:-1]]
                 for earlier, now in zip(found[seed], again, strict=True):
-                    earlier.update({pair: max(earlier[pair], verdict, key=score) for pair, verdict in now.items()})
+                    earlier.update(
+                        {pair: max(earlier[pair], verdict, key=score) for pair, verdict in now.items()}
+                    )
             found[seed].append(verdicts_of(newest[seed], replicates))
-        best = {seed: max(enumerate(those), key=lambda one: score(worst(one[1]))) for seed, those in found.items() if those}
-        doubtful = distributed.agree([seed for seed, (_, verdicts) in best.items() if worst(verdicts).word != "aligned"])
+        best = {
+            seed: max(enumerate(those), key=lambda one: score(worst(one[1])))
+            for seed, those in found.items()
+            if those
+        }
+        doubtful = distributed.agree(
+            [seed for seed, (_, verdicts) in best.items() if worst(verdicts).word != "aligned"]
+        )
         if not doubtful:
             break
     return fits, best
@@ -228,12 +279,18 @@ def restarts(row: Align | AlignJointly, fits: dict[int, list[Fit]]) -> dict[str,
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:
     """The seed, none of the row's, of the fit that judges the others, where there is but one or all see the same texts."""
-    return [next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)] if len(row.seeds) == 1 or row.splits else []
+    return (
+        [next(s for s in count(row.seeds[0] + REPLICATE) if s not in row.seeds)]
+        if len(row.seeds) == 1 or row.splits
+        else []
+    )
 
 
 def write_verdicts(folder: Path, verdicts: dict[int, Verdict]) -> None:
     """Beside the translators, for who must choose one of them without pairs."""
-    (folder / "verdicts.json").write_text(json.dumps({seed: asdict(v) for seed, v in verdicts.items()}, indent=2) + "\n")
+    (folder / "verdicts.json").write_text(
+        json.dumps({seed: asdict(v) for seed, v in verdicts.items()}, indent=2) + "\n"
+    )
 
 
 def _kept(path: Path, device: torch.device, fit: Callable[[], Translator]) -> Translator:
@@ -249,7 +306,9 @@ def summary(seeds: Sequence[int], verdicts: dict[int, Verdict]) -> dict[str, Any
     if not verdicts:
         return {"seeds": len(seeds)}
     each = list(verdicts.values())
-    mean, aligned = (sum(values) / len(each) for values in ([v.score for v in each], [v.word == "aligned" for v in each]))
+    mean, aligned = (
+        sum(values) / len(each) for values in ([v.score for v in each], [v.word == "aligned" for v in each])
+    )
     by_seed = {str(seed): asdict(v) for seed, v in verdicts.items()}
     return {"seeds": len(seeds), "verdict": mean, "aligned": aligned, "by seed": by_seed}
 
@@ -271,7 +330,9 @@ def fit(
         return module.fit_oracle(*paired_rows(source, target, row, seed), row.settings, seed)
     data = halves(source, target, row, seed, replicate)
     more = {"folder": folder} if "folder" in signature(module.fit).parameters else {}
-    return module.fit(data.source, data.target, row.settings, restarted(seed, restart), data.pairs, log, **more)
+    return module.fit(
+        data.source, data.target, row.settings, restarted(seed, restart), data.pairs, log, **more
+    )
 
 
 def restarted(seed: int, restart: int) -> int:

@@ -36,7 +36,9 @@ from pipelines.study import AlignJointly, aligner_module, params
 Fits = dict[tuple[str, str], Translator]  # by ordered pair
 
 
-def parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False) -> dict[str, Tensor]:
+def parts(
+    spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False
+) -> dict[str, Tensor]:
     """Vectors of the train texts, cut into as many parts as there are spaces, of which those that are paired count as one: spaces
     of one corpus share no text, and paired ones share all.
 
@@ -50,7 +52,12 @@ def parts(spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, 
         same = corpus == first.metadata.get("corpus")
         for other in [first] * same + [spaces[other] for other in others]:
             store.same_texts(other, space)
-        rows = shuffled(space, "source" if same else f"corpus {corpus}", seed, row.splits[number] if row.splits else "train")
+        rows = shuffled(
+            space,
+            "source" if same else f"corpus {corpus}",
+            seed,
+            row.splits[number] if row.splits else "train",
+        )
         if row.splits:
             rows = rows[: len(rows) // (2 if replicate else 1)]
         else:
@@ -78,14 +85,17 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
             def make(seed: int, restart: int, replicate: bool) -> Fits:
                 log = logged(run, folder, row, seed) if seed in row.seeds and not restart else None
                 drafts = folder / "fits" / f"{seed}-{restart}"
-                return kept(drafts, row, device, partial(fit, row, spaces, seed, log, folder, replicate, restart))
+                return kept(
+                    drafts, row, device, partial(fit, row, spaces, seed, log, folder, replicate, restart)
+                )
 
             def judge_of(seed: int) -> Callable[[Fits, Sequence[Fits]], Verdicts]:
                 drawn = parts(spaces, row, seed)
 
                 def verdicts_of(fits: Fits, replicates: Sequence[Fits]) -> Verdicts:
                     return {
-                        pair: judge(drawn[pair[0]], fits[pair], [other[pair] for other in replicates]) for pair in row.pairs()
+                        pair: judge(drawn[pair[0]], fits[pair], [other[pair] for other in replicates])
+                        for pair in row.pairs()
                     }
 
                 return verdicts_of
@@ -105,7 +115,14 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
                     metrics["/".join(pair)] = summary(row.seeds, words) | restarts(row, fits)
                 store.write_metrics("align_jointly", name, metrics)
                 store.move_into(folder / "translators", store.translators_path(name))
-                run.log({f"alignment/{pair}/{k}": v for pair, of in metrics.items() for k, v in of.items() if k != "by seed"})
+                run.log(
+                    {
+                        f"alignment/{pair}/{k}": v
+                        for pair, of in metrics.items()
+                        for k, v in of.items()
+                        if k != "by seed"
+                    }
+                )
 
 
 def fit(

@@ -48,7 +48,9 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         ranked["ideal source"] = order(x, labels_x, row, near_x)
         ranked["ideal target"] = order(y, labels_y, row, near_y)
         ranked["majority"] = measures.majority(true)
-        scores = {k: measures.scores(v, true, row.k) for k, v in ranked.items()} | {"chance": measures.chance(true, row.k)}
+        scores = {k: measures.scores(v, true, row.k) for k, v in ranked.items()} | {
+            "chance": measures.chance(true, row.k)
+        }
         metrics[wording] = summary(scores)
         frames += [frame(source.ids[rows], wording, method, s) for method, s in scores.items()]
         tables += per_label(names, wording, ranked, true, row.k[-1])
@@ -74,7 +76,9 @@ def crowd(vectors: Tensor, k: int) -> Tensor:
     return neighbours(x, x, k)
 
 
-def labelled(name: str, row: Attributes, source: store.Embeddings) -> tuple[Tensor, list[list[str]], list[str]]:
+def labelled(
+    name: str, row: Attributes, source: store.Embeddings
+) -> tuple[Tensor, list[list[str]], list[str]]:
     """Rows of the split that have one of the labels, their labels, and the label set. Raises BadInput for < 2 labels or rows."""
     corpus = store.read_corpus(row.corpus)
     where = f"attributes.{name}: corpus {row.corpus}"
@@ -111,12 +115,19 @@ def frame(ids: Sequence[str], wording: str, method: str, scores: Scores) -> pl.D
     return pl.DataFrame({"id": list(ids), "wording": wording, "method": method, **columns})
 
 
-def per_label(names: Sequence[str], wording: str, ranked: dict[str, Tensor], true: Tensor, k: int) -> list[dict]:
+def per_label(
+    names: Sequence[str], wording: str, ranked: dict[str, Tensor], true: Tensor, k: int
+) -> list[dict]:
     """One line per label: the first seed's translation beside ideal in target."""
     first = next(iter(ranked))
     tables = [measures.per_label(ranked[m], true, k) for m in (first, "ideal target")]
     return [
-        {"wording": wording, "label": n, **translated, **{f"ideal_{key}": v for key, v in best.items() if key != "examples"}}
+        {
+            "wording": wording,
+            "label": n,
+            **translated,
+            **{f"ideal_{key}": v for key, v in best.items() if key != "examples"},
+        }
         for n, translated, best in zip(names, *tables, strict=True)
     ]
 

@@ -74,7 +74,9 @@ class Attempt:
 
     @property
     def tried(self) -> Tried:
-        return Tried(self.known.encoder, len(self.known.texts), self.verdict.score, self.verdict.word, self.seconds)
+        return Tried(
+            self.known.encoder, len(self.known.texts), self.verdict.score, self.verdict.word, self.seconds
+        )
 
 
 def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge: Judge = judge) -> Findings:
@@ -84,7 +86,11 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     device = resolve(row.device, float64=True)
     vectors = torch.from_numpy(taken.vectors).to(device)
     about = {"vectors": taken.rows, "used": len(vectors), "dimension": vectors.shape[1]}
-    about |= {"left out (zero, NaN)": taken.left_out, "left out (far off)": taken.far_off, "repeated": taken.repeated}
+    about |= {
+        "left out (zero, NaN)": taken.left_out,
+        "left out (far off)": taken.far_off,
+        "repeated": taken.repeated,
+    }
     clock.lap("read")
     known = known_texts(texts, row)
     attempts, encoders = [], row.encoders or [n for n, e in study.encoders.items() if e.source != "given"]
@@ -96,7 +102,9 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
         clock.lap(f"fit {encoder}")
     if not attempts:
         raise BadInput("audit: the study has no encoder to try")
-    best = max(attempts, key=lambda a: (("failed", "doubtful", "aligned").index(a.verdict.word), a.verdict.score))
+    best = max(
+        attempts, key=lambda a: (("failed", "doubtful", "aligned").index(a.verdict.word), a.verdict.score)
+    )
     findings = Findings(dump.name, about, [a.tried for a in attempts], best.tried, seconds=clock.laps)
     if findings.evidence:
         say(f"aligned with {best.known.encoder}: topics and texts")
@@ -133,7 +141,11 @@ class Clock:
 
 def known_texts(where: Path | None, row: Audit) -> list[str]:
     """The auditor's own texts, distinct, at most `known`, drawn with the row's seed."""
-    frame = store.read_corpus(row.corpus, ["text"]) if where is None else path.mapped(path.read(where), {}, str(where), NAMES)
+    frame = (
+        store.read_corpus(row.corpus, ["text"])
+        if where is None
+        else path.mapped(path.read(where), {}, str(where), NAMES)
+    )
     texts = list(dict.fromkeys(t for t in frame["text"].to_list() if t and not t.isspace()))
     if len(texts) < 100:
         raise BadInput(
@@ -143,14 +155,18 @@ def known_texts(where: Path | None, row: Audit) -> list[str]:
     return [texts[i] for i in order]
 
 
-def embedded(encoder: str, texts: list[str], of_study: bool, row: Audit, study: params.Study, device: torch.device) -> Known:
+def embedded(
+    encoder: str, texts: list[str], of_study: bool, row: Audit, study: params.Study, device: torch.device
+) -> Known:
     """The texts by one encoder, on the device: read where the study has embedded them, else encoded now."""
     encode = query.as_function(store.intact(store.encoder_path(encoder)), study.encoders[encoder], device)
     for name, space in study.embed.items():
         same = of_study and (space.corpus, space.encoder) == (row.corpus, encoder)
         if same and store.embeddings_path(name).is_file():
             at = {t: i for i, t in enumerate(store.read_corpus(row.corpus, ["text"])["text"])}
-            return Known(encoder, texts, store.read_embeddings(name, device).vectors[[at[t] for t in texts]], encode)
+            return Known(
+                encoder, texts, store.read_embeddings(name, device).vectors[[at[t] for t in texts]], encode
+            )
     return Known(encoder, texts, encode(texts).to(device), encode)
 
 
@@ -180,7 +196,9 @@ def held(vectors: Tensor, best: Attempt) -> float:
     """Share of the attacker's texts that one vector of the dump stands out for: .02 of e-mails that share no text with the dump,
     .39 of the texts behind it (docs/experiments.md)."""
     space = Space.of(best.known.vectors)
-    return float(singled_out(space(best.known.vectors), space(best.translator(vectors)), MARGIN).double().mean())
+    return float(
+        singled_out(space(best.known.vectors), space(best.translator(vectors)), MARGIN).double().mean()
+    )
 
 
 @torch.inference_mode()
@@ -236,7 +254,9 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
     Leakage: of the 10 known texts that the attack on the bare vectors names for a vector, the share that the fresh one
     names too, beyond chance. The row `none` repeats the attack with another seed: leakage is to be read beside it.
     """
-    bare = vectors[torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[: row.defended]]
+    bare = vectors[
+        torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[: row.defended]
+    ]
     space = Space.of(best.known.vectors)
     texts, k = space(best.known.vectors), 10
     with torch.inference_mode():
@@ -253,11 +273,16 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
         keys = Keys.drawn(bare, int(defence.scale), row.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
         translator, verdict = fitted(kept, best.known.vectors, row, row.seed + 1, judge)
-        line = {"defence": str(defence), "utility": float((keys.recall_kept if keys else recall_kept)(bare, kept).mean())}
+        line = {
+            "defence": str(defence),
+            "utility": float((keys.recall_kept if keys else recall_kept)(bare, kept).mean()),
+        }
         with torch.inference_mode():
             line["leakage"] = leakage(translator(kept), named)
             for n in (n for n in row.pairs if n <= len(bare) / 2):
-                line[f"{n} pairs"] = max(leakage(best.translator(x), named[n:]) for x in undone(kept, bare[:n], cells))
+                line[f"{n} pairs"] = max(
+                    leakage(best.translator(x), named[n:]) for x in undone(kept, bare[:n], cells)
+                )
         out.append(line | {"verdict": verdict.word, "score": verdict.score})
     return out
 

@@ -53,11 +53,18 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
 
 def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.Job]:
     """The shards, and what is to be done to each; for a loop of one's own: `shards.loop(job, inputs[3::8])`. Raises BadInput."""
-    inputs, column = shards.listed(Path(row.path)), row.column or ("text" if row.apply == "embed" else "vector")
+    inputs, column = (
+        shards.listed(Path(row.path)),
+        row.column or ("text" if row.apply == "embed" else "vector"),
+    )
     kinds = {shard: kind(shard, column) for shard in inputs}
     if row.apply == "embed":
         folder, encoder = store.intact(store.encoder_path(row.encoder)).resolve(), study.encoders[row.encoder]
-        if bad := [shard for shard, of in kinds.items() if not pa.types.is_string(of) and not pa.types.is_large_string(of)]:
+        if bad := [
+            shard
+            for shard, of in kinds.items()
+            if not pa.types.is_string(of) and not pa.types.is_large_string(of)
+        ]:
             raise BadInput(f"{bad[0]}: column {column!r} is {kinds[bad[0]]}, not text")
         make, made_from = partial(batchwise.embed, folder, encoder), (encoder, encoders.weights(folder))
     else:
@@ -94,7 +101,9 @@ def check(shard: Path, column: str, of: pa.DataType, width: int, translator: str
         first = next(pq.ParquetFile(shard).iter_batches(1, columns=[column]), None)
         dimension = len(first[0][0].as_py() or ()) if first else width
     if dimension != width:
-        raise BadInput(f"{shard}: column {column!r} has {dimension} dimensions, but {translator} translates from {width}")
+        raise BadInput(
+            f"{shard}: column {column!r} has {dimension} dimensions, but {translator} translates from {width}"
+        )
 
 
 def labelled(row: Bulk, study: params.Study) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -136,7 +145,9 @@ def digest_of(*parts: Any) -> str:
     """sha256 of settings and tensors."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else repr(part).encode())
+        digest.update(
+            part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else repr(part).encode()
+        )
     return digest.hexdigest()
 
 

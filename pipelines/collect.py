@@ -23,7 +23,11 @@ def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> N
     store.write_metrics("collect", name, metrics)
     run.log(metrics)
     if not row.private:
-        examples = frame.drop("vector", "image", strict=False).head(20).with_columns(pl.col(pl.List(pl.String)).list.join(", "))
+        examples = (
+            frame.drop("vector", "image", strict=False)
+            .head(20)
+            .with_columns(pl.col(pl.List(pl.String)).list.join(", "))
+        )
         run.table(examples.to_dicts(), "examples.json")
 
 

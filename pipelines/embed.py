@@ -33,7 +33,9 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
         loaded = None if encoder.source == "given" else encoders.load(store.intact(model), encoder, device)
         run.input(store.corpus_path(row.corpus), "corpus")
         about = {"encoder": row.encoder, "corpus": row.corpus, "source": study.corpora[row.corpus].source}
-        about |= {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)
+        about |= (
+            {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)
+        )
         made_from = (encoder, about, str(loaded and loaded.device), digest)
         with distributed.entered(store.work("embed", name, *made_from)) as folder:
             start, fresh = time.perf_counter(), distributed.agree(not any(folder.iterdir()))
@@ -44,7 +46,9 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             if distributed.rank() == 0:
                 summary, ids = Summary(), corpus["id"].to_list()
                 documents = documents_of(corpus)
-                store.write_embeddings(name, ids, corpus["split"].to_list(), summary.over(shards, where, ids), about, documents)
+                store.write_embeddings(
+                    name, ids, corpus["split"].to_list(), summary.over(shards, where, ids), about, documents
+                )
                 store.write_metrics("embed", name, summary.metrics)
                 run.log(summary.metrics)
                 if loaded and fresh:  # else it would count what a killed run did
@@ -55,7 +59,11 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
 
 def documents_of(corpus: pl.DataFrame) -> list[str] | None:
     """Which text each row was cut from, where rows of one text overlap."""
-    return corpus["document"].cast(pl.String).fill_null(corpus["id"]).to_list() if "document" in corpus.columns else None
+    return (
+        corpus["document"].cast(pl.String).fill_null(corpus["id"]).to_list()
+        if "document" in corpus.columns
+        else None
+    )
 
 
 def _about(loaded: encoders.Loaded) -> dict[str, str]:
@@ -75,7 +83,9 @@ def encoded(loaded: encoders.Loaded, texts: pl.Series, row: Encoder, folder: Pat
     for first in range(0, len(texts), SHARD):
         shard = folder / f"shard-{first // SHARD:05}"
         ranks = distributed.rank(), distributed.size()
-        yield encode(loaded, texts[first : first + SHARD].to_list(), row, shard, ranks=ranks, wait=distributed.wait)
+        yield encode(
+            loaded, texts[first : first + SHARD].to_list(), row, shard, ranks=ranks, wait=distributed.wait
+        )
 
 
 def given(where: str, corpus: pl.DataFrame, dtype: str) -> Iterator[Encoded]:
@@ -96,7 +106,12 @@ class Summary:
     of texts that were cut: summed in float64 over blocks."""
 
     def __init__(self) -> None:
-        self.rows, self.cut, self.norms, self.directions = 0, None, 0.0, np.zeros(())  # the last: sum of unit vectors
+        self.rows, self.cut, self.norms, self.directions = (
+            0,
+            None,
+            0.0,
+            np.zeros(()),
+        )  # the last: sum of unit vectors
 
     def over(self, blocks: Iterable[Encoded], where: str, ids: Sequence[str]) -> Iterator[np.ndarray]:
         """The vectors of the blocks, checked and counted as they pass. Raises BadInput for NaN, infinite or zero vectors."""
@@ -118,9 +133,16 @@ class Summary:
     @property
     def metrics(self) -> dict[str, float]:
         n, total = self.rows, self.directions
-        mean_cosine = (total @ total - n) / (n * (n - 1)) if n > 1 else 1.0  # |sum of unit vectors|^2 = n + the other pairs
+        mean_cosine = (
+            (total @ total - n) / (n * (n - 1)) if n > 1 else 1.0
+        )  # |sum of unit vectors|^2 = n + the other pairs
         truncated = {} if self.cut is None else {"truncated": self.cut / n}
-        return truncated | {"rows": n, "dimension": len(total), "mean_norm": self.norms / n, "mean_cosine": mean_cosine}
+        return truncated | {
+            "rows": n,
+            "dimension": len(total),
+            "mean_norm": self.norms / n,
+            "mean_cosine": mean_cosine,
+        }
 
 
 if __name__ == "__main__":

@@ -28,18 +28,29 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
     rows = source.rows(row.split)
     if len(rows) < 2:
-        raise BadInput(f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed")
+        raise BadInput(
+            f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed"
+        )
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "pairs")
 
     per_seed, frames = [], []
-    drawn = pl.DataFrame(schema=["source", "target", *HEATMAP]), pl.DataFrame(schema=SPACES)  # without pictures: no rows
+    drawn = (
+        pl.DataFrame(schema=["source", "target", *HEATMAP]),
+        pl.DataFrame(schema=SPACES),
+    )  # without pictures: no rows
     for seed, translator in translators.items():
         scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
-        frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **{k: v.numpy() for k, v in scores.items()}}))
+        frames.append(
+            pl.DataFrame(
+                {"id": list(source.ids[rows]), "seed": seed, **{k: v.numpy() for k, v in scores.items()}}
+            )
+        )
         summary = {k: mean_and_error(v) for k, v in scores.items()}
         per_seed.append(
-            {"seed": seed} | {k: m for k, (m, _) in summary.items()} | {f"{k}_error": e for k, (_, e) in summary.items()}
+            {"seed": seed}
+            | {k: m for k, (m, _) in summary.items()}
+            | {f"{k}_error": e for k, (_, e) in summary.items()}
         )
         run.log({f"seed-{seed}": {"translation": {k: m for k, (m, _) in summary.items()}}})
         if row.pictures and len(per_seed) == 1:
@@ -63,7 +74,9 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
 
 
 @torch.inference_mode()
-def scored(translator: Translator, source: Tensor, target: Tensor, rows: Tensor, batch: int) -> dict[str, Tensor]:
+def scored(
+    translator: Translator, source: Tensor, target: Tensor, rows: Tensor, batch: int
+) -> dict[str, Tensor]:
     """`paired_scores` of some rows of (n, d) and (n, e), on the CPU; only a batch is translated at once."""
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
@@ -73,8 +86,13 @@ def scored(translator: Translator, source: Tensor, target: Tensor, rows: Tensor,
 def heatmap(x: Tensor, translated: Tensor, y: Tensor, shown: int = 48) -> pl.DataFrame:
     """Centred cosines of the first texts' vectors to the target vectors of the same texts. (n, d), (n, e), (n, e) -> shown^2
     rows of source, target (numbers of texts), untranslated, translated"""
-    clouds = (Identity(x.shape[1], y.shape[1])(x), translated)  # untranslated: what a naive reader would compare
-    cosines = [(centred_unit(cloud)[:shown] @ centred_unit(y)[:shown].T).flatten().cpu().numpy() for cloud in clouds]
+    clouds = (
+        Identity(x.shape[1], y.shape[1])(x),
+        translated,
+    )  # untranslated: what a naive reader would compare
+    cosines = [
+        (centred_unit(cloud)[:shown] @ centred_unit(y)[:shown].T).flatten().cpu().numpy() for cloud in clouds
+    ]
     n = min(shown, len(y))
     pairs = {"source": [i for i in range(n) for _ in range(n)], "target": [*range(n)] * n}
     return pl.DataFrame(pairs | dict(zip(HEATMAP, cosines, strict=True)))
@@ -87,7 +105,9 @@ def spaces(x: Tensor, translated: Tensor, y: Tensor, shown: int = 1000) -> pl.Da
     """
     axes = torch.linalg.svd(centred_unit(y), full_matrices=False).Vh[:2].T  # (e, 2)
     clouds = (Identity(x.shape[1], y.shape[1])(x), translated, y)
-    return pl.DataFrame(torch.cat([centred_unit(c)[:shown] @ axes for c in clouds], 1).cpu().numpy(), schema=SPACES)
+    return pl.DataFrame(
+        torch.cat([centred_unit(c)[:shown] @ axes for c in clouds], 1).cpu().numpy(), schema=SPACES
+    )
 
 
 if __name__ == "__main__":

@@ -56,11 +56,15 @@ def single(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     frame = frame.filter(pl.col("labels").list.len() == 1).with_columns(label=pl.col("labels").list.first())
     classes = frame["label"].unique().sort().to_list()
     if len(classes) < 2:
-        raise BadInput(f"{len(classes)} class among the images with one label ({', '.join(classes)}); two at least are needed")
+        raise BadInput(
+            f"{len(classes)} class among the images with one label ({', '.join(classes)}); two at least are needed"
+        )
     return frame, classes
 
 
-def zero_shot(model, words: Words, sets: PointSets, labels: Tensor, classes: list[str], templates: tuple[str, ...]) -> dict:
+def zero_shot(
+    model, words: Words, sets: PointSets, labels: Tensor, classes: list[str], templates: tuple[str, ...]
+) -> dict:
     """Top-1 of each template, and of the ensemble: the union of a class's sets, whose similarity is the mean. -> each (n,)"""
     total, singles = torch.zeros(len(labels), len(classes)), []
     for template in templates:
@@ -68,7 +72,10 @@ def zero_shot(model, words: Words, sets: PointSets, labels: Tensor, classes: lis
         scores = similarity(model, sets, text_sets(model, words, prompts))
         total += scores
         singles.append(image_text.top1(scores, labels))
-    return {"zero_shot": image_text.top1(total, labels), "zero_shot_one_template": torch.stack(singles).mean(0)}
+    return {
+        "zero_shot": image_text.top1(total, labels),
+        "zero_shot_one_template": torch.stack(singles).mean(0),
+    }
 
 
 @torch.inference_mode()
@@ -76,7 +83,9 @@ def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, 
     """What a linear classifier sees: both projections (the mean weighted point, and `count` random Fourier features), or
     the mean of the tokens before them. -> each (n, k)"""
     two, before = [], []
-    draw = fourier(model.kernel, model.row.head.dim, count, generator(0, 4)) if model.kernel.nonlinear else None
+    draw = (
+        fourier(model.kernel, model.row.head.dim, count, generator(0, 4)) if model.kernel.nonlinear else None
+    )
     draw = draw and draw.to(model.raw_scale.device)
     for rows in torch.arange(len(images)).split(BATCH):
         tokens = model.image_tokens(images[rows])
@@ -86,7 +95,9 @@ def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, 
     return {"linear": torch.cat(two).numpy(), "linear_before_projection": torch.cat(before).numpy()}
 
 
-def linear_accuracy(train: np.ndarray, labels: np.ndarray, test: np.ndarray, truth: np.ndarray) -> tuple[Tensor, float]:
+def linear_accuracy(
+    train: np.ndarray, labels: np.ndarray, test: np.ndarray, truth: np.ndarray
+) -> tuple[Tensor, float]:
     """Logistic regression on standardised features, C chosen on a fifth of the training rows. -> right (n,), C"""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -109,7 +120,9 @@ def linear_accuracy(train: np.ndarray, labels: np.ndarray, test: np.ndarray, tru
     return torch.from_numpy(model.predict(test) == truth).float(), best
 
 
-def retrieval_and_pmi(model: DualEncoder, words: Words, frame: pl.DataFrame) -> tuple[dict, dict, tuple | None]:
+def retrieval_and_pmi(
+    model: DualEncoder, words: Words, frame: pl.DataFrame
+) -> tuple[dict, dict, tuple | None]:
     """R@k over images and their captions; with the column `scene`, agreement with the true PMI of all their pairs.
 
     -> per-query scores, numbers, and (similarity, PMI) where there is one
@@ -135,7 +148,9 @@ def retrieval_and_pmi(model: DualEncoder, words: Words, frame: pl.DataFrame) -> 
     return per_query, numbers, (scores, pmi)
 
 
-def classification(model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame):
+def classification(
+    model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame
+):
     """-> per-image scores of zero-shot and linear classification, and the chosen C of the latter."""
     test, classes = single(test)
     size, numbers = model.row.image.size, {}
@@ -143,19 +158,27 @@ def classification(model: DualEncoder, words: Words, row: EvaluateImageText, tra
     truth = torch.tensor([classes.index(label) for label in test["label"].to_list()])
     scores = zero_shot(model, words, image_sets(model, images), truth, classes, row.templates)
     if len(train := train.filter(pl.col("labels").list.len() == 1).head(row.probe)) >= 10:
-        seen = probe_features(model, Pixels(train["image"].to_list(), train["id"].to_list(), size), row.features)
+        seen = probe_features(
+            model, Pixels(train["image"].to_list(), train["id"].to_list(), size), row.features
+        )
         labels = train["labels"].list.first().to_numpy()
         for kind, new in probe_features(model, images, row.features).items():
-            scores[kind], numbers[f"{kind}_C"] = linear_accuracy(seen[kind], labels, new, test["label"].to_numpy())
+            scores[kind], numbers[f"{kind}_C"] = linear_accuracy(
+                seen[kind], labels, new, test["label"].to_numpy()
+            )
     return scores, numbers
 
 
-def measure(model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame):
+def measure(
+    model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame
+):
     """Every measure that the corpus allows. -> numbers, and (similarity, PMI) where there is one"""
     scores, numbers, known = {}, {}, None
     if test["labels"].list.len().sum():
         scores, numbers = classification(model, words, row, train, test)
-    if "captions" in test.columns or test["text"].n_unique() > test.height // 2:  # else the texts are class names
+    if (
+        "captions" in test.columns or test["text"].n_unique() > test.height // 2
+    ):  # else the texts are class names
         per_query, more, known = retrieval_and_pmi(model, words, test.head(row.limit))
         scores, numbers = scores | per_query, numbers | more
     if not scores:
@@ -181,7 +204,9 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     train, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))
     test = frame if test.is_empty() and row.corpus != study.train_image_text[row.encoders].corpus else test
     if len(test) < 2:
-        raise BadInput(f"evaluate_image_text.{name}: corpus {row.corpus} has {len(test)} test images; two are needed")
+        raise BadInput(
+            f"evaluate_image_text.{name}: corpus {row.corpus} has {len(test)} test images; two are needed"
+        )
     run.input(store.corpus_path(row.corpus), "images")
     per_seed, known, device = [], None, resolve(row.device)
     for seed in study.train_image_text[row.encoders].seeds:
@@ -196,7 +221,11 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
         store.write_csv(store.plots_path("evaluate_image_text", name) / "pmi.csv", sample(*known))
         run.artifact(store.plots_path("evaluate_image_text", name) / "pmi.csv")
     means = {k: seeds[k].mean() for k in seeds.columns if k != "seed"}
-    spreads = {f"{k}_std": seeds[k].std() for k in means if len(seeds) > 1 and not k.endswith(("_error", "_C", "rank_limit"))}
+    spreads = {
+        f"{k}_std": seeds[k].std()
+        for k in means
+        if len(seeds) > 1 and not k.endswith(("_error", "_C", "rank_limit"))
+    }
     metrics = means | spreads | {"test": len(test), "seeds": len(seeds)}
     store.write_metrics("evaluate_image_text", name, metrics)
     run.log({"image_text": metrics})

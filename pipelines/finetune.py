@@ -70,7 +70,10 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for corpus in (row.corpus, row.dev):
         run.input(store.corpus_path(corpus), "train" if corpus == row.corpus else "dev")
     made_from = (row, store.digest(store.corpus_path(row.corpus)), store.digest(store.corpus_path(row.dev)))
-    with distributed.started(resolve(row.device)), distributed.entered(store.work("finetune", name, *made_from)) as folder:
+    with (
+        distributed.started(resolve(row.device)),
+        distributed.entered(store.work("finetune", name, *made_from)) as folder,
+    ):
         training = begin(row, columns, folder)
         train(training, row, columns, dev, folder, run.log)
         if distributed.rank() == 0:
@@ -86,20 +89,28 @@ def columns_of(row: Finetune, study: params.Study) -> list[list[str]]:
     frame = store.read_corpus(row.corpus)
     for column in names:
         if column not in frame.columns:
-            raise BadInput(f"finetune: corpus {row.corpus} has no column {column!r}; a triple needs text, positive and negative")
+            raise BadInput(
+                f"finetune: corpus {row.corpus} has no column {column!r}; a triple needs text, positive and negative"
+            )
     frame = frame.filter(pl.col("split") == "train")
     for column in names:
         empty = frame[column].fill_null("").str.strip_chars() == ""
         if empty.any():
             where = frame["id"][int(empty.arg_max() or 0)]
-            raise BadInput(f"finetune: corpus {row.corpus}: {empty.sum()} rows have no {column}, the first with id {where!r}")
+            raise BadInput(
+                f"finetune: corpus {row.corpus}: {empty.sum()} rows have no {column}, the first with id {where!r}"
+            )
     cut = "document" in frame.columns  # texts that overlap: halves are of documents
     unit = frame["document"].rle_id().cast(pl.Int64).to_numpy() if cut else np.arange(len(frame))
-    order = np.random.default_rng(0).permutation(unit.max(initial=-1) + 1)  # halves are of the corpus, not of a seed
+    order = np.random.default_rng(0).permutation(
+        unit.max(initial=-1) + 1
+    )  # halves are of the corpus, not of a seed
     chosen = {None: order, "first": order[: len(order) // 2], "second": order[len(order) // 2 :]}[row.half]
     rows = np.flatnonzero(np.isin(unit, chosen))
     if len(rows) < row.batch:
-        raise BadInput(f"finetune: {len(rows)} train texts of corpus {row.corpus} do not fill a batch of {row.batch}")
+        raise BadInput(
+            f"finetune: {len(rows)} train texts of corpus {row.corpus} do not fill a batch of {row.batch}"
+        )
     return [frame[column].gather(rows).to_list() for column in names]
 
 
@@ -117,14 +128,18 @@ def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     transformer, head = start(row, columns, folder)
     positions = transformer.model.config.max_position_embeddings
     if row.max_tokens > positions:
-        raise BadInput(f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of {row.start}")
+        raise BadInput(
+            f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of {row.start}"
+        )
     transformer.max_seq_length = positions if row.network else transformer.max_seq_length
     simcse.set_dropout(transformer, row.dropout)
     width = pooling.width(transformer)
     device = resolve(row.device)
     torch.manual_seed(row.seed)  # the head's and the word model's weights
     pooler, head = pooling.pooler(row.pooling, width), head or pooling.head(width)
-    words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(device) if row.mlm else None
+    words = (
+        simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(device) if row.mlm else None
+    )
     kept = [transformer, pooler, *([head] if row.head == "always" else [])]
     model = SentenceTransformer(modules=kept, device=str(device))
     trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(device))
@@ -148,11 +163,17 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
         return Transformer(str(network)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
-    if not any(Path(row.start, file).is_file() for file in ("modules.json", "config.json")):  # the latter: plain transformers
-        raise BadInput(f"finetune: {row.start} is no folder of a model (there is no modules.json and no config.json)")
+    if not any(
+        Path(row.start, file).is_file() for file in ("modules.json", "config.json")
+    ):  # the latter: plain transformers
+        raise BadInput(
+            f"finetune: {row.start} is no folder of a model (there is no modules.json and no config.json)"
+        )
     transformer, *others = pooling.opened(Path(row.start), device="cpu", local_files_only=True)
     if not isinstance(transformer, Transformer):
-        raise BadInput(f"finetune: {row.start} starts with {type(transformer).__name__}, which is no transformer")
+        raise BadInput(
+            f"finetune: {row.start} starts with {type(transformer).__name__}, which is no transformer"
+        )
     return transformer, next((module for module in others if isinstance(module, Dense)), None)
 
 
@@ -183,7 +204,12 @@ def keep(training: Training, folder: Path) -> None:
 
 
 def train(
-    training: Training, row: Finetune, columns: list[list[str]], dev: Pairs, folder: Path, log: Callable[[dict, int], None]
+    training: Training,
+    row: Finetune,
+    columns: list[list[str]],
+    dev: Pairs,
+    folder: Path,
+    log: Callable[[dict, int], None],
 ) -> None:
     """From where `training` is to `row.steps`, measuring on dev every `row.every` steps and at both ends."""
     if not training.curve:
@@ -219,7 +245,11 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     training.trained.train()
     loss = contrast(training, row, views)
     if training.words is not None:
-        masked = [columns[0][i] for i in batch] if row.mlm_of == "anchors" else [text for view in views for text in view]
+        masked = (
+            [columns[0][i] for i in batch]
+            if row.mlm_of == "anchors"
+            else [text for view in views for text in view]
+        )
         loss = loss + row.mlm * word_loss(training, row, masked)
     training.optimiser.zero_grad()
     loss.backward()
@@ -250,7 +280,10 @@ def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> l
     if kind is None:
         return [texts, texts]
     rngs = [np.random.default_rng([row.seed, step, int(i)]) for i in batch]
-    views = [[simcse.augmented(t, kind, row.augment_share, rng) for t, rng in zip(texts, rngs, strict=True)] for _ in range(2)]
+    views = [
+        [simcse.augmented(t, kind, row.augment_share, rng) for t, rng in zip(texts, rngs, strict=True)]
+        for _ in range(2)
+    ]
     return views if row.augment_views == "both" else [texts, views[0]]
 
 
@@ -272,7 +305,9 @@ def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
         allowed &= features["input_ids"] != special
     ids, targets = simcse.masked(features["input_ids"], allowed, tokenizer.mask_token_id, len(tokenizer))
     hidden = transformer(**{**features, "input_ids": ids}).last_hidden_state
-    return training.words(hidden[targets], features["input_ids"][targets]) / distributed.total(targets.sum()).clamp(min=1)
+    return training.words(hidden[targets], features["input_ids"][targets]) / distributed.total(
+        targets.sum()
+    ).clamp(min=1)
 
 
 def rate(step: int, row: Finetune) -> float:
@@ -283,7 +318,9 @@ def rate(step: int, row: Finetune) -> float:
     return (row.steps - step) / max(1, row.steps - row.warmup)
 
 
-def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: Path, log: Callable[[dict, int], None]) -> None:
+def measure(
+    training: Training, row: Finetune, dev: Pairs, loss: float, folder: Path, log: Callable[[dict, int], None]
+) -> None:
     """A point of the curve; a candidate for selection, unless nothing has been learnt yet."""
     if distributed.rank() == 0:
         first, second = encode(training.model, dev.first), encode(training.model, dev.second)
@@ -300,7 +337,12 @@ def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: 
 
 def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
     """Vectors of texts, dropout off. n texts -> (n, d), on the CPU"""
-    return model.eval().encode(texts, batch_size=128, convert_to_tensor=True, show_progress_bar=False).float().cpu()
+    return (
+        model.eval()
+        .encode(texts, batch_size=128, convert_to_tensor=True, show_progress_bar=False)
+        .float()
+        .cpu()
+    )
 
 
 # ---------------------------------------------------------------- what is left behind
@@ -319,7 +361,9 @@ def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Pat
     store.write_csv(plots / "curve.csv", pl.DataFrame(training.curve))
     assert training.before is not None
     spectra = {"before": training.before.numpy(), "after": geometry.spectrum(best).numpy()}
-    ranks = min(map(len, spectra.values()))  # of few texts fewer than dimensions: before, those that stand twice count twice
+    ranks = min(
+        map(len, spectra.values())
+    )  # of few texts fewer than dimensions: before, those that stand twice count twice
     columns = {"rank": range(1, ranks + 1)} | {when: values[:ranks] for when, values in spectra.items()}
     store.write_csv(plots / "spectrum.csv", pl.DataFrame(columns))
     chosen = next(p for p in training.curve if p["step"] == training.best_step)

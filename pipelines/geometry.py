@@ -30,7 +30,9 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         run.input(store.embeddings_path(side.name), "pairs")
     rows = next(iter(sides.values())).rows(row.split)[: row.limit]
     if len(rows) <= row.neighbours + 1:
-        raise BadInput(f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {row.neighbours} others")
+        raise BadInput(
+            f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {row.neighbours} others"
+        )
     vectors = {encoder: side.vectors[rows] for encoder, side in sides.items()}
     near = {encoder: measures.nearest_others(x, row.neighbours) for encoder, x in vectors.items()}
     orders = measures.random_orders(len(rows), row.permutations, row.seed).to(device)

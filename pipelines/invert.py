@@ -44,18 +44,24 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     """Invert, correct, measure."""
     device = resolve(row.device)
     attacker = load(store.intact(store.inverters_path(row.inverter)), device)
-    encode = query.as_function(store.intact(store.encoder_path(row.encoder)), study.encoders[row.encoder], device)
+    encode = query.as_function(
+        store.intact(store.encoder_path(row.encoder)), study.encoders[row.encoder], device
+    )
     victim = attacked(name, row, set(attacker.texts))
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
-    table = measured(attack(attacker, victim, encode, row), victim, search.Queries(encode, attacker.space), row)
+    table = measured(
+        attack(attacker, victim, encode, row), victim, search.Queries(encode, attacker.space), row
+    )
     store.write_scores("invert", name, table)
     metrics = summary(table, victim) | {"known": len(attacker.texts)}
     store.write_metrics("invert", name, metrics)
     run.log({"inversion": metrics})
     shown = examples(table, 40)
     store.write_csv(store.examples_path(name), shown)
-    if not study.private(row.corpus, study.inverters[row.inverter].corpus):  # guesses are written from the attacker's texts
+    if not study.private(
+        row.corpus, study.inverters[row.inverter].corpus
+    ):  # guesses are written from the attacker's texts
         run.table(shown.to_dicts(), "examples.json")
 
 
@@ -71,13 +77,19 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     texts = corpus["text"].to_list()
     rows = torch.tensor([i for i in source.rows(row.split).tolist() if texts[i] not in known])
     if len(rows) < 2:
-        raise BadInput(f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed")
+        raise BadInput(
+            f"invert.{name}: {len(rows)} rows of split {row.split!r} that the attacker does not know; two are needed"
+        )
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
     folder = store.intact(store.translators_path(row.translator))
     best = row.seeds == "best"
-    translators = [load_best(folder, row.hub_correction)] if best else load_aligned(folder, row.hub_correction)
+    translators = (
+        [load_best(folder, row.hub_correction)] if best else load_aligned(folder, row.hub_correction)
+    )
     with torch.inference_mode():
-        translated = torch.stack([translator.to(device)(source.vectors[rows]) for translator in translators]).mean(0)
+        translated = torch.stack(
+            [translator.to(device)(source.vectors[rows]) for translator in translators]
+        ).mean(0)
     drawn = corpus[rows.tolist()]
     facts_of = known_facts(name, row, drawn)
     return Victim(drawn["id"].to_list(), drawn["text"].to_list(), facts_of, translated, target.vectors[rows])
@@ -85,7 +97,9 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
 
 def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
     """Of each text: the planted facts (columns of lists), or what patterns find where nothing was planted."""
-    columns = list(row.facts) or [c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"]
+    columns = list(row.facts) or [
+        c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"
+    ]
     if missing := [c for c in columns if c not in corpus.columns]:
         raise BadInput(f"invert.{name}: corpus {row.corpus} has no column {missing[0]!r} of facts")
     if not columns:
@@ -93,7 +107,9 @@ def known_facts(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, 
     return [{c: text[c] or [] for c in columns} for text in corpus.select(columns).to_dicts()]
 
 
-def attack(a: Attacker, victim: Victim, encode: query.Encode, row: Invert) -> list[tuple[str, str, list[str], float]]:
+def attack(
+    a: Attacker, victim: Victim, encode: query.Encode, row: Invert
+) -> list[tuple[str, str, list[str], float]]:
     """(attack, method, guesses, queries per text) of every attack by every method; every attack pays for its own queries."""
     vectors = {
         "translated": victim.translated,
@@ -121,7 +137,12 @@ def attack(a: Attacker, victim: Victim, encode: query.Encode, row: Invert) -> li
 
 
 def written(
-    a: Attacker, raw: Tensor, near: list[list[str]], encode: query.Encode, row: Invert, generator: torch.Generator
+    a: Attacker,
+    raw: Tensor,
+    near: list[list[str]],
+    encode: query.Encode,
+    row: Invert,
+    generator: torch.Generator,
 ) -> tuple[list[str], list[str], int]:
     """First guesses and corrected ones for raw vectors (n, e), and the queries of the latter.
 
@@ -155,31 +176,47 @@ def measured(
         if row.judge is not None:
             columns["judged"] = judge(victim.texts, texts, row.judge, JUDGED)
         columns |= {k: v.double().numpy() for k, v in scores.items()}
-        frames.append(pl.DataFrame(columns, schema_overrides={"facts": pl.List(pl.String)}))  # polars: no type if none came back
+        frames.append(
+            pl.DataFrame(columns, schema_overrides={"facts": pl.List(pl.String)})
+        )  # polars: no type if none came back
     return pl.concat(frames)
 
 
 def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
     """Per attack and method: means and standard errors, queries per text, facts recovered of recoverable per kind."""
     out: dict[str, Any] = {"texts": len(victim.texts)}
-    measures = ["token_f1", "set_f1", "bleu", "rouge_l", "exact", "cosine", *(["judged"] if "judged" in table.columns else [])]
+    measures = [
+        "token_f1",
+        "set_f1",
+        "bleu",
+        "rouge_l",
+        "exact",
+        "cosine",
+        *(["judged"] if "judged" in table.columns else []),
+    ]
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
         means: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:
             means[m], means[f"{m}_error"] = mean_and_error(torch.tensor(part[m].cast(pl.Float64).to_list()))
-        means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)  # by pattern, right or wrong
+        means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(
+            part
+        )  # by pattern, right or wrong
         means["facts"] = facts.counts(facts.check(part["guess"].to_list(), victim.facts))
         out.setdefault(str(kind), {})[str(method)] = means
     for method in ("corrected", "consensus"):
         out.setdefault("of_ceiling", {})[method] = share(out["translated"][method], out["ceiling"][method])
-        out.setdefault("above_floor", {})[method] = above_floor(out["translated"][method], out["mismatched"][method])
+        out.setdefault("above_floor", {})[method] = above_floor(
+            out["translated"][method], out["mismatched"][method]
+        )
     return out
 
 
 def share(attack: dict[str, Any], best: dict[str, Any]) -> dict[str, float]:
     """Of what the ceiling reaches: token F1, and facts where it has any."""
     recovered, could = (side["facts"]["all"]["recovered"] for side in (attack, best))
-    return {"token_f1": attack["token_f1"] / max(best["token_f1"], 1e-9)} | ({"facts": recovered / could} if could else {})
+    return {"token_f1": attack["token_f1"] / max(best["token_f1"], 1e-9)} | (
+        {"facts": recovered / could} if could else {}
+    )
 
 
 def above_floor(attack: dict[str, Any], floor: dict[str, Any]) -> dict[str, float]:

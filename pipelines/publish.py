@@ -86,19 +86,29 @@ def _register(called: str, row: Row, model: Model, study: params.Study) -> int:
 
     sender.client(spool.tracking_uri())  # it has its schema then
     mlflow.set_tracking_uri(spool.tracking_uri())
-    mlflow.set_experiment("finetune" if isinstance(row, Finetune) else "align_jointly" if "+" in called else "align")
+    mlflow.set_experiment(
+        "finetune" if isinstance(row, Finetune) else "align_jointly" if "+" in called else "align"
+    )
     with mlflow.start_run(run_name=called, tags={"study": study.study}):
         settings = track.flat(row.model_dump(mode="json"), ".").items()
-        mlflow.log_params({key: value for key, value in settings if value is not None})  # the model takes them from its run
-        logged = model.log(name=called, registered_model_name=called, tags=model.tags, code_paths=[str(PACKAGE)])
+        mlflow.log_params(
+            {key: value for key, value in settings if value is not None}
+        )  # the model takes them from its run
+        logged = model.log(
+            name=called, registered_model_name=called, tags=model.tags, code_paths=[str(PACKAGE)]
+        )
         for measured in model.measured:
-            with mlflow.start_run(run_name=measured.by, nested=True):  # two rows may measure on the same data in two ways
+            with mlflow.start_run(
+                run_name=measured.by, nested=True
+            ):  # two rows may measure on the same data in two ways
                 data = [_dataset(path, md5) for path, md5 in measured.data.items()]
                 for each in data:
                     mlflow.log_input(each, context="pairs")
                 mlflow.log_metrics(measured.metrics, model_id=logged.model_id, dataset=data[0])
     if "verdict" in model.tags:
-        mlflow.MlflowClient().set_registered_model_alias(called, model.tags["verdict"], logged.registered_model_version)
+        mlflow.MlflowClient().set_registered_model_alias(
+            called, model.tags["verdict"], logged.registered_model_version
+        )
     return logged.registered_model_version
 
 
@@ -119,8 +129,14 @@ def _about(example: Any, output: np.ndarray, *packages: str) -> dict[str, Any]:
         vectors = isinstance(of, np.ndarray)
         return Schema([TensorSpec(np.dtype(np.float32), (-1, of.shape[1])) if vectors else ColSpec("string")])
 
-    needs = [f"{package}=={version(package).split('+')[0]}" for package in (*NEEDS, *packages)]  # torch's: 2.13.0+cpu
-    return {"signature": ModelSignature(schema(example), schema(output)), "input_example": example, "pip_requirements": needs}
+    needs = [
+        f"{package}=={version(package).split('+')[0]}" for package in (*NEEDS, *packages)
+    ]  # torch's: 2.13.0+cpu
+    return {
+        "signature": ModelSignature(schema(example), schema(output)),
+        "input_example": example,
+        "pip_requirements": needs,
+    }
 
 
 def _read_by(stage: str) -> dict[str, str]:
@@ -152,7 +168,11 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     # No vectors of the study's texts, which may be private.
     example = np.random.default_rng(0).normal(size=(2, source_dimension(seeds[seed]))).astype(np.float32)
     corpora = [study.spaces()[space].corpus for space in (row.source, row.target)]
-    tags = {"seed": str(seed), "sha256": store.digest(copy / f"seed-{seed}.safetensors"), "private": str(study.private(*corpora))}
+    tags = {
+        "seed": str(seed),
+        "sha256": store.digest(copy / f"seed-{seed}.safetensors"),
+        "private": str(study.private(*corpora)),
+    }
     log = partial(
         mlflow.pyfunc.log_model,
         python_model=str(PACKAGE.parent / "scripts/served.py"),
@@ -165,7 +185,11 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
 
 def _verdicts(path: Path) -> dict[int, Any]:
     with reading(path):
-        return {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()} if path.exists() else {}
+        return (
+            {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()}
+            if path.exists()
+            else {}
+        )
 
 
 def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Iterator[Measured]:
@@ -173,8 +197,15 @@ def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Itera
     md5 = intact.md5_of(folder)
     for by, row in study.evaluate.items():
         read, results = _read_by(f"evaluate@{by}"), store.seeds_path(by)
-        if row.translator == name and row.hub_correction is None and read.get(str(folder)) == md5 and _as_locked(results):
-            data = {str(path): read[str(path)] for path in map(store.embeddings_path, (row.source, row.target))}
+        if (
+            row.translator == name
+            and row.hub_correction is None
+            and read.get(str(folder)) == md5
+            and _as_locked(results)
+        ):
+            data = {
+                str(path): read[str(path)] for path in map(store.embeddings_path, (row.source, row.target))
+            }
             for measures in store.read_csv(results).rows(named=True):
                 if measures.pop("seed") == seed:
                     yield Measured(by, {f"translation/{key}": value for key, value in measures.items()}, data)
@@ -198,7 +229,13 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
         sentence_transformers.log_model,
         model,
         create_model_card=False,
-        **_about(TEXTS, model.encode(TEXTS, show_progress_bar=False), "sentence-transformers", "transformers", "pydantic"),
+        **_about(
+            TEXTS,
+            model.encode(TEXTS, show_progress_bar=False),
+            "sentence-transformers",
+            "transformers",
+            "pydantic",
+        ),
     )
     measured = []
     if _as_locked(folder, results):

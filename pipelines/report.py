@@ -65,9 +65,13 @@ def written(study: params.Study, found: list[Finding], html: Path) -> Path:
     """report/findings.md: the sentences alone, and where the page is; `make repro` ends with it."""
     path = html.with_name("findings.md")
     numbered = [f"{n}. {finding.sentence}" for n, finding in enumerate(found, 1)]
-    sentences = [textwrap.fill(line, 110, subsequent_indent="   ", break_on_hyphens=False) for line in numbered]
+    sentences = [
+        textwrap.fill(line, 110, subsequent_indent="   ", break_on_hyphens=False) for line in numbered
+    ]
     with store.atomic(path) as draft:
-        draft.write_text("\n\n".join([title(study), *sentences, f"The page: {html} and {html.stem}.md"]) + "\n")
+        draft.write_text(
+            "\n\n".join([title(study), *sentences, f"The page: {html} and {html.stem}.md"]) + "\n"
+        )
     return path
 
 

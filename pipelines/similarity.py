@@ -29,7 +29,13 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     loaded = encoders.load(folder, encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "pairs")
     texts = list(dict.fromkeys(frame["text"].to_list() + frame["pair"].to_list()))
-    made_from = (row, encoder, loaded.weights, str(loaded.device), store.digest(store.corpus_path(row.corpus)))
+    made_from = (
+        row,
+        encoder,
+        loaded.weights,
+        str(loaded.device),
+        store.digest(store.corpus_path(row.corpus)),
+    )
     with store.work("similarity", name, *made_from) as parts:
         vectors = torch.from_numpy(encode(loaded, texts, encoder, parts).vectors).float()
     at = {text: i for i, text in enumerate(texts)}
@@ -38,10 +44,14 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     metrics |= geometry.anisotropy(vectors)
     spectrum = geometry.spectrum(vectors)
     plots = store.plots_path("similarity", name)
-    store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()}))
+    store.write_csv(
+        plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()})
+    )
     one = isinstance(loaded.model[0], Transformer) and not loaded.parts
     if one and row.pooling is None:  # another pooling leaves the layers as they are
-        exact = encoders.load(folder, encoder.model_copy(update={"precision": "float32"}), loaded.device)  # as they were trained
+        exact = encoders.load(
+            folder, encoder.model_copy(update={"precision": "float32"}), loaded.device
+        )  # as they were trained
         metrics["layers"] = dissect(name, exact, texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)
     run.log({"similarity": metrics})
@@ -53,11 +63,20 @@ def dissect(name: str, loaded: encoders.Loaded, texts: list[str]) -> dict[str, f
     """The figures of SBERT-WK: cosine of neighbouring layers, and the words whose vectors change most and least."""
     dissected = layers.dissect(loaded.model, texts, BATCH)
     plots = store.plots_path("similarity", name)
-    cosines = {"mean": torch.as_tensor(dissected.mean).numpy(), "spread": torch.as_tensor(dissected.spread).numpy()}
-    store.write_csv(plots / "layers.csv", pl.DataFrame({"layer": range(1, len(dissected.mean) + 1), **cosines}))
-    table = pl.DataFrame({"word": dissected.words, "count": dissected.counts, "variance": dissected.variances})
+    cosines = {
+        "mean": torch.as_tensor(dissected.mean).numpy(),
+        "spread": torch.as_tensor(dissected.spread).numpy(),
+    }
+    store.write_csv(
+        plots / "layers.csv", pl.DataFrame({"layer": range(1, len(dissected.mean) + 1), **cosines})
+    )
+    table = pl.DataFrame(
+        {"word": dissected.words, "count": dissected.counts, "variance": dissected.variances}
+    )
     table = table.sort("variance", "word", descending=[True, False])
-    store.write_csv(plots / "words.csv", pl.concat([table.head(25), table.tail(25)]) if len(table) > 50 else table)
+    store.write_csv(
+        plots / "words.csv", pl.concat([table.head(25), table.tail(25)]) if len(table) > 50 else table
+    )
     return {f"{k:02d}": float(v) for k, v in enumerate(torch.as_tensor(dissected.mean), start=1)}
 
 

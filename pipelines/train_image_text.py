@@ -53,12 +53,16 @@ def draw(row: TrainImageText, model: DualEncoder, seed: int, step: int) -> Fouri
     return drawn.to(model.raw_scale.device)
 
 
-def loss_of(model: DualEncoder, row: TrainImageText, images: Tensor, ids: Tensor, fourier: Fourier | None) -> Tensor:
+def loss_of(
+    model: DualEncoder, row: TrainImageText, images: Tensor, ids: Tensor, fourier: Fourier | None
+) -> Tensor:
     """Symmetric InfoNCE of the batch of all ranks; this rank's gradient is of its own images and captions."""
     gather = distributed.gather if row.negatives == "gathered" else lambda rows: rows
     with torch.autocast(model.raw_scale.device.type, torch.bfloat16, enabled=row.precision == "bf16"):
         x, y = model.image_sets(images), model.text_sets(ids)
-        x = PointSets(x.points, model.scale * x.weights)  # before the gather: its gradient, too, is of this rank's rows alone
+        x = PointSets(
+            x.points, model.scale * x.weights
+        )  # before the gather: its gradient, too, is of this rank's rows alone
         if fourier is None and model.kernel.nonlinear > 0:
             x, y = (PointSets(gather(s.points), gather(s.weights)) for s in (x, y))
             logits = exact(x, y, model.kernel)
@@ -79,7 +83,9 @@ def optimiser_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=row.lr, betas=row.betas)
 
 
-def step(model: DualEncoder, optimiser: torch.optim.Optimizer, row: TrainImageText, data: Pairs, seed: int, at: int) -> Tensor:
+def step(
+    model: DualEncoder, optimiser: torch.optim.Optimizer, row: TrainImageText, data: Pairs, seed: int, at: int
+) -> Tensor:
     """One step of training. -> the loss of the whole batch, which nothing has waited for: see `check`."""
     for group in optimiser.param_groups:
         group["lr"] = rate(row, at)
@@ -99,10 +105,14 @@ def check(losses: list[Tensor], row: TrainImageText, end: int) -> None:
     """Read the losses of the steps before `end` in one transfer. Raises BadInput, naming the first that is not finite."""
     for at, loss in enumerate(torch.stack(losses).tolist(), end - len(losses)):
         if not math.isfinite(loss):
-            raise BadInput(f"step {at}: the loss is {loss}; weights of kind {row.head.weight} overflowed? try tanh")
+            raise BadInput(
+                f"step {at}: the loss is {loss}; weights of kind {row.head.weight} overflowed? try tanh"
+            )
 
 
-def train(row: TrainImageText, data: Pairs, words: Words, seed: int, folder: Path, log) -> tuple[DualEncoder, list[dict]]:
+def train(
+    row: TrainImageText, data: Pairs, words: Words, seed: int, folder: Path, log
+) -> tuple[DualEncoder, list[dict]]:
     """Train from scratch, or from the checkpoint in `folder`. -> the model and its curve; `log(metrics, step)`."""
     if len(data) < 2:
         raise BadInput(f"{len(data)} training image: two at least are needed, to be told apart")
@@ -125,16 +135,31 @@ def train(row: TrainImageText, data: Pairs, words: Words, seed: int, folder: Pat
             check(losses, row, at + 1)
             losses = []
         if at % LOGGED == 0 or last:
-            curve.append({"seed": seed, "step": at, "loss": loss.item(), "scale": model.scale.item(), "rate": rate(row, at)})
+            curve.append(
+                {
+                    "seed": seed,
+                    "step": at,
+                    "loss": loss.item(),
+                    "scale": model.scale.item(),
+                    "rate": rate(row, at),
+                }
+            )
             log({f"seed-{seed}/{k}": v for k, v in curve[-1].items() if k not in ("seed", "step")}, at)
         if (keep or last) and distributed.rank() == 0:
-            state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "step": at + 1, "curve": curve}
+            state = {
+                "model": model.state_dict(),
+                "optimiser": optimiser.state_dict(),
+                "step": at + 1,
+                "curve": curve,
+            }
             files.save_state(checkpoint, state)
     return model.eval(), curve
 
 
 @torch.inference_mode()
-def vectors(model: DualEncoder, images: Pixels, ids: Tensor, batch: int = 512) -> tuple[np.ndarray, np.ndarray]:
+def vectors(
+    model: DualEncoder, images: Pixels, ids: Tensor, batch: int = 512
+) -> tuple[np.ndarray, np.ndarray]:
     """The mean weighted point of every image and of every caption. -> (n, d), (n, d)"""
     rows = torch.arange(len(images)).split(batch)
     x = torch.cat([model.image_sets(images[r]).mean().cpu() for r in rows])
@@ -151,7 +176,9 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
         words = Words.of((c for cs in captions_of(train_rows) for c in cs), row.text)
         data = pairs(train_rows, row.image.size, words)
         curves, models, digest = [], [], store.digest(store.corpus_path(row.corpus))
-        with distributed.entered(store.work("train_image_text", name, row, digest, distributed.size())) as folder:
+        with distributed.entered(
+            store.work("train_image_text", name, row, digest, distributed.size())
+        ) as folder:
             for seed in row.seeds:
                 model, curve = train(row, data, words, seed, folder, run.log)
                 models.append(model)
@@ -160,7 +187,9 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
                 _write(name, row, study, frame, models, words, curves, data.truncated, folder / "output")
 
 
-def _write(name, row, study, frame, models, words: Words, curves: list[dict], truncated: int, output: Path) -> None:
+def _write(
+    name, row, study, frame, models, words: Words, curves: list[dict], truncated: int, output: Path
+) -> None:
     output.mkdir(exist_ok=True)
     for seed, model in zip(row.seeds, models, strict=True):
         save(model, words, output / f"seed-{seed}")
@@ -169,16 +198,27 @@ def _write(name, row, study, frame, models, words: Words, curves: list[dict], tr
 
     images = Pixels(frame["image"].to_list(), frame["id"].to_list(), row.image.size)
     sides = zip(("image", "text"), vectors(models[0], images, words(frame["text"].to_list())[0]), strict=True)
-    about = {"corpus": row.corpus, "source": study.corpora[row.corpus].source, "pooling": f"mean of {row.head.kind}"}
+    about = {
+        "corpus": row.corpus,
+        "source": study.corpora[row.corpus].source,
+        "pooling": f"mean of {row.head.kind}",
+    }
     about |= {"weights": digest, "precision": row.precision, "max_tokens": str(row.text.context)}
     for side, array in sides:
         store.check_vectors(f"train_image_text.{name}-{side}", array, frame["id"].to_numpy())
         metadata = {"encoder": f"{name}-{side}", "model": f"{name}-{side}"} | about
-        store.write_embeddings(f"{name}-{side}", frame["id"].to_list(), frame["split"].to_list(), array, metadata)
+        store.write_embeddings(
+            f"{name}-{side}", frame["id"].to_list(), frame["split"].to_list(), array, metadata
+        )
     curve = pl.DataFrame(curves)
     store.write_csv(store.plots_path("train_image_text", name) / "curve.csv", curve)
     last = curve.group_by("seed", maintain_order=True).last()
-    metrics = {"loss": last["loss"].mean(), "scale": last["scale"].mean(), "seeds": len(row.seeds), "truncated": truncated}
+    metrics = {
+        "loss": last["loss"].mean(),
+        "scale": last["scale"].mean(),
+        "seeds": len(row.seeds),
+        "truncated": truncated,
+    }
     metrics["parameters"] = sum(p.numel() for p in models[0].parameters())
     store.write_metrics("train_image_text", name, metrics)
 

@@ -38,7 +38,16 @@ HEAD = "| drill | tried | held | what did not hold | of these | seed | commit | 
 def row(drill: str, tally: Tally, seed: int, commit: str, minutes: float) -> str:
     faults = "; ".join(f"{n} x {what}" for what, n in tally.faults.items()) or "-"
     held = tally.tried - sum(tally.faults.values())
-    cells = [drill, f"{tally.tried:,}", f"{held:,}", faults, "; ".join(filter(None, tally.notes)), seed, commit, f"{minutes:.0f}"]
+    cells = [
+        drill,
+        f"{tally.tried:,}",
+        f"{held:,}",
+        faults,
+        "; ".join(filter(None, tally.notes)),
+        seed,
+        commit,
+        f"{minutes:.0f}",
+    ]
     return "| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |"
 
 
@@ -67,11 +76,15 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     drill, count = DRILLS[asked.drill]
-    if asked.drill in ("disk", "mlflow") and "DRILL_MOUNTS" not in os.environ:  # mounts of its own, that go with it
+    if (
+        asked.drill in ("disk", "mlflow") and "DRILL_MOUNTS" not in os.environ
+    ):  # mounts of its own, that go with it
         command = ["unshare", "--map-root-user", "--mount", sys.executable, *sys.argv]
         os.execvpe("unshare", command, os.environ | {"DRILL_MOUNTS": "1"})
     place, began = Place(asked.folder.resolve(), asked.drill), time.monotonic()
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
     tally = Tally(began + 60 * asked.minutes)
     if asked.drill in ("studies", "damage"):
         imports()

@@ -17,7 +17,9 @@ from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 
 END = "\x1e"
-dvc.lock.DEFAULT_TIMEOUT = 0.3  # DVC looks six times in that time whether the other lane has let go of its lock
+dvc.lock.DEFAULT_TIMEOUT = (
+    0.3  # DVC looks six times in that time whether the other lane has let go of its lock
+)
 
 
 def plan(targets: list[str]) -> int:

@@ -44,7 +44,10 @@ class Lane:
     """A process that has DVC imported. What it says comes as (lane, line), and its end as (lane, None)."""
 
     def __init__(self, lines: queue.SimpleQueue[tuple[Lane, str | None]], nice: bool = False) -> None:
-        self.stage, self.nice = "", nice  # the stage that it is at, and whether it leaves the cores to other lanes
+        self.stage, self.nice = (
+            "",
+            nice,
+        )  # the stage that it is at, and whether it leaves the cores to other lanes
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("lane.py")), str(NICE * nice)], env=os.environ | QUIET,
             process_group=0,  # Ctrl-C comes to it and its stage from here, and once
@@ -83,7 +86,9 @@ class Study:
         self.done = {*self.needs}.difference(self.left)
         self.lanes, self.ran, self.at, self.since = lanes, 0, len(self.done), dict[str, float]()
         study = yaml.load(Path("params.yaml").read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        pairs = {f"evaluate@{name}": (row["source"], row["target"]) for name, row in study["evaluate"].items()}
+        pairs = {
+            f"evaluate@{name}": (row["source"], row["target"]) for name, row in study["evaluate"].items()
+        }
         first = {stage for stage, pair in pairs.items() if pair == next(iter(pairs.values()))}
         self.table = first.intersection(self.needs)  # stages of the first table
         self.path = {*self.table}  # and all that they need
@@ -95,7 +100,9 @@ class Study:
     def next(self, running: set[str]) -> str | None:
         """The first stage that may start beside those."""
         held = self.gpu if self.gpu & running else set()
-        return next((stage for stage in self.left if self.needs[stage] <= self.done and stage not in held), None)
+        return next(
+            (stage for stage in self.left if self.needs[stage] <= self.done and stage not in held), None
+        )
 
     def nice(self, stage: str) -> bool:
         """Whether it is for the first table to go first."""
@@ -189,7 +196,9 @@ class Repro:
             elif not self.code:
                 study.hear(line, lane.stage, len(busy) == 1)
             if study.ran and not self.sender:
-                self.sender = subprocess.Popen([sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE)
+                self.sender = subprocess.Popen(
+                    [sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE
+                )
 
     def start(self, stage: str, nice: bool) -> None:
         lane = next((lane for lane in self.lanes if not lane.stage and lane.nice == nice), None)
@@ -217,13 +226,21 @@ class Repro:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="dvc repro that says what is going on")
-    parser.add_argument("--lanes", type=int, default=min(2, os.cpu_count() or 1), help="stages at a time (default: %(default)s)")
+    parser.add_argument(
+        "--lanes",
+        type=int,
+        default=min(2, os.cpu_count() or 1),
+        help="stages at a time (default: %(default)s)",
+    )
     parser.add_argument("targets", nargs="*", help="stages, with what they need (default: all)")
     asked = parser.parse_args()
     try:
         json.loads(RWLOCK.read_bytes() if RWLOCK.exists() else b"{}")
     except ValueError:  # DVC itself ends with a traceback
-        print(f"{RWLOCK} is damaged (a dvc was killed while it wrote): delete it if no dvc is running", file=sys.stderr)
+        print(
+            f"{RWLOCK} is damaged (a dvc was killed while it wrote): delete it if no dvc is running",
+            file=sys.stderr,
+        )
         return 2
     start, repro = time.monotonic(), Repro(max(1, asked.lanes))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -233,7 +250,11 @@ def main() -> int:
         repro.run(study := Study(plan, repro.most))
     repro.close()
     if not repro.code:
-        done = f"{study.ran} of them run, in {clock(time.monotonic() - start)}" if study.ran else "all up to date"
+        done = (
+            f"{study.ran} of them run, in {clock(time.monotonic() - start)}"
+            if study.ran
+            else "all up to date"
+        )
         print(f"{len(study.needs)} stages, {done}")
     return repro.code
 

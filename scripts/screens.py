@@ -25,7 +25,14 @@ from urllib.request import urlopen
 from websockets.sync.client import connect
 
 ROOT = Path(__file__).parents[1]
-CHROMIUM = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars")
+CHROMIUM = (
+    "chromium",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--hide-scrollbars",
+)
 PATIENCE = 120  # seconds that a page may take
 CLOSE = "document.querySelector('[aria-label=\"Close\"]')?.click()"  # MLflow's assistant, which covers a third of its page
 
@@ -110,7 +117,9 @@ class Browser:
 def browser() -> Iterator[Browser]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         port = free_port()
-        with started(*CHROMIUM, f"--user-data-dir={profile}", f"--remote-debugging-port={port}", "about:blank"):
+        with started(
+            *CHROMIUM, f"--user-data-dir={profile}", f"--remote-debugging-port={port}", "about:blank"
+        ):
             yield Browser(port)
 
 

@@ -20,7 +20,10 @@ COLUMNS = {  # the last metric is sorted by
         "metrics": ("translation/centred_cosine", "translation/foscttm", "translation/top1"),
         "params": ("align.aligner", "source.encoder", "target.encoder"),
     },
-    "attributes": {"metrics": ("attributes/name/naive/top1", "attributes/name/translated/top1"), "params": ("translator",)},
+    "attributes": {
+        "metrics": ("attributes/name/naive/top1", "attributes/name/translated/top1"),
+        "params": ("translator",),
+    },
     "similarity": {"metrics": ("similarity/spearman",), "params": ("encoder", "pooling", "corpus")},
 }
 
@@ -46,7 +49,9 @@ def main(address: str) -> None:
     ways = []
     for verb, columns in COLUMNS.items():
         if experiment := client.get_experiment_by_name(verb):
-            client.set_experiment_tag(experiment.experiment_id, f"mlflow.sharedViewState.{VIEW}", state(columns))
+            client.set_experiment_tag(
+                experiment.experiment_id, f"mlflow.sharedViewState.{VIEW}", state(columns)
+            )
             ways.append(f"/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={VIEW}")
     print(ways[0] if ways else "")
 

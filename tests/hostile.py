@@ -98,12 +98,17 @@ def arrow(**columns: Any) -> Write:
 
 def offsets(path: Path) -> None:
     """A list column whose offsets point outside of its values."""
-    values, points = pa.array(VECTORS[:4].reshape(-1)), pa.py_buffer(np.array([0, 8, 10**8, 24, 32], np.int32).tobytes())
+    values, points = (
+        pa.array(VECTORS[:4].reshape(-1)),
+        pa.py_buffer(np.array([0, 8, 10**8, 24, 32], np.int32).tobytes()),
+    )
     column = pa.Array.from_buffers(pa.list_(pa.float32()), 4, [None, points], children=[values])
     arrow(vector=column)(path)
 
 
-def chroma(path: Path, dimension: int = 8, header: bytes | None = None, rows: list[tuple[Any, Any]] | None = None) -> None:
+def chroma(
+    path: Path, dimension: int = 8, header: bytes | None = None, rows: list[tuple[Any, Any]] | None = None
+) -> None:
     path.mkdir()
     base = sqlite3.connect(path / "chroma.sqlite3")
     base.executescript(
@@ -151,18 +156,28 @@ def tar(*members: tuple[str, bytes]) -> Write:
 def sparse_tar(path: Path) -> None:
     """A member of no bytes that says that it is a terabyte."""
     about = tarfile.TarInfo("a.png")
-    about.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,0"}
+    about.pax_headers = {
+        "GNU.sparse.major": "0",
+        "GNU.sparse.minor": "1",
+        "GNU.sparse.size": str(2**40),
+        "GNU.sparse.map": "0,0",
+    }
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
         file.addfile(about)
 
 
 def png(width: int, height: int, data: bytes = b"") -> bytes:
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     return (
-        b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(data or bytes(height * (3 * width + 1)))) + chunk(b"IEND", b"")
+        b"\x89PNG\r\n\x1a\n"
+        + head
+        + chunk(b"IDAT", zlib.compress(data or bytes(height * (3 * width + 1))))
+        + chunk(b"IEND", b"")
     )
 
 
@@ -189,7 +204,9 @@ FILES: dict[str, Write] = {
     "dump-declared too large.npz": lambda path: npz(path, ("vectors.npy", npy((10**9, 64), b"1234"))),
     "dump-no header.npz": lambda path: npz(path, ("vectors.npy", b"nothing")),
     "dump-empty archive.npz": lambda path: npz(path),
-    "dump-deep header.npz": lambda path: npz(path, ("vectors.npy", b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000)),
+    "dump-deep header.npz": lambda path: npz(
+        path, ("vectors.npy", b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000)
+    ),
     "dump-complex numbers.npz": lambda path: np.savez(path, vectors=VECTORS.astype(complex)),
     "dump-a name \udcff.npy": lambda path: np.save(path, VECTORS),
     "dump-truncated.npz": lambda path: (np.savez(path, v=VECTORS), os.truncate(path, 300)),
@@ -225,7 +242,9 @@ FILES: dict[str, Write] = {
     "dump-all null.arrow": arrow(vector=NULLS),
     "dump-cut.arrow": lambda path: (arrow(vector=VECTORS.tolist())(path), os.truncate(path, 700)),
     "dump-no schema.arrow": content(b"ARROW1\0\0" + b"\xff" * 99),
-    "dump-negative.faiss": content(b"IxF2" + struct.pack("<iqqq?iQ", -8, -40, 0, 0, True, 1, 320) + bytes(1280)),
+    "dump-negative.faiss": content(
+        b"IxF2" + struct.pack("<iqqq?iQ", -8, -40, 0, 0, True, 1, 320) + bytes(1280)
+    ),
     "dump-nothing in it.faiss": content(b"IxF2" + struct.pack("<iqqq?iQ", 0, 0, 0, 0, True, 1, 0)),
     "dump-cut head.faiss": content(b"IxF2\1"),
     "dump-far too many.faiss": content(FAISS + struct.pack("<Q", 2**62)),
@@ -233,7 +252,9 @@ FILES: dict[str, Write] = {
     "dump-a % 41 in its name": chroma,
     "dump-queue of text": lambda path: chroma(path, rows=[("text", "FLOAT32"), (7, "FLOAT32")]),
     "dump-queue of odd bytes": lambda path: chroma(path, rows=[(b"abc", "FLOAT32")] * 3),
-    "dump-queue of two widths": lambda path: chroma(path, rows=[(bytes(8), "FLOAT32"), (bytes(12), "FLOAT32")]),
+    "dump-queue of two widths": lambda path: chroma(
+        path, rows=[(bytes(8), "FLOAT32"), (bytes(12), "FLOAT32")]
+    ),
     "dump-no tables": lambda path: (path.mkdir(), sqlite3.connect(path / "chroma.sqlite3").close()),
     "dump-no database": lambda path: (path.mkdir(), (path / "chroma.sqlite3").write_bytes(b"\xff" * 9999)),
     "dump-cut header": lambda path: chroma(path, header=HEAD[:9]),
@@ -246,7 +267,9 @@ FILES: dict[str, Write] = {
     "vectors-missing member.npz": missing_member,
     "vectors-bomb.npz": lambda path: os.link(path.with_name("dump-bomb.npz"), path),
     "vectors-null ids.parquet": table(id=[*"ab", None], vector=VECTORS[:3].tolist()),
-    "vectors-null splits.parquet": table(id=[*"abc"], split=["train", None, "test"], vector=VECTORS[:3].tolist()),
+    "vectors-null splits.parquet": table(
+        id=[*"abc"], split=["train", None, "test"], vector=VECTORS[:3].tolist()
+    ),
     "vectors-all null.parquet": table(vector=NULLS),
     "vectors-timestamps.parquet": table(vector=[[datetime(2026, 1, 1)]] * 3),
     "vectors-words.parquet": table(vector=[["a"]] * 3),
@@ -279,14 +302,22 @@ FILES: dict[str, Write] = {
     "texts-null ids.jsonl": lines('{"id": null, "text": "a b"}', ROW % (2, 2)),
     "texts-huge integer.jsonl": lines(f'{{"text": {"9" * 400}}}'),
     "texts-not UTF-8.txt": content(b"one\n\xff\n"),
-    "texts-names": lambda path: (path.mkdir(), (path / "a\udcfe.txt").write_text("one"), (path / "b.txt").write_text("two")),
+    "texts-names": lambda path: (
+        path.mkdir(),
+        (path / "a\udcfe.txt").write_text("one"),
+        (path / "b.txt").write_text("two"),
+    ),
     # e-mail
     "mail-deep": tree(nested_mail(20_000)),
     "mail-less deep": tree(nested_mail(300)),
     "mail-deep.mbox": content(b"From a@b Thu Jan  1 00:00:00 2026\n" + nested_mail(5000)),
     "mail-zeros.mbox": content(bytes(999)),
-    "mail-headers": tree(b"From: =?utf-8?b?//8=?=\nTo: \xff\xfe <\n>>@\nSubject: =?x?q?=FF?=\nDate: 99\n\n\xff\n"),
-    "mail-charset": tree(b"From: a@b\nContent-Type: text/plain; charset=nonsense\nContent-Transfer-Encoding: base64\n\n!!!!\n"),
+    "mail-headers": tree(
+        b"From: =?utf-8?b?//8=?=\nTo: \xff\xfe <\n>>@\nSubject: =?x?q?=FF?=\nDate: 99\n\n\xff\n"
+    ),
+    "mail-charset": tree(
+        b"From: a@b\nContent-Type: text/plain; charset=nonsense\nContent-Transfer-Encoding: base64\n\n!!!!\n"
+    ),
     "mail-names": lambda path: (path.mkdir(), (path / "a\udcfe").write_bytes(b"From: a@b\n\nbody\n")),
     # images
     "images-sparse.tar": sparse_tar,
@@ -333,7 +364,9 @@ def main(folder: Path, memory: int) -> None:
     """Read every file of a folder with at most `memory` bytes more than the imports take; one line of JSON for each."""
     warnings.simplefilter("ignore")
     read(folder / "nothing-")
-    with suppress(RecursionError):  # the stack grows now: beyond the limit it could not, which is no exception but a crash
+    with suppress(
+        RecursionError
+    ):  # the stack grows now: beyond the limit it could not, which is no exception but a crash
         json.loads("[" * DEEP)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))

@@ -21,7 +21,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, return_and_correct_aliasing
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    return_and_correct_aliasing,
+)
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import (
     _DummyBackendModule,
@@ -33,7 +37,16 @@ NAME = "pretend"
 COPIES = ("_to_copy", "copy_", "copy", "_pin_memory")
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 # What a GPU answers only after all its work is done: values that Python reads, shapes that depend on values, checks of a solver.
-SYNCS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal", "bincount", "_linalg_check_errors")
+SYNCS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "equal",
+    "bincount",
+    "_linalg_check_errors",
+)
 SYNCS += ("_linalg_eigh", "_linalg_svd", "linalg_lstsq", "multinomial")
 
 
@@ -109,7 +122,12 @@ class OnDevice(torch.Tensor):
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> OnDevice:
         return torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportAttributeAccessIssue]
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=DEVICE
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=DEVICE,
         )
 
     def __init__(self, held: torch.Tensor) -> None:
@@ -172,14 +190,18 @@ class Mode(TorchDispatchMode):
         out = tree_map(lambda o: OnDevice(o) if isinstance(o, torch.Tensor) else o, out)
         return return_and_correct_aliasing(func, args, kwargs, out)
 
-    def _refuse(self, name: str, tensors: list[torch.Tensor], args: Any, generator: torch.Generator | None) -> None:
+    def _refuse(
+        self, name: str, tensors: list[torch.Tensor], args: Any, generator: torch.Generator | None
+    ) -> None:
         """Raise RuntimeError for what a GPU cannot do."""
         if generator is not None:
             raise RuntimeError(f"{_line()}: {name}: expected a generator of the device, but it is of the CPU")
         for a in tensors:
             index = name in INDEXING and a is not args[0] and not a.is_floating_point()
             if not (isinstance(a, OnDevice) or a.ndim == 0 or index):
-                raise RuntimeError(f"{_line()}: {name}: a tensor {tuple(a.shape)} of the CPU beside one of the device")
+                raise RuntimeError(
+                    f"{_line()}: {name}: a tensor {tuple(a.shape)} of the CPU beside one of the device"
+                )
 
     def _count(self, name: str, args: Any, here: bool, wanted: str | None) -> None:
         self.record.operations[name] += 1
@@ -188,8 +210,12 @@ class Mode(TorchDispatchMode):
             if here != there:
                 (self.record.to_device if there else self.record.to_host)[(_line(), name)] += 1
         elif name == "copy_" and isinstance(args[0], OnDevice) != isinstance(args[1], OnDevice):
-            (self.record.to_device if isinstance(args[0], OnDevice) else self.record.to_host)[(_line(), name)] += 1
-        masks = name in INDEXING and any(isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in tree_leaves(args[1:2]))
+            (self.record.to_device if isinstance(args[0], OnDevice) else self.record.to_host)[
+                (_line(), name)
+            ] += 1
+        masks = name in INDEXING and any(
+            isinstance(i, torch.Tensor) and i.dtype == torch.bool for i in tree_leaves(args[1:2])
+        )
         if name in SYNCS or masks:
             self.record.syncs[(_line(), name)] += 1
 
@@ -241,7 +267,11 @@ def started() -> Iterator[Record]:
     """The device is there within the block; autograd runs in this thread, where operations are seen."""
     Mode.current = mode = Mode()
     try:
-        with torch.autograd.set_multithreading_enabled(False), patch.object(torch._C, "_InferenceMode", _no_grad), mode:
+        with (
+            torch.autograd.set_multithreading_enabled(False),
+            patch.object(torch._C, "_InferenceMode", _no_grad),
+            mode,
+        ):
             yield mode.record
     finally:
         Mode.current = None

@@ -36,7 +36,9 @@ def importance(vectors: np.ndarray) -> float:
     return float(np.var([units[k] @ units[k + 1] for k in range(len(units) - 1)], ddof=1))
 
 
-def pool(layers: np.ndarray, mask: np.ndarray, window: int = 2, omega: float = 0.5, edges: str = "paper") -> np.ndarray:
+def pool(
+    layers: np.ndarray, mask: np.ndarray, window: int = 2, omega: float = 0.5, edges: str = "paper"
+) -> np.ndarray:
     """(layers, batch, tokens, dim), (batch, tokens) -> (batch, dim); the last token of every text is left out."""
     sentences = []
     for b in range(layers.shape[1]):

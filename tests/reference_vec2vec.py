@@ -17,14 +17,19 @@ from pipelines.aligners.vec2vec.step import Training
 class Block(nn.Module):
     """A residual MLP as the paper draws it."""
 
-    def __init__(self, depth: int, inputs: int, width: int, outputs: int, batch_norm: bool, dropout: float) -> None:
+    def __init__(
+        self, depth: int, inputs: int, width: int, outputs: int, batch_norm: bool, dropout: float
+    ) -> None:
         super().__init__()
         norm = nn.BatchNorm1d if batch_norm else nn.LayerNorm
         self.first = nn.Linear(inputs, width)
         self.middle = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, width), nn.SiLU(), norm(width), nn.Dropout(dropout)) for _ in range(depth - 2)
+            nn.Sequential(nn.Linear(width, width), nn.SiLU(), norm(width), nn.Dropout(dropout))
+            for _ in range(depth - 2)
         )
-        self.last = nn.Sequential(nn.Linear(width, width), nn.Dropout(dropout), nn.SiLU(), nn.Linear(width, outputs))
+        self.last = nn.Sequential(
+            nn.Linear(width, width), nn.Dropout(dropout), nn.SiLU(), nn.Linear(width, outputs)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.pad(x, self.first.out_features) + nn.functional.silu(self.first(x))
@@ -65,18 +70,29 @@ class Reference:
         self.T = Block(s.backbone_depth, s.width, s.width, s.width, *shape)
         self.D1, self.D2, self.DL = (critic(s.disc_depth, size, s.disc_width) for size in (d, e, s.width))
         m, D = training.model, training.discriminators
-        theirs = [m.inputs["source"], m.inputs["target"], m.outputs["source"], m.outputs["target"], m.backbone]
+        theirs = [
+            m.inputs["source"],
+            m.inputs["target"],
+            m.outputs["source"],
+            m.outputs["target"],
+            m.backbone,
+        ]
         self.translator = nn.ModuleList([self.A1, self.A2, self.B1, self.B2, self.T]).to(dtype)
         self.critics = nn.ModuleList([self.D1, self.D2, self.DL]).to(dtype)
-        for mine, other in zip([*self.translator, *self.critics], [*theirs, D["source"], D["target"], D["latent"]], strict=True):
+        for mine, other in zip(
+            [*self.translator, *self.critics], [*theirs, D["source"], D["target"], D["latent"]], strict=True
+        ):
             for a, b in zip(mine.parameters(), other.parameters(), strict=True):
                 a.data.copy_(b.data)
         self.optimiser = torch.optim.Adam(self.translator.parameters(), lr=s.lr, betas=(0.5, 0.999))
         self.critic_optimisers = [
-            torch.optim.Adam(critic.parameters(), lr=s.disc_lr, betas=(0.5, 0.999), eps=6.25e-10) for critic in self.critics
+            torch.optim.Adam(critic.parameters(), lr=s.disc_lr, betas=(0.5, 0.999), eps=6.25e-10)
+            for critic in self.critics
         ]
         optimisers = [self.optimiser, *self.critic_optimisers]
-        self.schedules = [torch.optim.lr_scheduler.LambdaLR(optimiser, self.growth) for optimiser in optimisers]
+        self.schedules = [
+            torch.optim.lr_scheduler.LambdaLR(optimiser, self.growth) for optimiser in optimisers
+        ]
 
     def growth(self, step: int) -> float:
         return min((step + self.settings.warmup_from) / self.settings.warmup, 1)
@@ -106,7 +122,9 @@ class Reference:
         self.reconstruct(self.B1, zfy)
         found = {}
         contests = [("source", x, fy), ("target", y, fx), ("latent", zx, zy)]
-        for (name, real, fake), critic, optimiser in zip(contests, self.critics, self.critic_optimisers, strict=True):
+        for (name, real, fake), critic, optimiser in zip(
+            contests, self.critics, self.critic_optimisers, strict=True
+        ):
             critic.requires_grad_(True)
             loss = ((critic(real.detach()) ** 2).mean() + ((critic(fake.detach()) - 1) ** 2).mean()) / 2
             optimiser.zero_grad()
@@ -117,7 +135,9 @@ class Reference:
             found[f"loss/discriminator_{name}"] = loss
         for (name, _, fake), critic in zip(contests, self.critics, strict=True):
             found[f"loss/generator_{name}"] = (critic(fake) ** 2).mean() / 2
-        found["loss/reconstruction"] = 1 - (cosine_similarity(x, rx).mean() + cosine_similarity(y, ry).mean()) / 2
+        found["loss/reconstruction"] = (
+            1 - (cosine_similarity(x, rx).mean() + cosine_similarity(y, ry).mean()) / 2
+        )
         found["loss/cycle"] = 1 - (cosine_similarity(x, cx).mean() + cosine_similarity(y, cy).mean()) / 2
         found["loss/vsp"] = (gram_difference(x, rx) + gram_difference(y, ry)) / 2
         found["loss/cycle_vsp"] = (gram_difference(x, cx) + gram_difference(y, cy)) / 2
@@ -135,7 +155,9 @@ class Reference:
         self.optimiser.step()
         for schedule in self.schedules:
             schedule.step()
-        return {name: float(loss.detach()) for name, loss in found.items()} | {"loss/translator": float(total.detach())}
+        return {name: float(loss.detach()) for name, loss in found.items()} | {
+            "loss/translator": float(total.detach())
+        }
 
     def reconstruct(self, adapter: nn.Module, latent: Tensor) -> None:
         """A translation back in its own space: only batch norms see it. Its dropout masks are drawn beside the others."""

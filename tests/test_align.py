@@ -24,7 +24,9 @@ def embeddings(name, corpus="passages", encoder="x", n=N, value=None):
     vectors = np.arange(1, n + 1, dtype=np.float32)[:, None].repeat(3, 1) if value is None else value
     splits = np.array(["train"] * (n - TEST) + ["test"] * TEST, dtype=object)
     ids = np.array([f"{corpus}{i}" for i in range(n)], dtype=object)
-    return store.Embeddings(name, ids, splits, torch.from_numpy(vectors), {"corpus": corpus, "encoder": encoder})
+    return store.Embeddings(
+        name, ids, splits, torch.from_numpy(vectors), {"corpus": corpus, "encoder": encoder}
+    )
 
 
 def row(**settings):
@@ -52,7 +54,9 @@ def test_halves_share_no_text_but_the_known_pairs(seed, pairs, limit):
 def cut_in_pieces(sizes, name="a"):
     """Documents of these many rows each, all of them to train on."""
     plain, n = embeddings(name, n=sum(sizes) + TEST), sum(sizes)
-    documents = np.array([f"d{i}" for i, size in enumerate(sizes) for _ in range(size)] + ["held"] * TEST, dtype=object)
+    documents = np.array(
+        [f"d{i}" for i, size in enumerate(sizes) for _ in range(size)] + ["held"] * TEST, dtype=object
+    )
     assert len(documents) == n + TEST
     return replace(plain, documents=documents)
 
@@ -119,7 +123,9 @@ def test_of_two_splits_one_is_the_dump_and_the_other_the_attackers():
     assert len(data.target) == 15
     half = verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), 0, replicate=True)
     assert (len(half.source), len(half.target)) == (TEST // 2, (N - TEST) // 2)
-    x, y = verb.paired_rows(embeddings("a"), embeddings("b"), apart, 0)  # an oracle is told whose the dump's are
+    x, y = verb.paired_rows(
+        embeddings("a"), embeddings("b"), apart, 0
+    )  # an oracle is told whose the dump's are
     assert torch.equal(x, y)
     assert texts(x) == texts(data.source)
 
@@ -205,7 +211,14 @@ def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeyp
 
     stage(fit, restarts=3)
     fitted.sort()
-    assert [(restart, seed) for restart, seed, _ in fitted] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert [(restart, seed) for restart, seed, _ in fitted] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+    ]
     assert fitted[0][2] == fitted[2][2] == fitted[4][2]  # the same vectors
     assert [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()] == [1, 1]
     summed = store.read_metrics("align")["r"]

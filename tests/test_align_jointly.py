@@ -50,7 +50,9 @@ def test_two_encoders_are_fitted_as_a_pair_is():
     assert torch.equal(jointly["target", "source"](x["target"]), pair.reverse(x["target"]))
 
 
-@pytest.mark.parametrize("more", [{}, {"adapter_depth": 0, "axes": "principal"}, {"starts": (3, 2), "start_axes": (4, 5)}])
+@pytest.mark.parametrize(
+    "more", [{}, {"adapter_depth": 0, "axes": "principal"}, {"starts": (3, 2), "start_axes": (4, 5)}]
+)
 def test_three_encoders_give_a_translator_for_every_ordered_pair(more):
     x, settings = clouds(), replace(SMALL, **more)
     fits = vec2vec.fit_jointly(x, settings, 0)
@@ -68,7 +70,9 @@ def test_a_third_space_counts_for_the_other_two():
     moved = []
     for third in (x["c"], x["c"].flip(1)):
         training = Training(copy.deepcopy(model), DIMS, SMALL)
-        training.discriminators.load_state_dict(moved[0][1] if moved else training.discriminators.state_dict())
+        training.discriminators.load_state_dict(
+            moved[0][1] if moved else training.discriminators.state_dict()
+        )
         moved.append((training, copy.deepcopy(training.discriminators.state_dict())))
         training.step(x | {"c": third})
     first, second = (training.model.eval().translate(x["a"], "a", "b") for training, _ in moved)
@@ -85,16 +89,28 @@ def test_every_pair_counts_alike_in_the_losses():
     def terms(names):
         names = [name for name in DIMS if name in names]
         training = Training(model, {name: DIMS[name] for name in names}, settings)
-        return {k: v for k, (v, _) in training.geometry(training.forward({name: x[name] for name in names})).items()}
+        return {
+            k: v
+            for k, (v, _) in training.geometry(training.forward({name: x[name] for name in names})).items()
+        }
 
     whole, pairs = terms("abc"), [terms(names) for names in ("ab", "bc", "ac")]
     for name, value in whole.items():
         together = sum(pair[name] for pair in pairs)
-        together = together / 2 if name in ("reconstruction", "vsp") else together  # a space stands in two pairs
+        together = (
+            together / 2 if name in ("reconstruction", "vsp") else together
+        )  # a space stands in two pairs
         torch.testing.assert_close(value, together)
 
 
-TIED = {"adapter_depth": 0, "backbone_depth": 0, "axes": "principal", "centre": True, "starts": (3, 2), "start_axes": (4, 5)}
+TIED = {
+    "adapter_depth": 0,
+    "backbone_depth": 0,
+    "axes": "principal",
+    "centre": True,
+    "starts": (3, 2),
+    "start_axes": (4, 5),
+}
 
 
 @pytest.mark.parametrize("more", [{}, TIED])
@@ -127,7 +143,9 @@ def test_what_cannot_be_extended_is_refused(names, more, line):
 
 def test_translators_of_two_trainings_are_not_joined():
     x = clouds()
-    two, other = (vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), seed) for seed in (0, 1))
+    two, other = (
+        vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), seed) for seed in (0, 1)
+    )
     with pytest.raises(BadInput, match="their backbones differ"):
         vec2vec.fit_jointly(x, SMALL, 0, start={("a", "b"): two["a", "b"], ("b", "a"): other["b", "a"]})
 
@@ -148,19 +166,30 @@ def test_spaces_of_one_corpus_share_no_text(seed, limit):
     drawn = {name: texts(vectors) for name, vectors in verb.parts(spaces, row(limit=limit), seed).items()}
     assert all(not drawn[a] & drawn[b] for a, b in permutations(drawn, 2))
     assert max(set().union(*drawn.values())) <= N - TEST
-    assert {len(part) for part in drawn.values()} <= {min(limit, (N - TEST) // 3), min(limit, (N - TEST) // 3 + 1)}
+    assert {len(part) for part in drawn.values()} <= {
+        min(limit, (N - TEST) // 3),
+        min(limit, (N - TEST) // 3 + 1),
+    }
 
 
-OWNED = {"aligner": "wasserstein_procrustes", "start": "pipelines/aligners/wasserstein_procrustes.py", "paired": ["b", "c"]}
+OWNED = {
+    "aligner": "wasserstein_procrustes",
+    "start": "pipelines/aligners/wasserstein_procrustes.py",
+    "paired": ["b", "c"],
+}
 
 
 @hypothesis(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10_000), limit=st.integers(2, 40), splits=st.sampled_from([None, ("test", "train")]))
+@given(
+    seed=st.integers(0, 10_000), limit=st.integers(2, 40), splits=st.sampled_from([None, ("test", "train")])
+)
 def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
     spaces = {name: embeddings(name) for name in "abc"}
     fitted = row(**OWNED, limit=[limit, 7], splits=splits)
     for replicate in (False, True):
-        drawn = {name: texts(vectors) for name, vectors in verb.parts(spaces, fitted, seed, replicate).items()}
+        drawn = {
+            name: texts(vectors) for name, vectors in verb.parts(spaces, fitted, seed, replicate).items()
+        }
         assert drawn["b"] == drawn["c"]
         assert len(drawn["b"]) == 7
         assert not drawn["a"] & drawn["b"]
@@ -182,11 +211,20 @@ def views(n, seed=0):
 
 def nearness(translator, x, y):
     """Mean cosine, about the centre, of translated vectors to their partners."""
-    return float(torch.nn.functional.cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean())
+    return float(
+        torch.nn.functional.cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean()
+    )
 
 
 QUICK = wasserstein_procrustes.Settings(
-    clusters=12, repeats=10, restarts=8, rounds=(600, 600, 600), round_steps=5, refinements=10, passes=3, match_in="smaller"
+    clusters=12,
+    repeats=10,
+    restarts=8,
+    rounds=(600, 600, 600),
+    round_steps=5,
+    refinements=10,
+    passes=3,
+    match_in="smaller",
 )
 
 
@@ -194,11 +232,23 @@ def test_whoever_owns_a_second_encoder_couples_better_in_the_first():
     """The same texts, the same seed: a blurred view of the attacker's texts is aligned better beside a clear one; both ways."""
     x, blurred, clear = views(600)
     alone = wasserstein_procrustes.fit_jointly({"x": x[:600], "b": blurred[600:]}, QUICK, 0, paired=["b"])
-    both = wasserstein_procrustes.fit_jointly({"x": x[:600], "b": blurred[600:], "c": clear[600:]}, QUICK, 0, paired=["b", "c"])
+    both = wasserstein_procrustes.fit_jointly(
+        {"x": x[:600], "b": blurred[600:], "c": clear[600:]}, QUICK, 0, paired=["b", "c"]
+    )
     assert set(both) == {("x", "b"), ("b", "x"), ("x", "c"), ("c", "x")}
     assert nearness(both["x", "c"], x[:600], clear[:600]) > 0.98
-    assert nearness(both["x", "b"], x[:600], blurred[:600]) > 0.9 > 0.6 > nearness(alone["x", "b"], x[:600], blurred[:600])
-    assert nearness(both["b", "x"], blurred[:600], x[:600]) > 0.9 > 0.6 > nearness(alone["b", "x"], blurred[:600], x[:600])
+    assert (
+        nearness(both["x", "b"], x[:600], blurred[:600])
+        > 0.9
+        > 0.6
+        > nearness(alone["x", "b"], x[:600], blurred[:600])
+    )
+    assert (
+        nearness(both["b", "x"], blurred[:600], x[:600])
+        > 0.9
+        > 0.6
+        > nearness(alone["b", "x"], blurred[:600], x[:600])
+    )
 
 
 @pytest.mark.parametrize("seen", [1000, 500])  # the rows that are seen are of the same texts
@@ -207,13 +257,17 @@ def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen):
     x, y, _ = views(600)
     alone = wasserstein_procrustes.fit_jointly({"x": x[:600], "y": y[600:]}, settings, 1, paired=["y"])
     turned = y @ torch.linalg.qr(torch.randn(10, 10, generator=torch.Generator().manual_seed(7)))[0]
-    both = wasserstein_procrustes.fit_jointly({"x": x[:600], "y": y[600:], "z": turned[600:]}, settings, 1, paired=["y", "z"])
+    both = wasserstein_procrustes.fit_jointly(
+        {"x": x[:600], "y": y[600:], "z": turned[600:]}, settings, 1, paired=["y", "z"]
+    )
     torch.testing.assert_close(both["x", "y"](x), alone["x", "y"](x), atol=0.01, rtol=0)
 
 
 def test_one_paired_space_is_the_pair():
     x, y, _ = views(700)
-    jointly = wasserstein_procrustes.fit_jointly({"x": x[:700], "y": y[700:]}, QUICK, 3, paired=["y"])["x", "y"]
+    jointly = wasserstein_procrustes.fit_jointly({"x": x[:700], "y": y[700:]}, QUICK, 3, paired=["y"])[
+        "x", "y"
+    ]
     assert torch.equal(jointly(x), wasserstein_procrustes.fit(x[:700], y[700:], QUICK, 3)(x))
 
 
@@ -286,7 +340,10 @@ def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeyp
         fitted.append((seed // RESTART, seed % RESTART, texts(clouds["a"] * 1e6)))
         right = Linear.of(torch.eye(7)[:, :5], clouds["a"], clouds["b"])
         wrong = Linear.of(-torch.eye(7)[:, :5], clouds["a"], clouds["b"])
-        return {("a", "b"): wrong if seed == 0 else right, ("b", "a"): Linear.of(torch.eye(5, 7), clouds["b"], clouds["a"])}
+        return {
+            ("a", "b"): wrong if seed == 0 else right,
+            ("b", "a"): Linear.of(torch.eye(5, 7), clouds["b"], clouds["a"]),
+        }
 
     monkeypatch.setattr(vec2vec, "fit_jointly", fit)
     stage("r", spaces=["a", "b"], seeds=[0, 1], restarts=3)
@@ -314,15 +371,30 @@ STUDY = {
         ({"r": {"spaces": ["a", "a"]}}, "spaces: one stands twice"),
         ({"r": {"aligner": "identity"}}, "aligner: identity fits two spaces, no more"),
         ({"r": {"spaces": ["a", "q"]}}, "align_jointly.r.spaces: there is no row 'q'"),
-        ({"r": {"start": "pipelines/aligners"}}, "align_jointly.r.start: pipelines/aligners/vec2vec or data/translators/<row"),
+        (
+            {"r": {"start": "pipelines/aligners"}},
+            "align_jointly.r.start: pipelines/aligners/vec2vec or data/translators/<row",
+        ),
         ({"r": {"start": "data/translators/q"}}, "align_jointly.r.start: there is no row 'q'"),
         ({"r": {"paired": ["b", "c"]}}, "paired: vec2vec gives each space its own texts"),
-        ({"r": OWNED | {"paired": ["b"]}}, "paired: wasserstein_procrustes needs all of the spaces but one there"),
-        ({"r": OWNED | {"start": "pipelines"}}, "align_jointly.r.start: pipelines/aligners/wasserstein_procrustes.py or"),
+        (
+            {"r": OWNED | {"paired": ["b"]}},
+            "paired: wasserstein_procrustes needs all of the spaces but one there",
+        ),
+        (
+            {"r": OWNED | {"start": "pipelines"}},
+            "align_jointly.r.start: pipelines/aligners/wasserstein_procrustes.py or",
+        ),
         ({"r": OWNED | {"splits": ["test", "test"]}}, "splits: two different ones"),
         ({"r": {"limit": [5, 9]}}, "limit: two of them, the second for the spaces that are `paired`"),
-        ({"r": OWNED, "s": OWNED | {"start": "data/translators/r"}}, "start: wasserstein_procrustes cannot extend translators"),
-        ({"two": {}, "r": {"start": "data/translators/two"}}, "align_jointly.r.spaces: all of two and at least one more"),
+        (
+            {"r": OWNED, "s": OWNED | {"start": "data/translators/r"}},
+            "start: wasserstein_procrustes cannot extend translators",
+        ),
+        (
+            {"two": {}, "r": {"start": "data/translators/two"}},
+            "align_jointly.r.spaces: all of two and at least one more",
+        ),
         (
             {"two": {"spaces": ["a", "b"]}, "r": {"start": "data/translators/two"}},
             "align_jointly.r.seeds: at least two of those of two are needed",
@@ -340,12 +412,21 @@ def test_rows_that_do_not_fit_get_one_line(rows, line, tmp_path):
 
 
 def test_a_translator_of_a_joint_row_is_named_by_its_pair(tmp_path):
-    joint = {"three": {"spaces": ["a", "b", "c"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"}}
+    joint = {
+        "three": {"spaces": ["a", "b", "c"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"}
+    }
     measured = {"r": {"translator": "three/a/c", "source": "a", "target": "c"}}
     path = tmp_path / "params.yaml"
     path.write_text(json.dumps(STUDY | {"align_jointly": joint, "evaluate": measured}))
     assert params.load(path).translators()["three/a/c"].target == "c"
-    for wrong, line in (("three/a/b", "evaluate.r.target: c is of encoder c"), ("three/a", "there is no row 'three/a'")):
-        path.write_text(json.dumps(STUDY | {"align_jointly": joint, "evaluate": {"r": measured["r"] | {"translator": wrong}}}))
+    for wrong, line in (
+        ("three/a/b", "evaluate.r.target: c is of encoder c"),
+        ("three/a", "there is no row 'three/a'"),
+    ):
+        path.write_text(
+            json.dumps(
+                STUDY | {"align_jointly": joint, "evaluate": {"r": measured["r"] | {"translator": wrong}}}
+            )
+        )
         with pytest.raises(BadInput, match=line):
             params.load(path)

@@ -85,13 +85,18 @@ def test_saved_and_loaded_translators_are_the_same(tmp_path):
 def test_spectral_is_the_power_of_the_singular_values(d, e, power):
     cross = torch.randn(d, e, generator=torch.Generator().manual_seed(0))
     U, S, Vh = torch.linalg.svd(cross.double(), full_matrices=False)
-    torch.testing.assert_close(spectral(cross, power).double(), (U * (S / S[0]) ** power) @ Vh, rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        spectral(cross, power).double(), (U * (S / S[0]) ** power) @ Vh, rtol=0, atol=1e-6
+    )
     assert not spectral(torch.zeros(d, e), power).any()
 
 
 def test_identity_pads_and_cuts():
     source, target = torch.randn(5, 3), torch.randn(5, 4)
-    assert torch.equal(identity.fit(source, target, identity.Settings(), 0)(source), torch.cat([source, torch.zeros(5, 1)], 1))
+    assert torch.equal(
+        identity.fit(source, target, identity.Settings(), 0)(source),
+        torch.cat([source, torch.zeros(5, 1)], 1),
+    )
     assert torch.equal(identity.fit(target, source, identity.Settings(), 0)(target), target[:, :3])
 
 
@@ -121,7 +126,13 @@ def test_a_network_begins_at_the_orthogonal_map_and_learns_what_bends():
 
     def cosine(translator: Translator) -> float:
         middle = target[seen].mean(0)
-        return torch.nn.functional.cosine_similarity(translator(source[unseen]) - middle, target[unseen] - middle).mean().item()
+        return (
+            torch.nn.functional.cosine_similarity(
+                translator(source[unseen]) - middle, target[unseen] - middle
+            )
+            .mean()
+            .item()
+        )
 
     line = procrustes.fit_oracle(source[seen], target[seen], procrustes.Settings(), 0)
     begun, done = (
@@ -203,7 +214,9 @@ def test_matched_in_the_smaller_space_one_matrix_reads_both_ways(known):
         assert agreement(there, source, W) > 0.98
         assert not torch.allclose(there.map, wasserstein(source, target, settings=plain).map, atol=1e-4)
     equal, same, _ = clouds(9, 9)
-    assert torch.equal(wasserstein(equal, same, settings=both).map, wasserstein(equal, same, settings=plain).map)
+    assert torch.equal(
+        wasserstein(equal, same, settings=both).map, wasserstein(equal, same, settings=plain).map
+    )
 
 
 def test_same_seed_same_bytes():
@@ -226,7 +239,9 @@ def test_known_pairs_turn_a_hopeless_case(seen):
     known, target = torch.stack([torch.arange(40), order.argsort()[:40]], 1), target[order]
 
     def right(pairs):
-        return agreement(wasserstein(source, target, settings=replace(SMALL, seen=seen), pairs=pairs), source, W)
+        return agreement(
+            wasserstein(source, target, settings=replace(SMALL, seen=seen), pairs=pairs), source, W
+        )
 
     assert right(None) < 0.8
     assert right(known) > 0.9
@@ -273,7 +288,9 @@ def test_bad_input_is_one_line_that_names_the_side(side, spoil, says):
         wasserstein(both["source"], both["target"])
 
 
-@pytest.mark.parametrize("pairs", [torch.tensor([[0, 600]]), torch.tensor([[-1, 0]]), torch.tensor([0, 1]), torch.ones(2, 2)])
+@pytest.mark.parametrize(
+    "pairs", [torch.tensor([[0, 600]]), torch.tensor([[-1, 0]]), torch.tensor([0, 1]), torch.ones(2, 2)]
+)
 def test_bad_pairs_are_refused(pairs):
     source, target, _ = clouds(8, 8)
     with pytest.raises(BadInput, match="pairs: "):
@@ -287,7 +304,8 @@ def test_oracle_refuses_sides_of_different_length():
 
 
 @pytest.mark.parametrize(
-    "name", ["json:loads", "pipelines.aligners.core.translator:load", "pipelines.aligners.identity:Settings", "x:y"]
+    "name",
+    ["json:loads", "pipelines.aligners.core.translator:load", "pipelines.aligners.identity:Settings", "x:y"],
 )
 def test_a_file_that_names_another_class_builds_nothing(tmp_path, name):
     (tmp_path / "seed-0.json").write_text(f'{{"class": "{name}", "config": {{}}}}')

@@ -46,7 +46,10 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
     [
         (lambda row: pipelines.load(row, seed=7), "there is no seed 7; there are: 0, 1"),
         (lambda row: pipelines.load(row / "none"), "no translators there"),
-        (lambda row: pipelines.load(row)(np.zeros((3, 5))), r"vectors must be numbers \(n, 6\), got \(3, 5\) float64"),
+        (
+            lambda row: pipelines.load(row)(np.zeros((3, 5))),
+            r"vectors must be numbers \(n, 6\), got \(3, 5\) float64",
+        ),
         (lambda row: pipelines.load(row)(np.zeros(6)), r"got \(6,\) float64"),
         (lambda row: pipelines.load(row)(np.full((3, 6), np.nan)), "row 0 is not finite"),
         (lambda row: pipelines.fit(np.zeros((3, 5)), np.zeros((3, 5))), "source: all 3 vectors are the same"),
@@ -82,6 +85,8 @@ def test_the_page_is_true(tmp_path, monkeypatch):
 
 
 def test_stages_do_not_pay_for_it():
-    code = "import sys, pipelines.study; print({'torch', 'pipelines.aligners.core.arrays'} & set(sys.modules))"
+    code = (
+        "import sys, pipelines.study; print({'torch', 'pipelines.aligners.core.arrays'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "arrays" not in done.stdout

@@ -78,7 +78,9 @@ def build(root: Path) -> dg.Definitions:
 
 
 def dvc(root: Path, *words: str) -> None:
-    subprocess.run([sys.executable, "-m", "dvc", *words], cwd=root, check=True, capture_output=True, env=environment())
+    subprocess.run(
+        [sys.executable, "-m", "dvc", *words], cwd=root, check=True, capture_output=True, env=environment()
+    )
 
 
 def environment() -> dict[str, str]:
@@ -87,7 +89,9 @@ def environment() -> dict[str, str]:
 
 
 def setting(root: Path, value) -> None:
-    (root / "params.yaml").write_text(yaml.safe_dump({"make": {"one-row": {"value": value}, "two-rows": {"value": 7}}}))
+    (root / "params.yaml").write_text(
+        yaml.safe_dump({"make": {"one-row": {"value": value}, "two-rows": {"value": 7}}})
+    )
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,10 @@ def test_a_stage_is_ran_then_unchanged_then_restored(finished, after, instance):
     setting(after, 0.5)
     (after / "data/two-rows.txt").unlink()
     assert status(run(after, instance, "make")) == dict.fromkeys(rows, "restored")
-    assert ((after / "data/one-row.txt").read_text(), (after / "data/two-rows.txt").read_text()) == ("0.5", "7")
+    assert ((after / "data/one-row.txt").read_text(), (after / "data/two-rows.txt").read_text()) == (
+        "0.5",
+        "7",
+    )
 
 
 def test_what_an_asset_reports(finished):
@@ -216,7 +223,9 @@ def test_what_dvc_itself_cannot_do_is_said_in_its_words(root, instance):
 
 def test_an_interrupted_run_leaves_no_process(root, capfd):
     """As when Dagster cancels: an exception reaches the thread that waits for the child."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background without
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell starts what is in the background without
     setting(root, "sleep")
     stage = read(root)["make@one-row"]
     mine, pids = psutil.Process(), []
@@ -238,7 +247,9 @@ def test_an_interrupted_run_leaves_no_process(root, capfd):
 
 
 def test_checks_pass_after_a_run_and_fail_on_what_was_touched(finished, after, instance):
-    both = {(row, check) for row in ("make@one-row", "make@two-rows") for check in ("as_locked", "finite_metrics")}
+    both = {
+        (row, check) for row in ("make@one-row", "make@two-rows") for check in ("as_locked", "finite_metrics")
+    }
     assert passed(finished.result) == dict.fromkeys(both | {("sum", "as_locked")}, True)
     (after / "data/one-row.txt").chmod(0o644)
     (after / "data/one-row.txt").write_text("touched")
@@ -251,7 +262,11 @@ def test_checks_pass_after_a_run_and_fail_on_what_was_touched(finished, after, i
         ("make@one-row", "as_locked"), ("sum", "as_locked"),
         ("make@two-rows", "as_locked"), ("make@two-rows", "finite_metrics"),
     }  # fmt: skip
-    words = {"@".join(e.asset_key.path): e.description for e in result.get_asset_check_evaluations() if not e.passed}
+    words = {
+        "@".join(e.asset_key.path): e.description
+        for e in result.get_asset_check_evaluations()
+        if not e.passed
+    }
     assert words["make@one-row"] == "data/one-row.txt: modified"
     assert words["sum"] == "sum.md: deleted"
     assert not materialized(result)
@@ -274,7 +289,9 @@ def test_a_damaged_object_that_dvc_restores_from_its_cache_is_not_as_locked(afte
 def test_a_stage_that_never_ran_is_not_as_locked(root, instance):
     checks = dg.define_asset_job("checks", dg.AssetSelection.checks_for_assets(dg.AssetKey("sum")))
     defs = dg.Definitions.merge(build(root), dg.Definitions(jobs=[checks]))
-    (found,) = defs.resolve_job_def("checks").execute_in_process(instance=instance).get_asset_check_evaluations()
+    (found,) = (
+        defs.resolve_job_def("checks").execute_in_process(instance=instance).get_asset_check_evaluations()
+    )
     assert not found.passed
     assert found.description == "sum.md: not in dvc.lock"
 
@@ -293,7 +310,9 @@ def test_the_sensor_reports_what_dvc_repro_did_outside_dagster(root, after, inst
     event = events["make@one-row"]
     assert event.metadata["status"].value == "outside"
     assert event.metadata["metrics/top1/mean"].value == 0.5
-    assert event.tags["dagster/data_version"] == lock(after)["make@one-row"].version(read(after)["make@one-row"])
+    assert event.tags["dagster/data_version"] == lock(after)["make@one-row"].version(
+        read(after)["make@one-row"]
+    )
     assert not tick(after, instance, first.cursor).asset_events
 
 
@@ -349,7 +368,8 @@ def test_an_experiment_runs_in_a_copy_and_the_tree_stays_as_it_is(after, instanc
     for words in (("add", "-A"), ("-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "x")):
         subprocess.run(["git", *words], cwd=after, check=True)
     before = {
-        path: (after / path).read_bytes() for path in ("params.yaml", "dvc.lock", "data/one-row.txt", "results/one-row.json")
+        path: (after / path).read_bytes()
+        for path in ("params.yaml", "dvc.lock", "data/one-row.txt", "results/one-row.json")
     }
     job = build(after).resolve_job_def("experiment")
     result = job.execute_in_process({"set": ["make.one-row.value=3"]}, instance=instance)
@@ -364,7 +384,9 @@ def test_an_experiment_runs_in_a_copy_and_the_tree_stays_as_it_is(after, instanc
 @pytest.mark.parametrize("changes", [[], ["--force"], ["clusters"], ["-S"]])
 def test_an_experiment_of_no_parameter_is_one_line(after, instance, changes):
     result = (
-        build(after).resolve_job_def("experiment").execute_in_process({"set": changes}, instance=instance, raise_on_error=False)
+        build(after)
+        .resolve_job_def("experiment")
+        .execute_in_process({"set": changes}, instance=instance, raise_on_error=False)
     )
     assert failure(result, "dvc_exp_run").description.startswith("set: ")
 
@@ -374,11 +396,15 @@ def test_what_ran_outside_carries_its_seconds_and_its_mlflow_run(after, monkeypa
     stage, written = read(after)["make@one-row"], (after / "results/one-row.json").stat().st_mtime
     record = after / ".cache/runs/make@one-row.json"
     record.parent.mkdir(parents=True)
-    record.write_text(json.dumps({"run": "r1", "experiment": "7", "began": written - 4, "ended": written + 0.5}))
+    record.write_text(
+        json.dumps({"run": "r1", "experiment": "7", "began": written - 4, "ended": written + 0.5})
+    )
     found = last_run(after, stage)
     assert found["seconds"] == 4.5
     assert found["mlflow"].value == "http://127.0.0.1:5000/#/experiments/7/runs/r1"
-    os.utime(after / "results/one-row.json", (written + 60, written + 60))  # as `git checkout` of another commit's
+    os.utime(
+        after / "results/one-row.json", (written + 60, written + 60)
+    )  # as `git checkout` of another commit's
     assert "seconds" not in last_run(after, stage)
 
 
@@ -387,4 +413,7 @@ def test_the_smoke_job_runs_the_smoke_study_and_leaves_this_repository_alone(ins
     here = Path(__file__).parents[1]
     before = subprocess.run(["git", "status", "--short"], cwd=here, capture_output=True, check=True).stdout
     assert smoke(here).execute_in_process(instance=instance).success
-    assert subprocess.run(["git", "status", "--short"], cwd=here, capture_output=True, check=True).stdout == before
+    assert (
+        subprocess.run(["git", "status", "--short"], cwd=here, capture_output=True, check=True).stdout
+        == before
+    )

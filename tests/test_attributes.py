@@ -81,7 +81,10 @@ def test_majority_names_the_commonest_label_for_everyone():
 
 def test_wordings():
     assert measures.wording("fitness_&_health", "name", {}, "") == "fitness & health"
-    assert measures.wording("fitness_&_health", "template", {}, "A text about {label}.") == "A text about fitness & health."
+    assert (
+        measures.wording("fitness_&_health", "template", {}, "A text about {label}.")
+        == "A text about fitness & health."
+    )
     assert measures.wording("x", "description", {"x": "an unknown"}, "") == "an unknown"
     with pytest.raises(BadInput, match="no description of label 'y'"):
         measures.wording("y", "description", {}, "")
@@ -146,7 +149,9 @@ def stored(tmp_path, monkeypatch):
     store.write_corpus("notes", frame.with_columns(labels=pl.Series([[subjects[i % 3]] for i in range(30)])))
     vectors = encode(texts) + 0.05 * torch.randn(30, 4, generator=generator)
     for name, sign in (("a", -1), ("b", 1)):
-        store.write_embeddings(f"notes-{name}", frame["id"].to_list(), splits, (sign * vectors).numpy(), {"corpus": "notes"})
+        store.write_embeddings(
+            f"notes-{name}", frame["id"].to_list(), splits, (sign * vectors).numpy(), {"corpus": "notes"}
+        )
     store.translators_path("none").mkdir(parents=True)
     save(Linear.of(-torch.eye(4), -vectors, vectors), store.translators_path("none") / "seed-0")
     by_name = lambda folder, row, device: encode if folder.name == "b" else lambda t: -encode(t)  # noqa: E731

@@ -35,14 +35,18 @@ VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 def write_faiss(path, wrapped=False):
     head = struct.pack("<iqqq?i", 8, 300, 1 << 20, 1 << 20, True, 1)
     body = b"IxF2" + head + struct.pack("<Q", VECTORS.size) + VECTORS.tobytes()
-    path.write_bytes((b"IxMp" + head + body + struct.pack("<Q", 300) + np.arange(300).tobytes()) if wrapped else body)
+    path.write_bytes(
+        (b"IxMp" + head + body + struct.pack("<Q", 300) + np.arange(300).tobytes()) if wrapped else body
+    )
 
 
 def write_chroma(folder, queued=50, collections=1):
     """250 vectors in hnsw, one of them marked deleted, and the rest still in the queue of sqlite."""
     base = sqlite3.connect(folder / "chroma.sqlite3")
     base.execute("create table collections (id text, name text)")
-    base.executemany("insert into collections values (?, ?)", [(f"c{i}", f"mail{i}") for i in range(collections)])
+    base.executemany(
+        "insert into collections values (?, ?)", [(f"c{i}", f"mail{i}") for i in range(collections)]
+    )
     base.execute("create table segments (id text, type text, scope text, collection text)")
     base.execute("insert into segments values ('s1', '', 'VECTOR', 'c0'), ('s2', '', 'METADATA', 'c0')")
     base.execute("create table max_seq_id (segment_id text, seq_id integer)")
@@ -75,12 +79,16 @@ WRITERS = {
     "fixed.parquet": lambda p: pq.write_table(
         pa.table({"embedding": pa.array(lists(), pa.list_(pa.float32(), 8))}), p, row_group_size=70
     ),
-    "pgvector.parquet": lambda p: pq.write_table(pa.table({"embedding": [json.dumps(v) for v in lists()]}), p),
+    "pgvector.parquet": lambda p: pq.write_table(
+        pa.table({"embedding": [json.dumps(v) for v in lists()]}), p
+    ),
     "qdrant.parquet": lambda p: pq.write_table(pa.table({"vector": [{"default": v} for v in lists()]}), p),
     "qdrant.jsonl": lambda p: p.write_text(
         "".join(json.dumps({"id": 1, "vector": {"text": v}, "payload": {}}) + "\n" for v in lists())
     ),
-    "pgvector.jsonl": lambda p: p.write_text("".join(json.dumps({"embedding": json.dumps(v)}) + "\n" for v in lists())),
+    "pgvector.jsonl": lambda p: p.write_text(
+        "".join(json.dumps({"embedding": json.dumps(v)}) + "\n" for v in lists())
+    ),
     "bare.jsonl": lambda p: p.write_text("".join(json.dumps(v) + "\n" for v in lists())),
     "a.npy": lambda p: np.save(p, VECTORS),
     "half.npy": lambda p: np.save(p, VECTORS.astype(np.float64)),
@@ -92,7 +100,9 @@ WRITERS = {
 
 
 def write_arrow(path, stream=False):
-    table = pa.table({"id": [str(i) for i in range(300)], "vector": pa.array(lists(), pa.list_(pa.float32(), 8))})
+    table = pa.table(
+        {"id": [str(i) for i in range(300)], "vector": pa.array(lists(), pa.list_(pa.float32(), 8))}
+    )
     with (pa.ipc.new_stream if stream else pa.ipc.new_file)(path, table.schema) as file:
         file.write_table(table, max_chunksize=90)
 
@@ -124,7 +134,10 @@ def test_a_folder_of_shards_is_one_dump(tmp_path, monkeypatch):
     cuts = [0, 7, 7, 50, 90, 100, 151, 200, 230, 299, 300]  # ten shards, one of them empty
     write_shards(tmp_path / "dump", [table.slice(a, b - a) for a, b in pairwise(cuts)])
     for limit in (20, 1000):
-        whole, sharded = dumps.sample(tmp_path / "whole.parquet", limit), dumps.sample(tmp_path / "dump", limit)
+        whole, sharded = (
+            dumps.sample(tmp_path / "whole.parquet", limit),
+            dumps.sample(tmp_path / "dump", limit),
+        )
         assert np.array_equal(whole.vectors, sharded.vectors)
         assert sharded.rows == 300
 
@@ -141,7 +154,10 @@ def test_a_folder_of_shards_is_one_dump(tmp_path, monkeypatch):
             [{"vector": [[1.0]], "id": [1]}, {"vector": [[1.0]], "id": ["a"]}],
             "part-00001.parquet: column 'id' is string; in part-0",
         ),
-        ([{"vector": [[1.0]]}, {"other": [[1.0]]}], "part-00001.parquet: column 'other' is list<.*>; in .* it is not there"),
+        (
+            [{"vector": [[1.0]]}, {"other": [[1.0]]}],
+            "part-00001.parquet: column 'other' is list<.*>; in .* it is not there",
+        ),
     ],
 )
 def test_shards_of_no_one_table_are_named(tmp_path, tables, message):
@@ -181,7 +197,9 @@ def test_a_sample_is_uniform_and_seeded_and_never_holds_the_whole(tmp_path, monk
 
 
 def test_nan_zero_and_repeated_rows_are_left_out_and_counted(tmp_path):
-    bad = np.concatenate([VECTORS, VECTORS[:2], np.zeros((1, 8), np.float32), np.full((3, 8), np.nan, np.float32)])
+    bad = np.concatenate(
+        [VECTORS, VECTORS[:2], np.zeros((1, 8), np.float32), np.full((3, 8), np.nan, np.float32)]
+    )
     np.save(tmp_path / "a.npy", bad)
     found = dumps.sample(tmp_path / "a.npy", 1000)
     assert (found.rows, found.left_out, found.repeated, len(found.vectors)) == (306, 4, 2, 300)
@@ -217,7 +235,9 @@ def test_rows_that_most_are_copies_of_leave_the_others_in(tmp_path):
     powers=st.lists(st.floats(0.5, 38), max_size=4),
     empty=st.integers(0, 20),
 )
-def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(tmp_path_factory, seed, scale, shift, powers, empty):
+def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
+    tmp_path_factory, seed, scale, shift, powers, empty
+):
     """A dump of 400 vectors moved by `shift` in every coordinate, then copies of rows times 10^power, then rows of NaN, all of it
     times 10^scale. True pairs stand in for a fit, so that only the centre and the lengths decide."""
     rng = np.random.default_rng(seed)
@@ -235,12 +255,20 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(tmp_path_factory, se
     assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:]).word == "aligned"
     partners = torch.cat([known, known[: len(taken.vectors) - 400]])
     together = procrustes.fit_oracle(torch.from_numpy(taken.vectors), partners, procrustes.Settings(), 0)
-    assert torch.cosine_similarity(together(good), known).mean() > 0.95  # one map for all that is taken, as an attack fits it
+    assert (
+        torch.cosine_similarity(together(good), known).mean() > 0.95
+    )  # one map for all that is taken, as an attack fits it
 
 
 BAD = {
-    "mixed.jsonl": (lambda p: p.write_text("[1, 2]\n[1, 2, 3]\n"), "different dimensions: 2, and 3 in line 2"),
-    "mixed.parquet": (lambda p: pq.write_table(pa.table({"vector": [[1.0], [1.0, 2.0]]}), p), "different dimensions"),
+    "mixed.jsonl": (
+        lambda p: p.write_text("[1, 2]\n[1, 2, 3]\n"),
+        "different dimensions: 2, and 3 in line 2",
+    ),
+    "mixed.parquet": (
+        lambda p: pq.write_table(pa.table({"vector": [[1.0], [1.0, 2.0]]}), p),
+        "different dimensions",
+    ),
     "one.npy": (lambda p: np.save(p, VECTORS[:1]), "1 vector: nothing to align"),
     "same.npy": (lambda p: np.save(p, np.ones((50, 4))), "all 50 vectors are the same"),
     "nan.npy": (lambda p: np.save(p, np.full((9, 4), np.nan)), "9 of 9 vectors are zero or not finite"),
@@ -249,7 +277,10 @@ BAD = {
     "cut.parquet": (lambda p: p.write_bytes(b"PAR1 nothing"), "not a whole parquet file"),
     "cut.faiss": (lambda p: (write_faiss(p), p.write_bytes(p.read_bytes()[:-4])), "truncated"),
     "ivf.faiss": (lambda p: p.write_bytes(b"IwPQ" + bytes(60)), "no FAISS flat index"),
-    "words.parquet": (lambda p: pq.write_table(pa.table({"text": ["a"]}), p), "which column holds the vectors"),
+    "words.parquet": (
+        lambda p: pq.write_table(pa.table({"text": ["a"]}), p),
+        "which column holds the vectors",
+    ),
     "words.jsonl": (lambda p: p.write_text('{"text": "a"}\n'), "line 1 has no 'vector'"),
     "broken.jsonl": (lambda p: p.write_text("[1, 2\n"), "line 1 is not JSON"),
     "dump.sql": (lambda p: p.write_text("insert"), "vectors are read from"),
@@ -311,7 +342,9 @@ def test_a_rotation_for_each_cell_keeps_what_is_within_and_undoes_itself(seed, d
     assert torch.allclose(products[within], bare[within], atol=1e-10)
     if not within.all():
         assert (products - bare)[~within].abs().mean() > 0.1 * bare[~within].abs().mean()
-    assert torch.allclose(defend(vectors, Defence("cells", 1), seed), defend(vectors, Defence("rotate"), seed), atol=1e-12)
+    assert torch.allclose(
+        defend(vectors, Defence("cells", 1), seed), defend(vectors, Defence("rotate"), seed), atol=1e-12
+    )
     assert not torch.allclose(defend(vectors, Defence("cells", cells), seed + 1), stored)
 
 
@@ -322,7 +355,9 @@ def test_the_owner_finds_what_others_do_not():
     unit, locked = normalize(vectors, dim=1), normalize(stored, dim=1)
     exact = neighbours(unit[:40], unit, 10, others=True)
     assert overlap(exact, keys.search(unit[:40], locked, cells, probes=9)).mean() > 0.99
-    one, three, all_cells = (overlap(exact, keys.search(unit[:40], locked, cells, probes=p)).mean() for p in (1, 3, 9))
+    one, three, all_cells = (
+        overlap(exact, keys.search(unit[:40], locked, cells, probes=p)).mean() for p in (1, 3, 9)
+    )
     assert recall_kept(vectors, stored).mean() < one < three < all_cells
     assert keys.recall_kept(vectors, stored, 40).mean() == pytest.approx(three.item())
     few = keys.search(unit[:40], locked, cells, k=len(unit), probes=1)
@@ -331,12 +366,18 @@ def test_the_owner_finds_what_others_do_not():
 
 def test_known_pairs_undo_one_rotation_and_not_one_for_each_cell():
     generator = torch.Generator().manual_seed(0)
-    vectors = normalize(torch.randn(1200, 32, generator=generator) + 2 * torch.randn(32, generator=generator), dim=1)
+    vectors = normalize(
+        torch.randn(1200, 32, generator=generator) + 2 * torch.randn(32, generator=generator), dim=1
+    )
 
     def error(kind, cells, pairs):
         """Least mean squared error of any attacker, a share of that of guessing the mean."""
         stored = defend(vectors, Defence(kind, cells), 5)
-        at = Keys.drawn(vectors, cells, 5).cells(vectors) if kind == "cells" else torch.zeros(len(vectors), dtype=torch.long)
+        at = (
+            Keys.drawn(vectors, cells, 5).cells(vectors)
+            if kind == "cells"
+            else torch.zeros(len(vectors), dtype=torch.long)
+        )
         rest = vectors[pairs:]
         errors = [(x - rest).square().sum(1).mean() for x in undone(stored, vectors[:pairs], at)]
         return float(min(errors) / (rest - rest.mean(0)).square().sum(1).mean())
@@ -345,7 +386,9 @@ def test_known_pairs_undo_one_rotation_and_not_one_for_each_cell():
     assert error("cells", 1, 32) < 1e-9
     assert 0.1 < error("rotate", 0, 16) < error("rotate", 0, 8)
     assert error("cells", 24, 100) > 0.5
-    assert error("cells", 4, 600) < 1e-9  # with as many pairs in each cell as dimensions it falls, cell by cell
+    assert (
+        error("cells", 4, 600) < 1e-9
+    )  # with as many pairs in each cell as dimensions it falls, cell by cell
 
 
 def test_noise_is_as_long_as_it_says():
@@ -369,7 +412,8 @@ def test_noise_is_as_long_as_it_says():
 RNG = np.random.default_rng(1)
 SUBJECTS = [f"subject{i}" for i in range(8)]
 TABLE = {
-    w: normalize(torch.from_numpy(RNG.normal(size=16) * (np.arange(16) < 12 - i)).float(), dim=0) for i, w in enumerate(SUBJECTS)
+    w: normalize(torch.from_numpy(RNG.normal(size=16) * (np.arange(16) < 12 - i)).float(), dim=0)
+    for i, w in enumerate(SUBJECTS)
 }
 
 
@@ -382,7 +426,9 @@ def secret_encoder(texts):
 def some_texts(count, seed):
     rng = np.random.default_rng(seed)
     chances = np.arange(8, 0, -1) / 36
-    return [" ".join(rng.choice(SUBJECTS, size=rng.integers(1, 6), p=chances)) + f" {i}" for i in range(count)]
+    return [
+        " ".join(rng.choice(SUBJECTS, size=rng.integers(1, 6), p=chances)) + f" {i}" for i in range(count)
+    ]
 
 
 @pytest.fixture
@@ -415,7 +461,9 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
     assert sum(r["vectors"] for r in found.attributes) == found.about["used"] == 300 - found.about["repeated"]
     assert [len(r["guess"]) > 0 for r in found.inversions] == [True] * 3
     assert [d["defence"] for d in found.defences] == ["none", "noise 1", "drop 0.5", "rotate", "cells 4"]
-    undone = {d["defence"]: d["50 pairs"] for d in found.defences}  # 1000 pairs are more than there are vectors
+    undone = {
+        d["defence"]: d["50 pairs"] for d in found.defences
+    }  # 1000 pairs are more than there are vectors
     assert undone["none"] > 0.99
     assert undone["rotate"] > 0.99
     assert all("1000 pairs" not in d for d in found.defences)
@@ -425,7 +473,15 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
     assert "data:image/png;base64," in text
     assert "http" not in text.replace("http-equiv", "")
     twin = page.with_suffix(".md").read_text()
-    for heading in ("What to do", "The dump", "Encoders tried", "Inferred topics", "Inverted texts", "Defences", "Time"):
+    for heading in (
+        "What to do",
+        "The dump",
+        "Encoders tried",
+        "Inferred topics",
+        "Inverted texts",
+        "Defences",
+        "Time",
+    ):
         assert f"## {heading}" in twin
 
 
@@ -452,19 +508,29 @@ def line(utility, leakage, pairs):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"noise 1": line(0.4, 0.0, 0.0)}, "No defence that was tried keeps 90% of retrieval and leaves 50% or less"),
+        (
+            {"noise 1": line(0.4, 0.0, 0.0)},
+            "No defence that was tried keeps 90% of retrieval and leaves 50% or less",
+        ),
         (
             {"cells 4": line(0.95, 0.1, 0.2), "drop": line(0.95, 0.3, 0.3)},
             "Worth its cost: `cells 4` keeps 95% of retrieval, and leaves 25%",
         ),
-        ({"rotate": line(1.0, 0.0, 0.6)}, "A secret rotation (`rotate`) is no defence: it leaves 75% of the leakage."),
+        (
+            {"rotate": line(1.0, 0.0, 0.6)},
+            "A secret rotation (`rotate`) is no defence: it leaves 75% of the leakage.",
+        ),
     ],
 )
 def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(more, said):
     rows = [{"defence": name} | row for name, row in ({"none": line(1.0, 0.8, 0.8)} | more).items()]
     best = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
-    assert said in "\n".join(audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best, defences=rows)))
-    assert audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best))[0].startswith("Severity: high")
+    assert said in "\n".join(
+        audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best, defences=rows))
+    )
+    assert audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best))[0].startswith(
+        "Severity: high"
+    )
 
 
 def test_texts_of_the_dump_itself_are_told_of():
@@ -472,7 +538,10 @@ def test_texts_of_the_dump_itself_are_told_of():
     best = audit_page.Tried("one", 300, 0.9, "aligned", 1.0)
     for known, told in ((dump, True), (other, False)):
         attempt = audits.Attempt(
-            audits.Known("one", [], known, secret_encoder), Identity(64, 64), Verdict(0.9, "aligned", 0.0, 300), 1.0
+            audits.Known("one", [], known, secret_encoder),
+            Identity(64, 64),
+            Verdict(0.9, "aligned", 0.0, 300),
+            1.0,
         )
         findings = audit_page.Findings("dump", {"used": 300}, [best], best, held=audits.held(dump, attempt))
         assert any("stand out as texts of the dump" in said for said in audit_page.advice(findings)) == told

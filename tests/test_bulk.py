@@ -25,7 +25,13 @@ from tests.test_encoders import TEXTS, bert
 
 SOURCE, TARGET, LABELS = 7, 32, ("cat", "dog", "river")
 EMBED = {"apply": "embed", "path": "in/", "model": "data/encoders/e"}
-LABEL = {"apply": "label", "path": "in/", "model": "data/translators/ab", "labels": LABELS, "template": "{label}"}
+LABEL = {
+    "apply": "label",
+    "path": "in/",
+    "model": "data/translators/ab",
+    "labels": LABELS,
+    "template": "{label}",
+}
 AUDIT = LABEL | {"apply": "audit", "nearest": 2}
 ROWS = [30, 1, 20, 9]  # of each shard
 
@@ -54,7 +60,11 @@ def folder(tmp_path, monkeypatch):
     Path("in").mkdir()
     for number, (start, rows) in enumerate(zip(np.cumsum([0, *ROWS]), ROWS, strict=False)):
         ids, vectors = [f"t{start + i}" for i in range(rows)], rng.standard_normal((rows, SOURCE), np.float32)
-        frame = {"id": ids, "text": TEXTS[start : start + rows], "vector": pl.Series(vectors, dtype=pl.Array(pl.Float32, SOURCE))}
+        frame = {
+            "id": ids,
+            "text": TEXTS[start : start + rows],
+            "vector": pl.Series(vectors, dtype=pl.Array(pl.Float32, SOURCE)),
+        }
         pl.DataFrame(frame).write_parquet(f"in/{number}.parquet")
 
 
@@ -79,7 +89,12 @@ def output(name="x") -> pl.DataFrame:
 
 def embedded(texts) -> np.ndarray:
     """What the stage `embed` writes for a corpus of these texts."""
-    columns = {"id": [f"t{i}" for i in range(len(texts))], "text": texts, "split": "train", "labels": [[] for _ in texts]}
+    columns = {
+        "id": [f"t{i}" for i in range(len(texts))],
+        "text": texts,
+        "split": "train",
+        "labels": [[] for _ in texts],
+    }
     store.write_corpus("c", pl.DataFrame(columns, schema=store.CORPUS_COLUMNS))
     of = study()
     embed_verb.embed("a", of.embed["a"], of, Run())  # pyright: ignore[reportArgumentType]
@@ -102,7 +117,10 @@ def test_a_shard_has_the_bytes_that_the_stage_embed_writes_for_its_texts():
 def test_all_shards_of_a_static_encoder_have_the_bytes_of_one_file():
     store.encoder_path("e").rename("bert-encoder")
     static_encoder()
-    texts = [" ".join(words) for words in np.random.default_rng(1).choice(["cat", "dog", "house", "river"], (60, 9)).tolist()]
+    texts = [
+        " ".join(words)
+        for words in np.random.default_rng(1).choice(["cat", "dog", "house", "river"], (60, 9)).tolist()
+    ]
     for number in range(4):
         pl.DataFrame({"text": texts[15 * number : 15 * number + 15]}).write_parquet(f"in/{number}.parquet")
     run(**EMBED, batch=4)
@@ -119,7 +137,10 @@ def test_vectors_are_translated_and_other_columns_carried_along():
 
 def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
     run(**AUDIT)
-    made, vectors = output(), np.concatenate([pl.read_parquet(p)["vector"].to_numpy() for p in sorted(Path("in").iterdir())])
+    made, vectors = (
+        output(),
+        np.concatenate([pl.read_parquet(p)["vector"].to_numpy() for p in sorted(Path("in").iterdir())]),
+    )
     with torch.inference_mode():
         translated = load_best(store.translators_path("ab"))(torch.from_numpy(vectors)).double().numpy()
 
@@ -134,12 +155,16 @@ def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
     cosines = unit(translated - known.mean(0)) @ unit(known - known.mean(0)).T
     order = np.argsort(-cosines, axis=1)[:, :2]
     assert made["texts"].to_list() == [[f"k{5 + j}" for j in row] for row in order]
-    np.testing.assert_allclose(np.stack(made["text_cosines"].to_list()), np.take_along_axis(cosines, order, 1), atol=1e-5)
+    np.testing.assert_allclose(
+        np.stack(made["text_cosines"].to_list()), np.take_along_axis(cosines, order, 1), atol=1e-5
+    )
     attacker = audit_verb.Known("e", [], torch.from_numpy(known), lambda texts: labels)
     best = audit_verb.Attempt(attacker, load_best(store.translators_path("ab")), None, 0.0)  # pyright: ignore[reportArgumentType]
     row = params.Study.model_validate({"study": "s", "corpora": {"c": {"path": "p", "source": "path"}},
         "audit": {"default": {"corpus": "c", "labels": LABELS, "template": "{label}"}}}).audit["default"]  # fmt: skip
-    audited = {line["label"]: line["vectors"] for line in audit_verb.infer(torch.from_numpy(vectors), best, row)}
+    audited = {
+        line["label"]: line["vectors"] for line in audit_verb.infer(torch.from_numpy(vectors), best, row)
+    }
     assert store.read_metrics("bulk")["x"] == {"shards": 4, "rows": 60, "labels": audited}
 
 
@@ -208,8 +233,12 @@ def test_another_row_or_model_does_all_again_and_another_engine_nothing():
 
 def test_a_shard_at_fault_is_named_and_costs_no_other():
     texts = pl.read_parquet("in/2.parquet")
-    texts.with_columns(text=pl.when(pl.col("id") == "t33").then(pl.lit(" ")).otherwise("text")).write_parquet("in/2.parquet")
-    with pytest.raises(BadInput, match=r"1 of 4 shards failed: .*/2\.parquet: 1 texts are empty, the first in row 2$"):
+    texts.with_columns(text=pl.when(pl.col("id") == "t33").then(pl.lit(" ")).otherwise("text")).write_parquet(
+        "in/2.parquet"
+    )
+    with pytest.raises(
+        BadInput, match=r"1 of 4 shards failed: .*/2\.parquet: 1 texts are empty, the first in row 2$"
+    ):
         run(**EMBED)
     before = times()
     assert set(before) == {"0.parquet", "1.parquet", "3.parquet"}
@@ -279,7 +308,9 @@ def cluster(monkeypatch):
     register_pickle_by_value(sys.modules[__name__])  # workers have no tests
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as many as Ray gives an actor of one core: bytes are the same for the same number
+    torch.set_num_threads(
+        1
+    )  # as many as Ray gives an actor of one core: bytes are the same for the same number
     yield cluster.address
     torch.set_num_threads(threads)
     cluster.shutdown()
@@ -313,6 +344,10 @@ def test_two_workers_of_ray_one_killed_write_the_bytes_of_the_plain_loop(cluster
     killed = shards.Job(partial(recorded, job.make, log, "t31", marker), job.folder, job.made_from, job.batch)
     finished = list(shards.on_ray(killed, inputs, cluster, workers=2, cpus=1, gpus=None))
     assert not marker.exists()
-    assert sorted((d.shard, d.rows, d.fault) for d in finished) == [(str(p), n, "") for p, n in zip(inputs, ROWS, strict=True)]
-    assert sorted(log.read_text().split()) == sorted(["t0", "t30", "t31", "t31", "t51"])  # twice: what was lost alone
+    assert sorted((d.shard, d.rows, d.fault) for d in finished) == [
+        (str(p), n, "") for p, n in zip(inputs, ROWS, strict=True)
+    ]
+    assert sorted(log.read_text().split()) == sorted(
+        ["t0", "t30", "t31", "t31", "t51"]
+    )  # twice: what was lost alone
     assert {p.name: p.read_bytes() for p in job.folder.glob("[!.]*")} == plain

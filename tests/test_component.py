@@ -91,14 +91,20 @@ def root(finished, tmp_path):
     return Path(shutil.copytree(finished[0], tmp_path / "copy"))
 
 
-def run(defs: dg.Definitions, instance: dg.DagsterInstance, job: str = "everything") -> dg.ExecuteInProcessResult:
+def run(
+    defs: dg.Definitions, instance: dg.DagsterInstance, job: str = "everything"
+) -> dg.ExecuteInProcessResult:
     return defs.resolve_job_def(job).execute_in_process(instance=instance, raise_on_error=False)
 
 
 def stale(defs: dg.Definitions, instance: dg.DagsterInstance) -> set[str]:
     graph = defs.resolve_asset_graph()
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
-    return {"@".join(k.path) for k in graph.get_all_asset_keys() if resolver.get_status(k) is not StaleStatus.FRESH}
+    return {
+        "@".join(k.path)
+        for k in graph.get_all_asset_keys()
+        if resolver.get_status(k) is not StaleStatus.FRESH
+    }
 
 
 def status(root: Path) -> set[str]:
@@ -109,25 +115,45 @@ def status(root: Path) -> set[str]:
 def test_a_defs_yaml_is_all_that_a_project_adds(finished):
     defs = load(finished[0])
     graph = defs.resolve_asset_graph()
-    edges = {("@".join(p.path), "@".join(k.path)) for k in graph.get_all_asset_keys() for p in graph.get(k).parent_keys}
+    edges = {
+        ("@".join(p.path), "@".join(k.path))
+        for k in graph.get_all_asset_keys()
+        for p in graph.get(k).parent_keys
+    }
     assert {"@".join(key.path) for key in graph.get_all_asset_keys()} == EVERYTHING
     assert edges == {("prepare", "train@a"), ("prepare", "train@b"), ("train@a", "evaluate")}
     assert graph.get(dg.AssetKey(["train", "b"])).group_name == "train"
-    assert graph.get(dg.AssetKey("prepare")).description == "lines without gaps\n\n`grep . raw.txt > clean.txt`"
-    assert {job.name for job in defs.jobs} == {"everything", "prepare", "train", "evaluate"}  # no git, no experiments
+    assert (
+        graph.get(dg.AssetKey("prepare")).description == "lines without gaps\n\n`grep . raw.txt > clean.txt`"
+    )
+    assert {job.name for job in defs.jobs} == {
+        "everything",
+        "prepare",
+        "train",
+        "evaluate",
+    }  # no git, no experiments
 
 
 def test_a_stage_is_run_and_checked_and_says_what_it_made(finished):
     root, result, _ = finished
     assert result.success
-    events = {"@".join(e.materialization.asset_key.path): e.materialization for e in result.get_asset_materialization_events()}
-    assert {name: event.metadata["status"].value for name, event in events.items()} == dict.fromkeys(EVERYTHING, "ran")
+    events = {
+        "@".join(e.materialization.asset_key.path): e.materialization
+        for e in result.get_asset_materialization_events()
+    }
+    assert {name: event.metadata["status"].value for name, event in events.items()} == dict.fromkeys(
+        EVERYTHING, "ran"
+    )
     assert events["evaluate"].metadata["metrics/lines"].value == 2.0
     assert events["train@a"].metadata["path"].value == str(root / "a.txt")
     (md5,) = (out["md5"] for out in lock(root)["prepare"].outs)
     assert events["prepare"].tags["dagster/data_version"] == md5
-    checks = {("@".join(e.asset_key.path), e.check_name): e.passed for e in result.get_asset_check_evaluations()}
-    assert checks == {(name, "as_locked"): True for name in EVERYTHING} | {("evaluate", "finite_metrics"): True}
+    checks = {
+        ("@".join(e.asset_key.path), e.check_name): e.passed for e in result.get_asset_check_evaluations()
+    }
+    assert checks == {(name, "as_locked"): True for name in EVERYTHING} | {
+        ("evaluate", "finite_metrics"): True
+    }
 
 
 @pytest.mark.parametrize(
@@ -172,7 +198,8 @@ def test_a_folder_of_a_larger_repository_is_a_project(tmp_path):
         assert all(e.passed for e in result.get_asset_check_evaluations())
         assert stale(load(root), instance) == set()
         assert {
-            e.materialization.metadata["status"].value for e in run(load(root), instance).get_asset_materialization_events()
+            e.materialization.metadata["status"].value
+            for e in run(load(root), instance).get_asset_materialization_events()
         } == {"unchanged"}
 
 
@@ -188,17 +215,39 @@ def test_two_projects_fit_into_one_code_location(tmp_path):
     keys = {"@".join(key.path) for key in defs.resolve_asset_graph().get_all_asset_keys()}
     assert keys == {f"{prefix}@{name}" for prefix in ("one", "two") for name in EVERYTHING}
     jobs = {
-        f"{prefix}_{job}" for prefix in ("one", "two") for job in ("everything", "experiment", "prepare", "train", "evaluate")
+        f"{prefix}_{job}"
+        for prefix in ("one", "two")
+        for job in ("everything", "experiment", "prepare", "train", "evaluate")
     }
     assert {job.name for job in defs.jobs} == jobs
-    assert {key.path[0] for key in defs.resolve_job_def("one_everything").asset_layer.selected_asset_keys} == {"one"}
+    assert {
+        key.path[0] for key in defs.resolve_job_def("one_everything").asset_layer.selected_asset_keys
+    } == {"one"}
 
 
 def test_names_that_dagster_takes_for_no_step_or_job(tmp_path):
-    names = ("import", "type", "everything", "experiment", "nightly", "dvc_lock", "check-x", "x", "check_x", "größe")
+    names = (
+        "import",
+        "type",
+        "everything",
+        "experiment",
+        "nightly",
+        "dvc_lock",
+        "check-x",
+        "x",
+        "check_x",
+        "größe",
+    )
     stages = {name: {"cmd": f"echo > {i}", "outs": [str(i)]} for i, name in enumerate(names)}
-    stages["rows"] = {"foreach": ["a b", "a-b", "c'd", "data/e.csv"], "do": {"cmd": "echo > '${item}'", "outs": ["${item}"]}}
-    stages["cube"] = {"matrix": {"m": [1, 2], "n": ["a"]}, "cmd": "echo > ${item.m}${item.n}", "outs": ["${item.m}${item.n}"]}
+    stages["rows"] = {
+        "foreach": ["a b", "a-b", "c'd", "data/e.csv"],
+        "do": {"cmd": "echo > '${item}'", "outs": ["${item}"]},
+    }
+    stages["cube"] = {
+        "matrix": {"m": [1, 2], "n": ["a"]},
+        "cmd": "echo > ${item.m}${item.n}",
+        "outs": ["${item.m}${item.n}"],
+    }
     root = project(repository(tmp_path), yaml.safe_dump({"stages": stages}))
     subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
     defs = load(root)
@@ -214,7 +263,10 @@ def test_names_that_dagster_takes_for_no_step_or_job(tmp_path):
         ("stages: {}", r"dvc\.yaml: there is no such file, or no stage in it$"),
         ("stages:\n  a: {cmd: echo, wdir: src}", r"stage 'a' has a wdir"),
         ("stages:\n  a: {comand: echo}", r"dvc\.yaml"),
-        ("stages:\n  a: {foreach: [b c, b_c], do: {cmd: echo}}", r"'a@b c' and 'a@b_c' are the same name to Dagster: a/b_c$"),
+        (
+            "stages:\n  a: {foreach: [b c, b_c], do: {cmd: echo}}",
+            r"'a@b c' and 'a@b_c' are the same name to Dagster: a/b_c$",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_one_line(tmp_path, pipeline, said):
@@ -238,7 +290,9 @@ def test_metrics_may_stand_outside_of_the_stages(tmp_path):
 
 def test_data_with_another_address_than_a_path_are_not_watched(tmp_path):
     repository(tmp_path)
-    (tmp_path / "dvc.yaml").write_text("stages:\n  get: {cmd: 'echo > x', deps: ['https://localhost/data.csv'], outs: [x]}\n")
+    (tmp_path / "dvc.yaml").write_text(
+        "stages:\n  get: {cmd: 'echo > x', deps: ['https://localhost/data.csv'], outs: [x]}\n"
+    )
     assert read(tmp_path)["get"].sources == ()
 
 
@@ -255,7 +309,9 @@ def test_dg_lists_and_checks_this_project():
     dg_ = [str(Path(sys.executable).parent / "dg")]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1"}
     said = [
-        subprocess.run([*dg_, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [*dg_, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        ).stdout
         for words in (["list", "defs", "--json"], ["check", "defs"])
     ]
     assert "align" in said[0]
@@ -270,7 +326,9 @@ def test_the_five_minutes_of_the_docs_do_what_they_say(tmp_path):
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1"
     }  # fmt: skip
     script = "set -e\n" + "\necho END OF BLOCK\n".join(blocks)
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     _, listed, launched, edited = done.stdout.split("END OF BLOCK")
     assert all(name in listed for name in ("prepare", "train", "evaluate", "as_locked", "finite_metrics"))

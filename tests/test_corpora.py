@@ -110,7 +110,9 @@ def test_own_split_is_kept(tmp_path):
 
 
 def test_draw_is_seeded_and_keeps_the_order(tmp_path):
-    table = write(tmp_path / "t.parquet", pl.DataFrame({"id": [f"{i:02d}" for i in range(20)], "text": TEXTS}))
+    table = write(
+        tmp_path / "t.parquet", pl.DataFrame({"id": [f"{i:02d}" for i in range(20)], "text": TEXTS})
+    )
     frame = collect(file(table, rows=8, test=3, seed=1))
     assert len(frame) == 8
     assert (frame["split"] == "test").sum() == 3
@@ -192,7 +194,10 @@ def test_word_chunks_are_the_words_in_order(text, size, least):
 def test_a_stride_cuts_at_every_offset_and_loses_nothing_but_short_tails(count, size, stride, least):
     size, stride, least = max(size, least), min(stride, max(size, least)), least
     words = [str(i) for i in range(count)]
-    pieces = [piece.split() for piece in cut(" ".join(words), Chunk(size=size, stride=stride, least=least, whole=True))]
+    pieces = [
+        piece.split()
+        for piece in cut(" ".join(words), Chunk(size=size, stride=stride, least=least, whole=True))
+    ]
     assert pieces == [words[i : i + size] for i in range(0, count, stride) if count - i >= least]
     if least == 1:
         assert set().union(*pieces) == set(words)
@@ -212,7 +217,9 @@ def test_token_chunks_keep_the_characters():
 
 
 def test_chunking_drops_what_repeats_and_names_the_source(tmp_path, capsys):
-    theirs = pl.DataFrame({"id": ["p", "q", "r"], "text": ["a b c d e", "", "a b x"], "labels": [["l"], [], []]})
+    theirs = pl.DataFrame(
+        {"id": ["p", "q", "r"], "text": ["a b c d e", "", "a b x"], "labels": [["l"], [], []]}
+    )
     frame = collect(file(write(tmp_path / "t.parquet", theirs), chunk={"size": 2}))
     assert frame["id"].to_list() == ["p#0", "p#1", "p#2", "r#1"]
     assert frame["text"].to_list() == ["a b", "c d", "e", "x"]
@@ -221,7 +228,9 @@ def test_chunking_drops_what_repeats_and_names_the_source(tmp_path, capsys):
 
 
 def test_whole_texts_are_drawn_and_split(tmp_path):
-    theirs = pl.DataFrame({"id": [f"p{i}" for i in range(30)], "text": [f"{i}a {i}b {i}c {i}d {i}e" for i in range(30)]})
+    theirs = pl.DataFrame(
+        {"id": [f"p{i}" for i in range(30)], "text": [f"{i}a {i}b {i}c {i}d {i}e" for i in range(30)]}
+    )
     path = write(tmp_path / "t.parquet", theirs)
     frame = collect(file(path, chunk={"size": 2, "whole": True}, rows=20, test=7)).with_columns(
         text=pl.col("id").str.split("#").list[0]
@@ -254,7 +263,9 @@ def test_overlapping_pieces_are_on_one_side_and_those_held_out_do_not_overlap(tm
 def test_a_stride_as_long_as_the_pieces_is_none(tmp_path):
     theirs = pl.DataFrame({"id": ["p", "q"], "text": ["a b c d e", "f g h"]})
     source = write(tmp_path / "t.parquet", theirs)
-    assert collect(file(source, chunk={"size": 2, "stride": 2})).equals(collect(file(source, chunk={"size": 2})))
+    assert collect(file(source, chunk={"size": 2, "stride": 2})).equals(
+        collect(file(source, chunk={"size": 2}))
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,7 +280,9 @@ def test_a_stride_as_long_as_the_pieces_is_none(tmp_path):
 def test_a_stride_that_cannot_be_is_refused_in_one_line(tmp_path, keys, line):
     path = tmp_path / "params.yaml"
     chunk = {"size": 4} | keys
-    path.write_text(json.dumps({"study": "t", "corpora": {"c": {"source": "path", "path": "x", "chunk": chunk}}}))
+    path.write_text(
+        json.dumps({"study": "t", "corpora": {"c": {"source": "path", "path": "x", "chunk": chunk}}})
+    )
     with pytest.raises(BadInput, match=line) as error:
         params.load(path)
     assert len(str(error.value).splitlines()) == 1
@@ -277,7 +290,9 @@ def test_a_stride_that_cannot_be_is_refused_in_one_line(tmp_path, keys, line):
 
 def test_first_keeps_one_piece_of_each_text(tmp_path):
     theirs = pl.DataFrame({"id": ["p", "q", "r"], "text": ["a b c d e", "f", "a b x"]})
-    frame = collect(file(write(tmp_path / "t.parquet", theirs), chunk={"size": 2, "first": True, "whole": True}, test=1))
+    frame = collect(
+        file(write(tmp_path / "t.parquet", theirs), chunk={"size": 2, "first": True, "whole": True}, test=1)
+    )
     assert dict(frame.select("id", "text").iter_rows()) == {"p#0": "a b", "q#0": "f"}  # r begins as p does
 
 
@@ -288,7 +303,10 @@ def test_first_keeps_one_piece_of_each_text(tmp_path):
 def noteevents(request, tmp_path) -> Path:
     lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
     lines += [f'{i},"Nursing","","Note {i}:\n the patient said ""hello"", then left."' for i in range(30)]
-    lines += ['30,"Nursing","1","an error"', '31,"Nursing","","Note 0:\n the patient said ""hello"", then left."']
+    lines += [
+        '30,"Nursing","1","an error"',
+        '31,"Nursing","","Note 0:\n the patient said ""hello"", then left."',
+    ]
     data = ("\n".join(lines) + "\n").encode()
     (tmp_path / request.param).write_bytes(gzip.compress(data) if request.param.endswith("gz") else data)
     return tmp_path
@@ -304,12 +322,21 @@ def test_noteevents_without_errors_and_repeats(noteevents):
 
 
 def test_medcat_annotations_become_labels(noteevents):
-    entities = {"0": {"pretty_name": "Fever", "cui": "1"}, "1": {"pretty_name": "Cough"}, "2": {"pretty_name": "Fever"}}
+    entities = {
+        "0": {"pretty_name": "Fever", "cui": "1"},
+        "1": {"pretty_name": "Cough"},
+        "2": {"pretty_name": "Fever"},
+    }
     (noteevents / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
     (noteevents / "medcat.csv").write_text("ROW_ID,pretty_name\n4,Fever\n4,Cough\n4,Fever\n")
     frame = collect(file(noteevents, "notes", annotations="medcat.json"))
-    assert dict(zip(frame["id"], frame["labels"].to_list(), strict=True)) == {"4": ["Fever", "Cough"], "7": []}
-    assert collect(file(noteevents, "notes", annotations="medcat.csv"))["labels"].to_list() == [["Fever", "Cough"]]
+    assert dict(zip(frame["id"], frame["labels"].to_list(), strict=True)) == {
+        "4": ["Fever", "Cough"],
+        "7": [],
+    }
+    assert collect(file(noteevents, "notes", annotations="medcat.csv"))["labels"].to_list() == [
+        ["Fever", "Cough"]
+    ]
     with pytest.raises(BadInput, match="no such file; `annotations`"):
         collect(file(noteevents, "notes", annotations="gone.json"))
 
@@ -352,7 +379,9 @@ def test_one_file_of_a_hub_set_that_holds_several(monkeypatch, tmp_path):
     import datasets
 
     (tmp_path / "wiki.txt").write_text("one sentence\nanother sentence\n")
-    (tmp_path / "nli.csv").write_text("sent0,sent1,hard_neg\nA dog runs.,A dog moves.,A dog sleeps.\nNone came.,n/a,All came.\n")
+    (tmp_path / "nli.csv").write_text(
+        "sent0,sent1,hard_neg\nA dog runs.,A dog moves.,A dog sleeps.\nNone came.,n/a,All came.\n"
+    )
     monkeypatch.setattr(hub, "_reachable", lambda *_: None)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     row = {"source": "hub", "path": "x", "id": str(tmp_path)}
@@ -370,11 +399,15 @@ def test_one_file_of_a_hub_set_that_holds_several(monkeypatch, tmp_path):
 def test_first_pieces_of_a_hub_set_are_as_many_as_were_asked_for(monkeypatch):
     from datasets import Dataset
 
-    texts = Dataset.from_dict({"text": [f"{i} a b c" if i % 5 else "short" for i in range(1000)]}).to_iterable_dataset()
+    texts = Dataset.from_dict(
+        {"text": [f"{i} a b c" if i % 5 else "short" for i in range(1000)]}
+    ).to_iterable_dataset()
     monkeypatch.setattr(hub, "_reachable", lambda *_: None)
     monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: texts)
     chunk = {"size": 3, "least": 2, "first": True}
-    row = HubCorpus.model_validate({"source": "hub", "path": "x", "id": "some/set", "rows": 40, "chunk": chunk})
+    row = HubCorpus.model_validate(
+        {"source": "hub", "path": "x", "id": "some/set", "rows": 40, "chunk": chunk}
+    )
     assert len(collect(row)) == 40
 
 
@@ -496,7 +529,9 @@ def test_sequences_have_their_length(lengths, shortest, more):
 
 def test_library_reads_what_constraints_name_up_to_the_cap(tmp_path):
     pins = tmp_path / "constraints.txt"
-    pins.write_text("tqdm==0\nPyYAML==0\nno-such-package==1\n# polars==1\nnumpy==0\n" + library.END + "\npolars==1\n")
+    pins.write_text(
+        "tqdm==0\nPyYAML==0\nno-such-package==1\n# polars==1\nnumpy==0\n" + library.END + "\npolars==1\n"
+    )
     row = LibraryCorpus.model_validate({"source": "library", "path": str(pins), "per_package": 40, "test": 5})
     frame = collect(row)
     check_corpus("library", frame)

@@ -41,7 +41,10 @@ STUDY = {
 
 def make() -> None:
     """One small artefact of every kind, by what writes it in a stage."""
-    ids, vectors = [f"t{i}" for i in range(40)], np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+    ids, vectors = (
+        [f"t{i}" for i in range(40)],
+        np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32),
+    )
     columns = {"id": ids, "text": [f"text {i}" for i in ids], "split": ["test"] * 40, "labels": [["x"]] * 40}
     store.write_corpus("c", pl.DataFrame(columns, schema_overrides=store.CORPUS_COLUMNS))
     for name in "ab":
@@ -58,10 +61,18 @@ def make() -> None:
     attacker.save(attacker.Attacker(space, torch.randn(30, 8), KNOWN, model), learnt)
     store.move_into(learnt, store.inverters_path("i"))
     row = TrainImageText.model_validate(
-        {"corpus": "s", "image": TINY, "text": TINY | {"context": 12}, "head": {"dim": 4, "features": 16}, "batch": 8}
+        {
+            "corpus": "s",
+            "image": TINY,
+            "text": TINY | {"context": 12},
+            "head": {"dim": 4, "features": 16},
+            "batch": 8,
+        }
     )
     (trained := Path("trained")).mkdir()
-    point_sets.save(point_sets.DualEncoder(row, 20), Words([str(i) for i in range(20)], 12), trained / "seed-0")
+    point_sets.save(
+        point_sets.DualEncoder(row, 20), Words([str(i) for i in range(20)], 12), trained / "seed-0"
+    )
     store.move_into(trained, store.image_text_path("p"))
     store.write_metrics("align", "t", {"verdict": 1.0, "seeds": 1})
     store.write_csv(store.seeds_path("t"), pl.DataFrame({"seed": range(9), "top1": [0.125] * 9}))
@@ -71,13 +82,28 @@ def make() -> None:
 READERS = {  # of a file or folder that dvc.lock names: a file of it, and what reads it
     "data/corpora/c.parquet": ("", lambda: store.read_corpus("c")),
     "data/embeddings/a.arrow": ("", lambda: store.read_embeddings("a")),
-    "data/translators/t": ("seed-0.safetensors", lambda: load_seeds(store.intact(store.translators_path("t")))),
+    "data/translators/t": (
+        "seed-0.safetensors",
+        lambda: load_seeds(store.intact(store.translators_path("t"))),
+    ),
     "data/translators/t/": ("seed-0.json", lambda: load_seeds(store.intact(store.translators_path("t")))),
     "data/translators/t//": ("verdicts.json", lambda: load_best(store.intact(store.translators_path("t")))),
-    "data/inverters/i": ("inverter.safetensors", lambda: attacker.load(store.intact(store.inverters_path("i")))),
-    "data/inverters/i/": ("texts.safetensors", lambda: attacker.load(store.intact(store.inverters_path("i")))),
-    "data/image_text/p": ("seed-0.safetensors", lambda: point_sets.load(store.intact(store.image_text_path("p")) / "seed-0")),
-    "data/image_text/p/": ("seed-0.json", lambda: point_sets.load(store.intact(store.image_text_path("p")) / "seed-0")),
+    "data/inverters/i": (
+        "inverter.safetensors",
+        lambda: attacker.load(store.intact(store.inverters_path("i"))),
+    ),
+    "data/inverters/i/": (
+        "texts.safetensors",
+        lambda: attacker.load(store.intact(store.inverters_path("i"))),
+    ),
+    "data/image_text/p": (
+        "seed-0.safetensors",
+        lambda: point_sets.load(store.intact(store.image_text_path("p")) / "seed-0"),
+    ),
+    "data/image_text/p/": (
+        "seed-0.json",
+        lambda: point_sets.load(store.intact(store.image_text_path("p")) / "seed-0"),
+    ),
     "results/align/t.json": ("", lambda: store.read_metrics("align")),
     "results/evaluate/t/seeds.csv": ("", lambda: store.read_csv(store.seeds_path("t"))),
     "results/invert/i/examples.csv": ("", lambda: store.read_examples("i")),
@@ -94,7 +120,15 @@ DAMAGES = {
     "deeply nested": lambda path: path.write_text("[" * 100_000),
     "a folder": lambda path: (path.unlink(), path.mkdir()),
 }
-SILENT = {"a flipped bit", "a flipped bit at the start", "half", "truncated", "zeros", "other bytes", "of another kind"}
+SILENT = {
+    "a flipped bit",
+    "a flipped bit at the start",
+    "half",
+    "truncated",
+    "zeros",
+    "other bytes",
+    "of another kind",
+}
 
 
 def flip(path: Path, at: int) -> None:
@@ -121,7 +155,9 @@ def artefacts(made, tmp_path, monkeypatch):
 
 def locked() -> None:
     outs = [{"path": out, "md5": md5_of(Path(out))} for out in {path.rstrip("/") for path in READERS}]
-    Path("dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": {"align@t": {"cmd": "x", "outs": outs}}}))
+    Path("dvc.lock").write_text(
+        yaml.safe_dump({"schema": "2.0", "stages": {"align@t": {"cmd": "x", "outs": outs}}})
+    )
 
 
 def refused(read) -> str:
@@ -217,7 +253,9 @@ def test_what_a_run_of_dvc_wrote_is_refused_though_its_time_is_that_of_the_run(a
     Path(".cache/runs").mkdir(parents=True, exist_ok=True)
     path = store.metrics_path("align", "t")
     at = path.stat().st_mtime_ns
-    Path(".cache/runs/align@t.json").write_text(json.dumps({"began": at / 1e9 - 0.5, "ended": at / 1e9 + 0.5}))
+    Path(".cache/runs/align@t.json").write_text(
+        json.dumps({"began": at / 1e9 - 0.5, "ended": at / 1e9 + 0.5})
+    )
     locked()
     flip(path, 20)
     os.utime(path, ns=(at, at))
@@ -233,7 +271,9 @@ def test_the_md5_of_a_folder_is_dvc_s(artefacts):
         "print(md5(Repo.init(no_scm=True), 'data/translators'))"
     )
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+    ).stdout
     assert said.split()[-1] == md5_of(Path("data/translators"))
 
 
@@ -245,7 +285,10 @@ def test_a_broken_dvc_lock_is_one_line(artefacts):
 def test_drafts_of_the_dead_are_swept_and_those_of_the_living_stay(artefacts):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    left = [Path(f"data/embeddings/.a.arrow.{dead.pid}.part"), Path(f"results/evaluate/t/.seeds.csv.{dead.pid}.part")]
+    left = [
+        Path(f"data/embeddings/.a.arrow.{dead.pid}.part"),
+        Path(f"results/evaluate/t/.seeds.csv.{dead.pid}.part"),
+    ]
     folder = Path(f"data/translators/.t.{dead.pid}.part")
     alive = Path(f"data/embeddings/.b.arrow.{os.getppid()}.part")
     folder.mkdir()
@@ -299,7 +342,9 @@ DVC = f"import subprocess, sys, os; subprocess.run([sys.executable, '-c', {STAGE
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a child that its parent died")
 def test_a_stage_ends_with_the_dvc_that_started_it():
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "DVC_STAGE": "align@t"}
-    dvc = subprocess.Popen([sys.executable, "-c", DVC], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
+    dvc = subprocess.Popen(
+        [sys.executable, "-c", DVC], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+    )
     assert dvc.stdout.readline() == b"1\n"
     dvc.kill()
     assert dvc.stdout.read() == b""  # the stage held the pipe too: it has ended

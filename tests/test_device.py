@@ -16,7 +16,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines import train_image_text
-from pipelines.aligners import identity, mini_vec2vec, network, procrustes, transport, vec2vec, wasserstein_procrustes
+from pipelines.aligners import (
+    identity,
+    mini_vec2vec,
+    network,
+    procrustes,
+    transport,
+    vec2vec,
+    wasserstein_procrustes,
+)
 from pipelines.aligners.core import matching
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import judge
@@ -60,12 +68,16 @@ class Accelerator:
         torch.testing.assert_close(there.cpu(), here, atol=rounding, rtol=rounding)
 
 
-GPU = pytest.param("cuda", marks=[pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")])
+GPU = pytest.param(
+    "cuda", marks=[pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")]
+)
 
 
 @pytest.fixture(params=[pretend_device.NAME, GPU])
 def there(request, monkeypatch) -> Iterator[Accelerator]:
-    monkeypatch.setattr(matching, "_has_bf16", lambda vectors: False)  # a CPU's alone: with it the numbers are others
+    monkeypatch.setattr(
+        matching, "_has_bf16", lambda vectors: False
+    )  # a CPU's alone: with it the numbers are others
     if request.param == "cuda":
         yield Accelerator(torch.device("cuda", 0), None)
         return
@@ -76,7 +88,9 @@ def there(request, monkeypatch) -> Iterator[Accelerator]:
 def clouds(n: int = 300, d: int = 24, e: int = 20, seed: int = 0) -> tuple[Tensor, Tensor]:
     """(n, d) and (n, e): two views of one clustered cloud, row i of both one text."""
     g = torch.Generator().manual_seed(seed)
-    points = torch.randn(8, e, generator=g)[torch.randint(8, (n,), generator=g)] * 2 + torch.randn(n, e, generator=g)
+    points = torch.randn(8, e, generator=g)[torch.randint(8, (n,), generator=g)] * 2 + torch.randn(
+        n, e, generator=g
+    )
     return points @ torch.randn(e, d, generator=g) / e**0.5, points + 0.05 * torch.randn(n, e, generator=g)
 
 
@@ -89,7 +103,9 @@ NETWORK = vec2vec.Settings(
 WASSERSTEIN = wasserstein_procrustes.Settings(
     clusters=6, repeats=4, restarts=2, rounds=(100,), round_steps=2, refinements=4, passes=2, anchors=100
 )
-MINI = mini_vec2vec.Settings(clusters=5, repeats=3, restarts=3, neighbours=5, refine_steps=5, refine_batch=64, refine_clusters=10)
+MINI = mini_vec2vec.Settings(
+    clusters=5, repeats=3, restarts=3, neighbours=5, refine_steps=5, refine_batch=64, refine_clusters=10
+)
 PAIRS = torch.tensor([[0, 0], [3, 3]])
 FITS: dict[str, Callable[[Tensor, Tensor], Translator]] = {
     "wasserstein": lambda x, y: wasserstein_procrustes.fit(x, y, WASSERSTEIN, 0, PAIRS),
@@ -99,7 +115,9 @@ FITS: dict[str, Callable[[Tensor, Tensor], Translator]] = {
     "orthogonal": lambda x, y: procrustes.fit_oracle(x, y, procrustes.Settings(), 0),
     "least_squares": lambda x, y: procrustes.fit_oracle(x, y, procrustes.Settings(map="least_squares"), 0),
     "network": lambda x, y: network.fit_oracle(x, y, network.Settings(width=16, steps=10, dropout=0.0), 0),
-    "hungarian": lambda x, y: transport.fit_oracle(x, y, transport.Settings(method="hungarian", points=60), 0),
+    "hungarian": lambda x, y: transport.fit_oracle(
+        x, y, transport.Settings(method="hungarian", points=60), 0
+    ),
     "emd": lambda x, y: transport.fit_oracle(x, y, transport.Settings(method="emd", points=60), 0),
 }
 
@@ -180,9 +198,23 @@ def test_a_defence_changes_vectors_where_they_are(kind, there):
 # ---------------------------------------------------------------- attacks
 
 THINGS = ("corn", "oil", "rye")
-TEXTS = [f"{who} {does} {what}" for who in ("anna", "bert", "cora") for does in ("sells", "buys") for what in THINGS]
+TEXTS = [
+    f"{who} {does} {what}"
+    for who in ("anna", "bert", "cora")
+    for does in ("sells", "buys")
+    for what in THINGS
+]
 DECODER = decoder.Settings(
-    vocabulary=80, tokens=6, width=16, layers=1, heads=2, prefix=2, epochs=2, batch=6, dropout=0.0, subwords="wordpiece"
+    vocabulary=80,
+    tokens=6,
+    width=16,
+    layers=1,
+    heads=2,
+    prefix=2,
+    epochs=2,
+    batch=6,
+    dropout=0.0,
+    subwords="wordpiece",
 )
 
 
@@ -199,7 +231,10 @@ def test_an_inverter_learns_and_writes_where_its_vectors_are(there, tmp_path):
     here = attacker.learn(vectors, TEXTS, DECODER, 0, encode=encode)
     with there.works():
         moved = attacker.learn(*there.move(vectors), TEXTS, DECODER, 0, encode=encode)
-    for name, value in here.inverter.state_dict().items():  # Adam divides by small gradients, rounding and all
+    for (
+        name,
+        value,
+    ) in here.inverter.state_dict().items():  # Adam divides by small gradients, rounding and all
         torch.testing.assert_close(moved.inverter.state_dict()[name].cpu(), value, atol=2e-3, rtol=0)
     attacker.save(moved, tmp_path)
     again = attacker.load(tmp_path, there.device)
@@ -247,7 +282,9 @@ class Images:
         return 24
 
     def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        pixels = torch.randint(256, (24, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        pixels = torch.randint(
+            256, (24, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+        )
         return pixels[rows], 1 + torch.arange(24)[rows, None] % 7 * torch.ones(4, dtype=torch.long)
 
 

@@ -37,7 +37,13 @@ def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     x, y = torch.randn(60, 5), torch.randn(60, 4)
-    steps = {"step": [0, 1], "loss": [float("nan"), 2.0], "spearman": [1.0, 2.0], "alignment": [0.5, 0.4], "uniformity": [-1, -2]}
+    steps = {
+        "step": [0, 1],
+        "loss": [float("nan"), 2.0],
+        "spearman": [1.0, 2.0],
+        "alignment": [0.5, 0.4],
+        "uniformity": [-1, -2],
+    }
     tables = {
         "finetune/r/curve": pl.DataFrame(steps, strict=False),
         "finetune/r/spectrum": pl.DataFrame({"rank": [1, 2], "before": [1.0, 0.5], "after": [1.0, 0.7]}),
@@ -48,7 +54,9 @@ def study(tmp_path, monkeypatch):
         "evaluate/plain/heatmap": evaluate.heatmap(x, y + 1, y).clear(),
         "geometry/r/pairs": pl.DataFrame({"first": ["e"], "second": ["f"], "cka": [0.4], "overlap": [0.2]}),
         "train_image_text/r/curve": pl.DataFrame({"seed": [0, 0], "step": [0, 10], "loss": [3.0, 2.0]}),
-        "evaluate_image_text/r/pmi": evaluate_image_text.sample(torch.randn(9, 7), torch.randn(9, 7), most=20),
+        "evaluate_image_text/r/pmi": evaluate_image_text.sample(
+            torch.randn(9, 7), torch.randn(9, 7), most=20
+        ),
     }
     for name, table in tables.items():
         store.write_csv(Path("results") / f"{name}.csv", table)
@@ -57,7 +65,9 @@ def study(tmp_path, monkeypatch):
 
 def test_every_table_is_drawn_to_the_same_bytes_each_time(study):
     drawn = drawing.draw(study)
-    expected = {f"{verb}.r.{picture}.png" for verb, picture, _, _ in drawing.PICTURES} | {"across.training.png"}
+    expected = {f"{verb}.r.{picture}.png" for verb, picture, _, _ in drawing.PICTURES} | {
+        "across.training.png"
+    }
     assert {path.name for path in drawn} == {path.name for path in drawing.FOLDER.iterdir()} == expected
     first = {path: path.read_bytes() for path in drawn}
     assert all(content.startswith(b"\x89PNG") for content in first.values())

@@ -57,7 +57,11 @@ def study(corpus="synthetic", **more) -> params.Study:
     given = corpus == "vectors"
     row = {"path": "p", "source": "given" if given else "path", **more}
     where = {"path": "p", "source": corpus}
-    tables = {"corpora": {"c": where}, "encoders": {"e": row}, "embed": {"x": {"corpus": "c", "encoder": "e"}}}
+    tables = {
+        "corpora": {"c": where},
+        "encoders": {"e": row},
+        "embed": {"x": {"corpus": "c", "encoder": "e"}},
+    }
     return params.Study.model_validate({"study": "s", **tables})
 
 
@@ -78,8 +82,20 @@ def test_vectors_stand_in_corpus_order_beside_who_made_them():
     assert list(made.splits) == ["train", "train", "train", "test"]
     assert made.generated
     weights = store.digest(store.encoder_path("e") / "model.safetensors")
-    expected = {"encoder": "e", "model": "e", "pooling": "mean", "max_tokens": "2", "weights": weights, "corpus": "c"}
-    assert made.metadata == expected | {"precision": "float32", "source": "synthetic", "dimension": "3", "prompt": ""}
+    expected = {
+        "encoder": "e",
+        "model": "e",
+        "pooling": "mean",
+        "max_tokens": "2",
+        "weights": weights,
+        "corpus": "c",
+    }
+    assert made.metadata == expected | {
+        "precision": "float32",
+        "source": "synthetic",
+        "dimension": "3",
+        "prompt": "",
+    }
     metrics = store.read_metrics("embed")["x"]
     assert metrics["truncated"] == 0.25
     assert "texts_per_second" not in metrics  # it changes at every run

@@ -36,9 +36,29 @@ from pipelines.encoders.encode import Encoded, encode, parts, plan
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
-WORDS = ["the", "a", "cat", "dog", "house", "river", "runs", "sleeps", "under", "over", "old", "red", "quick", "and"]
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "house",
+    "river",
+    "runs",
+    "sleeps",
+    "under",
+    "over",
+    "old",
+    "red",
+    "quick",
+    "and",
+]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 SIZES |= {"vocab_size": len(SPECIAL + WORDS)}
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 24, 60)]
@@ -50,7 +70,9 @@ def tokenizer(template: str, **special: str) -> PreTrainedTokenizerFast:
     rust.pre_tokenizer = pre_tokenizers.Whitespace()
     named = [(t, vocabulary[t]) for t in ("[CLS]", "[SEP]")]
     rust.post_processor = processors.TemplateProcessing(single=template, special_tokens=named)
-    return PreTrainedTokenizerFast(tokenizer_object=rust, pad_token="[PAD]", unk_token="[UNK]", model_max_length=32, **special)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=rust, pad_token="[PAD]", unk_token="[UNK]", model_max_length=32, **special
+    )
 
 
 def saved(folder: Path, network, tokens, *later) -> Path:
@@ -58,7 +80,9 @@ def saved(folder: Path, network, tokens, *later) -> Path:
     tokens.save_pretrained(folder / "transformer")
     if later:
         modules = [Transformer(str(folder / "transformer")), *later]
-        SentenceTransformer(modules=modules, device="cpu").save(str(folder / "model"), create_model_card=False)
+        SentenceTransformer(modules=modules, device="cpu").save(
+            str(folder / "model"), create_model_card=False
+        )
         return folder / "model"
     return folder / "transformer"
 
@@ -71,18 +95,24 @@ def bert(folder: Path) -> Path:
 def t5(folder: Path) -> Path:
     config = T5Config(vocab_size=len(SPECIAL + WORDS), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     tokens = tokenizer("$A [SEP]", eos_token="[SEP]")
-    return saved(folder, T5EncoderModel(config), tokens, Pooling(32, "mean"), Dense(32, 24, bias=False), Normalize())
+    return saved(
+        folder, T5EncoderModel(config), tokens, Pooling(32, "mean"), Dense(32, 24, bias=False), Normalize()
+    )
 
 
 def qwen(folder: Path) -> Path:
     config = Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=8, pad_token_id=0)
-    return saved(folder, Qwen3Model(config), tokenizer("$A [SEP]", padding_side="left"), Pooling(32, "lasttoken"))
+    return saved(
+        folder, Qwen3Model(config), tokenizer("$A [SEP]", padding_side="left"), Pooling(32, "lasttoken")
+    )
 
 
 def clip(folder: Path) -> Path:
     text = SIZES | {"max_position_embeddings": 30, "bos_token_id": 2, "eos_token_id": 3}
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = CLIPConfig(text_config=text, vision_config=vision | {"image_size": 8, "patch_size": 4}, projection_dim=24)
+    config = CLIPConfig(
+        text_config=text, vision_config=vision | {"image_size": 8, "patch_size": 4}, projection_dim=24
+    )
     return saved(folder, CLIPModel(config), tokenizer("[CLS] $A [SEP]"))
 
 
@@ -99,7 +129,9 @@ def folders(tmp_path_factory):
 
 
 def row(**more) -> Encoder:
-    return Encoder(**{"path": "constraints.txt", "source": "path", "model": "tiny", "batch_tokens": 128, **more})
+    return Encoder(
+        **{"path": "constraints.txt", "source": "path", "model": "tiny", "batch_tokens": 128, **more}
+    )
 
 
 def run(loaded, texts, folder, settings=None) -> Encoded:
@@ -142,8 +174,12 @@ def test_clip_is_its_text_side(folders, tmp_path):
     network = CLIPModel.from_pretrained(folders["clip"]).eval()
     tokens = AutoTokenizer.from_pretrained(folders["clip"])
     with torch.no_grad():
-        states = [network.text_model(**tokens(t, return_tensors="pt", return_token_type_ids=False)) for t in TEXTS]
-        expected = [network.text_projection(s.last_hidden_state[0, -1]) for s in states]  # [SEP] ends every text
+        states = [
+            network.text_model(**tokens(t, return_tensors="pt", return_token_type_ids=False)) for t in TEXTS
+        ]
+        expected = [
+            network.text_projection(s.last_hidden_state[0, -1]) for s in states
+        ]  # [SEP] ends every text
     np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, torch.stack(expected), atol=1e-5)
     assert (loaded.pooling, loaded.dimension) == ("eos", 24)
     assert not [n for n, _ in loaded.model.named_parameters() if "vision" in n]
@@ -152,9 +188,14 @@ def test_clip_is_its_text_side(folders, tmp_path):
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_a_layer_is_the_mean_over_its_tokens(layer, folders, tmp_path):
     loaded = encoders.load(folders["bert"], row(layer=layer))
-    network, tokens = BertModel.from_pretrained(folders["bert"]).eval(), AutoTokenizer.from_pretrained(folders["bert"])
+    network, tokens = (
+        BertModel.from_pretrained(folders["bert"]).eval(),
+        AutoTokenizer.from_pretrained(folders["bert"]),
+    )
     with torch.no_grad():
-        states = [network(**tokens(t, return_tensors="pt"), output_hidden_states=True).hidden_states for t in TEXTS]
+        states = [
+            network(**tokens(t, return_tensors="pt"), output_hidden_states=True).hidden_states for t in TEXTS
+        ]
     expected = torch.stack([layers[layer][0].mean(0) for layers in states])
     np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, expected, atol=1e-5)
     assert (loaded.pooling, loaded.dimension) == ("layer-mean", 32)
@@ -209,7 +250,9 @@ def test_fp16_needs_a_gpu(folders):
 def test_a_text_gets_one_vector_whatever_stands_beside_it(folders, tmp_path_factory, order, batch_tokens):
     loaded = encoders.load(folders["bert"], row())
     expected = run(loaded, TEXTS, tmp_path_factory.mktemp("a")).vectors
-    shuffled = run(loaded, [TEXTS[i] for i in order], tmp_path_factory.mktemp("b"), row(batch_tokens=batch_tokens))
+    shuffled = run(
+        loaded, [TEXTS[i] for i in order], tmp_path_factory.mktemp("b"), row(batch_tokens=batch_tokens)
+    )
     np.testing.assert_allclose(shuffled.vectors, expected[list(order)], atol=1e-5)
 
 
@@ -306,7 +349,11 @@ def wheels(tmp_path_factory):
     return root
 
 
-SENTENCES = ["A man is eating food.", "Ships sail the northern sea in winter, when the wind allows it.", "Yes"]
+SENTENCES = [
+    "A man is eating food.",
+    "Ships sail the northern sea in winter, when the wind allows it.",
+    "Yes",
+]
 
 
 def test_minilm_is_the_normalised_mean_of_its_token_states(wheels, tmp_path):
@@ -314,7 +361,9 @@ def test_minilm_is_the_normalised_mean_of_its_token_states(wheels, tmp_path):
     network = AutoModel.from_pretrained(wheels / "minilm").double()
     tokens = AutoTokenizer.from_pretrained(wheels / "minilm")
     with torch.no_grad():
-        mean = torch.stack([network(**tokens(s, return_tensors="pt")).last_hidden_state[0].mean(0) for s in SENTENCES])
+        mean = torch.stack(
+            [network(**tokens(s, return_tensors="pt")).last_hidden_state[0].mean(0) for s in SENTENCES]
+        )
     expected = mean / mean.norm(dim=1, keepdim=True)
     np.testing.assert_allclose(run(loaded, SENTENCES, tmp_path).vectors, expected, atol=1e-5)
     assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean", 384, 256)
@@ -360,7 +409,9 @@ def test_a_fetched_folder_encodes_as_its_source(kind, folders, tmp_path):
     encoders.fetch(row(path=str(folders[kind])), tmp_path / "copy")
     source, copy = encoders.load(folders[kind], row()), encoders.load(tmp_path / "copy", row())
     assert source.weights == copy.weights
-    np.testing.assert_array_equal(run(source, TEXTS, tmp_path / "a").vectors, run(copy, TEXTS, tmp_path / "b").vectors)
+    np.testing.assert_array_equal(
+        run(source, TEXTS, tmp_path / "a").vectors, run(copy, TEXTS, tmp_path / "b").vectors
+    )
 
 
 def test_other_weights_have_another_digest(folders, tmp_path):
@@ -388,7 +439,10 @@ def test_a_folder_that_is_no_model_is_refused(damage, tmp_path):
 def test_code_that_comes_with_a_model_is_never_run(folders, tmp_path):
     encoders.fetch(row(path=str(folders["bert"])), tmp_path / "model")
     config = tmp_path / "model" / "config.json"
-    theirs = {"model_type": "theirs", "auto_map": {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}}
+    theirs = {
+        "model_type": "theirs",
+        "auto_map": {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"},
+    }
     config.write_text(json.dumps(json.loads(config.read_text()) | theirs))
     (tmp_path / "model" / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(BadInput, match="code of its own"):

@@ -52,7 +52,11 @@ def said(name: str, check: str) -> dg.AssetCheckResult:
     def something() -> None: ...
 
     job = dg.define_asset_job("j", dg.AssetSelection.checks(dg.AssetCheckKey(asset, check)))
-    found = dg.Definitions(assets=[something], asset_checks=[definition], jobs=[job]).resolve_job_def("j").execute_in_process()
+    found = (
+        dg.Definitions(assets=[something], asset_checks=[definition], jobs=[job])
+        .resolve_job_def("j")
+        .execute_in_process()
+    )
     (evaluation,) = found.get_asset_check_evaluations()
     assert evaluation.severity is dg.AssetCheckSeverity.WARN
     return evaluation
@@ -72,9 +76,17 @@ def test_a_verdict_that_is_no_longer_aligned_is_counted():
 
 
 def test_an_oracle_below_an_unpaired_translator_is_said_with_the_difference():
-    rows = {"o": PAIRS | {"translator": "o"}, "u": PAIRS | {"translator": "u"}, "other": PAIRS | {"split": None}}
+    rows = {
+        "o": PAIRS | {"translator": "o"},
+        "u": PAIRS | {"translator": "u"},
+        "other": PAIRS | {"split": None},
+    }
     results(evaluate=rows)
-    for name, top1, supervision in (("o", 0.5, "oracle"), ("u", 0.75, "unpaired"), ("other", 0.9, "unpaired")):
+    for name, top1, supervision in (
+        ("o", 0.5, "oracle"),
+        ("u", 0.75, "unpaired"),
+        ("other", 0.9, "unpaired"),
+    ):
         store.write_metrics("evaluate", name, {"top1": top1, "supervision": supervision})
     evaluation = said("evaluate@u", "oracle_above")
     assert not evaluation.passed
@@ -97,7 +109,9 @@ def test_ids_that_are_not_the_corpus_s_are_counted():
 def test_texts_on_both_sides_are_counted_where_a_fit_draws_them():
     for name in "ab":
         splits = ["train"] * 6 + ["test"] * 4
-        store.write_embeddings(name, [f"t{i}" for i in range(10)], splits, np.eye(10, dtype=np.float32), {"corpus": "c"})
+        store.write_embeddings(
+            name, [f"t{i}" for i in range(10)], splits, np.eye(10, dtype=np.float32), {"corpus": "c"}
+        )
     a, b = store.read_embeddings("a"), store.read_embeddings("b")
     row = Align(source="a", target="b", aligner="identity")
     assert halves(a, b, row, 0).shared == 0

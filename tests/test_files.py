@@ -13,7 +13,11 @@ from pipelines.runtime.files import atomic, load_state, save_state
 
 KEYS = st.text(max_size=5) | st.integers(-3, 12)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
-NESTED = [lambda inner: st.lists(inner, max_size=3), st.tuples, lambda inner: st.dictionaries(KEYS, inner, max_size=3)]
+NESTED = [
+    lambda inner: st.lists(inner, max_size=3),
+    st.tuples,
+    lambda inner: st.dictionaries(KEYS, inner, max_size=3),
+]
 TREES = st.recursive(LEAVES, lambda inner: st.one_of(*(nest(inner) for nest in NESTED)))
 
 
@@ -43,8 +47,19 @@ def test_any_nesting_comes_back_as_it_was(tmp_path_factory, tree):
 
 def test_tensors_of_every_kind_come_back_bit_for_bit(tmp_path):
     x = torch.randn(3, 4)
-    state = {"x": x, "view of it": x.T, "same": x, "half": x.bfloat16(), "bytes": torch.get_rng_state(), "empty": torch.empty(0)}
-    state |= {"scalar": torch.tensor(2.5), "a.b": x[0], "a": {"b": x[1], "c": [x[1], (x[2], math.inf, -math.inf, math.nan)]}}
+    state = {
+        "x": x,
+        "view of it": x.T,
+        "same": x,
+        "half": x.bfloat16(),
+        "bytes": torch.get_rng_state(),
+        "empty": torch.empty(0),
+    }
+    state |= {
+        "scalar": torch.tensor(2.5),
+        "a.b": x[0],
+        "a": {"b": x[1], "c": [x[1], (x[2], math.inf, -math.inf, math.nan)]},
+    }
     save_state(tmp_path / "a.safetensors", state)
     assert_same(load_state(tmp_path / "a.safetensors"), state)
 

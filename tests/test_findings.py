@@ -68,7 +68,10 @@ def translated(shares, words):
         seeds = pl.DataFrame({"seed": range(len(top1)), "top1": top1, "top1_error": 0.0}, strict=False)
         measures = {"centred_cosine": 0.5, "mean_rank": 1.5, "foscttm": 0.1}
         errors = dict.fromkeys([f"{m}_error" for m in measures], 0.0)
-        store.write_csv(store.seeds_path(name), seeds.with_columns(**{k: pl.lit(v) for k, v in (measures | errors).items()}))
+        store.write_csv(
+            store.seeds_path(name),
+            seeds.with_columns(**{k: pl.lit(v) for k, v in (measures | errors).items()}),
+        )
         metrics = measures | {"top1": sum(top1) / len(top1), "pairs": 4096, "seeds": len(top1)}
         store.write_metrics("evaluate", name, metrics)
         store.write_metrics("align", name, {"seeds": len(top1)})
@@ -87,12 +90,26 @@ def inverted(read, floor, ceiling, of=272):
     store.write_metrics("invert", "mails", {"texts": 60, "known": 100} | attacks)
     store.write_csv(
         store.examples_path("mails"),
-        pl.DataFrame({"text": ["Ann Lee paid"], "guess": ["ann lee came"], "facts": ["names: Ann Lee"], "token_f1": [0.6]}),
+        pl.DataFrame(
+            {
+                "text": ["Ann Lee paid"],
+                "guess": ["ann lee came"],
+                "facts": ["names: Ann Lee"],
+                "token_f1": [0.6],
+            }
+        ),
     )
 
 
 def labelled(read, floor):
-    methods = {"translated": read, "naive": 0.1, "ideal source": 0.8, "ideal target": 0.724, "majority": floor, "chance": 0.05}
+    methods = {
+        "translated": read,
+        "naive": 0.1,
+        "ideal source": 0.8,
+        "ideal target": 0.724,
+        "majority": floor,
+        "chance": 0.05,
+    }
     measures = ("top1", "top5", "precision5", "recall5", "mean_rank", "mean_rank_all")
     scores = {method: dict.fromkeys(measures, share) for method, share in methods.items()}
     store.write_metrics("attributes", "topics", {"name": scores, "examples": 2000, "labels": 19, "seeds": 2})
@@ -116,7 +133,10 @@ class Quiet:
 def test_the_best_unpaired_translator_stands_beside_its_oracle_and_the_untranslated_vectors(study):
     translated([0.9, 0.92], ["aligned", "aligned"])
     said = sentence(study)
-    assert "Of 4,096 texts of mails (the user's own), never seen by the aligner, 91 % are found again at rank 1 among all" in said
+    assert (
+        "Of 4,096 texts of mails (the user's own), never seen by the aligner, 91 % are found again at rank 1 among all"
+        in said
+    )
     assert "their one vectors are translated to two without a single pair (blind, mean of 2 seeds)" in said
     assert "With pairs, sighted reaches 97 % (ORACLE); untranslated vectors reach 0.0 %." in said
     assert said.endswith("The verdict, which sees no pair, says: 2 of 2 seeds aligned.")
@@ -129,11 +149,16 @@ def test_a_failed_verdict_is_said_first(study):
     assert said.endswith("0 of 2 seeds aligned, 2 failed.")
 
 
-def test_a_judged_translator_comes_before_a_better_one_that_failed_and_texts_of_people_before_generated_ones(study):
+def test_a_judged_translator_comes_before_a_better_one_that_failed_and_texts_of_people_before_generated_ones(
+    study,
+):
     translated([0.5, 0.5], ["aligned", "aligned"])
     store.write_metrics("evaluate", "rival", {"top1": 0.8, "pairs": 4096, "seeds": 1})
     store.write_csv(store.seeds_path("rival"), pl.DataFrame({"seed": [0], "top1": [0.8]}))
-    for word, all_seeds in (("failed", "2 of 3 seeds aligned, 1 failed"), ("aligned", "3 of 3 seeds aligned")):
+    for word, all_seeds in (
+        ("failed", "2 of 3 seeds aligned, 1 failed"),
+        ("aligned", "3 of 3 seeds aligned"),
+    ):
         store.write_metrics("align", "rival", {"seeds": 1, "verdict": 0.1, "by seed": {"0": {"word": word}}})
         said = sentence(study)
         assert "(blind, mean of 2 seeds)" in said
@@ -149,13 +174,19 @@ def test_of_vectors_without_texts_the_verdict_is_said_and_how_many_would_be_enou
                               ("aligned", "2 of 2 seeds aligned.", "can read them: an audit says how much")):  # fmt: skip
         by_seed = {str(n): seed | {"word": word} for n in range(2)}
         aligned = float(word == "aligned")
-        store.write_metrics("align", "blind", {"seeds": 2, "verdict": 0.5, "aligned": aligned, "by seed": by_seed})
+        store.write_metrics(
+            "align", "blind", {"seeds": 2, "verdict": 0.5, "aligned": aligned, "by seed": by_seed}
+        )
         said = sentence(study)
-        assert said.startswith("Vectors of mails (the user's own) were translated to two without a single pair (blind)")
+        assert said.startswith(
+            "Vectors of mails (the user's own) were translated to two without a single pair (blind)"
+        )
         assert f"says: {words}" in said
         assert more in said
     report.report("report", None, study, Quiet())  # pyright: ignore[reportArgumentType]
-    assert "| blind (unpaired) | mails-one | mails-two | 1500" in store.REPORT.joinpath("report.md").read_text()
+    assert (
+        "| blind (unpaired) | mails-one | mails-two | 1500" in store.REPORT.joinpath("report.md").read_text()
+    )
 
 
 def test_where_a_map_of_the_vectors_is_measured_no_verdict_stands_for_it(study):
@@ -176,7 +207,10 @@ def test_facts_that_vectors_of_other_texts_leak_too_are_no_leak_and_none_is_name
     inverted(9, 9, 38)
     said = sentence(study)
     assert "Of 272 private facts in 60 texts of mails (the user's own), 9 come back" in said
-    assert "9 from the vectors of other texts (the floor): at floor level, +0.0 points (95 % interval -3.3 to +3.3)" in said
+    assert (
+        "9 from the vectors of other texts (the floor): at floor level, +0.0 points (95 % interval -3.3 to +3.3)"
+        in said
+    )
     assert "From true two vectors 38 come back (ORACLE)" in said
     page = "\n".join(inversion_table(study))
     assert "names: Ann Lee" not in page
@@ -200,7 +234,10 @@ def test_labels_stand_above_what_the_commonest_reach(study):
     said = sentence(study)
     assert "Of 2,000 texts of tweets (GENERATED)" in said
     assert "(blind, unpaired, fitted on mails) name a right one of 19 labels first for 30 %" in said
-    assert "right for 21 % (the floor): +9.1 points (95 % interval +6.4 to +11.8). True two vectors reach 72 % (ORACLE)" in said
+    assert (
+        "right for 21 % (the floor): +9.1 points (95 % interval +6.4 to +11.8). True two vectors reach 72 % (ORACLE)"
+        in said
+    )
     labelled(0.07, 0.067)
     assert "(the floor): at floor level, +0.3 points" in sentence(study)
 
@@ -213,7 +250,9 @@ def test_a_leak_by_a_translator_that_failed_says_so(study):
 
 
 def test_encoders_that_share_neighbours_stand_beside_chance(study):
-    store.write_metrics("geometry", "mails", {"texts": 4096, "chance": 0.0024, "one:two": {"cka": 0.5, "overlap": 0.271}})
+    store.write_metrics(
+        "geometry", "mails", {"texts": 4096, "chance": 0.0024, "one:two": {"cka": 0.5, "overlap": 0.271}}
+    )
     assert "Of the 10 nearest texts of a text, one and two share 27 %" in sentence(study)
     assert "chance 0.2 %" in sentence(study)
 
@@ -229,7 +268,11 @@ def test_a_trained_encoder_stands_beside_its_untrained_self(study):
 
 def test_point_sets_stand_beside_single_vectors(study):
     for name, share in (("points", 0.53), ("vector", 0.62)):
-        store.write_metrics("evaluate_image_text", name, {"zero_shot": share, "zero_shot_error": 0.04, "test": 500, "seeds": 1})
+        store.write_metrics(
+            "evaluate_image_text",
+            name,
+            {"zero_shot": share, "zero_shot_error": 0.04, "test": 500, "seeds": 1},
+        )
     said = sentence(study)
     assert "53 % ± 4 by weighted point sets (points, 16-d, 1 seed)" in said
     assert "62 % ± 4 by single vectors, as in CLIP (vector, 16-d, 1 seed)" in said
@@ -241,7 +284,9 @@ def test_the_page_begins_with_the_findings_and_every_one_leads_to_its_table(stud
     inverted(9, 9, 38)
     labelled(0.3, 0.2)
     report.report("report", None, study, Quiet())  # pyright: ignore[reportArgumentType]
-    html, markdown, said = (store.REPORT.joinpath(f).read_text() for f in ("report.html", "report.md", "findings.md"))
+    html, markdown, said = (
+        store.REPORT.joinpath(f).read_text() for f in ("report.html", "report.md", "findings.md")
+    )
     assert html.index("are found again at rank 1") < html.index("<h2") < html.index("<table")
     found = findings(study)
     headings = {slug(line.lstrip("# ")) for line in markdown.splitlines() if line.startswith("#")}
@@ -252,7 +297,11 @@ def test_the_page_begins_with_the_findings_and_every_one_leads_to_its_table(stud
         assert f'<h3 id="{anchor}">' in html
         assert f'href="#{anchor}"' in html
         assert picture is None or picture.is_file()
-    assert [bool(finding.picture) for finding in found] == [False, True, True]  # no table of points was left to draw spaces from
+    assert [bool(finding.picture) for finding in found] == [
+        False,
+        True,
+        True,
+    ]  # no table of points was left to draw spaces from
     assert said.endswith("The page: report/report.html and report.md\n")
 
 

@@ -71,7 +71,9 @@ def linear():
 def test_a_translator_yields_no_number_that_is_none(make, value):
     translator = make()
     translator.map[2, 3] = value
-    with pytest.raises(BadInput, match=rf"^{type(translator).__name__}: what it translated: row 0 is not finite \(40 such"):
+    with pytest.raises(
+        BadInput, match=rf"^{type(translator).__name__}: what it translated: row 0 is not finite \(40 such"
+    ):
         translator(X)
 
 
@@ -120,9 +122,19 @@ def test_a_translators_settings_are_finite_too(tmp_path, value):
         (Evaluate, {"translator": "t", "source": "a", "target": "b"}),
         (
             Attributes,
-            {"translator": "t", "source": "a", "target": "b", "corpus": "c", "source_encoder": "a", "target_encoder": "b"},
+            {
+                "translator": "t",
+                "source": "a",
+                "target": "b",
+                "corpus": "c",
+                "source_encoder": "a",
+                "target_encoder": "b",
+            },
         ),
-        (Invert, {"translator": "t", "source": "a", "target": "b", "corpus": "c", "inverter": "i", "encoder": "e"}),
+        (
+            Invert,
+            {"translator": "t", "source": "a", "target": "b", "corpus": "c", "inverter": "i", "encoder": "e"},
+        ),
     ],
 )
 def test_a_row_refuses_a_hub_correction_that_is_no_strength(kind, given, value):

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[1]
 STAGES = read(ROOT)
 TEMPLATES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text())
-VERBS = {verb for verb, body in TEMPLATES.items() if "foreach" not in body or PARAMS[body["foreach"][2:-1]]}  # of some rows
+VERBS = {
+    verb for verb, body in TEMPLATES.items() if "foreach" not in body or PARAMS[body["foreach"][2:-1]]
+}  # of some rows
 
 
 def expanded() -> dict[str, tuple[str, dict, str]]:
@@ -46,9 +48,17 @@ def test_the_assets_are_the_stages():
 def test_the_edges_are_those_of_dvc():
     command = [sys.executable, "-m", "dvc", "dag", "--dot"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    edges = {tuple(part.strip(' ";') for part in line.split("->")) for line in said.stdout.splitlines() if "->" in line}
+    edges = {
+        tuple(part.strip(' ";') for part in line.split("->"))
+        for line in said.stdout.splitlines()
+        if "->" in line
+    }
     graph = asset_graph()
-    mine = {("@".join(p.path), "@".join(k.path)) for k in graph.get_all_asset_keys() for p in graph.get(k).parent_keys}
+    mine = {
+        ("@".join(p.path), "@".join(k.path))
+        for k in graph.get_all_asset_keys()
+        for p in graph.get(k).parent_keys
+    }
     assert mine == edges
     assert edges
 
@@ -68,7 +78,9 @@ def test_an_asset_shows_the_outputs_that_dvc_yaml_calls_metrics_table_and_pictur
     tables = [f"results/evaluate/wasserstein/{name}.csv" for name in ("heatmap", "seeds", "spaces")]
     assert sorted(STAGES["evaluate@wasserstein"].plots) == tables
     assert STAGES["report"].plots == ("report/pictures",)
-    assert not STAGES["invert@synthetic-emails"].plots  # its examples.csv has texts, which Dagster's database must not
+    assert not STAGES[
+        "invert@synthetic-emails"
+    ].plots  # its examples.csv has texts, which Dagster's database must not
 
 
 def test_no_two_stages_share_a_step():
@@ -80,7 +92,9 @@ def test_no_two_stages_share_a_step():
 def test_jobs_are_everything_and_one_per_group():
     jobs = {job.name: definitions.defs.resolve_job_def(job.name) for job in definitions.defs.jobs}
     assert set(jobs) == {"everything", "experiment", "smoke", *VERBS}
-    keys = {name: {"@".join(k.path) for k in job.asset_layer.selected_asset_keys} for name, job in jobs.items()}
+    keys = {
+        name: {"@".join(k.path) for k in job.asset_layer.selected_asset_keys} for name, job in jobs.items()
+    }
     assert not keys["experiment"] | keys["smoke"]  # they leave the assets alone
     assert keys["everything"] == set(STAGES)
     assert all(keys[verb] == {n for n in STAGES if n.partition("@")[0] == verb} for verb in VERBS)
@@ -93,7 +107,10 @@ def test_jobs_are_everything_and_one_per_group():
         ('+key:"fetch/minilm"', lambda: {"fetch@minilm"}),
         ("kind:dvc", lambda: set(STAGES)),
         ('key:"align/identity"+1', lambda: {"align@identity"} | readers("align@identity")),
-        ('group:"align" and not key:"*oracle*"', lambda: {n for n in STAGES if "align@" in n and "oracle" not in n}),
+        (
+            'group:"align" and not key:"*oracle*"',
+            lambda: {n for n in STAGES if "align@" in n and "oracle" not in n},
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
@@ -112,7 +129,9 @@ def test_the_schedule_is_off_and_the_sensor_on():
 
 
 def test_loading_needs_neither_torch_nor_mlflow():
-    code = "import sys, assets.definitions; print({'torch', 'mlflow', 'pipelines', 'polars'} & set(sys.modules))"
+    code = (
+        "import sys, assets.definitions; print({'torch', 'mlflow', 'pipelines', 'polars'} & set(sys.modules))"
+    )
     said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"
 
@@ -167,5 +186,7 @@ def test_a_row_whose_name_a_shell_would_read_is_refused(tmp_path, row):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"align": {row: {"seeds": [0]}}}))
     template = {"foreach": "${align}", "do": {"cmd": "python -m pipelines.align ${key}"}}
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"align": template}}))
-    with pytest.raises(GraphError, match=r"^align: .* is no row name: letters, digits, '_', '-' and '.' only$"):
+    with pytest.raises(
+        GraphError, match=r"^align: .* is no row name: letters, digits, '_', '-' and '.' only$"
+    ):
         StudyComponent(project=tmp_path).stages()

@@ -15,7 +15,12 @@ from pipelines.study import params
 ROOT = Path(__file__).parents[1]
 FACTS = {"recoverable": 171}
 RESULTS = {  # of every row of a verb, with more in it than a headline
-    "align": {"seeds": 2, "verdict": 0.999998, "aligned": 1.0, "by seed": {"0": {"score": 0.999998, "word": "aligned"}}},
+    "align": {
+        "seeds": 2,
+        "verdict": 0.999998,
+        "aligned": 1.0,
+        "by seed": {"0": {"score": 0.999998, "word": "aligned"}},
+    },
     "evaluate": {"top1": 0.78, "top10": 0.9, "pairs": 2048, "mean_rank": 2.9},
     "attributes": {"name": {"translated": {"top1": 0.25}, "majority": {"top1": 0.05}}, "examples": 1900},
     "invert": {
@@ -24,7 +29,12 @@ RESULTS = {  # of every row of a verb, with more in it than a headline
     },
     "finetune": {"before": {"spearman": 84.6}, "dev": {"spearman": 87.468508, "step": 40}},
     "similarity": {"spearman": 96.827217, "pearson": 96.6},
-    "geometry": {"texts": 2048, "chance": 0.005, "a:b": {"overlap": 0.3, "cka": 0.5}, "a:c": {"overlap": 0.1, "cka": 0.5}},
+    "geometry": {
+        "texts": 2048,
+        "chance": 0.005,
+        "a:b": {"overlap": 0.3, "cka": 0.5},
+        "a:c": {"overlap": 0.1, "cka": 0.5},
+    },
     "evaluate_image_text": {"zero_shot": 0.423077, "zero_shot_error": 0.05, "linear": 0.6},
 }
 
@@ -44,7 +54,10 @@ def written(tmp_path, monkeypatch):
             store.write_metrics(verb, name, metrics if judged or verb != "align" else {"seeds": 1})
     headlines.write(study)
     folder = headlines.FOLDER
-    return {str(path.relative_to(folder).with_suffix("")): json.loads(path.read_text()) for path in folder.rglob("*.json")}
+    return {
+        str(path.relative_to(folder).with_suffix("")): json.loads(path.read_text())
+        for path in folder.rglob("*.json")
+    }
 
 
 def test_a_number_is_that_of_the_results_and_says_what_no_attacker_has(written):

@@ -13,7 +13,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.hostile import FILES, LISTS, ROW, TEXTS, VECTORS, arrow, chroma, content, lines, np, png, read, table, tar
+from tests.hostile import (
+    FILES,
+    LISTS,
+    ROW,
+    TEXTS,
+    VECTORS,
+    arrow,
+    chroma,
+    content,
+    lines,
+    np,
+    png,
+    read,
+    table,
+    tar,
+)
 
 ROOT = Path(__file__).parents[1]
 MEMORY = 2**29 + 2**28  # bytes; as many as the bombs unpack to
@@ -50,8 +65,20 @@ def written(folder: Path, names) -> Path:
 def test_every_hostile_file_is_read_or_refused_in_one_line_and_in_little_memory(tmp_path):
     folder = written(tmp_path / "files", FILES)
     assert len(FILES) >= 60
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", str(folder), str(MEMORY)]  # a crash says where
-    env = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "POLARS_MAX_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-m",
+        "tests.hostile",
+        str(folder),
+        str(MEMORY),
+    ]  # a crash says where
+    env = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "POLARS_MAX_THREADS": "1",
+    }
     done = subprocess.run(command, cwd=ROOT, capture_output=True, env=env, check=False)
     said = dict(json.loads(line) for line in done.stdout.decode().splitlines() if line.startswith("["))
     assert done.returncode == 0, (list(said)[-1:], done.stderr[-500:])
@@ -59,7 +86,9 @@ def test_every_hostile_file_is_read_or_refused_in_one_line_and_in_little_memory(
     assert not {name: line for name, line in said.items() if line.startswith("!") or "\n" in line}
     assert not {name: line for name, line in said.items() if "emory" in line or "allocat" in line}
     assert {name for name, line in said.items() if not line} == READ
-    assert not [path for path in tmp_path.rglob("*") if path.parent == tmp_path and path != folder]  # nor a stray file
+    assert not [
+        path for path in tmp_path.rglob("*") if path.parent == tmp_path and path != folder
+    ]  # nor a stray file
     shutil.rmtree(folder)
 
 
@@ -67,7 +96,10 @@ def mutated(whole: bytes, data) -> bytes:
     """Some damage, somewhere: a few bytes are others, a piece is gone, comes twice, or is of one byte."""
     out = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 4))):
-        at, length = data.draw(st.integers(0, max(len(out) - 1, 0))), data.draw(st.sampled_from([1, 2, 4, 8, 64]))
+        at, length = (
+            data.draw(st.integers(0, max(len(out) - 1, 0))),
+            data.draw(st.sampled_from([1, 2, 4, 8, 64])),
+        )
         match data.draw(st.sampled_from(["other", "gone", "twice", "byte", "cut"])):
             case "other":
                 out[at : at + length] = data.draw(st.binary(min_size=1, max_size=8))

@@ -30,7 +30,11 @@ def test_a_difference_has_the_interval_of_the_paper(counts, low, high):
 
 def test_a_share_has_wilsons_interval():
     """Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3."""
-    for (count, of), (low, high) in {(81, 263): (0.2553, 0.3662), (15, 148): (0.0624, 0.1605), (0, 20): (0, 0.1611)}.items():
+    for (count, of), (low, high) in {
+        (81, 263): (0.2553, 0.3662),
+        (15, 148): (0.0624, 0.1605),
+        (0, 20): (0, 0.1611),
+    }.items():
         found = share(count, of)
         assert (found.low, found.high) == (pytest.approx(low, abs=6e-5), pytest.approx(high, abs=6e-5))
 

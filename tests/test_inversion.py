@@ -33,7 +33,9 @@ def test_worked_by_hand():
     assert inversion.rouge_l(guess, true) == pytest.approx(10 / 12)
     # 1..4-gram hits: 5/6; (3+1)/(5+1); (1+1)/(4+1); (0+1)/(3+1)
     assert inversion.bleu(guess, true) == pytest.approx((5 / 6 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
-    assert inversion.bleu(guess[:3], true) == pytest.approx((2 / 3 * 2 / 3 * 1 / 2 * 1) ** 0.25 * 2.718281828 ** (1 - 6 / 3))
+    assert inversion.bleu(guess[:3], true) == pytest.approx(
+        (2 / 3 * 2 / 3 * 1 / 2 * 1) ** 0.25 * 2.718281828 ** (1 - 6 / 3)
+    )
 
 
 @given(WORDS, WORDS)
@@ -91,18 +93,36 @@ def test_no_texts_to_learn_from():
 
 # ---------------------------------------------------------------- a world small enough to learn
 
-NAMES, VERBS, THINGS = ["ann", "bo", "cy", "dee", "eli"], ["buys", "sells", "wants"], ["rice", "gold", "tea", "salt"]
+NAMES, VERBS, THINGS = (
+    ["ann", "bo", "cy", "dee", "eli"],
+    ["buys", "sells", "wants"],
+    ["rice", "gold", "tea", "salt"],
+)
 TEXTS = [f"{n} {v} {t}" for n in NAMES for v in VERBS for t in THINGS]
 
 
 def encode(texts):
     """A bag of words, as a static encoder would: each word's own random direction."""
-    table = {w: torch.randn(24, generator=torch.Generator().manual_seed(i)) for i, w in enumerate([*NAMES, *VERBS, *THINGS])}
-    return torch.stack([sum((table.get(w, torch.zeros(24)) for w in t.split()), torch.full((24,), 0.1)) for t in texts])
+    table = {
+        w: torch.randn(24, generator=torch.Generator().manual_seed(i))
+        for i, w in enumerate([*NAMES, *VERBS, *THINGS])
+    }
+    return torch.stack(
+        [sum((table.get(w, torch.zeros(24)) for w in t.split()), torch.full((24,), 0.1)) for t in texts]
+    )
 
 
 SMALL = decoder.Settings(
-    vocabulary=320, tokens=12, width=48, layers=1, heads=2, prefix=2, epochs=60, batch=16, dropout=0.0, noise=0.3
+    vocabulary=320,
+    tokens=12,
+    width=48,
+    layers=1,
+    heads=2,
+    prefix=2,
+    epochs=60,
+    batch=16,
+    dropout=0.0,
+    noise=0.3,
 )
 ORDER = torch.randperm(len(TEXTS), generator=torch.Generator().manual_seed(0)).tolist()
 KNOWN, SECRET = [TEXTS[i] for i in ORDER[:48]], [TEXTS[i] for i in ORDER[48:]]
@@ -124,7 +144,10 @@ def test_the_decoder_writes_texts_that_it_has_never_seen_from_their_vectors(trai
     generator = torch.Generator().manual_seed(0)
     own = [model.text(d) for d in search.first_guesses(model, vectors, generator)]
     other = [model.text(d) for d in search.first_guesses(model, vectors.roll(1, 0), generator)]
-    blind = [model.text(d) for d in search.first_guesses(model, model.blind.detach().expand(len(SECRET), -1), generator)]
+    blind = [
+        model.text(d)
+        for d in search.first_guesses(model, model.blind.detach().expand(len(SECRET), -1), generator)
+    ]
     assert f1(own, SECRET) > 0.8
     assert f1(other, SECRET) < 0.6
     assert f1(blind, SECRET) < 0.6
@@ -159,7 +182,12 @@ def test_writing_with_a_cache_is_writing_without_one(trained):
 
 
 @pytest.mark.parametrize(
-    "extra", [{"samples": 4, "rounds": 0}, {"beams": 2, "stride": 3, "samples": 1, "rounds": 0}, {"samples": 1, "rounds": 3}]
+    "extra",
+    [
+        {"samples": 4, "rounds": 0},
+        {"beams": 2, "stride": 3, "samples": 1, "rounds": 0},
+        {"samples": 1, "rounds": 3},
+    ],
 )
 def test_correction_never_gets_further_from_the_vector_and_counts_what_it_asks(trained, extra):
     model, space = trained
@@ -174,7 +202,10 @@ def test_correction_never_gets_further_from_the_vector_and_counts_what_it_asks(t
     before = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0), 0)
     after = search.search(model, vectors, queries, search.Settings(**extra), 0)
     assert all(b.cosine >= a.cosine - 1e-6 for a, b in zip(before, after, strict=True))
-    assert sum(b.cosine for b in after) > sum(a.cosine for a in before) or sum(a.cosine for a in before) > len(before) - 1e-3
+    assert (
+        sum(b.cosine for b in after) > sum(a.cosine for a in before)
+        or sum(a.cosine for a in before) > len(before) - 1e-3
+    )
     assert queries.count == len(asked) == len(set(asked))
     for guess, vector in zip(after, vectors, strict=True):
         found = space(encode([model.text(guess.draft) or "."]))[0]
@@ -200,9 +231,14 @@ def test_the_learnt_corrector_is_trained_on_guesses_and_only_helps(trained):
     corrector = train_corrector(model, space(encode(KNOWN)), KNOWN, queries, short, 0)
     vectors = space(encode(SECRET))
     plain = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0), 0)
-    better = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0, corrections=2), 0, corrector)
+    better = search.search(
+        model, vectors, queries, search.Settings(samples=1, rounds=0, corrections=2), 0, corrector
+    )
     assert all(b.cosine >= a.cosine for a, b in zip(plain, better, strict=True))
-    assert any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True)) or min(a.cosine for a in plain) > 0.999
+    assert (
+        any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True))
+        or min(a.cosine for a in plain) > 0.999
+    )
 
 
 def test_too_few_texts_is_one_line():
@@ -214,7 +250,9 @@ def test_noise_is_bounded_and_keeps_length():
     vectors = normalize(torch.randn(500, 64, generator=torch.Generator().manual_seed(0)), dim=1)
     moved = decoder.blurred(vectors, 0.7, torch.Generator().manual_seed(1))
     assert moved.norm(dim=1) == pytest.approx(torch.ones(500), abs=1e-5)
-    assert float((moved * vectors).sum(1).min()) > (1 - 0.7**2) ** 0.5 - 1e-4  # the tangent from outside a ball of that radius
+    assert (
+        float((moved * vectors).sum(1).min()) > (1 - 0.7**2) ** 0.5 - 1e-4
+    )  # the tangent from outside a ball of that radius
 
 
 def test_retrieval_finds_the_nearest():
@@ -226,17 +264,29 @@ def test_retrieval_finds_the_nearest():
 
 
 def tiny_model(folder, pair):
-    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        PreTrainedTokenizerFast,
+        T5Config,
+        T5ForConditionalGeneration,
+    )
 
     vocabulary = learn(KNOWN, 320)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary.tokenizer, eos_token="[END]", pad_token="[PAD]")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=vocabulary.tokenizer, eos_token="[END]", pad_token="[PAD]"
+    )
     size = {"vocab_size": len(vocabulary), "eos_token_id": 2, "pad_token_id": 0}
     torch.manual_seed(0)
     if pair:
-        config = T5Config(**size, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, decoder_start_token_id=0)
+        config = T5Config(
+            **size, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, decoder_start_token_id=0
+        )
         model = T5ForConditionalGeneration(config)
     else:
-        model = GPT2LMHeadModel(GPT2Config(**size, bos_token_id=1, n_embd=32, n_layer=1, n_head=2, n_positions=64))
+        model = GPT2LMHeadModel(
+            GPT2Config(**size, bos_token_id=1, n_embd=32, n_layer=1, n_head=2, n_positions=64)
+        )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
@@ -268,9 +318,13 @@ def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
 def test_correction_never_falls_behind_what_it_began_with():
     space = Space.of(encode(KNOWN))
     known, given = space(encode(KNOWN)), space(encode(SECRET))
-    model = decoder.train(known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0)
+    model = decoder.train(
+        known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0
+    )
     near = retrieval.nearest(given, known, KNOWN, 2)
-    found = search.search(model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=1), 0, None, near)
+    found = search.search(
+        model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=1), 0, None, near
+    )
     best = (given @ known.T).max(1).values
     assert all(g.cosine >= b - 1e-5 for g, b in zip(found, best.tolist(), strict=True))
     assert model.text(model.draft(KNOWN[0])) == KNOWN[0].lower()
@@ -302,7 +356,10 @@ def test_splicing_puts_sentences_and_names_of_several_texts_together():
 @settings(deadline=None)
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=5))
 def test_agreement_is_token_f1_of_each_pair(some):
-    expected = [[inversion.token_f1(inversion.words(a), inversion.words(b)) if a and b else 0.0 for b in some] for a in some]
+    expected = [
+        [inversion.token_f1(inversion.words(a), inversion.words(b)) if a and b else 0.0 for b in some]
+        for a in some
+    ]
     torch.testing.assert_close(agreement(some), torch.tensor(expected))
 
 
@@ -319,7 +376,12 @@ def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest(
 
 
 def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_what_is_said_already():
-    texts = ["Ann Smith asked Cy Reed.", "Ann Smith asked Bo Jones.", "Bo Jones owes Ann Smith.", *["Thanks, Ann Smith"] * 5]
+    texts = [
+        "Ann Smith asked Cy Reed.",
+        "Ann Smith asked Bo Jones.",
+        "Bo Jones owes Ann Smith.",
+        *["Thanks, Ann Smith"] * 5,
+    ]
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)
     voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
 
@@ -336,10 +398,20 @@ def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_wh
 def test_a_search_that_splices_is_never_further_than_one_that_does_not():
     space = Space.of(encode(KNOWN))
     known, given = space(encode(KNOWN)), space(encode(SECRET))
-    model = decoder.train(known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0)
+    model = decoder.train(
+        known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0
+    )
     near = retrieval.nearest(given, known, KNOWN, 5)
     plain, spliced = (
-        search.search(model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=0, splices=n), 0, None, near)
+        search.search(
+            model,
+            given,
+            search.Queries(encode, space),
+            search.Settings(samples=1, rounds=0, splices=n),
+            0,
+            None,
+            near,
+        )
         for n in (0, 3)
     )
     assert all(b.cosine >= a.cosine - 1e-6 for a, b in zip(plain, spliced, strict=True))
@@ -396,7 +468,9 @@ def test_a_judge_that_does_not_answer_is_one_line(stub, tmp_path):
     with pytest.raises(BadInput, match="neither yes nor no"):
         judge.judge(["odd"], ["odd"], judge.Settings(endpoint=stub[0], model="m"), tmp_path)
     with pytest.raises(BadInput, match="no answer"):
-        judge.judge(["a"], ["b"], judge.Settings(endpoint="http://127.0.0.1:1/v1", model="m", seconds=2), tmp_path)
+        judge.judge(
+            ["a"], ["b"], judge.Settings(endpoint="http://127.0.0.1:1/v1", model="m", seconds=2), tmp_path
+        )
     with pytest.raises(BadInput, match="http"):
         judge.judge(["a"], ["b"], judge.Settings(endpoint="file:///etc", model="m"), tmp_path)
     assert not list(tmp_path.glob("*"))
@@ -479,7 +553,9 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     assert best["token_f1"] >= mine["token_f1"] - 0.1 > found["mismatched"]["corrected"]["token_f1"]
     assert mine["token_f1"] > found["prior"]["generated"]["token_f1"]
     assert mine["facts"]["names"]["recoverable"] == 12
-    assert mine["facts"]["names"]["recovered"] > found["mismatched"]["corrected"]["facts"]["names"]["recovered"]
+    assert (
+        mine["facts"]["names"]["recovered"] > found["mismatched"]["corrected"]["facts"]["names"]["recovered"]
+    )
     assert mine["queries"] > 0
     assert found["translated"]["generated"]["queries"] == found["translated"]["retrieved"]["queries"] == 0
     kept = pl.read_parquet(store.scores_path("invert", "r"))
@@ -532,7 +608,10 @@ def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeyp
     vectors = torch.randn(8, 3)
     store.translators_path("t").mkdir(parents=True)
     for seed in (0, 1, 2):
-        save(Linear.of(torch.eye(3) * (seed + 1), vectors, vectors), store.translators_path("t") / f"seed-{seed}")
+        save(
+            Linear.of(torch.eye(3) * (seed + 1), vectors, vectors),
+            store.translators_path("t") / f"seed-{seed}",
+        )
     assert torch.equal(load_best(store.translators_path("t")).map, torch.eye(3))
     verdicts = {seed: Verdict(score, "doubtful", 0.3, 50) for seed, score in ((0, 0.2), (1, 0.9), (2, 0.5))}
     write_verdicts(store.translators_path("t"), verdicts)
@@ -562,5 +641,10 @@ def test_the_mean_of_all_that_are_aligned_is_attacked(stored):
         return invert.attacked("r", study.invert["r"], set()).translated
 
     own = store.read_embeddings("s").vectors[store.read_embeddings("s").rows("test")]
-    for got, expected in ((attacked(), first(own)), (attacked(seeds="aligned"), (first(own) + second(own)) / 2)):
-        assert torch.allclose(got.sort(0).values, expected.sort(0).values, atol=1e-6)  # attacked texts are drawn in another order
+    for got, expected in (
+        (attacked(), first(own)),
+        (attacked(seeds="aligned"), (first(own) + second(own)) / 2),
+    ):
+        assert torch.allclose(
+            got.sort(0).values, expected.sort(0).values, atol=1e-6
+        )  # attacked texts are drawn in another order

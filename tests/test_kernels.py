@@ -12,7 +12,12 @@ from scipy import integrate, special, stats
 from pipelines.contrastive import kernels
 from pipelines.contrastive.kernels import Kernel, PointSets, exact, features, fourier
 
-KERNELS = [Kernel("gaussian", 0.5), Kernel("imq", 0.5), Kernel("gaussian", 1.3, 0.2, 0.9), Kernel("imq", 2.0, 1.0, 0.0)]
+KERNELS = [
+    Kernel("gaussian", 0.5),
+    Kernel("imq", 0.5),
+    Kernel("gaussian", 1.3, 0.2, 0.9),
+    Kernel("imq", 2.0, 1.0, 0.0),
+]
 
 
 def sets(n, points, dim, seed, dtype=torch.float64):
@@ -71,7 +76,12 @@ def test_the_error_of_features_falls_with_the_root_of_their_number(kernel):
 
     def error(D):
         draws = [fourier(kernel, 6, D, g, torch.float64) for _ in range(30)]
-        return torch.stack([features(x, kernel, d) @ features(y, kernel, d).T - truth for d in draws]).square().mean().sqrt()
+        return (
+            torch.stack([features(x, kernel, d) @ features(y, kernel, d).T - truth for d in draws])
+            .square()
+            .mean()
+            .sqrt()
+        )
 
     sizes = np.array([32, 128, 512, 2048])
     slope = np.polyfit(np.log(sizes), np.log([error(int(D)) for D in sizes]), 1)[0]

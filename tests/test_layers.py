@@ -11,7 +11,14 @@ import yaml
 ROOT = Path(__file__).parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # what every room may use
-PLAIN = {"runtime.device", "runtime.errors", "runtime.files", "runtime.log", "runtime.progress", "runtime.settings"}
+PLAIN = {
+    "runtime.device",
+    "runtime.errors",
+    "runtime.files",
+    "runtime.log",
+    "runtime.progress",
+    "runtime.settings",
+}
 # Of each room: what it may import beside itself. Arrows point down only; runtime and study carry and compute nothing.
 ROOMS = {
     "runtime": {"study"},  # stage reads the study; store, track and errors know nothing above them
@@ -84,7 +91,11 @@ def inside(name: str, places: set[str]) -> bool:
 
 def test_verbs_alone_stand_at_the_root():
     verbs = {STAGES[s].get("do", STAGES[s])["cmd"].split()[2].removeprefix("pipelines.") for s in STAGES}
-    assert {p.stem for p in (ROOT / "pipelines").glob("*.py")} == {"__init__", "audit", "publish"} | verbs  # commands, no stages
+    assert {p.stem for p in (ROOT / "pipelines").glob("*.py")} == {
+        "__init__",
+        "audit",
+        "publish",
+    } | verbs  # commands, no stages
     assert {p.parent.name for p in (ROOT / "pipelines").glob("*/__init__.py")} == set(ROOMS)
 
 

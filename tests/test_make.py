@@ -11,7 +11,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RECORDS = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
-UNSAFE = ["x`touch evil`.npy", "x; touch evil", "$(shell touch evil)", "$$(touch evil)", '"; touch evil; "', "a b'c", "${HOME}"]
+UNSAFE = [
+    "x`touch evil`.npy",
+    "x; touch evil",
+    "$(shell touch evil)",
+    "$$(touch evil)",
+    '"; touch evil; "',
+    "a b'c",
+    "${HOME}",
+]
 
 
 @pytest.fixture
@@ -28,7 +36,9 @@ def make(tmp_path):
         (tmp_path / ".venv/bin" / program).chmod(0o755)
 
     def run(*arguments, **environment):
-        done = subprocess.run(["make", *arguments], cwd=tmp_path, capture_output=True, text=True, env=os.environ | environment)
+        done = subprocess.run(
+            ["make", *arguments], cwd=tmp_path, capture_output=True, text=True, env=os.environ | environment
+        )
         assert not list(tmp_path.rglob("evil"))
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
 
@@ -47,13 +57,21 @@ def test_names_reach_the_program_as_they_were_typed(make, name):
 
 def test_the_names_of_rows_are_checked_before_dvc_runs(make):
     assert make("repro")[:2] == [["-m", "pipelines.study", "names"], ["scripts/repro.py"]]
-    assert make("audit", "VECTORS=x")[:2] == [["-m", "pipelines.study", "names"], ["repro", "--quiet", "fetch", "collect"]]
+    assert make("audit", "VECTORS=x")[:2] == [
+        ["-m", "pipelines.study", "names"],
+        ["repro", "--quiet", "fetch", "collect"],
+    ]
 
 
 @pytest.mark.parametrize("content", ["", '{"x": {"write'])
 def test_a_damaged_lock_of_dvc_is_one_line(tmp_path, content):
     (tmp_path / ".dvc/tmp").mkdir(parents=True)
     (tmp_path / ".dvc/tmp/rwlock").write_text(content)
-    done = subprocess.run([sys.executable, ROOT / "scripts/repro.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/repro.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == ".dvc/tmp/rwlock is damaged (a dvc was killed while it wrote): delete it if no dvc is running\n"
+    assert (
+        done.stderr
+        == ".dvc/tmp/rwlock is damaged (a dvc was killed while it wrote): delete it if no dvc is running\n"
+    )

@@ -84,12 +84,18 @@ def test_two_opt_never_falls_and_ends_where_no_swap_gains(generator):
     p = torch.rand(5, 12, generator=generator).argsort(1)
     q, value = ascend(A, B, p)
     assert (value >= objective(A, B, p)).all()
-    assert swap_gains(A, permuted(B, q)).max() <= 1e-6 * A.flatten(1).norm(dim=1).max() * B.flatten(1).norm(dim=1).max()
+    assert (
+        swap_gains(A, permuted(B, q)).max()
+        <= 1e-6 * A.flatten(1).norm(dim=1).max() * B.flatten(1).norm(dim=1).max()
+    )
 
 
 @pytest.mark.parametrize("k", [1, 3, 50])
 def test_csls_is_its_definition(generator, k):
-    a, b = (torch.nn.functional.normalize(torch.randn(n, 4, dtype=torch.float64, generator=generator)) for n in (9, 7))
+    a, b = (
+        torch.nn.functional.normalize(torch.randn(n, 4, dtype=torch.float64, generator=generator))
+        for n in (9, 7)
+    )
     found = csls(a, b, k)
     for i, j in itertools.product(range(9), range(7)):
         near_a = sorted((float(a[i] @ y) for y in b), reverse=True)[:k]
@@ -161,5 +167,7 @@ def test_transport_is_sinkhorn_written_out_in_float64(generator):
         P = P / P.sum(1, keepdim=True) / 7
         P = P / P.sum(0, keepdim=True) / 9
     cross, cosine = transport(moved, x, y, 20.0, rounds=200)
-    torch.testing.assert_close(cross.double(), 9 * x.double().T @ P @ y.double(), atol=0.02, rtol=0.02)  # bf16 cosines
+    torch.testing.assert_close(
+        cross.double(), 9 * x.double().T @ P @ y.double(), atol=0.02, rtol=0.02
+    )  # bf16 cosines
     assert abs(cosine - float((P * (moved.double() @ y.double().T)).sum())) < 0.01

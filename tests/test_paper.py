@@ -58,11 +58,15 @@ def small(study: dict[str, Any], language_model: Path) -> dict[str, Any]:
         "geometry": lambda row: least(row, limit=60),
         "align": _small_fit,
         "evaluate": lambda row: least({"batch": 50} | row, batch=50),
-        "inverters": lambda row: row | {"known": 60, "inverter": _small_inverter(row["inverter"], language_model)},
+        "inverters": lambda row: (
+            row | {"known": 60, "inverter": _small_inverter(row["inverter"], language_model)}
+        ),
         "invert": lambda row: least(row, texts=4) | {"search": least(row["search"], **SEARCH)},
     }
     rows = {
-        table: {name: change(row) for name, row in study[table].items()} for table, change in changes.items() if table in study
+        table: {name: change(row) for name, row in study[table].items()}
+        for table, change in changes.items()
+        if table in study
     }
     return study | rows
 
@@ -71,7 +75,12 @@ def _small_fit(row: dict[str, Any]) -> dict[str, Any]:
     limit = row.get("limit")
     sizes = [max(30, n // 4000) for n in (limit if isinstance(limit, list) else [limit or 4000])]
     more = {} if limit is None else {"limit": sizes if isinstance(limit, list) else sizes[0]}
-    return row | ALIGNERS.get(row["aligner"], {}) | more | ({"seeds": row["seeds"][:2]} if "seeds" in row else {})
+    return (
+        row
+        | ALIGNERS.get(row["aligner"], {})
+        | more
+        | ({"seeds": row["seeds"][:2]} if "seeds" in row else {})
+    )
 
 
 def _small_inverter(row: dict[str, Any], language_model: Path) -> dict[str, Any]:
@@ -106,12 +115,26 @@ def kind(where: str, row: Row, study: params.Study) -> str:
         return where
     said = row.model_dump()
     fit = study.align[said["translator"]] if "translator" in said else row
-    names = {"source", "target", "translator", "inverter", "space", "encoder", "source_encoder", "target_encoder"}
+    names = {
+        "source",
+        "target",
+        "translator",
+        "inverter",
+        "space",
+        "encoder",
+        "source_encoder",
+        "target_encoder",
+    }
     settings = {k: v for k, v in said.items() if k not in names or (table == "inverters" and k == "inverter")}
-    settings |= {"trained": study.encoders[said["encoder"]].path, "corpus": None} if table == "similarity" else {}
+    settings |= (
+        {"trained": study.encoders[said["encoder"]].path, "corpus": None} if table == "similarity" else {}
+    )
     fitted = fit.model_dump(exclude={"source", "target"}) if "translator" in said else {}
     sides = [study.spaces()[said[k]] for k in ("source", "target") if k in said]
-    corpora, dimensions = {side.corpus for side in sides}, [DIMENSIONS.get(side.encoder, 768) for side in sides]
+    corpora, dimensions = (
+        {side.corpus for side in sides},
+        [DIMENSIONS.get(side.encoder, 768) for side in sides],
+    )
     learnt = study.inverters[said["inverter"]].corrector if table == "invert" else None
     return f"{table} {settings} {fitted} {corpora} {dimensions} {learnt}"
 
@@ -151,10 +174,18 @@ def stages(study: params.Study) -> list[tuple[str, str]]:
         for name, row in getattr(study, table).items() if body else ():
             filled = lambda text, row=row, name=name: _filled(text, name, row)  # noqa: E731
             deps[verb, name] = [filled(dep) for dep in body["deps"]]
-            outputs = [path for entry in body["outs"] for path in ([entry] if isinstance(entry, str) else entry)]
+            outputs = [
+                path for entry in body["outs"] for path in ([entry] if isinstance(entry, str) else entry)
+            ]
             makers |= {filled(path): (verb, name) for path in outputs}
     before = {
-        stage: {maker for path, maker in makers.items() for dep in needed if _inside(path, dep) or _inside(dep, path)} - {stage}
+        stage: {
+            maker
+            for path, maker in makers.items()
+            for dep in needed
+            if _inside(path, dep) or _inside(dep, path)
+        }
+        - {stage}
         for stage, needed in deps.items()
     }
     return list(TopologicalSorter(before).static_order())
@@ -204,7 +235,11 @@ def load_dataset(name: str, config: str | None, *, data_files: str | None, strea
 
 def plain_bert(folder: Path) -> Path:
     """A checkpoint of transformers alone, as bert-base-uncased is."""
-    return tiny.saved(folder, BertModel(BertConfig(**tiny.SIZES, max_position_embeddings=40)), tiny.tokenizer("[CLS] $A [SEP]"))
+    return tiny.saved(
+        folder,
+        BertModel(BertConfig(**tiny.SIZES, max_position_embeddings=40)),
+        tiny.tokenizer("[CLS] $A [SEP]"),
+    )
 
 
 def models_in_cache(study: params.Study, cache: Path, work: Path) -> None:
@@ -229,7 +264,14 @@ def language_model(folder: Path) -> Path:
 def mimic(folder: Path) -> None:
     """Notes as PhysioNet gives them out, and MedCAT's annotations of them."""
     folder.mkdir(parents=True)
-    notes = pl.DataFrame({"ROW_ID": range(1, 41), "CATEGORY": ["Nursing"] * 40, "ISERROR": [None] * 40, "TEXT": words(40, 30, 9)})
+    notes = pl.DataFrame(
+        {
+            "ROW_ID": range(1, 41),
+            "CATEGORY": ["Nursing"] * 40,
+            "ISERROR": [None] * 40,
+            "TEXT": words(40, 30, 9),
+        }
+    )
     notes.write_csv(folder / "NOTEEVENTS.csv")
     annotations = {str(i): {"entities": {"0": {"pretty_name": f"condition {i % 12}"}}} for i in range(1, 41)}
     (folder / "annotations.json").write_text(json.dumps(annotations))
@@ -266,7 +308,9 @@ def test_every_kind_of_row_runs_and_the_report_shows_every_published_number(name
     mimic(offline / "data/raw/mimic")
     verbs = params.Study.tables()
     for verb, row in stages(study):
-        getattr(importlib.import_module(f"pipelines.{verb}"), verb)(row, getattr(study, verbs[verb])[row], study, Quiet())
+        getattr(importlib.import_module(f"pipelines.{verb}"), verb)(
+            row, getattr(study, verbs[verb])[row], study, Quiet()
+        )
     for verb in set(verbs) - {"fetch", "train_inverter", "audit"}:
         rows = getattr(study, verbs[verb])
         assert {path.stem for path in Path("results", verb).glob("*.json")} == set(rows), verb
@@ -274,7 +318,8 @@ def test_every_kind_of_row_runs_and_the_report_shows_every_published_number(name
     report.report("report", None, study, Quiet())
     page = Path("report/report.md").read_text()
     lines = {
-        row.what: [line for line in page.splitlines() if row.what in line and row.by in line] for row in study.published.values()
+        row.what: [line for line in page.splitlines() if row.what in line and row.by in line]
+        for row in study.published.values()
     }
     assert [what for what, shown in lines.items() if not shown] == []
     measured = [row.what for row in study.published.values() if row.of]

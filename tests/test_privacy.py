@@ -39,13 +39,21 @@ ROWS = {
 
 
 def study_of(private, more=None):
-    row = {"source": "path", "kind": "emails", "path": "texts.csv", "columns": {"labels": "labels"}, "test": 10}
+    row = {
+        "source": "path",
+        "kind": "emails",
+        "path": "texts.csv",
+        "columns": {"labels": "labels"},
+        "test": 10,
+    }
     row |= {} if private is None else {"private": private}
     return params.Study.model_validate(ROWS | {"corpora": {"c": row, **(more or {})}})
 
 
 def encode(texts):
-    return torch.stack([torch.tensor([1.0 + ("law" in t), 1.0 + ("oil" in t), 0.1 + len(t) / 90]) for t in texts])
+    return torch.stack(
+        [torch.tensor([1.0 + ("law" in t), 1.0 + ("oil" in t), 0.1 + len(t) / 90]) for t in texts]
+    )
 
 
 def guesses(attacker, victim, encode, row):
@@ -76,7 +84,12 @@ def run_stages(study):
 
 
 def files_with(word, *folders):
-    files = [f for folder in folders for f in ([folder] if folder.is_file() else sorted(folder.rglob("*"))) if f.is_file()]
+    files = [
+        f
+        for folder in folders
+        for f in ([folder] if folder.is_file() else sorted(folder.rglob("*")))
+        if f.is_file()
+    ]
     return [f.as_posix() for f in files if word.encode() in f.read_bytes()]
 
 
@@ -102,13 +115,19 @@ def channels(request, tmp_path_factory):
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of(request.param))
     shutil.copy(ROOT / ".gitignore", root)
-    places = {"stdout": [root / "stdout"], "mlflow": [*root.glob("mlruns"), *root.glob("mlflow.db*")], "git": committed(root)}
+    places = {
+        "stdout": [root / "stdout"],
+        "mlflow": [*root.glob("mlruns"), *root.glob("mlflow.db*")],
+        "git": committed(root),
+    }
     words = {name: {w for w in (SECRET, LABEL) if files_with(w, *paths)} for name, paths in places.items()}
     return SimpleNamespace(private=request.param is None, root=root, words=words)
 
 
 @pytest.mark.parametrize(
-    ("channel", "public"), [("stdout", set()), ("mlflow", {SECRET, LABEL}), ("git", {SECRET})], ids=["stdout", "mlflow", "git"]
+    ("channel", "public"),
+    [("stdout", set()), ("mlflow", {SECRET, LABEL}), ("git", {SECRET})],
+    ids=["stdout", "mlflow", "git"],
 )
 def test_a_channel_carries_texts_of_public_corpora_alone(channels, channel, public):
     assert channels.words[channel] == (set() if channels.private else public)
@@ -123,7 +142,10 @@ def test_inverted_texts_are_kept_beside_the_results(channels):
 def test_numbers_of_private_corpora_are_public(channels):
     assert "| translated" in (channels.root / "report/report.md").read_text()
     assert "private facts in 4 texts" in (channels.root / "report/findings.md").read_text()
-    assert json.loads((channels.root / "results/invert/r.json").read_text())["translated"]["corrected"]["exact"] == 1
+    assert (
+        json.loads((channels.root / "results/invert/r.json").read_text())["translated"]["corrected"]["exact"]
+        == 1
+    )
 
 
 def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
@@ -166,7 +188,9 @@ def test_an_audit_keeps_what_it_reads_on_its_own_page(tmp_path, monkeypatch, cap
     row = {"row": 0, "guess": SECRET, "cosine": 0.5, "nearest known text": SECRET}
     about = {"vectors": 1, "used": 1, "dimension": 3}
     findings = Findings("dump.npy", about, [tried], tried, inversions=[row])
-    findings.defences = [{"defence": "none", "utility": 1.0, "leakage": 1.0, "verdict": "aligned", "score": 0.9}]
+    findings.defences = [
+        {"defence": "none", "utility": 1.0, "leakage": 1.0, "verdict": "aligned", "score": 0.9}
+    ]
     monkeypatch.setattr(audit, "audit", lambda *arguments: findings)
     study = study_of(None).model_copy(update={"audit": {"default": audit.Audit(corpus="c")}})
     monkeypatch.setattr(params, "load", lambda: study)

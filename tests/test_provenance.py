@@ -99,7 +99,11 @@ def tick(root: Path, instance: dg.DagsterInstance) -> set[str]:
 def stale(root: Path, instance: dg.DagsterInstance) -> set[str]:
     graph = build(root).resolve_asset_graph()
     resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
-    return {"@".join(k.path) for k in graph.get_all_asset_keys() if resolver.get_status(k) is not StaleStatus.FRESH}
+    return {
+        "@".join(k.path)
+        for k in graph.get_all_asset_keys()
+        if resolver.get_status(k) is not StaleStatus.FRESH
+    }
 
 
 def status(root: Path) -> set[str]:
@@ -163,4 +167,6 @@ def test_dvc_lock_is_read_as_dvc_writes_it(root):
     (params,) = lock(root)["make@one"].raw["params"].values()
     assert params == {"make.one": {"value": 1e-5, "more": "no"}}
     stages = read(root)
-    assert all(entry.code_version(stages[name]) == stages[name].code_version for name, entry in lock(root).items())
+    assert all(
+        entry.code_version(stages[name]) == stages[name].code_version for name, entry in lock(root).items()
+    )

@@ -30,14 +30,22 @@ D, E = 24, 16
 SPACES = {"source": "here", "target": "there"}
 STUDY = {
     "study": "tiny",
-    "corpora": {"mails": {"source": "path", "path": "mails.csv"}, "sts": {"source": "synthetic", "path": "x", "kind": "sts"}},
+    "corpora": {
+        "mails": {"source": "path", "path": "mails.csv"},
+        "sts": {"source": "synthetic", "path": "x", "kind": "sts"},
+    },
     "encoders": {name: {"source": "path", "path": "x"} for name in ("a", "b", "c")},
     "embed": {
-        name: {"corpus": "mails", "encoder": encoder} for name, encoder in zip(("here", "there", "third"), "abc", strict=True)
+        name: {"corpus": "mails", "encoder": encoder}
+        for name, encoder in zip(("here", "there", "third"), "abc", strict=True)
     },
     "align": {name: {**SPACES, "aligner": "identity"} for name in ("best", "unfitted", "simcse-2")},
     "align_jointly": {
-        "three": {"spaces": ["here", "there", "third"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"}
+        "three": {
+            "spaces": ["here", "there", "third"],
+            "aligner": "vec2vec",
+            "start": "pipelines/aligners/vec2vec",
+        }
     },
     "evaluate": {
         "best": {"translator": "best", **SPACES},
@@ -46,10 +54,15 @@ STUDY = {
         "edited": {"translator": "best", **SPACES},
     },
     "finetune": {
-        name: {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1} for name in ("simcse", "simcse-2", "untrained")
+        name: {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1}
+        for name in ("simcse", "simcse-2", "untrained")
     },
 }
-TEXTS = [f"{who} {what}" for who in ("a dog", "two cats", "the old man") for what in ("sleeps", "runs far", "is at home again")]
+TEXTS = [
+    f"{who} {what}"
+    for who in ("a dog", "two cats", "the old man")
+    for what in ("sleeps", "runs far", "is at home again")
+]
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +79,17 @@ def root(tmp_path_factory):
         for seed in verdicts:
             save(translator(seed), folder / f"seed-{seed}")
         (folder / "verdicts.json").write_text(json.dumps(verdicts))
-    transformer = scratch.network(TEXTS, Network(layers=2, width=16, heads=2, vocabulary=100, positions=16), 0, root / "network")
+    transformer = scratch.network(
+        TEXTS, Network(layers=2, width=16, heads=2, vocabulary=100, positions=16), 0, root / "network"
+    )
     modules = [transformer, pooling.pooler("first-last", 16)]
     SentenceTransformer(modules=modules, device="cpu").save("data/trained/simcse", create_model_card=False)
     store.write_metrics("finetune", "simcse", {"dev": {"spearman": 61.5}})
-    stages = {"finetune@simcse": locked(["data/corpora/sts.parquet"], ["data/trained/simcse", "results/finetune/simcse.json"])}
+    stages = {
+        "finetune@simcse": locked(
+            ["data/corpora/sts.parquet"], ["data/trained/simcse", "results/finetune/simcse.json"]
+        )
+    }
     for row in STUDY["evaluate"]:
         seeds = store.seeds_path(row)
         seeds.parent.mkdir(parents=True)
@@ -87,7 +106,8 @@ def root(tmp_path_factory):
 def locked(deps, outs):
     """A stage of dvc.lock; a file that is not there has its name as its digest."""
     named = [
-        [{"path": str(p), "md5": intact.md5_of(Path(p)) if Path(p).exists() else Path(p).stem} for p in ps] for ps in (deps, outs)
+        [{"path": str(p), "md5": intact.md5_of(Path(p)) if Path(p).exists() else Path(p).stem} for p in ps]
+        for ps in (deps, outs)
     ]
     return {"deps": named[0], "outs": named[1]}
 
@@ -130,16 +150,28 @@ def test_a_translator_is_registered_as_it_is_with_what_measured_it(client, capsy
     folder = Path("data/translators/best")
     np.testing.assert_array_equal(model.predict(vectors(50)), load(folder)(vectors(50)))
     [given], [returned] = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
-    assert (given.shape, given.type, returned.shape, returned.type) == ((-1, D), np.float32, (-1, E), np.float32)
+    assert (given.shape, given.type, returned.shape, returned.type) == (
+        (-1, D),
+        np.float32,
+        (-1, E),
+        np.float32,
+    )
     assert model.input_example.shape == (2, D)
     version, logged = registered(client, address)
-    expected = {"seed": "1", "verdict": "aligned", "private": "True", "sha256": store.digest(folder / "seed-1.safetensors")}
+    expected = {
+        "seed": "1",
+        "verdict": "aligned",
+        "private": "True",
+        "sha256": store.digest(folder / "seed-1.safetensors"),
+    }
     assert expected.items() <= version.tags.items()
     assert expected.items() <= logged.tags.items()
     assert logged.params["aligner"] == "identity"
     assert client.get_experiment(logged.experiment_id).name == "align"
     measured = {(m.key, m.value, m.dataset_name, m.dataset_digest) for m in logged.metrics}
-    assert measured == {(f"translation/{k}", v, "here", "here") for k, v in (("top1", 0.75), ("top1_error", 0.02))}
+    assert measured == {
+        (f"translation/{k}", v, "here", "here") for k, v in (("top1", 0.75), ("top1_error", 0.02))
+    }
     [run] = {m.run_id for m in logged.metrics}
     assert {(i.dataset.name, i.dataset.digest) for i in client.get_run(run).inputs.dataset_inputs} == {
         (s, s) for s in ("here", "there")
@@ -173,7 +205,10 @@ def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, c
     np.testing.assert_array_equal(model.predict(TEXTS), encoded)
     assert model.metadata.signature.outputs.inputs[0].shape == (-1, encoded.shape[1])
     version, logged = registered(client, address)
-    assert (version.tags["sha256"], version.tags["private"]) == (store.digest(folder / "model.safetensors"), "True")
+    assert (version.tags["sha256"], version.tags["private"]) == (
+        store.digest(folder / "model.safetensors"),
+        "True",
+    )
     [metric] = logged.metrics
     assert (metric.key, metric.value, metric.dataset_name) == ("similarity/dev/spearman", 61.5, "sts")
 
@@ -250,7 +285,9 @@ def served(address, log, *requests):
         answers = []
         for inputs in requests:
             body = json.dumps({"inputs": inputs}).encode()
-            request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"})
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"}
+            )
             with urllib.request.urlopen(request, timeout=300) as said:
                 answers += json.load(said)["predictions"]
         return np.array(answers)

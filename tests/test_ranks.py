@@ -26,13 +26,31 @@ from pipelines.study import Finetune, SyntheticCorpus, params
 
 ROOT = Path(__file__).parents[1]
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
-TEXTS = [f"{who} {does} {where}" for who in WHO for does in DOES for where in ("in winter", "near the old bridge", "today")]
+TEXTS = [
+    f"{who} {does} {where}"
+    for who in WHO
+    for does in DOES
+    for where in ("in winter", "near the old bridge", "today")
+]
 SHAPE = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 16}
 # Without dropout, whose masks belong to a rank; word deletion gives the views something to tell apart.
-FINETUNE = {"corpus": "nq", "dev": "sts", "start": "scratch.py", "network": SHAPE, "batch": 8, "steps": 4, "every": 2}
+FINETUNE = {
+    "corpus": "nq",
+    "dev": "sts",
+    "start": "scratch.py",
+    "network": SHAPE,
+    "batch": 8,
+    "steps": 4,
+    "every": 2,
+}
 FINETUNE |= {"lr": 1e-4, "max_tokens": 12, "dropout": 0.0, "augment": "delete", "augment_share": 0.3}
 TOWER = {"width": 16, "depth": 1, "heads": 2}
-IMAGES = {"corpus": "scenes", "image": TOWER, "text": TOWER | {"context": 12}, "head": {"dim": 4, "features": 16}}
+IMAGES = {
+    "corpus": "scenes",
+    "image": TOWER,
+    "text": TOWER | {"context": 12},
+    "head": {"dim": 4, "features": 16},
+}
 IMAGES |= {"batch": 8, "steps": 4, "warmup": 2, "seeds": [0, 1], "checkpoint": 2, "lr": 1e-4}
 
 
@@ -42,7 +60,12 @@ def built(tmp_path_factory):
     root, before = tmp_path_factory.mktemp("ranks"), Path.cwd()
     uri = f"sqlite:///{root}/mlflow.db"
     os.chdir(root)
-    base = {"id": [str(i) for i in range(len(TEXTS))], "text": TEXTS, "split": "train", "labels": [[] for _ in TEXTS]}
+    base = {
+        "id": [str(i) for i in range(len(TEXTS))],
+        "text": TEXTS,
+        "split": "train",
+        "labels": [[] for _ in TEXTS],
+    }
     schema = {"labels": pl.List(pl.String)}
     store.write_corpus("nq", pl.DataFrame(base, schema_overrides=schema))
     partners = [TEXTS[(i + i % 6 * 5) % len(TEXTS)] for i in range(len(TEXTS))]
@@ -53,9 +76,18 @@ def built(tmp_path_factory):
     synthetic = {"source": "synthetic", "path": "x"}
     study = {"study": "t", "corpora": dict.fromkeys(("nq", "sts", "scenes", "many"), synthetic)}
     many = [f"{a} {b}" for a in TEXTS for b in map(str, range(120))]  # more than a part of them
-    base = {"id": [str(i) for i in range(len(many))], "text": many, "split": "train", "labels": [[] for _ in many]}
+    base = {
+        "id": [str(i) for i in range(len(many))],
+        "text": many,
+        "split": "train",
+        "labels": [[] for _ in many],
+    }
     store.write_corpus("many", pl.DataFrame(base, schema_overrides=schema))
-    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(["?", *sorted({w for t in many for w in t.split()})])}, "?"))
+    words = Tokenizer(
+        models.WordLevel(
+            {w: i for i, w in enumerate(["?", *sorted({w for t in many for w in t.split()})])}, "?"
+        )
+    )
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     table = torch.randn(words.get_vocab_size(), 8, generator=torch.Generator().manual_seed(0))
     model = SentenceTransformer(modules=[StaticEmbedding(words, table)], device="cpu")
@@ -67,8 +99,13 @@ def built(tmp_path_factory):
     Path("pipelines/aligners/vec2vec").mkdir(parents=True)  # what DVC would watch, and two files
     Path("x").touch()
     Path("scratch.py").touch()
-    env = os.environ | {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": uri}  # each stage would start one for itself
-    sender = subprocess.Popen([sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE, env=env)
+    env = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "MLFLOW_TRACKING_URI": uri,
+    }  # each stage would start one for itself
+    sender = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE, env=env
+    )
     os.chdir(before)
     yield root, study, uri
     sender.communicate()
@@ -89,13 +126,19 @@ def house(built, monkeypatch):
     params.activate("study.yaml")
 
 
-def run(verb: str, processes: int = 1, module: str = "", torchrun: bool = False) -> subprocess.CompletedProcess:
+def run(
+    verb: str, processes: int = 1, module: str = "", torchrun: bool = False
+) -> subprocess.CompletedProcess:
     """`python -m pipelines.<verb> row`, whose row says `processes`; torchrun: started so instead."""
     study = yaml.safe_load(Path("study.yaml").read_text())
     study[verb]["row"]["processes"] = 1 if torchrun else processes
     Path("study.yaml").write_text(yaml.safe_dump(study))
     params.activate("study.yaml")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)] if torchrun else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        if torchrun
+        else []
+    )
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, *launcher, *([module] if module else ["-m", f"pipelines.{verb}"]), "row"]
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
@@ -122,13 +165,20 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     """
     files = {file.stem: load_file(file) for file in sorted(folder.rglob("*.safetensors"))}
     keys = ("key.bias", "in_proj_bias")
-    return {f"{stem}/{k}": v for stem, tensors in files.items() for k, v in tensors.items() if not k.endswith(keys)}
+    return {
+        f"{stem}/{k}": v
+        for stem, tensors in files.items()
+        for k, v in tensors.items()
+        if not k.endswith(keys)
+    }
 
 
 def assert_near(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
     assert one.keys() == two.keys()
     for name, tensor in one.items():
-        torch.testing.assert_close(two[name], tensor, atol=1e-5, rtol=0, msg=lambda message, name=name: f"{name}: {message}")
+        torch.testing.assert_close(
+            two[name], tensor, atol=1e-5, rtol=0, msg=lambda message, name=name: f"{name}: {message}"
+        )
 
 
 SLOW = pytest.param(True, marks=pytest.mark.slow)
@@ -166,7 +216,11 @@ def test_simcse_of_two_processes_is_simcse_of_one(house, one_dies):
         Path("dying.py").write_text(DYING)
         died = run("finetune", 2, "dying.py")
         assert died.returncode == 2
-        assert died.stderr.strip().splitlines()[-1].startswith("finetune row: process 1 of 2 was killed (signal 9)")
+        assert (
+            died.stderr.strip()
+            .splitlines()[-1]
+            .startswith("finetune row: process 1 of 2 was killed (signal 9)")
+        )
         assert "Traceback" not in died.stderr
         assert len(list(store.WORK.glob("finetune/row/*/state.safetensors"))) == 1  # of step 2
     assert_done(run("finetune", 2))
@@ -186,7 +240,14 @@ def test_image_and_text_encoders_of_two_processes_are_those_of_one(house, torchr
     assert pl.read_csv(curve)["loss"].to_list() == pytest.approx(losses, abs=1e-5)
 
 
-VEC2VEC = {"aligner": "vec2vec", "width": 16, "disc_width": 16, "adapter_depth": 1, "backbone_depth": 2, "disc_depth": 2}
+VEC2VEC = {
+    "aligner": "vec2vec",
+    "width": 16,
+    "disc_width": 16,
+    "adapter_depth": 1,
+    "backbone_depth": 2,
+    "disc_depth": 2,
+}
 VEC2VEC |= {"batch": 16, "steps": 6, "log_every": 3, "warmup": 2, "held_out": 8, "neighbours": 3}
 
 
@@ -203,8 +264,14 @@ def test_fits_of_two_processes_are_those_of_one(house, mlflow, verb, seeds):
     for name, dim in (("a", 6), ("b", 8)):
         study["embed"][name] = {"corpus": "many", "encoder": "static"}
         vectors = torch.randn(200, dim, generator=generator).numpy()
-        store.write_embeddings(name, ids, ["train"] * 200, iter([vectors]), {"encoder": name, "corpus": "many"})
-    between = {"source": "a", "target": "b"} if verb == "align" else {"spaces": ["a", "b"], "start": "pipelines/aligners/vec2vec"}
+        store.write_embeddings(
+            name, ids, ["train"] * 200, iter([vectors]), {"encoder": name, "corpus": "many"}
+        )
+    between = (
+        {"source": "a", "target": "b"}
+        if verb == "align"
+        else {"spaces": ["a", "b"], "start": "pipelines/aligners/vec2vec"}
+    )
     study[verb] = {"row": {**between, **VEC2VEC, "seeds": seeds}}
     Path("study.yaml").write_text(yaml.safe_dump(study))
     assert_done(run(verb))
@@ -213,9 +280,14 @@ def test_fits_of_two_processes_are_those_of_one(house, mlflow, verb, seeds):
     assert outputs(store.translators_path("row")) == one
     assert store.metrics_path(verb, "row").read_text() == result
     client = MlflowClient(mlflow)
-    runs = client.search_runs([client.get_experiment_by_name(verb).experiment_id], max_results=2)  # the last ones
+    runs = client.search_runs(
+        [client.get_experiment_by_name(verb).experiment_id], max_results=2
+    )  # the last ones
     curves = ["loss/translator" if len(seeds) == 1 else f"seed-{seed}/loss/translator" for seed in seeds]
-    told = [[[(m.step, m.value) for m in client.get_metric_history(r.info.run_id, curve)] for curve in curves] for r in runs]
+    told = [
+        [[(m.step, m.value) for m in client.get_metric_history(r.info.run_id, curve)] for curve in curves]
+        for r in runs
+    ]
     assert told[0] == told[1]
     assert all(len(curve) == 2 for curve in told[0])
 
@@ -231,7 +303,8 @@ def test_what_every_process_refuses_is_said_once(house):
 
 
 @pytest.mark.parametrize(
-    ("more", "message"), [({"device": "cuda:1"}, "`cuda` gives each its own"), ({"batch": 9}, "cannot share batches of 9")]
+    ("more", "message"),
+    [({"device": "cuda:1"}, "`cuda` gives each its own"), ({"batch": 9}, "cannot share batches of 9")],
 )
 def test_what_processes_cannot_share_is_refused(more, message):
     with pytest.raises(ValidationError, match=message):
@@ -242,7 +315,9 @@ def test_each_rank_takes_its_accelerator_before_it_joins_the_group(monkeypatch):
     order = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: order.append(("device", device.index)))
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, timeout: order.append(("group", backend)))
+    monkeypatch.setattr(
+        torch.distributed, "init_process_group", lambda backend, timeout: order.append(("group", backend))
+    )
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_RANK", "3")

@@ -25,7 +25,11 @@ STUDY = {
 def test_a_page_is_one_file_with_its_pictures_and_a_twin(tmp_path):
     with pictures.figure(tmp_path / "a.png") as (_, ax):
         ax.plot([0, 1])
-    path = page.write(tmp_path / "out" / "p.html", "T & U", "# T\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![a picture](../a.png)\n")
+    path = page.write(
+        tmp_path / "out" / "p.html",
+        "T & U",
+        "# T\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![a picture](../a.png)\n",
+    )
     text = path.read_text()
     assert base64.b64encode((tmp_path / "a.png").read_bytes()).decode() in text
     assert "<td>2</td>" in text
@@ -35,7 +39,16 @@ def test_a_page_is_one_file_with_its_pictures_and_a_twin(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["<script>alert(1)</script>", "a | b", "`code` **bold**", "[x](http://y)", "line\nline", "\\", "![i](../../x.png)"]
+    "text",
+    [
+        "<script>alert(1)</script>",
+        "a | b",
+        "`code` **bold**",
+        "[x](http://y)",
+        "line\nline",
+        "\\",
+        "![i](../../x.png)",
+    ],
 )
 def test_a_foreign_text_is_one_cell_as_it_is(tmp_path, text):
     markdown = "\n".join(table(["text", "next"], [[escaped(text), "here"]]))
@@ -54,7 +67,9 @@ def test_a_long_text_is_cut():
 def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/evaluate").mkdir(parents=True)
-    (tmp_path / "results/evaluate/row.json").write_text(json.dumps({"top1": 0.25, "raw_top1": 0.5, "deep": {"er": 3}}))
+    (tmp_path / "results/evaluate/row.json").write_text(
+        json.dumps({"top1": 0.25, "raw_top1": 0.5, "deep": {"er": 3}})
+    )
     assert measured("evaluate.row.top1") == 0.25
     assert measured("evaluate.row.deep.er") == 3
     assert measured("evaluate.row.nothing.there") is None
@@ -66,7 +81,12 @@ def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
     lines = published_table(params.Study.model_validate(STUDY | {"published": rows}))
     known, raw, other = lines[-3:]
     assert [cell.strip() for cell in known.split("|")][2:6] == ["0.99", "table 2", "0.25", ""]
-    assert [cell.strip() for cell in raw.split("|")][2:6] == ["0.98", "table 2", "0.5", "0.25"]  # its centred twin beside it
+    assert [cell.strip() for cell in raw.split("|")][2:6] == [
+        "0.98",
+        "table 2",
+        "0.5",
+        "0.25",
+    ]  # its centred twin beside it
     assert "not measured" in other
 
 
@@ -74,7 +94,13 @@ def test_published_numbers_of_other_data_stand_apart_and_beside_none_of_ours(tmp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/evaluate").mkdir(parents=True)
     (tmp_path / "results/evaluate/row.json").write_text(json.dumps({"top1": 0.25}))
-    row = {"what": "top-1, 1M passages", "value": 0.99, "by": "table 2", "of": "evaluate.row.top1", "comparable": False}
+    row = {
+        "what": "top-1, 1M passages",
+        "value": 0.99,
+        "by": "table 2",
+        "of": "evaluate.row.top1",
+        "comparable": False,
+    }
     page = "\n".join(published_table(params.Study.model_validate(STUDY | {"published": {"row": row}})))
     assert "### For orientation: other data" in page
     assert "0.99" in page
@@ -86,11 +112,17 @@ def test_a_published_number_of_other_data_says_so_by_its_key(name):
     study = params.load(f"studies/{name}.yaml")
     of_other_data = ("generated", "docstrings", "other encoders and data")
     for row in study.published.values():
-        assert row.comparable != any(words in row.what.partition("ours:")[2] for words in of_other_data), row.what
+        assert row.comparable != any(words in row.what.partition("ours:")[2] for words in of_other_data), (
+            row.what
+        )
 
 
-@pytest.mark.parametrize("of", ["evaluate.rwo.top1", "evalaute.row.top1", "evaluate.row", "corpora.passages.texts"])
+@pytest.mark.parametrize(
+    "of", ["evaluate.rwo.top1", "evalaute.row.top1", "evaluate.row", "corpora.passages.texts"]
+)
 def test_a_published_number_names_a_cell_that_can_be(tmp_path, of):
-    (tmp_path / "s.yaml").write_text(json.dumps(STUDY | {"published": {"x": {"what": "w", "value": 1, "by": "p", "of": of}}}))
+    (tmp_path / "s.yaml").write_text(
+        json.dumps(STUDY | {"published": {"x": {"what": "w", "value": 1, "by": "p", "of": of}}})
+    )
     with pytest.raises(BadInput, match=r"published\.x\.of"):
         params.load(tmp_path / "s.yaml")

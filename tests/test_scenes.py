@@ -16,7 +16,9 @@ from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus, SyntheticCorpus
 
-scenes = importlib.import_module("pipelines.corpora.synthetic.scenes")  # the package exports a function of the same name
+scenes = importlib.import_module(
+    "pipelines.corpora.synthetic.scenes"
+)  # the package exports a function of the same name
 
 
 def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
@@ -31,11 +33,15 @@ def corpus(path, **more):
 
 @pytest.fixture(scope="module")
 def generated():
-    return corpora.collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
+    return corpora.collect(
+        SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3)
+    )
 
 
 def test_a_scene_corpus_is_a_corpus_and_the_same_each_time(generated):
-    again = corpora.collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
+    again = corpora.collect(
+        SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3)
+    )
     store.check_corpus("scenes", generated)
     assert generated.equals(again)
     assert generated["captions"].list.len().unique().to_list() == [scenes.CAPTIONS]
@@ -51,7 +57,13 @@ def test_captions_of_a_scene_and_of_all_scenes_are_distributions():
 
 def test_the_marginal_is_the_mean_over_scenes():
     rng, n = np.random.default_rng(1), 3000
-    said = ["two objects", "a circle", "a red square at the top left", "a circle above a square", "a cross and a cross"]
+    said = [
+        "two objects",
+        "a circle",
+        "a red square at the top left",
+        "a circle above a square",
+        "a cross and a cross",
+    ]
     q = np.array([[scenes.captions(scenes.draw_scene(rng)).get(text, 0) for text in said] for _ in range(n)])
     z = (q.mean(0) - [scenes.marginal()[text] for text in said]) / (q.std(0) / np.sqrt(n))
     assert np.abs(z).max() < 3.5
@@ -61,7 +73,9 @@ def test_captions_are_drawn_by_their_probability():
     rng, n = np.random.default_rng(2), 4000
     scene = (("small", "red", "circle", 0),)
     drawn = [scenes.draw_caption(scene, rng) for _ in range(n)]
-    p = (1 - scenes.NOISE) * scenes.captions(scene)["one object"] + scenes.NOISE * scenes.marginal()["one object"]
+    p = (1 - scenes.NOISE) * scenes.captions(scene)["one object"] + scenes.NOISE * scenes.marginal()[
+        "one object"
+    ]
     assert abs(drawn.count("one object") / n - p) < 4 * np.sqrt(p * (1 - p) / n)
 
 
@@ -72,19 +86,32 @@ def test_pmi_is_log_of_conditional_over_marginal(generated):
     for text, value in zip(texts, pmi, strict=True):
         conditional = (1 - scenes.NOISE) * q[text] + scenes.NOISE * scenes.marginal()[text]
         assert value == pytest.approx(np.log(conditional / scenes.marginal()[text]))
-    assert scenes.pmi(generated["scene"].to_list(), ["a large blue cross"]).min() == pytest.approx(np.log(scenes.NOISE))
+    assert scenes.pmi(generated["scene"].to_list(), ["a large blue cross"]).min() == pytest.approx(
+        np.log(scenes.NOISE)
+    )
 
 
 def test_images_of_a_parquet_file_with_faults_skipped_and_counted(tmp_path, capsys):
-    rows = [(png(), "red"), (png((0, 0, 255)), " "), (png()[:40], "cut"), (None, "none"), (png(), "red"), (png(), "warm")]
-    pl.DataFrame(rows, schema={"jpg": pl.Binary, "caption": pl.String}, orient="row").write_parquet(tmp_path / "a.parquet")
+    rows = [
+        (png(), "red"),
+        (png((0, 0, 255)), " "),
+        (png()[:40], "cut"),
+        (None, "none"),
+        (png(), "red"),
+        (png(), "warm"),
+    ]
+    pl.DataFrame(rows, schema={"jpg": pl.Binary, "caption": pl.String}, orient="row").write_parquet(
+        tmp_path / "a.parquet"
+    )
     frame = corpus(tmp_path / "a.parquet")
     assert frame["text"].to_list() == ["red", "warm"]
     assert "1 image missing, 1 image corrupt, 1 caption empty, 1 repeated" in capsys.readouterr().out
 
 
 def test_a_class_set_has_its_labels_for_captions(tmp_path):
-    pl.DataFrame({"img": [png(), png((0, 9, 0))], "label": ["cat", "dog"]}).write_parquet(tmp_path / "c.parquet")
+    pl.DataFrame({"img": [png(), png((0, 9, 0))], "label": ["cat", "dog"]}).write_parquet(
+        tmp_path / "c.parquet"
+    )
     frame = corpus(tmp_path / "c.parquet")
     assert frame["text"].to_list() == ["cat", "dog"]
     assert frame["labels"].to_list() == [["cat"], ["dog"]]
@@ -97,7 +124,12 @@ def test_images_of_folders_and_of_tars(tmp_path):
     (folder / "b.png").write_bytes(png((1, 2, 3)))
     (folder / "b.txt").write_text("one caption\nanother")
     with tarfile.open(tar, "w") as out:
-        members = {"0.jpg": png(), "0.txt": b"a red square", "1.png": png((0, 0, 9)), "1.json": b'{"caption": "blue"}'}
+        members = {
+            "0.jpg": png(),
+            "0.txt": b"a red square",
+            "1.png": png((0, 0, 9)),
+            "1.json": b'{"caption": "blue"}',
+        }
         for name, data in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)

@@ -16,7 +16,13 @@ pytestmark = [
     pytest.mark.xdist_group("repro"),
     pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here"),
 ]
-SIZES = {"graph": (1400, 900), "dagster": (1400, 1000), "mlflow": (1400, 700), "report": (1200, 1500), "report-phone": (390, 844)}
+SIZES = {
+    "graph": (1400, 900),
+    "dagster": (1400, 1000),
+    "mlflow": (1400, 700),
+    "report": (1200, 1500),
+    "report-phone": (390, 844),
+}
 
 
 def test_every_page_shows_what_was_measured_and_nothing_is_out_of_sync(repository, tmp_path):  # noqa: F811
@@ -24,7 +30,9 @@ def test_every_page_shows_what_was_measured_and_nothing_is_out_of_sync(repositor
         shutil.copytree(ROOT / name, repository / name, dirs_exist_ok=True)
     shutil.copy(ROOT / "pyproject.toml", repository)  # in which Dagster finds assets/defs
     (repository / ".venv").symlink_to(Path(sys.prefix))
-    run(sys.executable, "scripts/screens.py", str(tmp_path), "wasserstein")  # which ends badly where a page does not show it
+    run(
+        sys.executable, "scripts/screens.py", str(tmp_path), "wasserstein"
+    )  # which ends badly where a page does not show it
     for name, size in SIZES.items():
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert picture.size == size

@@ -11,7 +11,8 @@ from pipelines.runtime.settings import check_settings, inside
 
 PIPELINES = Path(__file__).parents[1] / "pipelines"
 METHODS = [
-    f"aligners.{name}" for name in ("wasserstein_procrustes", "mini_vec2vec", "network", "procrustes", "transport", "vec2vec")
+    f"aligners.{name}"
+    for name in ("wasserstein_procrustes", "mini_vec2vec", "network", "procrustes", "transport", "vec2vec")
 ]
 METHODS += [f"inverters.{name}" for name in ("consensus", "decoder", "hub", "judge", "search", "vec2text")]
 NEEDED = {
@@ -26,13 +27,17 @@ def settings(method):
 
 
 def numbers(method):
-    return [f.name for f in fields(settings(method)) if type(getattr(settings(method), f.name)) in (int, float)]
+    return [
+        f.name for f in fields(settings(method)) if type(getattr(settings(method), f.name)) in (int, float)
+    ]
 
 
 def test_every_method_with_numbers_is_tried_here():
     files = [p for room in ("aligners", "inverters") for p in (PIPELINES / room).rglob("*.py")]
     files = [p for p in files if "class Settings" in p.read_text()]
-    names = {".".join(p.relative_to(PIPELINES).with_suffix("").parts).removesuffix(".__init__") for p in files}
+    names = {
+        ".".join(p.relative_to(PIPELINES).with_suffix("").parts).removesuffix(".__init__") for p in files
+    }
     assert names == {*METHODS, "aligners.identity"}
 
 
@@ -46,7 +51,13 @@ def test_no_number_may_be_infinite_or_negative(method, value):
 
 @pytest.mark.parametrize(
     ("value", "interval", "is_inside"),
-    [(0, "[0, 1)", True), (1, "[0, 1)", False), (0, "(0, 1]", False), (1, "(0, 1]", True), (5, "(0, inf)", True)],
+    [
+        (0, "[0, 1)", True),
+        (1, "[0, 1)", False),
+        (0, "(0, 1]", False),
+        (1, "(0, 1]", True),
+        (5, "(0, inf)", True),
+    ],
 )
 def test_ends_of_intervals(value, interval, is_inside):
     assert inside(value, interval) == is_inside

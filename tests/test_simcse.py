@@ -25,18 +25,27 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder, Finetune, Network, params
 
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
-TEXTS = [f"{who} {does} {where}" for who in WHO for does in DOES for where in ("in winter", "near the old bridge", "today")]
+TEXTS = [
+    f"{who} {does} {where}"
+    for who in WHO
+    for does in DOES
+    for where in ("in winter", "near the old bridge", "today")
+]
 SHAPE = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 16}
 
 
 def formula(h, p, n, temperature, weight):
     """Equation 8 of the paper, one row and one exponential at a time, in float64."""
-    unit = [[x / np.linalg.norm(x) for x in m.double().numpy()] for m in (h, p, *([n] if n is not None else []))]
+    unit = [
+        [x / np.linalg.norm(x) for x in m.double().numpy()] for m in (h, p, *([n] if n is not None else []))
+    ]
     each = []
     for i, a in enumerate(unit[0]):
         below = sum(math.exp(a @ b / temperature) for b in unit[1])
         if n is not None:
-            below += sum((weight if i == j else 1) * math.exp(a @ b / temperature) for j, b in enumerate(unit[2]))
+            below += sum(
+                (weight if i == j else 1) * math.exp(a @ b / temperature) for j, b in enumerate(unit[2])
+            )
         each.append(-math.log(math.exp(a @ unit[1][i] / temperature) / below))
     return sum(each) / len(each)
 
@@ -73,7 +82,9 @@ def model(tmp_path_factory):
 @pytest.mark.parametrize("columns", [2, 3])
 def test_it_is_the_loss_of_sentence_transformers_where_that_says_the_same(model, columns):
     features = [simcse.tokenized(model, TEXTS[i : i + 6], 16) for i in range(0, 6 * columns, 6)]
-    theirs = MultipleNegativesRankingLoss(model.eval(), scale=20.0)([dict(f) for f in features], torch.zeros(6))
+    theirs = MultipleNegativesRankingLoss(model.eval(), scale=20.0)(
+        [dict(f) for f in features], torch.zeros(6)
+    )
     torch.testing.assert_close(simcse.InfoNce(model, temperature=0.05)(features), theirs)
 
 
@@ -151,7 +162,9 @@ print(sorted(vocabulary(sys.stdin.read().split("|"), 150).items()))
 
 
 def test_the_vocabulary_is_the_same_in_every_process():
-    other = subprocess.run([sys.executable, "-c", VOCABULARY], input="|".join(TEXTS), text=True, capture_output=True, check=True)
+    other = subprocess.run(
+        [sys.executable, "-c", VOCABULARY], input="|".join(TEXTS), text=True, capture_output=True, check=True
+    )
     here = scratch.vocabulary(TEXTS, 150)
     assert other.stdout == f"{sorted(here.items())}\n"
     assert "[MASK]" in here
@@ -179,14 +192,26 @@ def house(tmp_path, monkeypatch):
     triples = base | {"positive": TEXTS[1:] + TEXTS[:1], "negative": TEXTS[7:] + TEXTS[:7]}
     store.write_corpus("nli", pl.DataFrame(triples, schema_overrides=schema))
     scores = [5.0 - i % 6 for i in range(len(TEXTS))]
-    dev = base | {"split": "dev", "pair": [TEXTS[(i + i % 6 * 5) % len(TEXTS)] for i in range(len(TEXTS))], "score": scores}
+    dev = base | {
+        "split": "dev",
+        "pair": [TEXTS[(i + i % 6 * 5) % len(TEXTS)] for i in range(len(TEXTS))],
+        "score": scores,
+    }
     store.write_corpus("sts", pl.DataFrame(dev, schema_overrides=schema))
     return tmp_path
 
 
 def study(**row):
     corpora = {name: {"source": "synthetic", "path": "x"} for name in ("nq", "nli", "sts")}
-    usual = {"corpus": "nq", "dev": "sts", "start": "scratch.py", "network": SHAPE, "batch": 8, "steps": 6, "every": 2}
+    usual = {
+        "corpus": "nq",
+        "dev": "sts",
+        "start": "scratch.py",
+        "network": SHAPE,
+        "batch": 8,
+        "steps": 6,
+        "every": 2,
+    }
     row = usual | {"lr": 1e-3, "max_tokens": 12} | row
     return params.Study.model_validate({"study": "t", "corpora": corpora, "finetune": {"row": row}})
 
@@ -210,7 +235,11 @@ def run(**row):
     """The stage's folder, metrics and curve."""
     whole = study(**row)
     finetune.finetune("row", whole.finetune["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]
-    return weights(), store.read_metrics("finetune")["row"], pl.read_csv(store.plots_path("finetune", "row") / "curve.csv")
+    return (
+        weights(),
+        store.read_metrics("finetune")["row"],
+        pl.read_csv(store.plots_path("finetune", "row") / "curve.csv"),
+    )
 
 
 def weights():
@@ -234,7 +263,9 @@ def test_the_stage_leaves_an_encoder_a_curve_and_metrics(house):
     first, second = (torch.from_numpy(model.encode(dev[c].to_list())) for c in ("text", "pair"))
     from pipelines.measures.similarity import sts
 
-    assert sts(first, second, dev["score"].to_torch())["spearman"] == pytest.approx(best, abs=0.1)  # padding may swap near ties
+    assert sts(first, second, dev["score"].to_torch())["spearman"] == pytest.approx(
+        best, abs=0.1
+    )  # padding may swap near ties
     assert not Path(store.WORK, "finetune", "row").exists()
 
 
@@ -302,7 +333,9 @@ def test_head_and_start_from_a_trained_folder(house):
     model.save("start", create_model_card=False)
     before = model[0].model.state_dict()
     run(corpus="nli", start="start", network=None, steps=0, head="none")
-    after = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)[0].model.state_dict()
+    after = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)[
+        0
+    ].model.state_dict()
     assert same(before, after)
     run(corpus="nli", start="start", network=None, steps=0, head="always")
     kept = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)
@@ -315,7 +348,9 @@ def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(house):
     Path("plain", "sentence_bert_config.json").unlink()
     run(start="plain", network=None, steps=0, head="none", pooling="mean")
     trained = pooling.opened(store.trained_path("row"), device="cpu", local_files_only=True)
-    hidden = transformer.model.eval()(**trained.tokenizer(TEXTS[:1], return_tensors="pt")).last_hidden_state[0]
+    hidden = transformer.model.eval()(**trained.tokenizer(TEXTS[:1], return_tensors="pt")).last_hidden_state[
+        0
+    ]
     expected = {"mean": hidden.mean(0), "cls": hidden[0]}
     torch.testing.assert_close(torch.from_numpy(trained.encode(TEXTS[0])), expected["mean"])
     for kind in (None, "mean", "cls"):
@@ -429,7 +464,9 @@ def test_rows_of_a_study_are_read_back():
 
 @pytest.mark.parametrize("warmup", [0, 1, 7])
 def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
-    row = Finetune.model_validate({"corpus": "a", "dev": "b", "start": "scratch.py", "steps": 20, "warmup": warmup, "lr": 2e-3})
+    row = Finetune.model_validate(
+        {"corpus": "a", "dev": "b", "start": "scratch.py", "steps": 20, "warmup": warmup, "lr": 2e-3}
+    )
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=row.lr)
     schedule = get_linear_schedule_with_warmup(optimiser, row.warmup, row.steps)
     for step in range(row.steps):
@@ -441,10 +478,14 @@ def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
 @pytest.mark.parametrize(("corpus", "columns"), [("nli", 3), (None, 2)])
 def test_words_are_masked_in_anchors_or_in_every_column(house, monkeypatch, corpus, columns):
     masked, real = [], finetune.word_loss
-    monkeypatch.setattr(finetune, "word_loss", lambda training, row, texts: masked.append(texts) or real(training, row, texts))
+    monkeypatch.setattr(
+        finetune, "word_loss", lambda training, row, texts: masked.append(texts) or real(training, row, texts)
+    )
     for of in ("anchors", "all"):
         run(**({"corpus": corpus} if corpus else {}), mlm=0.1, mlm_of=of, steps=1)
     anchors, every = masked
     assert len(every) == columns * len(anchors)
     assert every[: len(anchors)] == anchors
-    assert (every[len(anchors) : 2 * len(anchors)] == anchors) == (columns == 2)  # unsupervised, a text is its own positive
+    assert (every[len(anchors) : 2 * len(anchors)] == anchors) == (
+        columns == 2
+    )  # unsupervised, a text is its own positive

@@ -40,7 +40,9 @@ def test_spearman_and_pearson_are_scipys_ties_included(values):
 
 def test_alignment_counts_pairs_with_a_score_above_four_only():
     first, second = torch.tensor([[1.0, 0], [1, 0], [2, 0]]), torch.tensor([[0.0, 3], [0, 1], [5, 0]])
-    assert similarity.alignment(first, second, torch.tensor([4.5, 4.0, 5.0])) == pytest.approx(1.0)  # (2 + 0) / 2
+    assert similarity.alignment(first, second, torch.tensor([4.5, 4.0, 5.0])) == pytest.approx(
+        1.0
+    )  # (2 + 0) / 2
 
 
 def test_uniformity_is_its_formula_in_any_blocks():
@@ -77,14 +79,18 @@ def test_cka_is_one_up_to_rotation_scale_and_shift_and_its_formula_otherwise():
     assert geometry.linear_cka(x, 3 * x @ rotation + 7) == pytest.approx(1, abs=1e-6)
     centre = np.eye(80) - 1 / 80
     k, m = (centre @ (v.double().numpy() @ v.double().numpy().T) @ centre for v in (x, y))
-    assert geometry.linear_cka(x, y) == pytest.approx((k * m).sum() / np.linalg.norm(k) / np.linalg.norm(m), abs=1e-9)
+    assert geometry.linear_cka(x, y) == pytest.approx(
+        (k * m).sum() / np.linalg.norm(k) / np.linalg.norm(m), abs=1e-9
+    )
 
 
 def test_neighbour_overlap_is_one_after_rotation_and_chance_for_strangers():
     x = cloud(400, 12)
     rotation = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(2))).Q
     assert geometry.neighbour_overlap(x, x @ rotation, 10, block=64).mean() > 0.99
-    assert geometry.neighbour_overlap(x, cloud(400, 12, seed=5), 10).mean() == pytest.approx(10 / 399, abs=0.015)
+    assert geometry.neighbour_overlap(x, cloud(400, 12, seed=5), 10).mean() == pytest.approx(
+        10 / 399, abs=0.015
+    )
 
 
 def rotation(d, seed):
@@ -99,16 +105,22 @@ def every_order(n):
 @given(st.integers(0, 1000), st.integers(2, 6), st.integers(1, 6), st.integers(1, 6))
 def test_the_chance_of_cka_is_its_mean_over_all_pairings(seed, n, d, e):
     x, y = cloud(n, d, seed).double(), cloud(n, e, seed + 1).double()
-    assert geometry.cka_chance(x, y) == pytest.approx(geometry.cka_null(x, y, every_order(n)).mean().item(), rel=1e-9)
+    assert geometry.cka_chance(x, y) == pytest.approx(
+        geometry.cka_null(x, y, every_order(n)).mean().item(), rel=1e-9
+    )
 
 
 def test_a_null_is_the_measure_of_the_rows_in_other_orders():
     x, y, orders = cloud(30, 4).double(), cloud(30, 6, seed=1).double(), geometry.random_orders(30, 5, seed=3)
     near = [geometry.nearest_others(side, 4) for side in (x, y)]
-    for order, cka, shared in zip(orders, geometry.cka_null(x, y, orders), geometry.overlap_null(*near, orders), strict=True):
+    for order, cka, shared in zip(
+        orders, geometry.cka_null(x, y, orders), geometry.overlap_null(*near, orders), strict=True
+    ):
         assert sorted(order.tolist()) == list(range(30))
         assert cka == pytest.approx(geometry.linear_cka(x, y[order]), abs=1e-12)
-        assert geometry.cka_null(x.float(), y.float(), order[None]).item() == pytest.approx(cka.item(), abs=1e-6)
+        assert geometry.cka_null(x.float(), y.float(), order[None]).item() == pytest.approx(
+            cka.item(), abs=1e-6
+        )
         assert shared == pytest.approx(geometry.neighbour_overlap(x, y[order], 4).mean().item(), abs=1e-6)
 
 
@@ -140,7 +152,9 @@ def test_calibration_changes_with_no_rotation_scale_shift_or_order(seed, scale, 
     x, y = cloud(30, 5, seed).double(), cloud(30, 7, seed + 1).double()
     moved = scale * x @ rotation(5, seed) + shift
     before, after = calibrated(x, y, seed), calibrated(moved, y, seed)
-    assert (after.raw, after.calibrated, after.p) == pytest.approx((before.raw, before.calibrated, before.p), abs=1e-6)
+    assert (after.raw, after.calibrated, after.p) == pytest.approx(
+        (before.raw, before.calibrated, before.p), abs=1e-6
+    )
     order = geometry.random_orders(30, 1, seed)[0]
     assert geometry.cka_chance(moved[order], y[order]) == pytest.approx(geometry.cka_chance(x, y), rel=1e-9)
 
@@ -158,7 +172,9 @@ def test_a_calibrated_value_is_above_zero_where_p_is_small_and_there_only(raw, n
 
 
 def collected(kind, **row):
-    return corpora.collect(Study.model_validate({"study": "t", "corpora": {kind: {"path": "x", **row}}}).corpora[kind])
+    return corpora.collect(
+        Study.model_validate({"study": "t", "corpora": {kind: {"path": "x", **row}}}).corpora[kind]
+    )
 
 
 def test_generated_pairs_are_graded_and_the_same_each_time():
@@ -166,8 +182,17 @@ def test_generated_pairs_are_graded_and_the_same_each_time():
     assert frame.equals(collected("sts", source="synthetic", rows=600))
     assert frame["score"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]
     assert frame["split"].value_counts().sort("split")["count"].to_list() == [300, 300]
-    words = [len(set(a.lower().split()) & set(b.lower().split())) for a, b in frame.select("text", "pair").iter_rows()]
-    shared = frame.select("score", shared=np.array(words)).group_by("score").mean().sort("score")["shared"].to_list()
+    words = [
+        len(set(a.lower().split()) & set(b.lower().split()))
+        for a, b in frame.select("text", "pair").iter_rows()
+    ]
+    shared = (
+        frame.select("score", shared=np.array(words))
+        .group_by("score")
+        .mean()
+        .sort("score")["shared"]
+        .to_list()
+    )
     assert shared[0] < shared[2] < shared[5]
 
 
@@ -180,7 +205,9 @@ def test_generated_triples_have_three_different_sentences():
 
 def test_pairs_of_a_file_keep_their_repeats_and_dev_is_called_dev(tmp_path):
     file = tmp_path / "sts.csv"
-    file.write_text("sentence1,sentence2,score,split\na b,a c,4.5,validation\na b,a c,4.5,validation\nd,e,0,test\n")
+    file.write_text(
+        "sentence1,sentence2,score,split\na b,a c,4.5,validation\na b,a c,4.5,validation\nd,e,0,test\n"
+    )
     frame = collected("sts", source="path", path=str(file))
     assert frame["split"].to_list() == ["dev", "dev", "test"]
     assert frame["score"].to_list() == [4.5, 4.5, 0.0]
@@ -203,7 +230,9 @@ def test_a_score_that_is_no_number_is_named(tmp_path):
 # ---------------------------------------------------------------- the stages, on a small network
 
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish", "waits")
-PAIRS = [(f"{a} {does} today", f"{b} {does} in winter", 5.0 * (a == b)) for a in WHO for b in WHO for does in DOES]
+PAIRS = [
+    (f"{a} {does} today", f"{b} {does} in winter", 5.0 * (a == b)) for a in WHO for b in WHO for does in DOES
+]
 
 
 class Quiet:
@@ -230,7 +259,14 @@ def house(network, tmp_path, monkeypatch):
     shutil.copytree(network, store.encoder_path("small"))
     first, second, scores = zip(*PAIRS, strict=True)
     ids = [str(i) for i in range(len(PAIRS))]
-    columns = {"id": ids, "text": first, "split": "test", "labels": [[] for _ in ids], "pair": second, "score": scores}
+    columns = {
+        "id": ids,
+        "text": first,
+        "split": "test",
+        "labels": [[] for _ in ids],
+        "pair": second,
+        "score": scores,
+    }
     store.write_corpus("sts", pl.DataFrame(columns, schema_overrides={"labels": pl.List(pl.String)}))
 
 
@@ -254,7 +290,9 @@ def measured(**row):
 def test_the_similarity_stage_measures_and_dissects(house):
     found = measured()
     model = pooling.opened(store.encoder_path("small"), device="cpu", local_files_only=True)
-    first, second = (torch.from_numpy(model.encode(list(side))) for side in list(zip(*PAIRS, strict=True))[:2])
+    first, second = (
+        torch.from_numpy(model.encode(list(side))) for side in list(zip(*PAIRS, strict=True))[:2]
+    )
     expected = similarity.sts(first, second, torch.tensor([score for *_, score in PAIRS]))
     assert {k: found[k] for k in expected} == pytest.approx(expected, abs=0.05)  # padding may swap near ties
     assert found["pairs"] == len(PAIRS)
@@ -262,7 +300,9 @@ def test_the_similarity_stage_measures_and_dissects(house):
     words = pl.read_csv(store.plots_path("similarity", "row") / "words.csv")
     layers = pl.read_csv(store.plots_path("similarity", "row") / "layers.csv")
     assert layers["layer"].to_list() == list(range(1, len(layers) + 1))
-    assert layers["mean"].to_list() == pytest.approx(list(store.read_metrics("similarity")["row"]["layers"].values()), abs=1e-5)
+    assert layers["mean"].to_list() == pytest.approx(
+        list(store.read_metrics("similarity")["row"]["layers"].values()), abs=1e-5
+    )
     assert words["variance"].is_sorted(descending=True)
     assert not list(store.WORK.rglob("*.npy"))
 
@@ -290,7 +330,9 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(hous
     chance = metrics.pop("cka_chance")
     assert chance == pytest.approx(geometry.cka_chance(torch.from_numpy(x), torch.from_numpy(x)), abs=1e-6)
     wholly = {"": 1.0, "_calibrated": 1.0, "_p": 0.01}
-    assert metrics == {measure + key: value for measure in ("cka", "overlap") for key, value in wholly.items()}
+    assert metrics == {
+        measure + key: value for measure in ("cka", "overlap") for key, value in wholly.items()
+    }
     measured()
     report.report("report", None, whole, Quiet())  # pyright: ignore[reportArgumentType]
     assert capsys.readouterr().out == "report/report.html\n"

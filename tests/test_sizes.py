@@ -12,7 +12,9 @@ ROWS |= {f"small-{n}": {"limit": n, "clusters": 7} for n in (100, 300)}  # two s
 ROWS |= {"whole": {}}
 ROWS |= {f"known-{k}": {"limit": 500, "pairs": k, "repeats": 29} for k in (0, 10, 100)}
 ROWS |= {f"dump-{n}": {"limit": [n, 5000]} for n in (100, 300, 1000)}  # beside 5,000 of the attacker's own
-ROWS |= {f"oracle-{k}": {"aligner": "procrustes", "limit": k} for k in (10, 100, 300)}  # fitted on that many pairs
+ROWS |= {
+    f"oracle-{k}": {"aligner": "procrustes", "limit": k} for k in (10, 100, 300)
+}  # fitted on that many pairs
 TOP1 = {"turn-100": [0.0, 0.1], "turn-300": [0.4, 0.6], "turn-1000": [0.9, 1.0]}
 
 
@@ -50,7 +52,11 @@ def test_rows_that_differ_in_known_pairs_alone_are_one_curve_and_oracles_another
 def test_the_table_counts_the_seeds_that_are_right(study):
     text = "\n".join(sizes_table(study))
     (row,) = [line for line in text.splitlines() if line.startswith("| turn")]
-    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == ["0/2, 0.050", "1/2, 0.500", "2/2, 0.950"]
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == [
+        "0/2, 0.050",
+        "1/2, 0.500",
+        "2/2, 0.950",
+    ]
     assert "| known: wasserstein_procrustes, one -> two | 0/2, 0.300 | 0/2, 0.300" in text
     assert (store.REPORT / "pictures" / "sizes.png").is_file()
     assert (store.REPORT / "pictures" / "pairs.png").is_file()

@@ -36,13 +36,16 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 def embeddings(vectors, name="e", ids=None, **metadata):
     ids = ids or [f"t{i}" for i in range(len(vectors))]
-    store.write_embeddings(name, ids, ["train"] * len(vectors), np.asarray(vectors), {"encoder": "x"} | metadata)
+    store.write_embeddings(
+        name, ids, ["train"] * len(vectors), np.asarray(vectors), {"encoder": "x"} | metadata
+    )
     return store.embeddings_path(name)
 
 
 def corpus(**columns):
     return pl.DataFrame(
-        {"id": ["a", "b"], "text": ["one", "two"], "split": ["train", "test"], "labels": [["x"], []]} | columns,
+        {"id": ["a", "b"], "text": ["one", "two"], "split": ["train", "test"], "labels": [["x"], []]}
+        | columns,
         schema_overrides=store.CORPUS_COLUMNS,
     )
 
@@ -186,10 +189,14 @@ def test_work_made_from_something_else_is_not_continued():
 def test_the_same_stage_started_twice_is_refused_and_loses_nothing():
     with store.work("embed", "a", "settings") as folder:
         (folder / "part").write_text("done")
-        started = subprocess.run([sys.executable, "-c", SAME_STAGE], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+        started = subprocess.run(
+            [sys.executable, "-c", SAME_STAGE], capture_output=True, text=True, env=ENVIRONMENT, check=True
+        )
         assert started.stdout == "embed a: the same stage is already running\n"
         assert (folder / "part").read_text() == "done"
-    started = subprocess.run([sys.executable, "-c", SAME_STAGE], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    started = subprocess.run(
+        [sys.executable, "-c", SAME_STAGE], capture_output=True, text=True, env=ENVIRONMENT, check=True
+    )
     assert started.stdout == "free\n"  # the lock is gone with the block
 
 

@@ -58,8 +58,12 @@ def test_dvc_reads_every_study(path, repository, monkeypatch):
 
 
 def test_readme_rows_for_vectors_without_text_go_with_the_study_of_own_texts():
-    (block,) = (b for b in (ROOT / "README.md").read_text().split("```yaml\n") if b.startswith("corpora:  {leaked"))
-    study, more = (yaml.safe_load(text) for text in ((ROOT / "studies/own.yaml").read_text(), block.partition("```")[0]))
+    (block,) = (
+        b for b in (ROOT / "README.md").read_text().split("```yaml\n") if b.startswith("corpora:  {leaked")
+    )
+    study, more = (
+        yaml.safe_load(text) for text in ((ROOT / "studies/own.yaml").read_text(), block.partition("```")[0])
+    )
     both = params.Study.model_validate(study | {table: study[table] | rows for table, rows in more.items()})
     assert both.translators()["leaked"].supervision == "unpaired"
 
@@ -68,7 +72,10 @@ def test_the_first_table_of_the_sample_study_waits_for_nothing_that_it_does_not_
     monkeypatch.chdir(repository)
     study = params.load("studies/sample.yaml")
     _, commands = read_by_dvc("studies/sample.yaml", study)
-    verbs, rows = zip(*[(words[2].removeprefix("pipelines."), words[3]) for words in commands if len(words) > 3], strict=True)
+    verbs, rows = zip(
+        *[(words[2].removeprefix("pipelines."), words[3]) for words in commands if len(words) > 3],
+        strict=True,
+    )
     last = max(n for n, (verb, _) in enumerate(zip(verbs, rows, strict=True)) if verb == "evaluate")
     assert set(verbs[: last + 1]) == {"collect", "fetch", "embed", "align", "evaluate"}
     assert set(rows[: last + 1]) == {"docstrings", "minilm", "wordllama", *study.align} | {
@@ -84,4 +91,6 @@ def test_dvc_yaml_and_the_study_agree_on_the_table_of_each_verb():
 
 def test_a_rows_name_is_all_that_reaches_a_command_line():
     for verb, body in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
-        assert body.get("do", body)["cmd"] == f"python -m pipelines.{verb}" + (" ${key}" if "foreach" in body else "")
+        assert body.get("do", body)["cmd"] == f"python -m pipelines.{verb}" + (
+            " ${key}" if "foreach" in body else ""
+        )

@@ -21,7 +21,9 @@ FACTS = {
 
 
 def row(kind: str, rows: int = 400, **more) -> SyntheticCorpus:
-    return SyntheticCorpus.model_validate({"kind": kind, "source": "synthetic", "path": "x", "rows": rows, **more})
+    return SyntheticCorpus.model_validate(
+        {"kind": kind, "source": "synthetic", "path": "x", "rows": rows, **more}
+    )
 
 
 @pytest.fixture(scope="module", params=MAKERS)

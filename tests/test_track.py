@@ -45,7 +45,9 @@ class InAThread:
 
     def __init__(self):
         self.stop = threading.Event()
-        self.thread = threading.Thread(target=sender.alone, args=(spool.tracking_uri(), self.stop), daemon=True)
+        self.thread = threading.Thread(
+            target=sender.alone, args=(spool.tracking_uri(), self.stop), daemon=True
+        )
         self.thread.start()
 
     def poll(self):
@@ -85,7 +87,9 @@ def runs(verb):
 
 def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "brave-name")
-    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"embed": {"outs": [{"path": "data/x.arrow", "md5": "abc123"}]}}}))
+    Path("dvc.lock").write_text(
+        yaml.safe_dump({"stages": {"embed": {"outs": [{"path": "data/x.arrow", "md5": "abc123"}]}}})
+    )
     with track.run("embed", "passages-minilm", ROW, "smoke") as run:
         for step in range(1500):  # more than one batch
             run.log({"loss": {"gan": step / 2}}, step)
@@ -94,7 +98,12 @@ def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     client, [found] = runs("embed")
     assert found.info.run_name == "passages-minilm"
     assert found.info.status == "FINISHED"
-    assert found.data.params == {"corpus": "passages", "encoder": "minilm", "device": "auto", "processes": "1"}
+    assert found.data.params == {
+        "corpus": "passages",
+        "encoder": "minilm",
+        "device": "auto",
+        "processes": "1",
+    }
     assert {k: found.data.tags[k] for k in ("dvc.stage", "dvc.exp", "study")} == {
         "dvc.stage": "embed@passages-minilm",
         "dvc.exp": "brave-name",
@@ -119,7 +128,9 @@ def test_what_a_run_measures_stands_beside_the_settings_that_decided_it():
     params = found.data.params
     assert (params["translator"], params["align.clusters"], params["source.encoder"]) == ("t", "7", "minilm")
     assert found.data.metrics["translation/top1"] == 0.9
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     assert found.data.tags["mlflow.source.git.commit"] == commit
 
 
@@ -190,14 +201,19 @@ class Stub(ThreadingHTTPServer):
                 return {"run": self.shown(key)}
             case "runs/log-batch":
                 self.runs[body["run_id"]]["params"] |= {p["key"]: p["value"] for p in body.get("params", ())}
-                self.runs[body["run_id"]]["metrics"] |= {(m["key"], m["step"]) for m in body.get("metrics", ())}
+                self.runs[body["run_id"]]["metrics"] |= {
+                    (m["key"], m["step"]) for m in body.get("metrics", ())
+                }
             case "runs/update":
                 self.runs[body["run_id"]]["status"] = body["status"]
                 return {"run_info": self.shown(body["run_id"])["info"]}
         return {}
 
     def shown(self, key):
-        return {"info": {"run_id": key, "experiment_id": "1", "status": "RUNNING", "artifact_uri": "mlruns"}, "data": {}}
+        return {
+            "info": {"run_id": key, "experiment_id": "1", "status": "RUNNING", "artifact_uri": "mlruns"},
+            "data": {},
+        }
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -278,7 +294,9 @@ def test_nobody_listens(monkeypatch, capfd):
         stage()
         assert track.took("smoke") == {}
         assert track.main() == 1
-    assert [line.split(";")[0].split(" (")[0] for line in warnings_of(capfd)] == ["MLflow cannot be reached"] * 2
+    assert [line.split(";")[0].split(" (")[0] for line in warnings_of(capfd)] == [
+        "MLflow cannot be reached"
+    ] * 2
     assert waiting_runs() == 1
 
 
@@ -405,7 +423,10 @@ def test_a_sender_that_is_at_work_is_used_and_one_that_is_gone_replaced(senders,
     with track.run("embed", "y", ROW, "smoke"):
         mine.communicate()
     assert len(senders) == 1
-    assert {run.info.run_name: run.info.status for run in runs("embed")[1]} == {"x": "FINISHED", "y": "FINISHED"}
+    assert {run.info.run_name: run.info.status for run in runs("embed")[1]} == {
+        "x": "FINISHED",
+        "y": "FINISHED",
+    }
     assert capfd.readouterr() == ("", "")
 
 
@@ -455,15 +476,27 @@ def test_a_file_that_had_no_room_for_a_line_closes_all_the_same(tmp_path, monkey
 @pytest.mark.slow
 def test_runs_go_to_a_server_on_postgresql(tmp_path, monkeypatch):
     pytest.importorskip("psycopg", reason="needs the extra [postgresql]")
-    database = pytest.importorskip("pgserver", reason="needs the extra [servers]").get_server(tmp_path / "postgresql")
+    database = pytest.importorskip("pgserver", reason="needs the extra [servers]").get_server(
+        tmp_path / "postgresql"
+    )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = "127.0.0.1", free.getsockname()[1]
-    command = ["server", "--backend-store-uri", database.get_uri(), "--artifacts-destination", str(tmp_path / "artifacts")]
+    command = [
+        "server",
+        "--backend-store-uri",
+        database.get_uri(),
+        "--artifacts-destination",
+        str(tmp_path / "artifacts"),
+    ]
     command += ["--host", address[0], "--port", str(address[1]), "--workers", "1"]
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", *command], stdout=log, stderr=-1, text=True, start_new_session=True
+            [sys.executable, "-m", "mlflow", *command],
+            stdout=log,
+            stderr=-1,
+            text=True,
+            start_new_session=True,
         )
     try:
         assert any("Application startup complete" in line for line in server.stderr), "it has ended"
@@ -476,7 +509,9 @@ def test_runs_go_to_a_server_on_postgresql(tmp_path, monkeypatch):
             run.artifact(picture)
         client, [found] = runs("align")
         assert (found.info.status, found.data.params["encoder"], waiting_runs()) == ("FINISHED", "minilm", 0)
-        assert [m.value for m in client.get_metric_history(found.info.run_id, "loss")] == [step / 2 for step in range(1500)]
+        assert [m.value for m in client.get_metric_history(found.info.run_id, "loss")] == [
+            step / 2 for step in range(1500)
+        ]
         assert [file.read_text() for file in (tmp_path / "artifacts").rglob("picture.txt")] == ["drawn"]
         assert database.psql("select count(*) from runs where status = 'FINISHED'").split()[2] == "1"
     finally:

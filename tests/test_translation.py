@@ -21,7 +21,11 @@ def cloud(n, d, seed=0):
 def naive_rank(a, b, i):
     """1 + the number of targets nearer than the true one, counting a tie as half."""
     cosine = [float((a[i] / a[i].norm()) @ (y / y.norm())) for y in b]
-    return 1 + sum(c > cosine[i] for c in cosine) + sum(c == cosine[i] for j, c in enumerate(cosine) if j != i) / 2
+    return (
+        1
+        + sum(c > cosine[i] for c in cosine)
+        + sum(c == cosine[i] for j, c in enumerate(cosine) if j != i) / 2
+    )
 
 
 def test_scores_are_what_their_definitions_say():
@@ -38,7 +42,9 @@ def test_scores_are_what_their_definitions_say():
         assert scores["raw_mean_rank"][i] == published
         assert scores["raw_top1"][i] == (published <= 1)
         assert scores["cosine"][i] == pytest.approx(float(x[i] @ y[i] / x[i].norm() / y[i].norm()))
-        assert scores["centred_cosine"][i] == pytest.approx(float(cx[i] @ cy[i] / cx[i].norm() / cy[i].norm()))
+        assert scores["centred_cosine"][i] == pytest.approx(
+            float(cx[i] @ cy[i] / cx[i].norm() / cy[i].norm())
+        )
 
 
 def test_a_perfect_translation_is_perfect_and_a_random_one_is_random():
@@ -92,7 +98,9 @@ def test_scores_ignore_rotation_and_scale(scale, seed):
     x, y = cloud(30, 8, seed).double(), cloud(30, 8, seed + 1).double()
     turn = torch.linalg.qr(cloud(8, 8, seed + 2).double()).Q
     for key, value in paired_scores(x, y).items():
-        assert torch.allclose(paired_scores(x @ turn * scale, y @ turn)[key].double(), value.double(), atol=1e-6)
+        assert torch.allclose(
+            paired_scores(x @ turn * scale, y @ turn)[key].double(), value.double(), atol=1e-6
+        )
 
 
 def test_standard_error():

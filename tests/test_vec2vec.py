@@ -59,7 +59,9 @@ def clouds(n: int = 200, seed: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(n, D, generator=g) + 0.5, 3 * torch.randn(n, E, generator=g)
 
 
-def clustered(n: int = 600, d: int = 8, seed: int = 3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def clustered(
+    n: int = 600, d: int = 8, seed: int = 3
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Two disjoint halves of one clustered cloud, the second one rotated and shifted; then paired rows, for measuring."""
     g = torch.Generator().manual_seed(seed)
     centres = 3 * torch.randn(12, d, generator=g) * torch.linspace(1.5, 0.3, d)
@@ -78,7 +80,9 @@ def top1(translator, paired_source, paired_target) -> float:
 
 # ---------------------------------------------------------------- losses, against numpy in float64
 
-X, Y, L, M = (np.random.default_rng(k).normal(size=shape) for k, shape in enumerate([(7, 5), (7, 5), (9, 1), (9, 1)]))
+X, Y, L, M = (
+    np.random.default_rng(k).normal(size=shape) for k, shape in enumerate([(7, 5), (7, 5), (9, 1), (9, 1)])
+)
 
 
 def cosines(a, b):
@@ -105,7 +109,11 @@ def test_error(form, want):
         ("squared", False, ((X @ X.T - Y @ Y.T) ** 2).mean()),
         ("squared", True, ((X @ X.T - Y @ Y.T) ** 2).mean() + ((X @ X.T - Y @ X.T) ** 2).mean()),
         ("absolute", False, abs(cosines(X, X) - cosines(Y, Y)).mean()),
-        ("absolute", True, abs(cosines(X, X) - cosines(Y, Y)).mean() + abs(cosines(X, X) - cosines(Y, X)).mean()),
+        (
+            "absolute",
+            True,
+            abs(cosines(X, X) - cosines(Y, Y)).mean() + abs(cosines(X, X) - cosines(Y, X)).mean(),
+        ),
     ],
 )
 def test_vector_space_preservation(form, reflected, want):
@@ -134,7 +142,9 @@ SWAPPED = {
 def test_gan_losses(gan, swapped):
     real, fake = torch.tensor(L), torch.tensor(M)
     want = (SWAPPED if swapped else GAN)[gan]
-    assert losses.discriminator_loss(real, fake, gan, swapped, 0.9).item() == pytest.approx(want[0], rel=1e-12)
+    assert losses.discriminator_loss(real, fake, gan, swapped, 0.9).item() == pytest.approx(
+        want[0], rel=1e-12
+    )
     assert losses.generator_loss(real, fake, gan, swapped).item() == pytest.approx(want[1], rel=1e-12)
 
 
@@ -147,7 +157,9 @@ def test_swapped_labels_are_the_same_game_mirrored(gan):
 
     mirror = (lambda z: 1 - z) if gan == "least_squares" else (lambda z: -z)
     for loss in (losses.generator_loss, smoothed, losses.accuracy):
-        assert loss(mirror(real), mirror(fake), gan, True).item() == pytest.approx(loss(real, fake, gan, False).item(), rel=1e-12)
+        assert loss(mirror(real), mirror(fake), gan, True).item() == pytest.approx(
+            loss(real, fake, gan, False).item(), rel=1e-12
+        )
 
 
 def test_accuracy_counts_rows_told_right():
@@ -196,7 +208,9 @@ def test_a_step_equals_the_straightforward_one(norm):
         assert {k: float(got[k]) for k in want} == pytest.approx(want, abs=1e-5)
 
 
-PUBLISHED = replace(SMALL, warmup_from=0, max_grad_norm=1000.0)  # but for its size, the configuration that was published with
+PUBLISHED = replace(
+    SMALL, warmup_from=0, max_grad_norm=1000.0
+)  # but for its size, the configuration that was published with
 
 
 @pytest.mark.parametrize("depth", [3, 5])
@@ -213,7 +227,12 @@ def test_five_released_steps_in_float64_leave_the_same_weights_losses_and_statis
         moved = any(not torch.equal(p, before[k]) for k, p in mine.model.named_parameters())
         assert moved == (seed > 0)  # the first rate is 0
     assert float(got["gradient/translator"]) < 1000
-    parts = [mine.model.inputs["source"], mine.model.inputs["target"], mine.model.outputs["source"], mine.model.outputs["target"]]
+    parts = [
+        mine.model.inputs["source"],
+        mine.model.inputs["target"],
+        mine.model.outputs["source"],
+        mine.model.outputs["target"],
+    ]
     for part, other in zip([*parts, mine.model.backbone], reference.translator, strict=True):
         for a, b in zip(part.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
@@ -232,7 +251,9 @@ def assert_same_statistics(model: Vec2Vec, reference: Reference, tolerance: floa
 
 @pytest.mark.slow
 def test_after_two_hundred_released_steps_batch_norms_remember_what_the_published_ones_do():
-    mine = training(replace(PUBLISHED, warmup=20, lr=1e-4, disc_lr=1e-4))  # low: a game blows rounding errors up
+    mine = training(
+        replace(PUBLISHED, warmup=20, lr=1e-4, disc_lr=1e-4)
+    )  # low: a game blows rounding errors up
     mine.model.double(), mine.discriminators.double()
     reference = Reference(mine, D, E, torch.float64)
     for seed in range(200):
@@ -258,7 +279,15 @@ def test_steps_are_epochs_of_the_smaller_side_unless_they_are_given():
     settings = replace(SMALL, steps=None, epochs=3, min_steps=None, patience=1, held_out=20)
     steps = []
     vec2vec.fit(x, y[:150], settings, 0, log=lambda m, step: steps.append(step))
-    assert steps == [0, 2, 4, 6, 8, 10, 12]  # of 150 rows 135 are trained on, 4 batches of 32; patience waits for the end
+    assert steps == [
+        0,
+        2,
+        4,
+        6,
+        8,
+        10,
+        12,
+    ]  # of 150 rows 135 are trained on, 4 batches of 32; patience waits for the end
     steps.clear()
     vec2vec.fit(x, y, replace(settings, steps=4), 0, log=lambda m, step: steps.append(step))
     assert steps == [0, 2, 4]
@@ -280,7 +309,9 @@ def test_a_row_of_align_names_a_recipe_and_single_keys_stand_above_it():
     assert settings(recipe="released") == settings() == Settings()
     paper = settings(recipe="paper")
     assert {name: getattr(paper, name) for name in PAPER} == PAPER
-    assert replace(paper, **{name: getattr(Settings(), name) for name in PAPER}, recipe="released") == Settings()
+    assert (
+        replace(paper, **{name: getattr(Settings(), name) for name in PAPER}, recipe="released") == Settings()
+    )
     assert settings(recipe="paper", vsp="absolute", width=64) == replace(paper, vsp="absolute", width=64)
     with pytest.raises(ValidationError, match="recipe"):
         settings(recipe="published")
@@ -328,7 +359,9 @@ def test_the_cycle_teaches_the_first_translation_only_if_not_detached(detach):
     mine = training(replace(SMALL, detach_cycle=detach))
     x = batch()
     x["source"].requires_grad_()
-    (gradient,) = torch.autograd.grad(mine.forward(x).cycles["source", "target"].sum(), x["source"], allow_unused=True)
+    (gradient,) = torch.autograd.grad(
+        mine.forward(x).cycles["source", "target"].sum(), x["source"], allow_unused=True
+    )
     assert (gradient is None) == detach
 
 
@@ -367,21 +400,31 @@ LATER = {
 
 
 @pytest.mark.parametrize("gan", sorted(GAN))
-@pytest.mark.parametrize("extra", [{}, {"spectral": True, "gradient_penalty": 0.1, "noise": 0.1}, {"precision": "bf16"}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"spectral": True, "gradient_penalty": 0.1, "noise": 0.1}, {"precision": "bf16"}]
+)
 def test_every_gan_trains_with_every_extra(gan, extra):
     mine = training(replace(SMALL, gan=gan, ema=0.9, dropout=0.1, **extra))
     before = copy.deepcopy(mine.discriminators.state_dict())
     for seed in range(3):
         metrics = mine.step(batch(seed=seed))
     assert all(math.isfinite(v) for v in metrics.values())
-    assert all(not torch.equal(v, before[k]) for k, v in mine.discriminators.state_dict().items() if k.endswith("weight"))
+    assert all(
+        not torch.equal(v, before[k])
+        for k, v in mine.discriminators.state_dict().items()
+        if k.endswith("weight")
+    )
 
 
 def test_bf16_computes_the_same_losses_roughly_and_keeps_float32_weights():
     plain, half = training(), training(replace(SMALL, precision="bf16"))
     x = batch()
     want, got = plain.step(x), half.step(x)
-    assert all(float(got[k]) == pytest.approx(float(v), abs=0.03) for k, v in want.items() if k.startswith("loss/gen"))
+    assert all(
+        float(got[k]) == pytest.approx(float(v), abs=0.03)
+        for k, v in want.items()
+        if k.startswith("loss/gen")
+    )
     assert float(got["loss/translator"]) == pytest.approx(float(want["loss/translator"]), rel=0.01)
     assert {p.dtype for p in half.model.parameters()} == {torch.float32}
 
@@ -410,7 +453,9 @@ def test_nan_stops_with_step_and_loss():
         next(mine.model.outputs.parameters())[0, 0] = float("nan")
     mine.step(batch())
     mine.step(batch())
-    with pytest.raises(BadInput, match=r"^vec2vec: step 1: loss/\w+ is nan"):  # the first bad one of those not looked at yet
+    with pytest.raises(
+        BadInput, match=r"^vec2vec: step 1: loss/\w+ is nan"
+    ):  # the first bad one of those not looked at yet
         mine.check()
 
 
@@ -422,7 +467,9 @@ def test_a_collapsed_discriminator_stops_with_step_and_loss():
         mine.step(batch())
     mine.check()
     mine.step(batch())
-    with pytest.raises(BadInput, match=r"step 2: discriminator target has collapsed.*loss/discriminator_target"):
+    with pytest.raises(
+        BadInput, match=r"step 2: discriminator target has collapsed.*loss/discriminator_target"
+    ):
         mine.check()
 
 
@@ -438,7 +485,9 @@ def test_backbone_is_shared_and_an_encoder_can_be_added_later():
     there = model.translate(x, "source", "third")
     assert there.shape == (32, 9)
     assert model.translate(there, "third", "target").shape == (32, E)
-    assert torch.allclose(model.translate(x, "source", "source"), model.decode(model.encode(x, "source"), "source"))
+    assert torch.allclose(
+        model.translate(x, "source", "source"), model.decode(model.encode(x, "source"), "source")
+    )
     with pytest.raises(BadInput, match="third"):
         model.add_encoder("third", 9)
 
@@ -466,7 +515,9 @@ def test_linear_start_is_the_linear_map_both_ways(d, e, norm):
         translator.train(mode)
         assert torch.allclose(translator(x), linear(x), atol=1e-5)
         ways = (z.reverse(y) - x.mean(0) if z is translator else z(y) - x.mean(0) for z in (translator, back))
-        assert torch.allclose(*(torch.nn.functional.normalize(z, dim=1) for z in ways), atol=1e-5)  # lengths are the cloud's
+        assert torch.allclose(
+            *(torch.nn.functional.normalize(z, dim=1) for z in ways), atol=1e-5
+        )  # lengths are the cloud's
 
 
 def test_from_a_linear_start_every_part_can_learn():
@@ -501,7 +552,9 @@ def test_what_comes_out_looks_like_the_target_encoders_output():
 class Official(torch.nn.Module):
     """The official code's names and layers; `places` is where a middle layer has its norm and its dropout."""
 
-    def __init__(self, dims: dict[str, int], width: int, depths: tuple[int, int], places: tuple[int, int]) -> None:
+    def __init__(
+        self, dims: dict[str, int], width: int, depths: tuple[int, int], places: tuple[int, int]
+    ) -> None:
         super().__init__()
         self.in_adapters, self.out_adapters = torch.nn.ModuleDict(), torch.nn.ModuleDict()
         for name, dim in dims.items():
@@ -516,7 +569,9 @@ class Official(torch.nn.Module):
         for _ in range(depth - 2):
             middle = dict(zip(places, (nn.BatchNorm1d(width), nn.Dropout(0.1)), strict=True))
             mlp.layers.append(nn.Sequential(nn.Linear(width, width), nn.SiLU(), middle[2], middle[3]))
-        mlp.layers.append(nn.Sequential(nn.Linear(width, width), nn.Dropout(0.1), nn.SiLU(), nn.Linear(width, outputs)))
+        mlp.layers.append(
+            nn.Sequential(nn.Linear(width, width), nn.Dropout(0.1), nn.SiLU(), nn.Linear(width, outputs))
+        )
         return mlp
 
     @staticmethod
@@ -529,11 +584,15 @@ class Official(torch.nn.Module):
         return x
 
     def translate_embeddings(self, x: torch.Tensor, source: str, target: str) -> torch.Tensor:
-        out = self.run(self.out_adapters[target], self.run(self.transform, self.run(self.in_adapters[source], x)))
+        out = self.run(
+            self.out_adapters[target], self.run(self.transform, self.run(self.in_adapters[source], x))
+        )
         return out / out.norm(dim=1, keepdim=True)
 
 
-def official(folder: Path, places: tuple[int, int] = (2, 3), depths: tuple[int, int] = (3, 4), names=("gtr", "gte")) -> Official:
+def official(
+    folder: Path, places: tuple[int, int] = (2, 3), depths: tuple[int, int] = (3, 4), names=("gtr", "gte")
+) -> Official:
     torch.manual_seed(3)
     model = Official(dict(zip(names, (D, E), strict=True)), 24, depths, places)
     for part in model.modules():
@@ -550,8 +609,12 @@ def test_a_translator_of_the_official_code_translates_as_it_did_there(tmp_path, 
     theirs = official(tmp_path, places, depths)
     ours, x = released.read(tmp_path, {"source": "gte", "target": "gtr"}), batch()
     with torch.no_grad():
-        torch.testing.assert_close(ours(x["target"] * 7), theirs.translate_embeddings(x["target"], "gte", "gtr"))
-        torch.testing.assert_close(ours.reverse(x["source"]), theirs.translate_embeddings(x["source"], "gtr", "gte"))
+        torch.testing.assert_close(
+            ours(x["target"] * 7), theirs.translate_embeddings(x["target"], "gte", "gtr")
+        )
+        torch.testing.assert_close(
+            ours.reverse(x["source"]), theirs.translate_embeddings(x["source"], "gtr", "gte")
+        )
 
 
 def test_training_goes_on_from_the_official_codes_weights_or_leaves_them_as_they_are(tmp_path):
@@ -579,7 +642,10 @@ def test_weights_that_are_not_there_or_of_another_shape_are_one_line(tmp_path):
     with pytest.raises(BadInput, match="width is 24 there, 32 in the row"):
         vec2vec.fit(x, y, replace(SMALL, width=32, weights=str(tmp_path), weights_of=("gtr", "gte")), 0)
     state = Official({"gtr": D, "gte": E}, 24, (3, 4), (2, 3)).state_dict()
-    save_file({k: v for k, v in state.items() if not k.startswith("out_adapters.gtr.layers.2")}, tmp_path / "model.safetensors")
+    save_file(
+        {k: v for k, v in state.items() if not k.startswith("out_adapters.gtr.layers.2")},
+        tmp_path / "model.safetensors",
+    )
     with pytest.raises(BadInput, match="its layers are not those of the released configuration"):
         released.read(tmp_path, {"source": "gtr", "target": "gte"})
 
@@ -607,7 +673,9 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path, extra):
         vec2vec.fit(x, y, settings, 5, log=die, folder=tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["vec2vec-5.safetensors"]
     torch.manual_seed(99)  # the caller's random state is of no account
-    got = vec2vec.fit(x, y, settings, 5, log=lambda m, step: parts.append((step, m["unpaired/score"])), folder=tmp_path)
+    got = vec2vec.fit(
+        x, y, settings, 5, log=lambda m, step: parts.append((step, m["unpaired/score"])), folder=tmp_path
+    )
     assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
     assert parts == whole[:3] + whole[2:]  # steps 0 2 4, then 4 6 8
     assert not list(tmp_path.iterdir())
@@ -636,13 +704,17 @@ def test_same_seed_same_weights_and_the_callers_random_state_is_left_alone():
     assert torch.equal(torch.rand(3), draw)
     b, c = vec2vec.fit(x, y, SMALL, 7).state_dict(), vec2vec.fit(x, y, SMALL, 8).state_dict()
     assert all(torch.equal(v, b[k]) for k, v in a.items())
-    assert not torch.equal(a["model.inputs.source.layers.0.0.weight"], c["model.inputs.source.layers.0.0.weight"])
+    assert not torch.equal(
+        a["model.inputs.source.layers.0.0.weight"], c["model.inputs.source.layers.0.0.weight"]
+    )
 
 
 def test_patience_ends_a_run_that_gets_no_better():
     x, y = clouds()
     steps = []
-    settings = replace(SMALL, lr=0.0, norm="layer", steps=1000, patience=3)  # nothing changes, so nothing improves
+    settings = replace(
+        SMALL, lr=0.0, norm="layer", steps=1000, patience=3
+    )  # nothing changes, so nothing improves
     vec2vec.fit(x, y, settings, 0, log=lambda m, step: steps.append(step))
     assert steps == [0, 2, 4, 6]
 
@@ -651,12 +723,24 @@ def test_live_curves_hold_losses_gradients_accuracies_and_the_score():
     x, y = clouds()
     seen = {}
     vec2vec.fit(x, y, SMALL, 0, log=lambda m, step: seen.update(m))
-    want = {"reconstruction", "cycle", "vsp", "cycle_vsp", "translator", "generator_source", "generator_target"}
+    want = {
+        "reconstruction",
+        "cycle",
+        "vsp",
+        "cycle_vsp",
+        "translator",
+        "generator_source",
+        "generator_target",
+    }
     assert {f"loss/{n}" for n in want} <= set(seen)
     for name in ("source", "target", "latent"):
-        assert {f"loss/discriminator_{name}", f"gradient/discriminator_{name}", f"accuracy/{name}"} <= set(seen)
+        assert {f"loss/discriminator_{name}", f"gradient/discriminator_{name}", f"accuracy/{name}"} <= set(
+            seen
+        )
         assert 0 <= seen[f"accuracy/{name}"] <= 1
-    assert {f"unpaired/{n}" for n in ("share", "cosine", "cycle", "score", "best_step")} | {"gradient/translator"} <= set(seen)
+    assert {f"unpaired/{n}" for n in ("share", "cosine", "cycle", "score", "best_step")} | {
+        "gradient/translator"
+    } <= set(seen)
 
 
 def test_the_unpaired_score_prefers_the_true_map_to_wrong_ones():
@@ -698,9 +782,18 @@ def test_the_best_state_is_kept_not_the_last():
 def test_from_a_good_linear_start_the_translator_stays_good():
     source, target, paired_source, paired_target = clustered()
     start = wasserstein_procrustes.Settings(
-        clusters=10, repeats=6, restarts=4, sample=600, rounds=(600, 600), batches=(600, 600), refinements=15, passes=2
+        clusters=10,
+        repeats=6,
+        restarts=4,
+        sample=600,
+        rounds=(600, 600),
+        batches=(600, 600),
+        refinements=15,
+        passes=2,
     )
-    settings = replace(SMALL, init="linear", centre=True, linear=start, steps=40, batch=128, ema=0.99, lr=3e-4, log_every=20)
+    settings = replace(
+        SMALL, init="linear", centre=True, linear=start, steps=40, batch=128, ema=0.99, lr=3e-4, log_every=20
+    )
     linear = wasserstein_procrustes.fit(source, target, start, 0)
     translator = vec2vec.fit(source, target, settings, 0)
     assert top1(linear, paired_source, paired_target) > 0.9
@@ -712,7 +805,9 @@ def test_from_a_good_linear_start_the_translator_stays_good():
 
 def test_transport_is_sinkhorns_plan_and_its_gradient_takes_the_plan_as_fixed():
     g = np.random.default_rng(0)
-    x, y = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (g.normal(size=(30, 6)), g.normal(size=(30, 6))))
+    x, y = (
+        z / np.linalg.norm(z, axis=1, keepdims=True) for z in (g.normal(size=(30, 6)), g.normal(size=(30, 6)))
+    )
     kernel, v = np.exp(10 * (x @ y.T - 1)), np.ones(30)
     for _ in range(3):
         u = 1 / (kernel @ v)
@@ -721,7 +816,9 @@ def test_transport_is_sinkhorns_plan_and_its_gradient_takes_the_plan_as_fixed():
     moved = torch.tensor(x, requires_grad=True)
     loss = losses.transport(moved, torch.tensor(y), 10.0)
     loss.backward()
-    assert loss.item() == pytest.approx(1 - (plan * (x @ y.T)).sum() / 30, abs=0.01)  # the plan is bf16 where the CPU can
+    assert loss.item() == pytest.approx(
+        1 - (plan * (x @ y.T)).sum() / 30, abs=0.01
+    )  # the plan is bf16 where the CPU can
     assert moved.grad is not None
     np.testing.assert_allclose(moved.grad.numpy(), -plan @ y / 30, atol=1e-3)
 
@@ -746,7 +843,9 @@ def test_columns_that_are_left_out_are_zero_going_in_and_not_there_coming_out(de
     x = batch()["source"]
     whole = model.translate(torch.nn.functional.pad(x[:, :5], (0, D - 5)), "source", "target")
     model.axes = 5
-    assert torch.allclose(model.translate(x[:, :5], "source", "target"), normalize(whole[:, :5], dim=1), atol=1e-5)
+    assert torch.allclose(
+        model.translate(x[:, :5], "source", "target"), normalize(whole[:, :5], dim=1), atol=1e-5
+    )
 
 
 def test_straight_damping_makes_rows_orthonormal():
@@ -784,7 +883,9 @@ def test_principal_axes_are_uncorrelated_and_fall_in_variance_and_come_back_as_r
     spread = seen.T @ seen
     assert torch.allclose(spread, torch.diag(spread.diagonal()), atol=1e-3)
     assert (spread.diagonal().diff() <= 1e-4).all()
-    assert torch.allclose(seen @ translator.get_buffer("target_axes").T, normalize(y - y.mean(0), dim=1), atol=1e-5)
+    assert torch.allclose(
+        seen @ translator.get_buffer("target_axes").T, normalize(y - y.mean(0), dim=1), atol=1e-5
+    )
     for name, one, vectors in (("there", translator, x), ("back", translator.reverse, y)):
         save(one, tmp_path / name)
         assert torch.equal(load(tmp_path / name)(vectors), one(vectors))
@@ -820,7 +921,9 @@ def test_transport_alone_needs_no_discriminator_and_resumes_bit_for_bit(tmp_path
     assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
 
 
-def topics(n: int, d: int = 256, clusters: int = 150) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def topics(
+    n: int, d: int = 256, clusters: int = 150
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """As `clustered`, with the many dimensions and the falling spectrum of a text encoder; the second half only rotated."""
     g = torch.Generator().manual_seed(3)
     spectrum = torch.arange(1, d + 1) ** -0.35
@@ -836,7 +939,14 @@ def topics(n: int, d: int = 256, clusters: int = 150) -> tuple[torch.Tensor, tor
 def test_multistart_finds_a_rotation_of_a_cloud_of_many_dimensions_from_random_weights(weight):
     source, target, paired_source, paired_target = topics(3000)
     assert dimensions(source) > 64
-    few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256, "gan_weight": weight}
+    few = {
+        "starts": [8, 2],
+        "start_axes": [32, 64],
+        "start_steps": 20,
+        "steps": 60,
+        "width": 256,
+        "gan_weight": weight,
+    }
     translator = vec2vec.fit(source, target, settings_of("vec2vec", {"recipe": "multistart", **few}), 0)
     assert top1(translator, paired_source, paired_target) > 0.95
     assert top1(translator.reverse, paired_target, paired_source) > 0.95
@@ -854,7 +964,9 @@ def test_the_best_start_by_unpaired_score_wins_every_round(monkeypatch):
         return mine
 
     rounds = [Round(4, 4, 3, 8.0), Round(2, 6, 2, 12.0)]
-    won = compete(start, rounds, dict.fromkeys(DIMS, lambda step: batch(seed=step)["source"]), batch(), 5, None)
+    won = compete(
+        start, rounds, dict.fromkeys(DIMS, lambda step: batch(seed=step)["source"]), batch(), 5, None
+    )
     assert won is trained[1]
     assert [one.done for one in trained] == [3, 5, 3, 5]
     assert (won.model.axes, won.inverse_temperature) == (6, 12.0)

@@ -71,7 +71,9 @@ def started(settings: Settings, device: str = "cpu") -> tuple[Training, dict[str
     return training, batches
 
 
-def curve(settings: Settings, steps: int = STEPS, device: str = "cpu") -> tuple[list[dict[str, float]], Training]:
+def curve(
+    settings: Settings, steps: int = STEPS, device: str = "cpu"
+) -> tuple[list[dict[str, float]], Training]:
     """Each step's metrics, read now and then."""
     training, batches = started(settings, device)
     advance, seen = graph.stepper(training, batches, settings.log_every), []
@@ -105,7 +107,10 @@ def test_a_replayed_step_is_the_plain_one(settings, tolerance, captures):
     assert_same(got, want, tolerance)
     for name in ("model", "average", "discriminators"):
         torch.testing.assert_close(
-            getattr(replayed, name).state_dict(), getattr(plain, name).state_dict(), rtol=10 * tolerance, atol=10 * tolerance
+            getattr(replayed, name).state_dict(),
+            getattr(plain, name).state_dict(),
+            rtol=10 * tolerance,
+            atol=10 * tolerance,
         )
 
 
@@ -117,7 +122,9 @@ def test_a_step_never_waits_for_the_device_and_reads_no_number_of_pythons(monkey
         model = Vec2Vec(DIMS, **settings.shape)
         training = Training(model.to(pretend_device.DEVICE), DIMS, settings)
         training.discriminators.load_state_dict(started(settings)[0].discriminators.state_dict())
-        batches = {n: Batches(c.to(pretend_device.DEVICE), 32, i) for i, (n, c) in enumerate(clouds().items())}
+        batches = {
+            n: Batches(c.to(pretend_device.DEVICE), 32, i) for i, (n, c) in enumerate(clouds().items())
+        }
         stretches = graph.Stretches(training, batches, 32)
         stretches._fill()
         before = record.waits
@@ -160,7 +167,9 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path, captures):
     source, target = clouds(200).values()
     settings = replace(SETTINGS, step="graph", steps=40)
     scores, again = {}, {}
-    want = vec2vec.fit(source, target, settings, 5, log=lambda m, step: scores.update({step: m["unpaired/score"]}))
+    want = vec2vec.fit(
+        source, target, settings, 5, log=lambda m, step: scores.update({step: m["unpaired/score"]})
+    )
 
     def die(metrics, step):
         if step == 32:  # the checkpoint is of step 24, within a stretch
@@ -168,7 +177,9 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path, captures):
 
     with pytest.raises(Killed):
         vec2vec.fit(source, target, settings, 5, log=die, folder=tmp_path)
-    got = vec2vec.fit(source, target, settings, 5, log=lambda m, s: again.update({s: m["unpaired/score"]}), folder=tmp_path)
+    got = vec2vec.fit(
+        source, target, settings, 5, log=lambda m, s: again.update({s: m["unpaired/score"]}), folder=tmp_path
+    )
     assert again == {step: score for step, score in scores.items() if step > 24}
     assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
     plain = vec2vec.fit(source, target, replace(settings, step="plain"), 5)
@@ -176,7 +187,9 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path, captures):
 
 
 @pytest.mark.parametrize("kind", ["plain", "graph"])
-def test_a_run_that_ends_in_nan_names_the_first_bad_step_and_keeps_its_best_state(kind, tmp_path, captures, monkeypatch):
+def test_a_run_that_ends_in_nan_names_the_first_bad_step_and_keeps_its_best_state(
+    kind, tmp_path, captures, monkeypatch
+):
     source, target = clouds(200).values()
     scheduled = Training.scheduled
 
@@ -186,7 +199,9 @@ def test_a_run_that_ends_in_nan_names_the_first_bad_step_and_keeps_its_best_stat
 
     monkeypatch.setattr(Training, "scheduled", with_a_bad_rate)
     settings = replace(SETTINGS, log_every=4)
-    with pytest.raises(BadInput, match=r"^vec2vec: step 7: loss/\w+ is nan.*; its best state, of step \d with [^\n]*$") as error:
+    with pytest.raises(
+        BadInput, match=r"^vec2vec: step 7: loss/\w+ is nan.*; its best state, of step \d with [^\n]*$"
+    ) as error:
         vec2vec.fit(source, target, replace(settings, step=kind), 0, folder=tmp_path)
     assert str(tmp_path / "vec2vec-0-best") in str(error.value)
     assert load(tmp_path / "vec2vec-0-best")(source).isfinite().all()
@@ -232,7 +247,9 @@ def test_compiled_losses_are_the_plain_ones():
 cuda = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("graph", marks=cuda), pytest.param("compiled", marks=[*cuda, pytest.mark.slow])])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("graph", marks=cuda), pytest.param("compiled", marks=[*cuda, pytest.mark.slow])]
+)
 def test_a_cuda_graph_gives_the_plain_losses_with_one_graph_launch_a_step(kind):
     settings = replace(SETTINGS, tf32=False)
     want, _ = curve(replace(settings, step="plain"), 50, "cuda")
@@ -249,4 +266,6 @@ def test_a_cuda_graph_gives_the_plain_losses_with_one_graph_launch_a_step(kind):
         torch.cuda.synchronize()
     launches = {e.key: e.count for e in profile.key_averages() if "Launch" in e.key}
     assert launches.pop("cudaGraphLaunch") == 10
-    assert sum(launches.values()) <= 20  # torch tells each replay the seed and the offset of its random numbers
+    assert (
+        sum(launches.values()) <= 20
+    )  # torch tells each replay the seed and the offset of its random numbers

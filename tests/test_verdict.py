@@ -23,7 +23,9 @@ RUNS = Path(__file__).parents[1] / "benchmarks" / "verdict.csv"
 
 
 def turn(d: int, e: int, seed: int) -> torch.Tensor:
-    return torch.linalg.qr(torch.randn(max(d, e), d, generator=torch.Generator().manual_seed(seed)))[0].T[:, :e]
+    return torch.linalg.qr(torch.randn(max(d, e), d, generator=torch.Generator().manual_seed(seed)))[0].T[
+        :, :e
+    ]
 
 
 def linear(W: torch.Tensor) -> Linear:
@@ -43,9 +45,13 @@ def test_agreement_is_the_mean_centred_cosine_beside_the_leading_directions_and_
 
 
 def test_what_two_maps_share_along_the_leading_directions_is_no_agreement():
-    source = torch.randn(2000, 60, generator=torch.Generator().manual_seed(0)) * torch.cat([torch.full((10,), 5), torch.ones(50)])
+    source = torch.randn(2000, 60, generator=torch.Generator().manual_seed(0)) * torch.cat(
+        [torch.full((10,), 5), torch.ones(50)]
+    )
     heaps = torch.eye(60)[:, :10] @ turn(10, 60, 1)
-    one, other = (linear(heaps + torch.cat([torch.zeros(10, 60), turn(60, 60, seed)[10:]])) for seed in (2, 3))
+    one, other = (
+        linear(heaps + torch.cat([torch.zeros(10, 60), turn(60, 60, seed)[10:]])) for seed in (2, 3)
+    )
     assert torch.cosine_similarity(one(source), other(source)).mean() > 0.6
     assert abs(agreement(source, one(source), [other])) < 0.1
 

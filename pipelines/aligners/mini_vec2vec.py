@@ -66,7 +66,9 @@ def fit(
     generator = torch.Generator().manual_seed(seed)
     x, y = centred_unit(source), centred_unit(target)
     anchors_x, anchors_y = matched_anchors(x, y, settings, generator)
-    partners = nearest_mean(normalize(x @ anchors_x.T, dim=1), normalize(y @ anchors_y.T, dim=1), y, settings.neighbours)
+    partners = nearest_mean(
+        normalize(x @ anchors_x.T, dim=1), normalize(y @ anchors_y.T, dim=1), y, settings.neighbours
+    )
     map = spectral(x.T @ partners)
     map = refine_by_neighbours(map, x, y, settings, generator, log)
     map = refine_by_clusters(map, x, y, settings, generator)
@@ -76,7 +78,8 @@ def fit(
 def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Steps 1a and 1b: (repeats * clusters, d) and (repeats * clusters, e), row i of one belonging to row i of the other."""
     cx, cy = (
-        torch.stack([kmeans(draw(z, s.sample, generator), s.clusters, generator) for _ in range(s.repeats)]) for z in (x, y)
+        torch.stack([kmeans(draw(z, s.sample, generator), s.clusters, generator) for _ in range(s.repeats)])
+        for z in (x, y)
     )  # (repeats, clusters, d), (repeats, clusters, e)
     partner = two_opt(centred_gram(cx), centred_gram(cy), s.restarts, generator)
     cy = cy.gather(1, partner[..., None].expand_as(cy))
@@ -110,7 +113,9 @@ def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: i
     return torch.cat([values[neighbours(q, keys, k, block)].mean(1) for q in queries.split(block)])
 
 
-def refine_by_neighbours(map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None) -> Tensor:
+def refine_by_neighbours(
+    map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None
+) -> Tensor:
     """Refine 1."""
     for step in progress(range(s.refine_steps), what="refine", unit="steps"):
         batch = draw(x, s.refine_batch, generator)

@@ -79,10 +79,16 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
             zero.zero_()
         target = paired_target.float() - linear.target_mean
         network.scale.copy_(target.norm(dim=1).mean())
-    source, target, generator = paired_source.float(), normalize(target, dim=1), torch.Generator().manual_seed(seed)
+    source, target, generator = (
+        paired_source.float(),
+        normalize(target, dim=1),
+        torch.Generator().manual_seed(seed),
+    )
     optimizer = torch.optim.AdamW(network.parameters(), settings.rate, weight_decay=settings.weight_decay)
     warm = max(1, settings.steps // 10)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / warm, 1 - n / settings.steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda n: min((n + 1) / warm, 1 - n / settings.steps)
+    )
     for _ in progress(range(settings.steps), what="network", unit="steps"):
         rows = torch.randperm(len(source), generator=generator)[: settings.batch].to(source.device)
         logits = network.unit(source[rows], settings.dropout) @ target[rows].T / settings.temperature

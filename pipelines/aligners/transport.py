@@ -34,7 +34,9 @@ class Settings:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     method: Literal["emd", "sinkhorn", "hungarian", "gromov_wasserstein"] = "gromov_wasserstein"
     points: int = 1000
-    regularisation: float = 0.02  # entropic, of Sinkhorn and Gromov-Wasserstein; in units of the cost, which is at most 4
+    regularisation: float = (
+        0.02  # entropic, of Sinkhorn and Gromov-Wasserstein; in units of the cost, which is at most 4
+    )
     iterations: int = 1000
 
     def __post_init__(self) -> None:
@@ -78,7 +80,9 @@ def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
         plan = np.zeros_like(cost)
         plan[rows, columns] = 1 / len(rows)
     elif settings.method == "sinkhorn":
-        plan = ot.sinkhorn(ot.unif(n), ot.unif(m), cost, settings.regularisation, "sinkhorn_log", settings.iterations)
+        plan = ot.sinkhorn(
+            ot.unif(n), ot.unif(m), cost, settings.regularisation, "sinkhorn_log", settings.iterations
+        )
     else:
         plan = ot.emd(ot.unif(n), ot.unif(m), cost, numItermax=settings.iterations * 1000)
     return torch.from_numpy(np.asarray(plan)).float().to(x.device)

@@ -40,7 +40,10 @@ from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
 
-MANY, LEAST = 13000, 500  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
+MANY, LEAST = (
+    13000,
+    500,
+)  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
 
 SUPERVISION = "unpaired"
 
@@ -54,8 +57,16 @@ class Settings:
     repeats: int = 30  # of k-means, each a candidate
     sample: int = 6000  # vectors a side that k-means sees
     restarts: int = 12  # of each quadratic assignment
-    directions: int = 256  # principal ones, among which candidates compete: the others cost much and are mostly noise
-    rounds: tuple[int, ...] = (1500, 1500, 1500, 2000, 2500)  # vectors a side in each round of the competition
+    directions: int = (
+        256  # principal ones, among which candidates compete: the others cost much and are mostly noise
+    )
+    rounds: tuple[int, ...] = (
+        1500,
+        1500,
+        1500,
+        2000,
+        2500,
+    )  # vectors a side in each round of the competition
     round_steps: int = 10
     refinements: int = 160
     batches: tuple[int, int] = (1500, 6000)  # vectors a side that a refinement sees, first and last
@@ -67,7 +78,10 @@ class Settings:
     most: int = 20000
     seen: int = 100_000  # vectors a side, drawn before anything is computed: more add nothing but memory
     coupling: Literal["transport", "mutual"] = "transport"
-    inverse_temperature: tuple[float, float] = (30.0, 50.0)  # of the transport, first and last; see `density` for fewer vectors
+    inverse_temperature: tuple[float, float] = (
+        30.0,
+        50.0,
+    )  # of the transport, first and last; see `density` for fewer vectors
     neighbours: int = 10  # of CSLS
     fidelity: float = 0.6  # 0: the orthogonal map; 1: least squares
     ridge: float = 0.3  # of least squares, relative to the mean variance of a source direction
@@ -78,7 +92,9 @@ class Settings:
     def __post_init__(self) -> None:
         lowest = dict.fromkeys(("clusters", "sample", "most", "seen", "directions"), 2)
         lowest |= dict.fromkeys(("repeats", "restarts", "neighbours", "round_steps", "anchors"), 1)
-        lowest |= dict.fromkeys(("refinements", "passes", "ridge", "pair_weight", "hub_correction", "power"), 0)
+        lowest |= dict.fromkeys(
+            ("refinements", "passes", "ridge", "pair_weight", "hub_correction", "power"), 0
+        )
         lowest |= dict.fromkeys(("rounds", "batches"), 2)
         check_settings(self, lowest, {"fidelity": "[0, 1]"})
         if self.refinements + self.passes < 1:
@@ -86,11 +102,18 @@ class Settings:
         if not self.rounds:
             raise ValueError("rounds: at least one batch size is needed")
         if not all(0 < inverse <= 80 for inverse in self.inverse_temperature):
-            raise ValueError(f"inverse_temperature: {self.inverse_temperature} must be in (0, 80]: beyond, float32 underflows")
+            raise ValueError(
+                f"inverse_temperature: {self.inverse_temperature} must be in (0, 80]: beyond, float32 underflows"
+            )
 
 
 def fit(
-    source: Tensor, target: Tensor, settings: Settings, seed: int, pairs: Tensor | None = None, log: Log | None = None
+    source: Tensor,
+    target: Tensor,
+    settings: Settings,
+    seed: int,
+    pairs: Tensor | None = None,
+    log: Log | None = None,
 ) -> Linear:
     """source (n, d), target (m, e), no row of one need have a partner in the other. Same seed, same map.
 
@@ -99,7 +122,9 @@ def fit(
     known = checked_pairs(pairs, len(source), len(target))
     generator = torch.Generator().manual_seed(seed)
     if max(len(source), len(target)) > settings.seen:
-        source, target = (_seen(c, k, settings.seen, generator) for c, k in ((source, known[:, 0]), (target, known[:, 1])))
+        source, target = (
+            _seen(c, k, settings.seen, generator) for c, k in ((source, known[:, 0]), (target, known[:, 1]))
+        )
         known = torch.arange(len(known))[:, None].expand(-1, 2)
     clouds, known = _checked({"source": source, "target": target}, settings), known.to(source.device)
     cross = coupled(clouds, "source", known, settings, generator, log)["target"]
@@ -107,7 +132,12 @@ def fit(
 
 
 def fit_jointly(
-    clouds: Mapping[str, Tensor], settings: Settings, seed: int, log: Log | None = None, *, paired: Sequence[str]
+    clouds: Mapping[str, Tensor],
+    settings: Settings,
+    seed: int,
+    log: Log | None = None,
+    *,
+    paired: Sequence[str],
 ) -> dict[tuple[str, str], Linear]:
     """Maps between one cloud (n, d) and each of several `paired` ones (m, e), whose rows are of the same m texts, both ways.
 
@@ -115,11 +145,15 @@ def fit_jointly(
     """
     alone = [name for name in clouds if name not in paired]
     if len(alone) != 1 or len({len(clouds[name]) for name in paired}) != 1:
-        raise BadInput(f"wasserstein_procrustes: one space and others of the same texts are needed, alone are: {alone}")
+        raise BadInput(
+            f"wasserstein_procrustes: one space and others of the same texts are needed, alone are: {alone}"
+        )
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
     if max(len(cloud) for cloud in clouds.values()) > settings.seen:
         state = generator.get_state()  # the same rows of all that are paired
-        clouds = {name: draw(cloud, settings.seen, generator.set_state(state)) for name, cloud in clouds.items()}
+        clouds = {
+            name: draw(cloud, settings.seen, generator.set_state(state)) for name, cloud in clouds.items()
+        }
     clouds = _checked(clouds, settings)
     no_pairs = torch.empty(0, 2, dtype=torch.int64)
     maps = {}
@@ -141,12 +175,19 @@ def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tens
         if distinct < settings.clusters:  # rare: then look at all
             distinct = len(cloud.unique(dim=0))
         if distinct < settings.clusters:
-            raise BadInput(f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least that many")
+            raise BadInput(
+                f"{name}: {distinct} distinct vectors, but clusters: {settings.clusters} asks for at least that many"
+            )
     return clouds
 
 
 def coupled(
-    clouds: Mapping[str, Tensor], lone: str, known: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
+    clouds: Mapping[str, Tensor],
+    lone: str,
+    known: Tensor,
+    settings: Settings,
+    generator: torch.Generator,
+    log: Log | None,
 ) -> dict[str, Tensor]:
     """The cross-covariance (d, e) of the lone cloud's points with those of each other cloud that they are coupled with.
 
@@ -162,7 +203,9 @@ def coupled(
     return dict(zip(unit, cross.split([cloud.shape[1] for cloud in unit.values()], 1), strict=True))
 
 
-def read_out(source: Tensor, target: Tensor, cross: Tensor, settings: Settings, generator: torch.Generator) -> Linear:
+def read_out(
+    source: Tensor, target: Tensor, cross: Tensor, settings: Settings, generator: torch.Generator
+) -> Linear:
     """The translator of two clouds (n, d), (m, e) that the cross-covariance (d, e) of coupled points asks for."""
     linear = Linear.of(between(centred_unit(source), cross, settings), source, target)
     anchors = draw(source, settings.anchors, generator)
@@ -171,7 +214,9 @@ def read_out(source: Tensor, target: Tensor, cross: Tensor, settings: Settings, 
     return InvertedSoftmax.around(linear, anchors, settings.hub_correction)
 
 
-def search(X: Tensor, Y: Tensor, known: Tensor, settings: Settings, generator: torch.Generator, log: Log | None) -> Tensor:
+def search(
+    X: Tensor, Y: Tensor, known: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
+) -> Tensor:
     """The cross-covariance (d, e) of the points that the best candidate's refinements couple, in the space of Y."""
     given = settings.pair_weight * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
     (x, P), (y, Q) = (leading(cloud, settings.directions) for cloud in (X, Y))
@@ -193,8 +238,13 @@ def candidates(
     X: Tensor, Y: Tensor, known: Tensor, given: Tensor, settings: Settings, generator: torch.Generator
 ) -> list[Tensor]:
     """A (semi-)orthogonal map (d, e) from each repeat of the cluster matching, and one from the known pairs if there are any."""
-    a, b = (kmeans(draw(cloud, settings.sample, generator), settings.clusters, settings.repeats, generator) for cloud in (X, Y))
-    a, b = (normalize(c - c.mean(1, keepdim=True), dim=2) for c in (a, b))  # (repeats, clusters, d), (repeats, clusters, e)
+    a, b = (
+        kmeans(draw(cloud, settings.sample, generator), settings.clusters, settings.repeats, generator)
+        for cloud in (X, Y)
+    )
+    a, b = (
+        normalize(c - c.mean(1, keepdim=True), dim=2) for c in (a, b)
+    )  # (repeats, clusters, d), (repeats, clusters, e)
     # A known pair is a cluster whose partner is fixed: its products with the free ones are linear in the assignment.
     linear = 2 * (a @ X[known[:, 0]].T) @ (b @ Y[known[:, 1]].T).mT if len(known) else None
     partner, _ = quadratic_assignment(a @ a.mT, b @ b.mT, generator, linear, settings.restarts)
@@ -207,16 +257,28 @@ def _matched(a: Tensor, b: Tensor, partner: Tensor) -> Tensor:
 
 
 def compete(
-    X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
+    X: Tensor,
+    Y: Tensor,
+    maps: list[Tensor],
+    given: Tensor,
+    settings: Settings,
+    generator: torch.Generator,
+    log: Log | None,
 ) -> Tensor:
     """Refine all maps on the same batches, drop the worse half by the coupled cosine on a fresh one; again, until one is left."""
     for round_number, size in enumerate(settings.rounds):
         size = batch(size, X, Y)
-        batches = [(draw(X, size, generator), draw(Y, size, generator)) for _ in range(settings.round_steps + 1)]
+        batches = [
+            (draw(X, size, generator), draw(Y, size, generator)) for _ in range(settings.round_steps + 1)
+        ]
         scores = []
-        for number, W in enumerate(progress(maps, what=f"round {round_number + 1} of {len(settings.rounds)}", unit="maps")):
+        for number, W in enumerate(
+            progress(maps, what=f"round {round_number + 1} of {len(settings.rounds)}", unit="maps")
+        ):
             for x, y in batches[:-1]:
-                W = spectral(couple(x, y, W, settings, settings.inverse_temperature[0])[0] + given, settings.power)
+                W = spectral(
+                    couple(x, y, W, settings, settings.inverse_temperature[0])[0] + given, settings.power
+                )
             maps[number] = W
             scores.append(couple(*batches[-1], W, settings, settings.inverse_temperature[0])[1])
         order = sorted(range(len(maps)), key=lambda number: -scores[number])
@@ -227,7 +289,13 @@ def compete(
 
 
 def refine(
-    X: Tensor, Y: Tensor, W: Tensor, given: Tensor, settings: Settings, generator: torch.Generator, log: Log | None
+    X: Tensor,
+    Y: Tensor,
+    W: Tensor,
+    given: Tensor,
+    settings: Settings,
+    generator: torch.Generator,
+    log: Log | None,
 ) -> Tensor:
     """Alternate coupling and orthogonal Procrustes, on random batches, then on all vectors: the last cross-covariance (d, e)."""
     cross, total = given, settings.refinements + settings.passes
@@ -241,14 +309,18 @@ def refine(
         x, y = draw(X, size, generator), draw(Y, size, generator)
         soft = dense if share >= 1 else 1.0
         coupled, cosine = couple(x, y, W, settings, soft * (warm + (cold - warm) * min(1.0, share)))
-        cross = coupled + soft**2 * given  # a mean of many partners is short, and surer than one: known ones weigh less
+        cross = (
+            coupled + soft**2 * given
+        )  # a mean of many partners is short, and surer than one: known ones weigh less
         W = spectral(cross, settings.power if share < 1 else 0.0)
         if log:
             log({"coupled_cosine": cosine}, step)
     return cross
 
 
-def couple(x: Tensor, y: Tensor, W: Tensor, settings: Settings, inverse_temperature: float) -> tuple[Tensor, float]:
+def couple(
+    x: Tensor, y: Tensor, W: Tensor, settings: Settings, inverse_temperature: float
+) -> tuple[Tensor, float]:
     """Cross-covariance (d, e) of the points of x (n, d) and y (m, e) coupled under W, and the mean cosine of the coupled."""
     moved = normalize(x @ W, dim=1)
     if settings.coupling == "transport":
@@ -264,7 +336,9 @@ def between(X: Tensor, cross: Tensor, settings: Settings) -> Tensor:
     cosine, but directions of low variance, which couplings blur most, are lost. A small power has nearly both.
     """
     gram = X.T @ X
-    least_squares = torch.linalg.solve(gram + settings.ridge * gram.diagonal().mean() * torch.eye(len(gram)).to(gram), cross)
+    least_squares = torch.linalg.solve(
+        gram + settings.ridge * gram.diagonal().mean() * torch.eye(len(gram)).to(gram), cross
+    )
     return spectral(least_squares, settings.fidelity) if settings.fidelity else spectral(cross)
 
 

@@ -61,7 +61,11 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
 
 
 def label(
-    translator: Translator, labels: Sequence[str], label_vectors: Tensor, column: str = "vector", device: str = "auto"
+    translator: Translator,
+    labels: Sequence[str],
+    label_vectors: Tensor,
+    column: str = "vector",
+    device: str = "auto",
 ) -> Function:
     """`column` -> `label`, whose vector (one row of (labels, e), target space) is nearest to the translated one, and `cosine`."""
     read, near = _reader(translator, column, device), _labeller(labels, label_vectors)
@@ -87,11 +91,18 @@ def audit(
     def function(batch: Batch) -> pa.Table:
         translated = read(batch)
         queries = space(translated)
-        order = neighbours(queries, keys, nearest) if len(queries) else torch.empty(0, nearest, dtype=torch.long)
+        order = (
+            neighbours(queries, keys, nearest) if len(queries) else torch.empty(0, nearest, dtype=torch.long)
+        )
         cosines = torch.einsum("ne,nke->nk", queries, keys[order])
         offsets = pa.array(range(0, order.numel() + 1, order.shape[1]), pa.int32())
-        texts, of_texts = names.take(pa.array(order.flatten().cpu().numpy())), pa.array(cosines.flatten().cpu().numpy())
-        lists = {k: pa.ListArray.from_arrays(offsets, v) for k, v in (("texts", texts), ("text_cosines", of_texts))}
+        texts, of_texts = (
+            names.take(pa.array(order.flatten().cpu().numpy())),
+            pa.array(cosines.flatten().cpu().numpy()),
+        )
+        lists = {
+            k: pa.ListArray.from_arrays(offsets, v) for k, v in (("texts", texts), ("text_cosines", of_texts))
+        }
         return _replaced(batch, column, **near(translated), **lists)
 
     return function
@@ -125,7 +136,10 @@ def _reader(translator: Translator, column: str, device: str) -> Callable[[Batch
     def read(batch: Batch) -> Tensor:
         array = batch.column(column)
         array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        _refuse(pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True), f"vectors are not of dimension {width}")
+        _refuse(
+            pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True),
+            f"vectors are not of dimension {width}",
+        )
         flat = pc.list_flatten(array).cast(pa.float32()).to_numpy(zero_copy_only=False)
         return translator(torch.from_numpy(flat.copy()).view(-1, width).to(there))
 

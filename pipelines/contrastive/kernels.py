@@ -66,7 +66,9 @@ def exact(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
     side = max(1, math.isqrt(BLOCK // (x.weights.shape[1] * y.weights.shape[1])))
     sums = partial(checkpoint, _kernel_sums, use_reentrant=False) if torch.is_grad_enabled() else _kernel_sums
     ys = [y[j : j + side] for j in range(0, len(y), side)]
-    rows = [torch.cat([sums(x[i : i + side], part, kernel) for part in ys], 1) for i in range(0, len(x), side)]
+    rows = [
+        torch.cat([sums(x[i : i + side], part, kernel) for part in ys], 1) for i in range(0, len(x), side)
+    ]
     return linear + kernel.nonlinear * torch.cat(rows)
 
 
@@ -90,7 +92,9 @@ class Fourier:
         return Fourier(self.frequencies.to(device), self.phases.to(device))
 
 
-def fourier(kernel: Kernel, dim: int, D: int, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> Fourier:
+def fourier(
+    kernel: Kernel, dim: int, D: int, generator: torch.Generator, dtype: torch.dtype = torch.float32
+) -> Fourier:
     """Draw D frequencies of the kernel's exact spectral law in `dim` dimensions.
 
     Gaussian: N(0, 1/sigma^2). Inverse multiquadric: c / sqrt(c^2 + r^2) = E[exp(-g^2 r^2 / 2 c^2)] with g ~ N(0, 1), the
@@ -112,6 +116,8 @@ def features(sets: PointSets, kernel: Kernel, draw: Fourier | None) -> Tensor:
     if draw is None or kernel.nonlinear == 0:
         return linear
     scale = math.sqrt(kernel.nonlinear * 2 / draw.phases.shape[0]) / sets.weights.shape[1]
-    angles = torch.addmm(draw.phases, sets.points.flatten(0, 1), draw.frequencies).view(*sets.weights.shape, -1)
+    angles = torch.addmm(draw.phases, sets.points.flatten(0, 1), draw.frequencies).view(
+        *sets.weights.shape, -1
+    )
     nonlinear = torch.bmm((scale * sets.weights).unsqueeze(1), angles.cos()).squeeze(1)  # (n, D)
     return nonlinear if kernel.linear == 0 else torch.cat([linear, nonlinear], 1)

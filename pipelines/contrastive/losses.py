@@ -22,7 +22,11 @@ from pipelines.runtime.errors import BadInput
 
 
 def info_nce(
-    anchor: Tensor, positive: Tensor, negative: Tensor | None = None, temperature: float = 0.05, negative_weight: float = 1.0
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor | None = None,
+    temperature: float = 0.05,
+    negative_weight: float = 1.0,
 ) -> Tensor:
     """SimCSE's loss, averaged over i. All (n, d), not yet normalised -> scalar. Raises BadInput for a batch of one.
 

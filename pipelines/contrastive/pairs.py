@@ -44,7 +44,11 @@ def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 def captions_of(frame: pl.DataFrame) -> list[list[str]]:
     """Every image's captions: the column `captions`, or else the text alone."""
-    return frame["captions"].to_list() if "captions" in frame.columns else [[text] for text in frame["text"].to_list()]
+    return (
+        frame["captions"].to_list()
+        if "captions" in frame.columns
+        else [[text] for text in frame["text"].to_list()]
+    )
 
 
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:

@@ -60,7 +60,11 @@ class SetHead(nn.Module):
         """`empty` (n, M): tokens that have no weight."""
         raw = self.weight(tokens).squeeze(2)
         if self.row.kind == "vector":
-            shares = raw.float().masked_fill(empty, -torch.inf).softmax(1) if empty is not None else raw.float().softmax(1)
+            shares = (
+                raw.float().masked_fill(empty, -torch.inf).softmax(1)
+                if empty is not None
+                else raw.float().softmax(1)
+            )
             pooled = torch.einsum("nm,nmw->nw", shares, tokens.float()).unsqueeze(1)
             return PointSets(normalize(self.point(pooled).float(), dim=2), torch.ones_like(shares[:, :1]))
         weights, points = activate(raw.float(), self.row.weight), self.point(tokens).float()
@@ -79,7 +83,10 @@ class DualEncoder(nn.Module):
         super().__init__()
         self.row = row
         self.image, self.text = image_tower(row.image, weights), TextTransformer(row.text, words)
-        self.image_head, self.text_head = SetHead(self.image.width, row.head), SetHead(self.text.width, row.head)
+        self.image_head, self.text_head = (
+            SetHead(self.image.width, row.head),
+            SetHead(self.text.width, row.head),
+        )
         start = torch.tensor(START_SCALE)
         self.raw_scale = nn.Parameter(start if row.head.kind == "points" else start.log())
         self.kernel = kernel(row.head)
@@ -116,7 +123,9 @@ def kernel(row: Head) -> Kernel:
 
 def save(model: DualEncoder, words: Words, path: Path) -> None:
     """Write `path`.safetensors and `path`.json (the row and the words); the latter last."""
-    save_file({k: v.cpu().contiguous() for k, v in model.state_dict().items()}, path.with_suffix(".safetensors"))
+    save_file(
+        {k: v.cpu().contiguous() for k, v in model.state_dict().items()}, path.with_suffix(".safetensors")
+    )
     path.with_suffix(".json").write_text(
         json.dumps({"row": model.row.model_dump(exclude={"device"}), "words": words.words}) + "\n"
     )
@@ -129,6 +138,16 @@ def load(path: Path) -> tuple[DualEncoder, Words]:
         row = TrainImageText.model_validate(saved["row"])
         model = DualEncoder(row, len(saved["words"]), weights=False)
         model.load_state_dict(load_file(path.with_suffix(".safetensors")))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise BadInput(f"{path}: no image and text encoder there: {' '.join(str(error).split())[:200]}") from None
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:
+        raise BadInput(
+            f"{path}: no image and text encoder there: {' '.join(str(error).split())[:200]}"
+        ) from None
     return model.eval(), Words(saved["words"], row.text.context)

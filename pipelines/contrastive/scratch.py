@@ -30,7 +30,9 @@ def vocabulary(texts: Iterable[str], size: int) -> dict[str, int]:
     seen = Counter()
     for text in texts:
         seen.update(normalizer.normalize_str(text))
-    letters = sorted(sorted(c for c in seen if not c.isspace()), key=lambda c: -seen[c])[: size // 8]  # rare ones become [UNK]
+    letters = sorted(sorted(c for c in seen if not c.isspace()), key=lambda c: -seen[c])[
+        : size // 8
+    ]  # rare ones become [UNK]
     first = [*SPECIAL, *letters, *(f"##{c}" for c in letters)]
     if size < len(first) + 1:
         raise BadInput(f"a vocabulary of {size} has no room for {len(letters)} characters")
@@ -38,7 +40,11 @@ def vocabulary(texts: Iterable[str], size: int) -> dict[str, int]:
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=first, limit_alphabet=len(letters), initial_alphabet=letters, show_progress=False
+        vocab_size=size,
+        special_tokens=first,
+        limit_alphabet=len(letters),
+        initial_alphabet=letters,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer.get_vocab()
@@ -60,7 +66,9 @@ def network(texts: Iterable[str], shape: Network, seed: int, folder: Path) -> Tr
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        BertModel(config).save_pretrained(folder)  # with BERT's own pooler, unused: left out, loading would draw a new one
+        BertModel(config).save_pretrained(
+            folder
+        )  # with BERT's own pooler, unused: left out, loading would draw a new one
     tokenizer.save_pretrained(folder)
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": shape.positions}))
     return Transformer(str(folder))

@@ -27,7 +27,9 @@ class InfoNce(nn.Module):
     >>> trainer = SentenceTransformerTrainer(model, train_dataset=triples, loss=InfoNce(model, negative_weight=0.5))
     """
 
-    def __init__(self, model: SentenceTransformer, temperature: float = 0.05, negative_weight: float = 1.0) -> None:
+    def __init__(
+        self, model: SentenceTransformer, temperature: float = 0.05, negative_weight: float = 1.0
+    ) -> None:
         super().__init__()
         self.model, self.temperature, self.negative_weight = model, temperature, negative_weight
 
@@ -42,12 +44,17 @@ class InfoNce(nn.Module):
 def tokenized(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) -> Features:
     """Padded token ids and mask of a batch, cut at `max_tokens`, on the model's device. n texts -> each (n, tokens)"""
     transformer: Any = model[0]
-    batch = transformer.tokenizer(list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt")
+    batch = transformer.tokenizer(
+        list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
+    )
     return {k: v.to(model.device) for k, v in batch.items()}
 
 
 def embed_columns(
-    model: SentenceTransformer, columns: Sequence[Sequence[str]], max_tokens: int, mask: Literal["independent", "fixed"]
+    model: SentenceTransformer,
+    columns: Sequence[Sequence[str]],
+    max_tokens: int,
+    mask: Literal["independent", "fixed"],
 ) -> list[Tensor]:
     """Vectors of k columns of n texts in one pass, so that every row has a dropout mask of its own. -> k x (n, d)
 
@@ -105,7 +112,9 @@ class MaskedWords(nn.Module):
         super().__init__()
         self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
         self.bias = nn.Parameter(torch.zeros(embeddings.num_embeddings))
-        self._embeddings = [embeddings]  # in a list: the transformer's parameter, not a second one of this module
+        self._embeddings = [
+            embeddings
+        ]  # in a list: the transformer's parameter, not a second one of this module
 
     def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Summed cross entropy of masked tokens. (m, width), (m,) -> scalar"""
@@ -113,7 +122,9 @@ class MaskedWords(nn.Module):
         return cross_entropy(hidden @ self._embeddings[0].weight.T + self.bias, targets, reduction="sum")
 
 
-def masked(ids: Tensor, allowed: Tensor, mask_id: int, vocabulary: int, share: float = 0.15) -> tuple[Tensor, Tensor]:
+def masked(
+    ids: Tensor, allowed: Tensor, mask_id: int, vocabulary: int, share: float = 0.15
+) -> tuple[Tensor, Tensor]:
     """BERT's masking: `share` of the allowed tokens are targets; of these 80% become [MASK], 10% any token, 10% stay.
 
     (n, t) ids, (n, t) bool -> ids with masks, which are targets

@@ -18,7 +18,9 @@ PAD, START, UNKNOWN = "<pad>", "<start>", "<unknown>"
 
 
 def _blocks(width: int, depth: int, heads: int) -> nn.TransformerEncoder:
-    layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+    layer = nn.TransformerEncoderLayer(
+        width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+    )
     return nn.TransformerEncoder(layer, depth, norm=nn.LayerNorm(width), enable_nested_tensor=False)
 
 
@@ -44,21 +46,27 @@ class Timm(nn.Module):
         try:
             import timm  # pyright: ignore[reportMissingImports]
         except ImportError:
-            raise BadInput(f"image tower {row.model}: timm is not installed; `pip install timm`, or `source: scratch`") from None
+            raise BadInput(
+                f"image tower {row.model}: timm is not installed; `pip install timm`, or `source: scratch`"
+            ) from None
         name, _, file = row.model.partition("=")
         if row.source == "path" and not Path(file).is_file():
             raise BadInput(f"image tower {row.model}: write `name=file`; there is no file {file!r}")
         options = {"checkpoint_path": file} if row.source == "path" and weights else {"pretrained": weights}
         try:
             self.model = timm.create_model(name, num_classes=0, img_size=row.size, **options)
-        except Exception as error:  # unknown name, no network, weights of another model: timm has no one class for these
+        except (
+            Exception
+        ) as error:  # unknown name, no network, weights of another model: timm has no one class for these
             raise BadInput(f"image tower {row.model}: {' '.join(str(error).split())[:200]}") from None
         self.width = int(self.model.num_features)
 
     def forward(self, images: Tensor) -> Tensor:
         tokens = self.model.forward_features(images)
         if tokens.ndim != 3:
-            raise BadInput(f"image tower: features of shape {tuple(tokens.shape)}; a vision transformer's tokens are needed")
+            raise BadInput(
+                f"image tower: features of shape {tuple(tokens.shape)}; a vision transformer's tokens are needed"
+            )
         return tokens
 
 
@@ -87,7 +95,9 @@ class TextTransformer(nn.Module):
         empty = ids == 0
         if self.masked:
             return self.blocks(self.words(ids) + self.position_embedding, src_key_padding_mask=empty)
-        return self.blocks(torch.where(empty.unsqueeze(2), self.nulls, self.words(ids)) + self.position_embedding)
+        return self.blocks(
+            torch.where(empty.unsqueeze(2), self.nulls, self.words(ids)) + self.position_embedding
+        )
 
 
 class Words:

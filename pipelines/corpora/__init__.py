@@ -52,7 +52,9 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
     if len(frame) == 0:
         raise BadInput(f"{_name(row)}: no rows")
     chunk = getattr(row, "chunk", None)
-    unit = np.arange(len(frame))  # what is drawn, and split: the rows themselves, or the texts that they were cut from
+    unit = np.arange(
+        len(frame)
+    )  # what is drawn, and split: the rows themselves, or the texts that they were cut from
     if chunk is not None and chunk.whole:
         unit = frame["id"].str.replace(r"#\d+$", "").rle_id().to_numpy()  # pieces of a text are neighbours
     n = int(unit[-1]) + 1

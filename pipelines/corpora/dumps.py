@@ -32,7 +32,9 @@ WIDEST = 2**16  # dimensions
 LONGEST = 2**24  # characters of a line
 PACKED = 200  # times: what unpacks to more than that, and than a block, is no vectors
 FAR = 10  # times the median distance from the centre: the rows beyond are errors, and a few of them would move every mean
-USUAL = 2.0**40  # lengths between one over it and it are left as they are: their squares are at home in float32
+USUAL = (
+    2.0**40
+)  # lengths between one over it and it are left as they are: their squares are at home in float32
 NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")
 
 
@@ -40,7 +42,9 @@ NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")
 class Sample:
     """What is kept of a dump, and what was in it."""
 
-    vectors: np.ndarray  # (n, d) float32, distinct, finite, not zero, none far off; drawn uniformly from all of those
+    vectors: (
+        np.ndarray
+    )  # (n, d) float32, distinct, finite, not zero, none far off; drawn uniformly from all of those
     rows: int  # in the dump
     left_out: int  # of them zero or not finite
     repeated: int  # of those drawn, equal to one before
@@ -59,7 +63,9 @@ def sample(path: Path, limit: int, seed: int = 0) -> Sample:
         if block.ndim != 2 or not block.shape[1]:
             raise BadInput(f"{path}: {block.shape[1:]} numbers in row {rows + 1}, not a vector")
         if dimension and block.shape[1] != dimension:
-            raise BadInput(f"{path}: vectors of different dimensions: {dimension}, and {block.shape[1]} in row {rows + 1}")
+            raise BadInput(
+                f"{path}: vectors of different dimensions: {dimension}, and {block.shape[1]} in row {rows + 1}"
+            )
         dimension, rows = block.shape[1], rows + len(block)
         limit = min(limit, HELD // (4 * dimension))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -107,7 +113,9 @@ def blocks(path: Path) -> Iterator[np.ndarray]:
             return _checked(path, "Chroma folder", chroma(path))
         if files := shards(path):
             return _in_shards(files)
-        raise BadInput(f"{path}: a folder with no *.parquet and no chroma.sqlite3; vectors are read from either, or from a file")
+        raise BadInput(
+            f"{path}: a folder with no *.parquet and no chroma.sqlite3; vectors are read from either, or from a file"
+        )
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file")
     readers = {
@@ -131,7 +139,9 @@ def _in_shards(files: list[Path]) -> Iterator[np.ndarray]:
         for block in _checked(file, "parquet file", parquet(file)):
             first = first or block.shape[1]
             if block.shape[1] != first:
-                raise BadInput(f"{file}: vectors of {block.shape[1]} dimensions; in {files[0].name} they have {first}")
+                raise BadInput(
+                    f"{file}: vectors of {block.shape[1]} dimensions; in {files[0].name} they have {first}"
+                )
             yield block
 
 
@@ -156,7 +166,11 @@ def parquet(path: Path) -> Iterator[np.ndarray]:
     column = _column(path, file.schema_arrow)
     for group in range(file.num_row_groups):
         about = file.metadata.row_group(group)
-        leaves = [c for c in map(about.column, range(about.num_columns)) if f"{c.path_in_schema}.".startswith(f"{column}.")]
+        leaves = [
+            c
+            for c in map(about.column, range(about.num_columns))
+            if f"{c.path_in_schema}.".startswith(f"{column}.")
+        ]
         rows = _rows(path, max((leaf.num_values for leaf in leaves), default=0) // max(about.num_rows, 1))
         for batch in file.iter_batches(rows, [group], [column]):
             batch.validate(full=True)
@@ -184,7 +198,9 @@ def _column(path: Path, schema: pa.Schema) -> str:
     lists = [f.name for f in schema if _is_vector(f.type)]
     named = [n for n in NAMES if n in schema.names]
     if not (columns := [n for n in named if n in lists] or named or (lists if len(lists) == 1 else [])):
-        raise BadInput(f"{path}: which column holds the vectors? Call it `vector`; there are: {', '.join(schema.names)}")
+        raise BadInput(
+            f"{path}: which column holds the vectors? Call it `vector`; there are: {', '.join(schema.names)}"
+        )
     return columns[0]
 
 
@@ -204,8 +220,16 @@ def _matrix(path: Path, array: Any) -> np.ndarray:
         if not len(widths):
             raise BadInput(f"{path}: {len(array)} rows in a row have no vector")
         if array.null_count:
-            return _stacked(path, [v if v is not None else [np.nan] * int(widths[0]) for v in array.to_pylist()])
-    width = array.type.list_size if pa.types.is_fixed_size_list(array.type) else len(array[0]) if len(array) else 0
+            return _stacked(
+                path, [v if v is not None else [np.nan] * int(widths[0]) for v in array.to_pylist()]
+            )
+    width = (
+        array.type.list_size
+        if pa.types.is_fixed_size_list(array.type)
+        else len(array[0])
+        if len(array)
+        else 0
+    )
     return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), width)
 
 
@@ -223,7 +247,9 @@ def _numbers(path: Path, value: Any) -> list[float]:
     if isinstance(value, dict):
         lists = [v for v in value.values() if isinstance(v, list)]
         if len(lists) != 1:
-            raise BadInput(f"{path}: {len(lists)} named vectors in one row ({', '.join(map(str, value))}); export one of them")
+            raise BadInput(
+                f"{path}: {len(lists)} named vectors in one row ({', '.join(map(str, value))}); export one of them"
+            )
         value = lists[0]
     if not isinstance(value, list) or any(isinstance(v, (str, list, dict)) for v in value):
         raise BadInput(f"{path}: {str(value)[:40]!r} is no vector")
@@ -253,7 +279,9 @@ def jsonl(path: Path) -> Iterator[np.ndarray]:
             except OverflowError:
                 raise BadInput(f"{path}: line {number}: a number that no float holds") from None
             if len(held[-1]) != len(held[0]):
-                raise BadInput(f"{path}: vectors of different dimensions: {len(held[0])}, and {len(held[-1])} in line {number}")
+                raise BadInput(
+                    f"{path}: vectors of different dimensions: {len(held[0])}, and {len(held[-1])} in line {number}"
+                )
             if len(held) >= _rows(path, len(held[-1])):
                 yield np.array(held)
                 held = []
@@ -285,7 +313,9 @@ def npz(path: Path) -> Iterator[np.ndarray]:
         flat = [n for n, (shape, _, dtype) in shapes.items() if len(shape) == 2 and dtype.kind in "fiu"]
         arrays = [n for n in NAMES if n in flat] or flat
         if len(arrays) != 1 and not (arrays and arrays[0] in NAMES):
-            raise BadInput(f"{path}: which array holds the vectors? Call it `vectors`; there are: {', '.join(shapes)}")
+            raise BadInput(
+                f"{path}: which array holds the vectors? Call it `vectors`; there are: {', '.join(shapes)}"
+            )
         shape, fortran, dtype = shapes[arrays[0]]
         if fortran:
             raise BadInput(f"{path}: {arrays[0]} is stored by columns; save it with np.ascontiguousarray")
@@ -301,7 +331,9 @@ def check_packed(path: Path, archive: zipfile.ZipFile) -> None:
     """Raise BadInput for a member that unpacks to far more than vectors do."""
     for member in archive.infolist():
         if member.file_size > max(BYTES, PACKED * member.compress_size):
-            raise BadInput(f"{path}: {member.filename} unpacks to {member.file_size:,} bytes from {member.compress_size:,}")
+            raise BadInput(
+                f"{path}: {member.filename} unpacks to {member.file_size:,} bytes from {member.compress_size:,}"
+            )
 
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
@@ -330,7 +362,9 @@ def faiss(path: Path) -> Iterator[np.ndarray]:
         (count,) = struct.unpack("<Q", file.read(8))
         start = file.tell()
     if count != n * d or path.stat().st_size < start + 4 * count:
-        raise BadInput(f"{path}: {n} vectors of {d} numbers were to come, but the file holds {count} (truncated?)")
+        raise BadInput(
+            f"{path}: {n} vectors of {d} numbers were to come, but the file holds {count} (truncated?)"
+        )
     array = np.memmap(path, "<f4", "r", start, (n, d))
     rows = _rows(path, d)
     for i in range(0, n, rows):
@@ -352,20 +386,25 @@ HNSW = struct.Struct(
 def chroma(folder: Path) -> Iterator[np.ndarray]:
     """Every collection of a Chroma folder must have one dimension: the hnsw segments, then what is still queued in sqlite."""
     try:
-        base = sqlite3.connect((folder / "chroma.sqlite3").resolve().as_uri() + "?mode=ro&immutable=1", uri=True)
+        base = sqlite3.connect(
+            (folder / "chroma.sqlite3").resolve().as_uri() + "?mode=ro&immutable=1", uri=True
+        )
         names = [n for (n,) in base.execute("select name from collections")]
         seen = dict(base.execute("select segment_id, seq_id from max_seq_id"))
         segments = [s for (s,) in base.execute("select id from segments where scope = 'VECTOR'")]
     except sqlite3.Error as error:
         raise BadInput(f"{folder}: chroma.sqlite3 cannot be read: {error}") from None
     if len(names) > 1:
-        raise BadInput(f"{folder}: {len(names)} collections ({', '.join(names)}); export one of them: encoders may differ")
+        raise BadInput(
+            f"{folder}: {len(names)} collections ({', '.join(names)}); export one of them: encoders may differ"
+        )
     for segment in segments:
         if (folder / segment / "header.bin").is_file():
             yield from _hnsw(folder / segment)
     after = max((_sequence(seen[s]) for s in segments if s in seen), default=-1)
     rows = base.execute(
-        "select vector, encoding from embeddings_queue where vector is not null and seq_id > ? order by seq_id", (after,)
+        "select vector, encoding from embeddings_queue where vector is not null and seq_id > ? order by seq_id",
+        (after,),
     )
     while queued := rows.fetchmany(BLOCK):
         vectors = [np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in queued]

@@ -62,7 +62,9 @@ def _reachable(p: HubCorpus, where: str) -> None:
     except Exception as error:  # no network is told by whatever HTTP library the hub's client is built on
         if not _cached(p):
             reason = type(error).__name__
-            raise BadInput(f"{where}: the hub cannot be reached ({reason}); use source: library, synthetic or path") from None
+            raise BadInput(
+                f"{where}: the hub cannot be reached ({reason}); use source: library, synthetic or path"
+            ) from None
 
 
 def _cached(p: HubCorpus) -> bool:
@@ -76,7 +78,9 @@ def _records(p: HubCorpus, split: str, where: str) -> Iterator[dict[str, Any]]:
     """The rows of one split, as many as `p` needs."""
     dataset = _open(p, split, where)
     if p.rows is not None and (p.chunk is None or p.chunk.whole or p.chunk.first):
-        dataset = itertools.islice(dataset, p.rows + p.rows // 4)  # a quarter more, as some will be empty or repeated
+        dataset = itertools.islice(
+            dataset, p.rows + p.rows // 4
+        )  # a quarter more, as some will be empty or repeated
     elif p.rows is not None:
         dataset = itertools.islice(dataset, p.rows)  # every text gives a chunk or more, hardly ever none
     for record in progress(dataset, what=where, unit="rows"):
@@ -87,7 +91,9 @@ def _open(p: HubCorpus, split: str, where: str) -> Any:
     from datasets import DownloadConfig, load_dataset
 
     streaming = p.rows is not None
-    words: Any = {"keep_default_na": False} if (p.data_files or "").endswith(".csv") else {}  # "n/a" and "None" are texts
+    words: Any = (
+        {"keep_default_na": False} if (p.data_files or "").endswith(".csv") else {}
+    )  # "n/a" and "None" are texts
     try:
         dataset: Any = load_dataset(
             p.id,

@@ -23,7 +23,10 @@ from pipelines.study import AnyCorpus, HubCorpus, PathCorpus
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 LARGEST, PIXELS = 2**28, 2**27  # bytes of a tar's member, and pixels of an image; beyond, it is no picture
-IMAGE, TEXT = ("image", "jpg", "png", "jpeg", "webp", "img"), ("text", "caption", "txt", "captions")  # usual names
+IMAGE, TEXT = (
+    ("image", "jpg", "png", "jpeg", "webp", "img"),
+    ("text", "caption", "txt", "captions"),
+)  # usual names
 
 
 def rows(p: AnyCorpus) -> pl.DataFrame:
@@ -37,13 +40,19 @@ def rows(p: AnyCorpus) -> pl.DataFrame:
         case HubCorpus():
             records, where = _streamed(p), f"hub {p.id}"
         case _:
-            raise BadInput(f"corpora: images has no source {p.source}: use path or hub (generated images are of kind scenes)")
+            raise BadInput(
+                f"corpora: images has no source {p.source}: use path or hub (generated images are of kind scenes)"
+            )
     return _frame(records, where)
 
 
 def _frame(records: Iterable[dict[str, Any]], where: str) -> pl.DataFrame:
     """The usable records, checked one by one; says in one line how many others there were and why."""
-    kept, seen, skipped = [], set(), {"image missing": 0, "image corrupt": 0, "caption empty": 0, "repeated": 0}
+    kept, seen, skipped = (
+        [],
+        set(),
+        {"image missing": 0, "image corrupt": 0, "caption empty": 0, "repeated": 0},
+    )
     for number, record in enumerate(records):
         captions = [c.strip() for c in _listed(record.get("text")) if c and c.strip()]
         image = record.get("image")
@@ -54,7 +63,12 @@ def _frame(records: Iterable[dict[str, Any]], where: str) -> pl.DataFrame:
             skipped[reason] += 1
             continue
         seen.add(key)
-        usable = {"id": str(record.get("id") or f"image-{number}"), "text": captions[0], "image": image, "captions": captions}
+        usable = {
+            "id": str(record.get("id") or f"image-{number}"),
+            "text": captions[0],
+            "image": image,
+            "captions": captions,
+        }
         kept.append(usable | {k: record[k] for k in ("split", "labels") if record.get(k) is not None})
     if sum(skipped.values()):
         print(f"{where}: skipped: " + ", ".join(f"{n} {reason}" for reason, n in skipped.items() if n))
@@ -112,7 +126,13 @@ def _labels(record: dict[str, Any]) -> list[str] | None:
 
 def _chosen(available: list[str], columns: dict[str, str], where: str) -> dict[str, str]:
     """ours -> theirs: as mapped, else by the usual names; where there is no caption, the label is the caption."""
-    usual = {"image": IMAGE, "labels": ("labels", "label"), "text": TEXT, "id": ("id", "__key__"), "split": ("split",)}
+    usual = {
+        "image": IMAGE,
+        "labels": ("labels", "label"),
+        "text": TEXT,
+        "id": ("id", "__key__"),
+        "split": ("split",),
+    }
     out: dict[str, str] = {}
     for ours, names in usual.items():
         name = columns.get(ours) or next((n for n in names if n in available), None)
@@ -134,7 +154,9 @@ def _bytes(value: Any, beside: Path) -> bytes | None:
     if isinstance(value, str):
         file = beside / value
         return file.read_bytes() if file.is_file() else None
-    if value is not None and not isinstance(value, bytes) and hasattr(value, "save"):  # a decoded image of `datasets`
+    if (
+        value is not None and not isinstance(value, bytes) and hasattr(value, "save")
+    ):  # a decoded image of `datasets`
         file = io.BytesIO()
         value.save(file, "PNG")
         return file.getvalue()
@@ -166,7 +188,11 @@ def _sample(key: str, parts: dict[str, bytes]) -> dict[str, Any]:
     about = json.loads(parts[".json"]) if ".json" in parts else {}
     if not isinstance(about, dict):
         raise ValueError(f"{key}.json is no mapping")
-    text = parts[".txt"].decode("utf-8", "replace") if ".txt" in parts else about.get("caption", about.get("text"))
+    text = (
+        parts[".txt"].decode("utf-8", "replace")
+        if ".txt" in parts
+        else about.get("caption", about.get("text"))
+    )
     label = parts[".cls"].decode("utf-8", "replace").strip() if ".cls" in parts else None
     return {"id": key, "image": image, "text": text or label, "labels": [label] if label else None}
 
@@ -178,7 +204,13 @@ def _folder(root: Path) -> Iterator[dict[str, Any]]:
         text = beside.read_text("utf-8-sig").splitlines() if beside.is_file() else label
         split = name.parts[0] if len(name.parts) > 2 and name.parts[0] in ("train", "test") else None
         labels = None if beside.is_file() or label is None else [label]
-        yield {"id": path.named(name), "image": file.read_bytes(), "text": text, "labels": labels, "split": split}
+        yield {
+            "id": path.named(name),
+            "image": file.read_bytes(),
+            "text": text,
+            "labels": labels,
+            "split": split,
+        }
 
 
 def _streamed(p: HubCorpus) -> Iterator[dict[str, Any]]:

@@ -33,7 +33,17 @@ from pipelines.study import LibraryCorpus
 END = "# The library corpus ends here"  # a line of constraints.txt: what follows is no part of it
 AHEAD = 64  # files of a package that are read at once: what its cap leaves unused is read for nothing
 LARGEST = 1_000_000  # bytes; longer files are generated tables
-SKIPPED = {"tests", "test", "_tests", "testing", "_vendor", "vendor", "vendored", "third_party", "site-packages"}
+SKIPPED = {
+    "tests",
+    "test",
+    "_tests",
+    "testing",
+    "_vendor",
+    "vendor",
+    "vendored",
+    "third_party",
+    "site-packages",
+}
 
 _PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;#]+)", re.M)
 _UNDERLINE = re.compile(r"^([=\-~^*#\"'`.])\1{2,}$")
@@ -43,13 +53,19 @@ _SECTION = re.compile(
     r"|inputs?|outputs?):?$",
     re.I,
 )
-_CODE = re.compile(r">>>|^\s*(\.\. |[:@]\w+|[-*+|#$%]|\d+[.)]|[a-z_*][\w.*]* ?: |[\w.*]+ : |def |import )|\|.*\||{%")
+_CODE = re.compile(
+    r">>>|^\s*(\.\. |[:@]\w+|[-*+|#$%]|\d+[.)]|[a-z_*][\w.*]* ?: |[\w.*]+ : |def |import )|\|.*\||{%"
+)
 _ASIDE = re.compile(r"\s*\[\w+\]_|`[^`<]+<[^`]+>`_+")
 _ADDRESS = re.compile(r"http|www\.|\.\.\.|\\|\w\(|<[a-z/]")
-_LICENCE = re.compile(r"licen[sc]e|copyright|warrant|all rights reserved|\bauthors?\b|deprecated since|versionadded", re.I)
+_LICENCE = re.compile(
+    r"licen[sc]e|copyright|warrant|all rights reserved|\bauthors?\b|deprecated since|versionadded", re.I
+)
 _ROLE = re.compile(r":[\w:+-]+:`~?!?([^`<]+?)(?:\s*<[^`>]*>)?`")
 _MARKS = re.compile(r"`+|\*{1,2}(?=\S)|(?<=\S)\*{1,2}")
-_SENTENCE = re.compile(r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?<!\bcf\.)\s+(?=[A-Z\"'(])")
+_SENTENCE = re.compile(
+    r"(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\betc\.)(?<!\bvs\.)(?<!\bcf\.)\s+(?=[A-Z\"'(])"
+)
 _PLAIN = re.compile(r"[\"'(]*[A-Za-z]+(?:[-'/][A-Za-z]+)*[\"')]*[.,;:!?]*[\"')]*|\d+(?:\.\d+)?[.,;:]?")
 _STRANGE = re.compile(r"[{}\[\]<>=_^$@#\\|~+*/]")
 
@@ -72,7 +88,9 @@ def pinned(path: Path) -> list[str]:
     """Names of the installed packages among those that `path` pins, sorted; another version than the pinned is
     reported."""
     if not path.is_file():
-        raise BadInput(f"{path}: there is no such file; the library corpus is the prose of the packages that it names")
+        raise BadInput(
+            f"{path}: there is no such file; the library corpus is the prose of the packages that it names"
+        )
     names = []
     pins = set(_PINNED.findall(path.read_text().partition(END)[0]))
     for name, version in sorted(pins, key=lambda pin: (pin[0].lower(), pin[1])):
@@ -154,7 +172,9 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     yield first.lineno, inspect.cleandoc(text)
         for part in (body, getattr(node, "orelse", None)):
-            stack.extend(reversed([s for s in part if isinstance(s, ast.stmt)] if isinstance(part, list) else []))
+            stack.extend(
+                reversed([s for s in part if isinstance(s, ast.stmt)] if isinstance(part, list) else [])
+            )
 
 
 def prose(docstring: str) -> list[str]:
@@ -191,7 +211,12 @@ def _reads(sentence: str) -> bool:
     words = sentence.split()
     plain = sum(bool(_PLAIN.fullmatch(w)) for w in words)
     strange = len(_STRANGE.findall(sentence)) + sentence.count("(") // 2
-    return len(words) >= 3 and not _ADDRESS.search(sentence) and plain >= 0.8 * len(words) and strange <= 0.03 * len(sentence)
+    return (
+        len(words) >= 3
+        and not _ADDRESS.search(sentence)
+        and plain >= 0.8 * len(words)
+        and strange <= 0.03 * len(sentence)
+    )
 
 
 def sequences(sentences: list[str], shortest: int, longest: int) -> Iterator[str]:

@@ -54,7 +54,10 @@ def _message(stream) -> EmailMessage:
 
 def _row(key: str, owner: str, folder: str, message: EmailMessage) -> tuple[str, ...]:
     head = [_header(message, name) for name in ("date", "from", "to", "subject")]
-    return tuple(text.encode(errors="backslashreplace").decode() for text in (key, owner, folder, *head, _body(message)))
+    return tuple(
+        text.encode(errors="backslashreplace").decode()
+        for text in (key, owner, folder, *head, _body(message))
+    )
 
 
 def _header(message: EmailMessage, name: str) -> str:

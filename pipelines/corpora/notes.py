@@ -19,7 +19,12 @@ from pipelines.study import AnyCorpus, PathCorpus, SyntheticCorpus
 
 NOTE_ID = ("ROW_ID", "row_id", "note_id", "doc_id", "id")
 CONCEPT = ("pretty_name", "concept", "name", "label")
-EXTRA = {"CATEGORY": "category", "DESCRIPTION": "description", "SUBJECT_ID": "subject", "HADM_ID": "admission"}
+EXTRA = {
+    "CATEGORY": "category",
+    "DESCRIPTION": "description",
+    "SUBJECT_ID": "subject",
+    "HADM_ID": "admission",
+}
 
 
 def rows(p: AnyCorpus) -> pl.DataFrame:
@@ -30,7 +35,9 @@ def rows(p: AnyCorpus) -> pl.DataFrame:
         case PathCorpus():
             file = _notes_file(p)
             return noteevents(file, p) if file else path.rows(p)
-    raise BadInput(f"corpora: notes has no source {p.source}: use synthetic, or path to your credentialed copy")
+    raise BadInput(
+        f"corpora: notes has no source {p.source}: use synthetic, or path to your credentialed copy"
+    )
 
 
 def _notes_file(p: PathCorpus) -> Path | None:
@@ -38,13 +45,19 @@ def _notes_file(p: PathCorpus) -> Path | None:
     try:
         place = path.located(p.path)
     except BadInput as error:
-        raise BadInput(f"notes: {error} (MIMIC-III is credentialed: physionet.org gives out NOTEEVENTS.csv.gz)") from None
+        raise BadInput(
+            f"notes: {error} (MIMIC-III is credentialed: physionet.org gives out NOTEEVENTS.csv.gz)"
+        ) from None
     if place.is_dir():
         files = sorted(f for f in place.glob("*.csv*") if f.name.upper().startswith("NOTEEVENTS"))
         if not files:
             raise BadInput(f"{place}: there is no NOTEEVENTS.csv or NOTEEVENTS.csv.gz in it")
         return files[0]
-    return place if place.name.lower().endswith(".csv.gz") or place.name.upper().startswith("NOTEEVENTS") else None
+    return (
+        place
+        if place.name.lower().endswith(".csv.gz") or place.name.upper().startswith("NOTEEVENTS")
+        else None
+    )
 
 
 def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
@@ -69,7 +82,9 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
     return path.cleaned(chunk.chunked(frame, p.chunk), f"{file}, chunked") if p.chunk else frame
 
 
-def _drawn(scanned: pl.LazyFrame, file: Path, p: PathCorpus, labels: dict[str, list[str]] | None) -> pl.DataFrame:
+def _drawn(
+    scanned: pl.LazyFrame, file: Path, p: PathCorpus, labels: dict[str, list[str]] | None
+) -> pl.DataFrame:
     """The notes with the smallest random keys, twice as many as `p.rows` since some are repeated; all if that is
     None."""
     generator = np.random.default_rng(p.seed)
@@ -94,7 +109,9 @@ def _beside(file: Path, name: str) -> Path:
     """The annotations, named relative to the folder of the notes."""
     place = file.parent / name
     if not place.is_file():
-        raise BadInput(f"{place}: there is no such file; `annotations` names MedCAT's output, json or csv, beside {file.name}")
+        raise BadInput(
+            f"{place}: there is no such file; `annotations` names MedCAT's output, json or csv, beside {file.name}"
+        )
     return place
 
 
@@ -106,8 +123,12 @@ def concepts(file: Path) -> dict[str, list[str]]:
     frame = path.read(file)
     note, concept = (next((c for c in usual if c in frame.columns), None) for usual in (NOTE_ID, CONCEPT))
     if note is None or concept is None:
-        raise BadInput(f"{file}: no column of note ids ({NOTE_ID[0]}) beside one of concepts ({CONCEPT[0]}) in {frame.columns}")
-    grouped = frame.group_by(note, maintain_order=True).agg(pl.col(concept).drop_nulls().unique(maintain_order=True))
+        raise BadInput(
+            f"{file}: no column of note ids ({NOTE_ID[0]}) beside one of concepts ({CONCEPT[0]}) in {frame.columns}"
+        )
+    grouped = frame.group_by(note, maintain_order=True).agg(
+        pl.col(concept).drop_nulls().unique(maintain_order=True)
+    )
     return dict(zip(grouped[note].cast(pl.String), grouped[concept].to_list(), strict=True))
 
 

@@ -18,13 +18,17 @@ def rows(p: HubCorpus | PathCorpus, usual: dict[str, tuple[str, ...]], repeats: 
     """
     where = f"hub {p.id}" if isinstance(p, HubCorpus) else p.path
     table = hub.raw(p) if isinstance(p, HubCorpus) else path.read(path.located(p.path))
-    columns = {ours: next((t for t in theirs if t in table.columns), theirs[0]) for ours, theirs in usual.items()} | p.columns
+    columns = {
+        ours: next((t for t in theirs if t in table.columns), theirs[0]) for ours, theirs in usual.items()
+    } | p.columns
     frame = path.mapped(table, columns, where)
     for column in usual:
         empty = frame[column].cast(pl.String).fill_null("").str.strip_chars() == ""
         if empty.any():
             row = int(empty.arg_max() or 0)
-            raise BadInput(f"{where}: {empty.sum()} rows have no {column}, the first is row {row + 1} (id {frame['id'][row]!r})")
+            raise BadInput(
+                f"{where}: {empty.sum()} rows have no {column}, the first is row {row + 1} (id {frame['id'][row]!r})"
+            )
     kept = frame if repeats else frame.unique(list(usual), keep="first", maintain_order=True)
     if len(kept) < len(frame):
         print(f"{where}: {len(frame) - len(kept)} repeated rows of {len(frame)} dropped")

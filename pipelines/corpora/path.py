@@ -65,7 +65,9 @@ def read(path: Path) -> pl.DataFrame:
         try:
             return _read(path)
         except UnicodeDecodeError as error:
-            raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
+            raise BadInput(
+                f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
+            ) from None
 
 
 def _read(path: Path) -> pl.DataFrame:
@@ -90,7 +92,9 @@ def _read(path: Path) -> pl.DataFrame:
         case ".mbox":
             return mail.read(path)
         case suffix:
-            raise BadInput(f"{path}: {suffix or 'a file without a suffix'} is none of parquet, csv, tsv, jsonl, txt, mbox")
+            raise BadInput(
+                f"{path}: {suffix or 'a file without a suffix'} is none of parquet, csv, tsv, jsonl, txt, mbox"
+            )
 
 
 def _check_encoding(path: Path) -> None:
@@ -112,7 +116,9 @@ def _check_depth(path: Path) -> None:
         for number, line in enumerate(file, 1):
             if line.count(b"[") + line.count(b"{") <= DEEPEST:
                 continue
-            depth = list(accumulate({91: 1, 123: 1, 93: -1, 125: -1}.get(byte, 0) for byte in STRING.sub(b"", line)))
+            depth = list(
+                accumulate({91: 1, 123: 1, 93: -1, 125: -1}.get(byte, 0) for byte in STRING.sub(b"", line))
+            )
             if max(depth) > DEEPEST:
                 raise BadInput(f"{path}: line {number} is nested deeper than {DEEPEST} levels")
 
@@ -137,7 +143,9 @@ def _texts(files: list[Path], root: Path) -> pl.DataFrame:
     return pl.DataFrame(frame, schema={"id": pl.String, "text": pl.String}, orient="row")
 
 
-def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str, text: tuple[str, ...] = ("text",)) -> pl.DataFrame:
+def mapped(
+    frame: pl.DataFrame, columns: dict[str, str], where: str, text: tuple[str, ...] = ("text",)
+) -> pl.DataFrame:
     """Rename by `columns` (ours -> theirs; `a + b` joins two by a blank line), then give ours their types.
 
     A column of ours that is not mapped is taken by its own name if the file has it; `text` names the usual ones for
@@ -161,7 +169,9 @@ def _mapped(frame: pl.DataFrame, columns: dict[str, str], where: str, text: tupl
         out = out.with_columns(labels=_labels(out["labels"]))
     simple = [c for c in ("id", "text", "split") if c in out.columns]
     if nested := [c for c in simple if out[c].dtype.is_nested()]:
-        raise BadInput(f"{where}: column {wanted[nested[0]]!r}, for {nested[0]}, is {out[nested[0]].dtype}, not text")
+        raise BadInput(
+            f"{where}: column {wanted[nested[0]]!r}, for {nested[0]}, is {out[nested[0]].dtype}, not text"
+        )
     return out.with_columns(pl.col(simple).cast(pl.String))
 
 
@@ -170,7 +180,9 @@ def _column(frame: pl.DataFrame, name: str, where: str, ours: str) -> pl.Expr:
     for part in parts:
         if part not in frame.columns:
             hint = "" if name != ours else f"; say which with `columns: {{{ours}: ...}}`"
-            raise BadInput(f"{where}: there is no column {part!r}; there are: {', '.join(frame.columns)}{hint}")
+            raise BadInput(
+                f"{where}: there is no column {part!r}; there are: {', '.join(frame.columns)}{hint}"
+            )
     return pl.col(parts[0]) if len(parts) == 1 else pl.concat_str(parts, separator="\n\n", ignore_nulls=True)
 
 
@@ -196,21 +208,29 @@ def check(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     empty = frame["text"].fill_null("").str.strip_chars() == ""
     if empty.any():
         row = int(empty.arg_max() or 0)
-        raise BadInput(f"{where}: {empty.sum()} texts are empty, the first in row {row + 1} (id {frame['id'][row]!r})")
+        raise BadInput(
+            f"{where}: {empty.sum()} texts are empty, the first in row {row + 1} (id {frame['id'][row]!r})"
+        )
     if missing := frame["id"].null_count():
-        raise BadInput(f"{where}: {missing} rows have no id, the first is row {int(frame['id'].is_null().arg_max() or 0) + 1}")
+        raise BadInput(
+            f"{where}: {missing} rows have no id, the first is row {int(frame['id'].is_null().arg_max() or 0) + 1}"
+        )
     for column in ("text", "id"):
         twice = frame[column].is_duplicated()
         if twice.any():
             row = int(twice.arg_max() or 0)
             other = int((frame[column].slice(row + 1) == frame[column][row]).arg_max() or 0) + row + 1
-            raise BadInput(f"{where}: {twice.sum()} rows share their {column}, the first two are rows {row + 1} and {other + 1}")
+            raise BadInput(
+                f"{where}: {twice.sum()} rows share their {column}, the first two are rows {row + 1} and {other + 1}"
+            )
     return frame
 
 
 def distinct(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     """Without empty texts, and with the first of each set of equal texts; prints one line if that drops any."""
-    kept = frame.filter(pl.col("text").fill_null("").str.strip_chars() != "").unique("text", keep="first", maintain_order=True)
+    kept = frame.filter(pl.col("text").fill_null("").str.strip_chars() != "").unique(
+        "text", keep="first", maintain_order=True
+    )
     if dropped := len(frame) - len(kept):
         print(f"{where}: {dropped} empty or repeated texts of {len(frame)} dropped")
     return kept

@@ -8,7 +8,11 @@ from pipelines.corpora import paired, synthetic
 from pipelines.runtime.errors import BadInput
 from pipelines.study import AnyCorpus, HubCorpus, PathCorpus, SyntheticCorpus
 
-USUAL = {"text": ("text", "sentence1"), "pair": ("pair", "sentence2"), "score": ("score", "relatedness_score")}
+USUAL = {
+    "text": ("text", "sentence1"),
+    "pair": ("pair", "sentence2"),
+    "score": ("score", "relatedness_score"),
+}
 
 
 def rows(p: AnyCorpus) -> pl.DataFrame:

@@ -53,7 +53,9 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
 def _words(path: Path, name: str, columns: dict) -> list[str]:
     values = list(columns[name])
     if None in values:
-        raise BadInput(f"{path}: {values.count(None)} rows have no {name}, the first is row {values.index(None) + 1}")
+        raise BadInput(
+            f"{path}: {values.count(None)} rows have no {name}, the first is row {values.index(None) + 1}"
+        )
     return [str(value) for value in values]
 
 
@@ -64,7 +66,11 @@ def _numpy(path: Path) -> dict:
             with zipfile.ZipFile(path) as archive:
                 check_packed(path, archive)
         loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix.lower() == ".npy" else None)
-        return {"vector": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+        return (
+            {"vector": loaded}
+            if isinstance(loaded, np.ndarray)
+            else {name: loaded[name] for name in loaded.files}
+        )
 
 
 def _shards(folder: Path, p: VectorsCorpus) -> dict:
@@ -74,10 +80,16 @@ def _shards(folder: Path, p: VectorsCorpus) -> dict:
         raise BadInput(f"{folder}: a folder with no *.parquet in it")
     tables = [_table(file) for file in files]
     name = _chosen(folder, p, "vector", VECTOR, tables[0])
-    widths = {file: _matrix(file, t[name].head(1)).shape[1] for file, t in zip(files, tables, strict=True) if len(t[name])}
+    widths = {
+        file: _matrix(file, t[name].head(1)).shape[1]
+        for file, t in zip(files, tables, strict=True)
+        if len(t[name])
+    }
     for file, width in widths.items():
         if width != (first := next(iter(widths.values()))):
-            raise BadInput(f"{file}: vectors of {width} dimensions; in {next(iter(widths)).name} they have {first}")
+            raise BadInput(
+                f"{file}: vectors of {width} dimensions; in {next(iter(widths)).name} they have {first}"
+            )
     return {column: pl.concat([table[column] for table in tables]) for column in tables[0]}
 
 
@@ -109,7 +121,9 @@ def _chosen(path: Path, p: VectorsCorpus, ours: str, usual: tuple[str, ...], col
     if not candidates and ours == "vector":
         if len(columns) == 1:
             return next(iter(columns))
-        raise BadInput(f"{path}: which column holds the vectors? `columns: {{vector: ...}}`; there are: {', '.join(columns)}")
+        raise BadInput(
+            f"{path}: which column holds the vectors? `columns: {{vector: ...}}`; there are: {', '.join(columns)}"
+        )
     return candidates[0] if candidates else ""
 
 
@@ -128,13 +142,17 @@ def _matrix(path: Path, column: pl.Series) -> np.ndarray:
     if not isinstance(column.dtype, (pl.List, pl.Array)):
         raise BadInput(f"{path}: column {column.name!r} is {column.dtype}, not a list of numbers")
     if n := column.null_count():
-        raise BadInput(f"{path}: {n} rows have no vector, the first in row {int(column.is_null().arg_max() or 0) + 1}")
+        raise BadInput(
+            f"{path}: {n} rows have no vector, the first in row {int(column.is_null().arg_max() or 0) + 1}"
+        )
     if isinstance(column.dtype, pl.List):
         lengths = column.list.len()
         if lengths.n_unique() > 1:
             at = int((lengths != lengths[0]).arg_max() or 0)
             first, other = lengths[0], lengths[at]
-            raise BadInput(f"{path}: vectors of different dimensions: {first} in row 1, {other} in row {at + 1}")
+            raise BadInput(
+                f"{path}: vectors of different dimensions: {first} in row 1, {other} in row {at + 1}"
+            )
     return column.explode().fill_null(float("nan")).to_numpy().reshape(len(column), -1)
 
 
@@ -146,6 +164,8 @@ def _check(path: Path, array: np.ndarray, ids: list[str]) -> None:
     squares = np.einsum("ij,ij->i", array, array, dtype=np.float64)
     for bad, word in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
         if bad.any():
-            raise BadInput(f"{path}: {bad.sum()} vectors are {word}, the first in row {int(bad.argmax()) + 1}")
+            raise BadInput(
+                f"{path}: {bad.sum()} vectors are {word}, the first in row {int(bad.argmax()) + 1}"
+            )
     if len(set(ids)) < len(ids):
         raise BadInput(f"{path}: ids are not unique")

@@ -101,7 +101,9 @@ def _precision(row: Encoder, device: torch.device, folder: Path) -> str:
 def _is_t5(folder: Path) -> bool:
     """Whether the transformer is a T5: its feed-forward activations exceed 65504, the largest number of fp16."""
     configs = (folder / "config.json", folder / "0_Transformer" / "config.json")
-    return any(json.loads(c.read_text()).get("model_type") in ("t5", "mt5", "umt5") for c in configs if c.is_file())
+    return any(
+        json.loads(c.read_text()).get("model_type") in ("t5", "mt5", "umt5") for c in configs if c.is_file()
+    )
 
 
 def _has_bf16(device: torch.device) -> bool:
@@ -126,7 +128,16 @@ def _open(folder: Path, precision: str) -> SentenceTransformer:
             return SentenceTransformer(modules=[TextSide(folder)], device="cpu")
         options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True, "device": "cpu"}
         return opened(folder, model_kwargs={"dtype": dtype}, **options)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RuntimeError, SafetensorError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ImportError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:
         if "trust_remote_code" in str(error):
             raise BadInput(f"encoder {folder}: it needs code of its own, which is not run here") from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -151,7 +162,9 @@ def _limit(model: SentenceTransformer, row: Encoder) -> int | None:
         return own
     positions = getattr(getattr(model[0], "config", None), "max_position_embeddings", None)
     if positions and row.max_tokens > positions:
-        raise BadInput(f"encoder {row.model}: max_tokens is {row.max_tokens}, but the model has {positions} positions")
+        raise BadInput(
+            f"encoder {row.model}: max_tokens is {row.max_tokens}, but the model has {positions} positions"
+        )
     if hasattr(model[0], "processor"):
         model.max_seq_length = row.max_tokens
     return row.max_tokens

@@ -23,7 +23,12 @@ def is_clip(folder: Path) -> bool:
 class _Network(CLIPTextModelWithProjection):
     """Passes over the image side's weights without reporting each."""
 
-    _keys_to_ignore_on_load_unexpected = [r"vision_model", r"visual_projection", r"logit_scale", r"position_ids"]
+    _keys_to_ignore_on_load_unexpected = [
+        r"vision_model",
+        r"visual_projection",
+        r"logit_scale",
+        r"position_ids",
+    ]
 
 
 class TextSide(InputModule):
@@ -39,7 +44,9 @@ class TextSide(InputModule):
         super().__init__()
         whole = AutoConfig.from_pretrained(folder, local_files_only=True)
         config = getattr(whole, "text_config", whole)
-        config.projection_dim = whole.projection_dim  # of the shared space; the text side's own copy may be a default
+        config.projection_dim = (
+            whole.projection_dim
+        )  # of the shared space; the text side's own copy may be a default
         options: dict[str, Any] = {"config": config, "local_files_only": True, "dtype": torch.float32}
         self.model: Any = _Network.from_pretrained(folder, **options)
         self.processor: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -58,7 +58,9 @@ def encode(
     of this one and how many they are; each writes its share of the parts, and reads all when `wait` says that all are there.
     """
     if loaded.parts:
-        return _side_by_side([encode(part, texts, row, folder / part.name, ranks, wait) for part in loaded.parts])
+        return _side_by_side(
+            [encode(part, texts, row, folder / part.name, ranks, wait) for part in loaded.parts]
+        )
     folder.mkdir(parents=True, exist_ok=True)
     tokens = tokenise(loaded, texts)
     dtype = np.dtype(row.store)
@@ -87,7 +89,9 @@ def _side_by_side(parts: list[Encoded]) -> Encoded:
     """Each part of length 1, so that a cosine is the mean of theirs."""
     lengths = [np.linalg.norm(part.vectors, axis=1, keepdims=True) for part in parts]
     unit = [part.vectors / np.maximum(length, 1e-30) for part, length in zip(parts, lengths, strict=True)]
-    return Encoded(np.hstack(unit).astype(parts[0].vectors.dtype), max(part.truncated or 0.0 for part in parts))
+    return Encoded(
+        np.hstack(unit).astype(parts[0].vectors.dtype), max(part.truncated or 0.0 for part in parts)
+    )
 
 
 def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:
@@ -95,11 +99,17 @@ def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:
     ids, extra = [], {}
     starts = range(0, len(texts), TOKENISE)
     for start in progress(starts, what="tokenise", unit=f"x {TOKENISE} texts"):
-        features = loaded.model.preprocess(list(texts[start : start + TOKENISE]), prompt=loaded.prompt or None)
+        features = loaded.model.preprocess(
+            list(texts[start : start + TOKENISE]), prompt=loaded.prompt or None
+        )
         if "offsets" in features:  # a static table: all texts in one row
-            ids += [i[: loaded.max_tokens] for i in features["input_ids"].tensor_split(features["offsets"][1:])]
+            ids += [
+                i[: loaded.max_tokens] for i in features["input_ids"].tensor_split(features["offsets"][1:])
+            ]
         else:
-            ids += [i[m] for i, m in zip(features["input_ids"], features["attention_mask"].bool(), strict=True)]
+            ids += [
+                i[m] for i, m in zip(features["input_ids"], features["attention_mask"].bool(), strict=True)
+            ]
             extra = {k: v for k, v in features.items() if not isinstance(v, Tensor)}
     return Tokens(ids, _truncated(loaded, texts, ids), extra)
 
@@ -155,7 +165,9 @@ def _batch(loaded: Loaded, tokens: Tokens, rows: np.ndarray, done: Callable[[int
     low = DTYPES[loaded.precision]
     with torch.autocast(loaded.device.type, dtype=low, enabled=low != torch.float32):
         features = first(features)
-    features = {k: v.float() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in features.items()}
+    features = {
+        k: v.float() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in features.items()
+    }
     for module in later:
         features = module(features)
     done(len(rows))
@@ -169,7 +181,10 @@ def _collate(loaded: Loaded, ids: list[Tensor]) -> dict[str, Tensor]:
     tokenizer: Any = loaded.model.tokenizer
     padded = pad_sequence(ids, True, tokenizer.pad_token_id or 0, padding_side=tokenizer.padding_side)
     mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()  # (batch, longest)
-    return {"input_ids": padded, "attention_mask": mask if tokenizer.padding_side == "right" else mask.flip(1)}
+    return {
+        "input_ids": padded,
+        "attention_mask": mask if tokenizer.padding_side == "right" else mask.flip(1),
+    }
 
 
 def _read(file: Path, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray | None:

@@ -37,7 +37,11 @@ def dissect(model: SentenceTransformer, texts: Sequence[str], batch: int = 64) -
     tokenizer, ids, cosines = transformer.tokenizer, [], []
     for i in range(0, len(texts), batch):
         features = tokenizer(
-            list(texts[i : i + batch]), padding=True, truncation=True, max_length=model.max_seq_length, return_tensors="pt"
+            list(texts[i : i + batch]),
+            padding=True,
+            truncation=True,
+            max_length=model.max_seq_length,
+            return_tensors="pt",
         ).to(model.device)
         used = features["attention_mask"].bool()
         for special in tokenizer.all_special_ids:

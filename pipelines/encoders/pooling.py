@@ -82,9 +82,13 @@ class Rotation(nn.Module):
     def __init__(self, dimension: int, seed: int) -> None:
         super().__init__()
         self.dimension = dimension
-        normal = torch.randn(dimension, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        normal = torch.randn(
+            dimension, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
         Q, R = torch.linalg.qr(normal)
-        self.register_buffer("matrix", (Q * R.diagonal().sign()).float())  # signs: QR alone is not uniform (Mezzadri 2007)
+        self.register_buffer(
+            "matrix", (Q * R.diagonal().sign()).float()
+        )  # signs: QR alone is not uniform (Mezzadri 2007)
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """`sentence_embedding` (batch, dim), rotated."""
@@ -115,8 +119,12 @@ def trained_pooler(transformer: Any) -> list[Module]:
     Of a checkpoint without it, transformers draws one at random, and warns. Raises BadInput where the network has none.
     """
     own: Any = getattr(transformer.model, "pooler", None)
-    if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(getattr(own, "activation", None), nn.Tanh):
-        raise BadInput(f"pooling pooler: {type(transformer.model).__name__} has no pooler, one layer with tanh")
+    if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(
+        getattr(own, "activation", None), nn.Tanh
+    ):
+        raise BadInput(
+            f"pooling pooler: {type(transformer.model).__name__} has no pooler, one layer with tanh"
+        )
     module = head(width(transformer))
     module.linear.load_state_dict(own.dense.state_dict())
     return [pooler("cls", width(transformer)), module]
@@ -147,7 +155,9 @@ def _pooled(model: SentenceTransformer, row: Any) -> SentenceTransformer:
     transformer: Any = model[0]
     wish = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
     if not isinstance(transformer, Transformer):
-        raise BadInput(f"{wish}: {type(transformer).__name__} is no transformer, so there are no tokens to pool")
+        raise BadInput(
+            f"{wish}: {type(transformer).__name__} is no transformer, so there are no tokens to pool"
+        )
     if row.pooling is None:
         count: int = transformer.model.config.num_hidden_layers
         if row.layer > count:
@@ -155,16 +165,25 @@ def _pooled(model: SentenceTransformer, row: Any) -> SentenceTransformer:
         modules = [transformer, LayerMean(width(transformer), row.layer)]
         return SentenceTransformer(modules=modules, device=str(model.device))
     if row.pooling == "pooler":
-        return SentenceTransformer(modules=[transformer, *trained_pooler(transformer)], device=str(model.device))
-    wk = {k: getattr(row, k) for k in ("window", "omega", "factorisation", "edges")} | {"start": row.first_layer}
+        return SentenceTransformer(
+            modules=[transformer, *trained_pooler(transformer)], device=str(model.device)
+        )
+    wk = {k: getattr(row, k) for k in ("window", "omega", "factorisation", "edges")} | {
+        "start": row.first_layer
+    }
     module = pooler(row.pooling, width(transformer), **(wk if row.pooling == "sbert-wk" else {}))
     composed = SentenceTransformer(modules=[transformer, module], device=str(model.device))
     if isinstance(module, SbertWk):
-        module.chosen([torch.empty(0)] * (transformer.model.config.num_hidden_layers + 1))  # too few layers: said now
+        module.chosen(
+            [torch.empty(0)] * (transformer.model.config.num_hidden_layers + 1)
+        )  # too few layers: said now
     return composed
 
 
-OURS = {f"{kind.__module__}.{kind.__name__}": kind for kind in (FirstLast, TopTwo, SbertWk, UniversalSentenceEncoder)}
+OURS = {
+    f"{kind.__module__}.{kind.__name__}": kind
+    for kind in (FirstLast, TopTwo, SbertWk, UniversalSentenceEncoder)
+}
 
 
 def opened(folder: Path, **options: Any) -> SentenceTransformer:

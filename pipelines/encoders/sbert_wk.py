@@ -60,17 +60,25 @@ def novelty_cholesky(cosines: Tensor, near: Tensor) -> Tensor:
     sine squared: the last pivot of a Cholesky factorisation without square roots, of all windows of all tokens at once.
     """
     layers = len(near)
-    order = torch.argsort(~near, dim=1, stable=True)[:, : int(near.sum(1).max())]  # (L, w) neighbours, then fillers
+    order = torch.argsort(~near, dim=1, stable=True)[
+        :, : int(near.sum(1).max())
+    ]  # (L, w) neighbours, then fillers
     there = near.gather(1, order)  # (L, w)
     order = torch.cat([order, torch.arange(layers)[:, None]], 1)  # (L, w + 1), the layer itself last
     there = torch.cat([there, torch.ones(layers, 1, dtype=torch.bool)], 1)
     # A filler is a vector orthogonal to all others, which changes nothing: its cosines are in two rows after the others.
     filler = layers**2 + torch.eye(order.shape[1], dtype=torch.long)[:, :, None]
     order, there = order.T, there.T  # (w + 1, L)
-    where = torch.where(there[:, None] & there[None], order[:, None] * layers + order[None], filler)  # (w + 1, w + 1, L)
+    where = torch.where(
+        there[:, None] & there[None], order[:, None] * layers + order[None], filler
+    )  # (w + 1, w + 1, L)
     known = torch.tensor([[0.0], [1.0]], dtype=cosines.dtype, device=cosines.device).expand(2, len(cosines))
-    table = torch.cat([cosines.flatten(1).T, known])  # (L * L + 2, n): tokens last, so that each step is one long stretch
-    gram = table.index_select(0, where.flatten().to(table.device)).unflatten(0, where.shape)  # (w + 1, w + 1, L, n)
+    table = torch.cat(
+        [cosines.flatten(1).T, known]
+    )  # (L * L + 2, n): tokens last, so that each step is one long stretch
+    gram = table.index_select(0, where.flatten().to(table.device)).unflatten(
+        0, where.shape
+    )  # (w + 1, w + 1, L, n)
     left, least = gram, torch.ones_like(gram[0, 0])
     while len(left) > 1:
         least = torch.minimum(least, left[0, 0])
@@ -93,7 +101,9 @@ def novelty_qr(vectors: Tensor, near: Tensor) -> Tensor:
     triangle = torch.linalg.qr(vectors.mT, mode="r").R  # (n, r, L): each token's layers in r <= L coordinates
     out = []
     for k, mask in enumerate(near):
-        window = torch.cat([triangle[:, :, mask.to(triangle.device)], triangle[:, :, k : k + 1]], 2)  # (n, r, w + 1)
+        window = torch.cat(
+            [triangle[:, :, mask.to(triangle.device)], triangle[:, :, k : k + 1]], 2
+        )  # (n, r, w + 1)
         factor = torch.linalg.qr(window, mode="r").R
         full = factor.shape[-2] == factor.shape[-1]
         out.append(factor[:, -1, -1].abs() if full else torch.zeros_like(factor[:, 0, 0]))
@@ -104,7 +114,9 @@ def novelty_svd(vectors: Tensor, near: Tensor) -> Tensor:
     """The same by singular value decompositions: O(8 d m^2) per layer in the paper's count. (n, L, d) -> (n, L)"""
     out = []
     for k, mask in enumerate(near):
-        basis, values, _ = torch.linalg.svd(vectors[:, mask.to(vectors.device)].mT, full_matrices=False)  # (n, d, w)
+        basis, values, _ = torch.linalg.svd(
+            vectors[:, mask.to(vectors.device)].mT, full_matrices=False
+        )  # (n, d, w)
         inner = (basis.mT @ vectors[:, k, :, None]).squeeze(-1)
         inner = torch.where(values > TINY**0.5 * values[:, :1], inner, 0.0)
         residual = vectors[:, k] - (basis @ inner[..., None]).squeeze(-1)
@@ -139,7 +151,9 @@ class SbertWk(Module):
     ) -> None:
         super().__init__()
         if window < 1 or not 0 <= omega <= 1 or (start is not None and start < 0):
-            raise BadInput(f"sbert-wk: window {window} (1 or more), omega {omega} (0 to 1), start {start} (0 or more)")
+            raise BadInput(
+                f"sbert-wk: window {window} (1 or more), omega {omega} (0 to 1), start {start} (0 or more)"
+            )
         if factorisation not in get_args(Factorisation) or edges not in get_args(Edges):
             raise BadInput(f"sbert-wk: factorisation {factorisation!r} or edges {edges!r} is unknown")
         self.embedding_dimension = embedding_dimension
@@ -165,7 +179,9 @@ class SbertWk(Module):
         """The layers from `start` on. Raises BadInput if fewer than three are left: a variance needs two differences."""
         start = (len(layers) - 1) // 3 if self.start is None else self.start
         if len(layers) - start < 3:
-            raise BadInput(f"sbert-wk: {len(layers) - 1} layers from layer {start} on are too few: three are needed")
+            raise BadInput(
+                f"sbert-wk: {len(layers) - 1} layers from layer {start} on are too few: three are needed"
+            )
         return layers[start:]
 
     def pool(self, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
@@ -176,10 +192,15 @@ class SbertWk(Module):
         weight = torch.zeros(mask.shape, dtype=importance.dtype, device=mask.device)
         weight[mask] = importance
         total, count = weight.sum(1, keepdim=True), mask.sum(1)
-        share = torch.where(total > 0, weight / total.clamp(min=torch.finfo(weight.dtype).tiny), 1 / count[:, None])[mask]
+        share = torch.where(
+            total > 0, weight / total.clamp(min=torch.finfo(weight.dtype).tiny), 1 / count[:, None]
+        )[mask]
         weights = (share[:, None] * alpha).to(flat[0].dtype).T.contiguous()  # (L, n)
         offsets = count.cumsum(0) - count  # where each text's tokens begin: a bag per text
-        bags = [embedding_bag(index, x, offsets, mode="sum", per_sample_weights=w) for x, w in zip(flat, weights, strict=True)]
+        bags = [
+            embedding_bag(index, x, offsets, mode="sum", per_sample_weights=w)
+            for x, w in zip(flat, weights, strict=True)
+        ]
         return torch.stack(bags).sum(0)
 
     def weights(self, flat: Sequence[Tensor], index: Tensor) -> tuple[Tensor, Tensor]:

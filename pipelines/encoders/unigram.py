@@ -59,8 +59,12 @@ class Pieces:
         self._words: dict[str, list[int]] = {}
         self._longest = max(map(len, rules), default=0)
         touched = {k for k in rules if len(k) == 1} | {c for k in rules for c in k[1:]}
-        plane = "".join(re.escape(c) for c in sorted(touched) if c < ASTRAL)  # `re` is slow with a set that goes beyond
-        self._touched = re.compile(f"[{plane}{ASTRAL}-\U0010ffff]+")  # any key is within such a run and the character before it
+        plane = "".join(
+            re.escape(c) for c in sorted(touched) if c < ASTRAL
+        )  # `re` is slow with a set that goes beyond
+        self._touched = re.compile(
+            f"[{plane}{ASTRAL}-\U0010ffff]+"
+        )  # any key is within such a run and the character before it
 
     def normalised(self, text: str) -> str:
         """The text after the rules, its words one space apart."""
@@ -106,7 +110,10 @@ class Pieces:
     def load(cls, folder: Path) -> Pieces:
         """What `save` wrote. The scores are read here: `tokenizers` reads some of them one unit in the last place off, and then
         no longer takes the first of several segmentations that are equally probable, as those of "aaaaa" often are."""
-        rules, tokenizer = (json.loads((folder / f).read_text(encoding="utf-8")) for f in ("normalizer.json", "tokenizer.json"))
+        rules, tokenizer = (
+            json.loads((folder / f).read_text(encoding="utf-8"))
+            for f in ("normalizer.json", "tokenizer.json")
+        )
         return cls(_tokenizer([(piece, score) for piece, score in tokenizer["model"]["vocab"]]), rules)
 
 
@@ -122,7 +129,9 @@ def read(file: Path) -> Pieces:
             settings[number] = dict(_fields(value))
     for (where, number), needed in NEEDED.items():
         if (value := settings[where].get(number, needed)) != needed:
-            raise BadInput(f"{file}: setting {where}.{number} of the SentencePiece model is {value}; only {needed} is read here")
+            raise BadInput(
+                f"{file}: setting {where}.{number} of the SentencePiece model is {value}; only {needed} is read here"
+            )
     return Pieces(_tokenizer(pieces), _rules(settings[NORMALIZER].get(2, b"")))
 
 
@@ -173,7 +182,9 @@ def _rules(charsmap: bytes) -> dict[str, str]:
 
     if not size:
         return {}
-    return {key.decode(): values[at : values.index(0, at)].decode() for key, at in below(_offset(int(units[0])))}
+    return {
+        key.decode(): values[at : values.index(0, at)].decode() for key, at in below(_offset(int(units[0])))
+    }
 
 
 def _offset(unit: int) -> int:

@@ -53,7 +53,9 @@ class Branch(nn.Module):
         bias: Any = self.first.bias
         hidden = embedding_bag(windows, products, mode="sum").add_(bias).relu_()
         hidden = hidden.add_(embedding(rows[REACH:-REACH], words)).index_fill_(0, empty, 0)
-        image = self._reached(hidden).T[None, :, None].contiguous(memory_format=torch.channels_last)  # which copies nothing
+        image = (
+            self._reached(hidden).T[None, :, None].contiguous(memory_format=torch.channels_last)
+        )  # which copies nothing
         kernel = self.second.weight[:, :, None].contiguous(memory_format=torch.channels_last)
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 would be 1e-3 off
             out = conv2d(image, kernel, self.second.bias)[0, :, 0].T.float()  # (t, 256)
@@ -100,13 +102,20 @@ class UniversalSentenceEncoder(InputModule):
         self.norm = nn.LayerNorm(WIDTH + len(ORDERS) * BRANCH, EPSILON)
         self.mix = nn.Parameter(torch.empty(WIDTH + len(ORDERS) * BRANCH, WIDTH))
         self.mix_bias = nn.Parameter(torch.empty(WIDTH))
-        self.residuals = nn.Sequential(Residual(WIDTH, 320, 320, nn.ReLU()), Residual(320, WIDTH, WIDTH, nn.Tanh()))
+        self.residuals = nn.Sequential(
+            Residual(WIDTH, 320, 320, nn.ReLU()), Residual(320, WIDTH, WIDTH, nn.Tanh())
+        )
 
-    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
+    def preprocess(
+        self, inputs: Sequence[str], prompt: str | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
         """Pieces of all texts in one row (n,), and where each text begins (batch,)."""
         ids = [e.ids for e in self.tokenizer.encode_batch([(prompt or "") + text for text in inputs])]
         lengths = torch.tensor([len(i) for i in ids])
-        return {"input_ids": torch.tensor([i for text in ids for i in text]), "offsets": lengths.cumsum(0) - lengths}
+        return {
+            "input_ids": torch.tensor([i for text in ids for i in text]),
+            "offsets": lengths.cumsum(0) - lengths,
+        }
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:
         """Adds `sentence_embedding` (batch, 512)."""
@@ -123,7 +132,9 @@ class UniversalSentenceEncoder(InputModule):
         normed = self.norm(torch.cat(states, 1))  # (t, 1280)
         mean = embedding_bag(full, normed, lengths.cumsum(0) - lengths, mode="mean")
         with torch.autocast(mean.device.type, enabled=False):
-            mixed = (mean @ self.mix + self.mix_bias) * lengths[:, None].sqrt()  # the sum, divided by the square root
+            mixed = (mean @ self.mix + self.mix_bias) * lengths[
+                :, None
+            ].sqrt()  # the sum, divided by the square root
             vectors = normalize(self.residuals(mixed), eps=math.sqrt(EPSILON))
         return {**features, "sentence_embedding": vectors}
 
@@ -187,7 +198,9 @@ def _weights(file: Path) -> dict[str, Tensor]:
     }
     for i, n in enumerate(orders):
         for name, key in (("first", "1"), ("second", "2")):
-            state[f"branches.{i}.{name}.weight"] = held[f"w{key}_{n}"].view(n, BRANCH, BRANCH).permute(2, 1, 0)
+            state[f"branches.{i}.{name}.weight"] = (
+                held[f"w{key}_{n}"].view(n, BRANCH, BRANCH).permute(2, 1, 0)
+            )
             state[f"branches.{i}.{name}.bias"] = held[f"b{key}_{n}"]
     for i, names in enumerate((("d0", "d1", "p1"), ("d2", "d3", "p3"))):
         for part, key in zip(("first", "second", "skip"), names, strict=True):

@@ -35,7 +35,12 @@ class Inverter(Protocol):
     tokens: int  # the longest text, in its own sub-words
 
     def propose(
-        self, vectors: Tensor, drafts: Sequence[Draft], length: int, temperature: float, generator: torch.Generator
+        self,
+        vectors: Tensor,
+        drafts: Sequence[Draft],
+        length: int,
+        temperature: float,
+        generator: torch.Generator,
     ) -> list[Draft]:
         """Each draft continued by at most `length` sub-words, conditioned on its row of `vectors` (n, e); 0: greedily."""
         ...
@@ -48,7 +53,9 @@ class Inverter(Protocol):
         """A text that somebody wrote, as a finished draft; its likelihood is not asked for."""
         ...
 
-    def alternatives(self, vectors: Tensor, drafts: Sequence[Draft], count: int, generator: torch.Generator) -> list[list[Draft]]:
+    def alternatives(
+        self, vectors: Tensor, drafts: Sequence[Draft], count: int, generator: torch.Generator
+    ) -> list[list[Draft]]:
         """For each draft, `count` drafts that differ from it in one sub-word."""
         ...
 

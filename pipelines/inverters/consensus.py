@@ -42,7 +42,9 @@ class Settings:
 def consensus(vectors: Tensor, known: Tensor, texts: list[str], s: Settings) -> list[str]:
     """For each of the unit `vectors` (n, e) the text that its nearest agree on; `known`: the unit vectors (m, e) of `texts`."""
     nearest = neighbours(vectors, known, s.near)  # (n, near)
-    weights = (s.concentration * (known[nearest] @ vectors[:, :, None])[:, :, 0]).softmax(1).cpu()  # beside the texts
+    weights = (
+        (s.concentration * (known[nearest] @ vectors[:, :, None])[:, :, 0]).softmax(1).cpu()
+    )  # beside the texts
     out = []
     for rows, weight in zip(nearest.tolist(), weights, strict=True):
         voters = [texts[j] for j in rows]
@@ -82,6 +84,9 @@ class Voters:
 
 def stating(guesses: Sequence[str], peculiar: Sequence[Sequence[str]], s: Settings) -> list[str]:
     """Each guess and, in a last line, the first `s.facts` of its facts that it does not state already."""
-    new = ((fact for fact in ranked if not facts.recovers(guess, fact)) for guess, ranked in zip(guesses, peculiar, strict=True))
+    new = (
+        (fact for fact in ranked if not facts.recovers(guess, fact))
+        for guess, ranked in zip(guesses, peculiar, strict=True)
+    )
     lines = ["; ".join(islice(unstated, s.facts)) for unstated in new]
     return [f"{guess}\n{line}" if line else guess for guess, line in zip(guesses, lines, strict=True)]

@@ -68,13 +68,17 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cache: list[Tensor] | None) -> Tensor:
         b, t, w = x.shape
-        q, k, v = self.qkv(self.before(x)).view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # (b, heads, t, w / heads)
+        q, k, v = (
+            self.qkv(self.before(x)).view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        )  # (b, heads, t, w / heads)
         if cache is not None:
             if cache:
                 k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
             cache[:] = [k, v]
         p = self.dropout if self.training else 0.0
-        y = scaled_dot_product_attention(q, k, v, is_causal=t > 1, dropout_p=p)  # a cached call has t = 1: it sees all
+        y = scaled_dot_product_attention(
+            q, k, v, is_causal=t > 1, dropout_p=p
+        )  # a cached call has t = 1: it sees all
         x = x + nn.functional.dropout(self.out(y.transpose(1, 2).reshape(b, t, w)), p)
         return x + nn.functional.dropout(self.mlp(self.between(x)), p)
 
@@ -104,7 +108,9 @@ class Decoder(nn.Module):
         x = self.prefix(vectors).view(len(vectors), self.settings.prefix, -1)
         return x if memory is None else torch.cat([x, self.embed(memory.to(x.device))], 1)
 
-    def run(self, x: Tensor, vectors: Tensor, at: int = 0, caches: list[list[Tensor]] | None = None) -> Tensor:
+    def run(
+        self, x: Tensor, vectors: Tensor, at: int = 0, caches: list[list[Tensor]] | None = None
+    ) -> Tensor:
         """Embedded positions (n, t, width), the first of them position `at` -> logits (n, t, vocabulary)."""
         x = x + self.position.weight[at : at + x.shape[1]]
         for i, block in enumerate(self.blocks):
@@ -144,7 +150,11 @@ class Decoder(nn.Module):
                 groups.setdefault(len(draft.ids), []).append(i)
         for size, rows in groups.items():
             steps = min(length, self.tokens - size)
-            ids = torch.tensor([drafts[i].ids for i in rows], dtype=torch.long).view(len(rows), size).to(vectors.device)
+            ids = (
+                torch.tensor([drafts[i].ids for i in rows], dtype=torch.long)
+                .view(len(rows), size)
+                .to(vectors.device)
+            )
             new, logprob = self._continue(
                 vectors[rows], ids, steps, temperature, generator, memory if memory is None else memory[rows]
             )
@@ -154,11 +164,19 @@ class Decoder(nn.Module):
                 ended = self.vocabulary.end in tail
                 tail = tail[: tail.index(self.vocabulary.end)] if ended else tail
                 whole = (*drafts[i].ids, *tail)
-                out[i] = Draft(whole, drafts[i].logprob + float(logprob[row]), ended or len(whole) >= self.tokens)
+                out[i] = Draft(
+                    whole, drafts[i].logprob + float(logprob[row]), ended or len(whole) >= self.tokens
+                )
         return out
 
     def _continue(
-        self, vectors: Tensor, ids: Tensor, steps: int, temperature: float, generator: torch.Generator, memory: Tensor | None
+        self,
+        vectors: Tensor,
+        ids: Tensor,
+        steps: int,
+        temperature: float,
+        generator: torch.Generator,
+        memory: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """New ids (n, steps) and their log-probability (n,), counted up to the end."""
         caches: list[list[Tensor]] = [[] for _ in self.blocks]
@@ -200,7 +218,9 @@ class Decoder(nn.Module):
             chances = best.values[row, : len(draft.ids)].exp().flatten() + 1e-9
             picked = torch.multinomial(chances, min(count, len(chances)), generator=generator)
             swaps = [(int(p) // kept, int(best.indices[row].flatten()[p])) for p in picked]
-            out.append([Draft((*draft.ids[:i], new, *draft.ids[i + 1 :]), draft.logprob, True) for i, new in swaps])
+            out.append(
+                [Draft((*draft.ids[:i], new, *draft.ids[i + 1 :]), draft.logprob, True) for i, new in swaps]
+            )
         return out
 
 
@@ -225,13 +245,17 @@ def blurred(vectors: Tensor, noise: float, generator: torch.Generator) -> Tensor
 def batches(lengths: Sequence[int], size: int, generator: torch.Generator) -> Iterator[list[int]]:
     """Shuffled rows, batched with others of like length."""
     order = torch.randperm(len(lengths), generator=generator).tolist()
-    near = [sorted(order[i : i + 16 * size], key=lambda r: lengths[r]) for i in range(0, len(order), 16 * size)]
+    near = [
+        sorted(order[i : i + 16 * size], key=lambda r: lengths[r]) for i in range(0, len(order), 16 * size)
+    ]
     out = [pool[i : i + size] for pool in near for i in range(0, len(pool), size)]
     for i in torch.randperm(len(out), generator=generator).tolist():
         yield out[i]
 
 
-def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, log: Log | None = None) -> Decoder:
+def train(
+    vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, log: Log | None = None
+) -> Decoder:
     """Fit a decoder to the attacker's texts and their unit vectors (n, e).
 
     Same seed, same weights. It learns where the vectors are. Raises BadInput for < 2 texts.
@@ -250,7 +274,11 @@ def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, 
 
 def save(model: Decoder, path: Path) -> None:
     """One file: weights, vocabulary, settings."""
-    config = {"vocabulary": model.vocabulary.dumps(), "dimension": model.prefix.in_features, "memory": model.memory}
+    config = {
+        "vocabulary": model.vocabulary.dumps(),
+        "dimension": model.prefix.in_features,
+        "memory": model.memory,
+    }
     files.save_state(path, {"weights": model.state_dict(), "settings": asdict(model.settings), **config})
 
 
@@ -280,15 +308,20 @@ def fit(
     optimiser = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.98))
     warm = min(100, total // 10 + 1)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, lambda i: min((i + 1) / warm, 0.02 + 0.98 * (1 + math.cos(math.pi * min(i / total, 1))) / 2)
+        optimiser,
+        lambda i: min((i + 1) / warm, 0.02 + 0.98 * (1 + math.cos(math.pi * min(i / total, 1))) / 2),
     )
     lengths, step = [len(i) for i in ids], 0
     model.train()
     with progress(what="inverter", unit="steps", total=total) as bar:
         for _ in range(settings.epochs):
             for rows in batches(lengths, settings.batch, generator):
-                target = nn.utils.rnn.pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100).to(vectors.device)
-                given = vectors[rows] if memory is not None else blurred(vectors[rows], settings.noise, generator)
+                target = nn.utils.rnn.pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100).to(
+                    vectors.device
+                )
+                given = (
+                    vectors[rows] if memory is not None else blurred(vectors[rows], settings.noise, generator)
+                )
                 unseen = torch.rand(len(rows), 1, generator=generator) < settings.blind
                 given = torch.where(unseen.to(vectors.device), model.blind, given)
                 logits = model(given, target.clamp_min(0), None if memory is None else memory[rows])

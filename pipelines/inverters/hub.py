@@ -39,7 +39,9 @@ class Settings:
     train_model: bool = True  # False: only the MLP learns
 
     def __post_init__(self) -> None:
-        check_settings(self, dict.fromkeys(("tokens", "prefix", "epochs", "batch"), 1) | {"noise": 0}, {"lr": "(0, inf)"})
+        check_settings(
+            self, dict.fromkeys(("tokens", "prefix", "epochs", "batch"), 1) | {"noise": 0}, {"lr": "(0, inf)"}
+        )
 
 
 class HubInverter(nn.Module):
@@ -50,8 +52,12 @@ class HubInverter(nn.Module):
         self.model, self.tokenizer, self.settings, self.tokens = model, tokenizer, settings, settings.tokens
         self.pair = bool(model.config.is_encoder_decoder)
         width = model.get_input_embeddings().weight.shape[1]
-        self.prefix = nn.Sequential(nn.Linear(dimension, width), nn.GELU(), nn.Linear(width, settings.prefix * width))
-        self.end = int(tokenizer.eos_token_id if tokenizer.eos_token_id is not None else model.config.eos_token_id)
+        self.prefix = nn.Sequential(
+            nn.Linear(dimension, width), nn.GELU(), nn.Linear(width, settings.prefix * width)
+        )
+        self.end = int(
+            tokenizer.eos_token_id if tokenizer.eos_token_id is not None else model.config.eos_token_id
+        )
         self.pad = int(tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end)
 
     @property
@@ -63,8 +69,12 @@ class HubInverter(nn.Module):
         before = self.prefix(vectors.to(self.device)).view(len(vectors), self.settings.prefix, -1)
         ids = ids.to(self.device)
         if self.pair:
-            first = torch.full((len(ids), 1), int(self.model.config.decoder_start_token_id or 0), device=self.device)
-            return self.model(inputs_embeds=before, decoder_input_ids=torch.cat([first, ids[:, :-1]], 1)).logits
+            first = torch.full(
+                (len(ids), 1), int(self.model.config.decoder_start_token_id or 0), device=self.device
+            )
+            return self.model(
+                inputs_embeds=before, decoder_input_ids=torch.cat([first, ids[:, :-1]], 1)
+            ).logits
         x = torch.cat([before, self.model.get_input_embeddings()(ids[:, :-1])], 1)
         return self.model(inputs_embeds=x).logits[:, self.settings.prefix - 1 :]
 
@@ -74,11 +84,18 @@ class HubInverter(nn.Module):
 
     def draft(self, text: str) -> Draft:
         """A text that somebody wrote, as a finished draft."""
-        return Draft(tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"][: self.tokens]), 0.0, True)
+        return Draft(
+            tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"][: self.tokens]), 0.0, True
+        )
 
     @torch.inference_mode()
     def propose(
-        self, vectors: Tensor, drafts: Sequence[Draft], length: int, temperature: float, generator: torch.Generator
+        self,
+        vectors: Tensor,
+        drafts: Sequence[Draft],
+        length: int,
+        temperature: float,
+        generator: torch.Generator,
     ) -> list[Draft]:
         """Continue drafts by at most `length` sub-words; what was read before is read again (no cache)."""
         out = list(drafts)
@@ -103,7 +120,9 @@ class HubInverter(nn.Module):
                 whole = ids[row].tolist()
                 ended = self.end in whole[size:]
                 whole = whole[: whole.index(self.end, size)] if ended else whole
-                out[i] = Draft(tuple(whole), drafts[i].logprob + float(total[row]), ended or len(whole) >= self.tokens)
+                out[i] = Draft(
+                    tuple(whole), drafts[i].logprob + float(total[row]), ended or len(whole) >= self.tokens
+                )
         return out
 
     @torch.inference_mode()
@@ -120,15 +139,23 @@ class HubInverter(nn.Module):
             logits[torch.arange(len(draft.ids)), list(draft.ids)] = -torch.inf
             logits[:, [self.end, self.pad]] = -torch.inf
             best = logits.log_softmax(1).topk(kept, dim=1)
-            picked = torch.multinomial(best.values.exp().flatten() + 1e-9, count, generator=generator).tolist()
+            picked = torch.multinomial(
+                best.values.exp().flatten() + 1e-9, count, generator=generator
+            ).tolist()
             swaps = [(p // kept, int(best.indices.flatten()[p])) for p in picked]
-            out.append([Draft((*draft.ids[:i], new, *draft.ids[i + 1 :]), draft.logprob, True) for i, new in swaps])
+            out.append(
+                [Draft((*draft.ids[:i], new, *draft.ids[i + 1 :]), draft.logprob, True) for i, new in swaps]
+            )
         return out
 
 
 def save(self: HubInverter, path: Path) -> None:
     """One file: weights and settings; the tokenizer stays where the model came from."""
-    kept = {"weights": self.state_dict(), "settings": asdict(self.settings), "dimension": self.prefix[0].in_features}
+    kept = {
+        "weights": self.state_dict(),
+        "settings": asdict(self.settings),
+        "dimension": self.prefix[0].in_features,
+    }
     files.save_state(path, kept)
 
 
@@ -156,7 +183,9 @@ def opened(settings: Settings, dimension: int) -> HubInverter:
     return HubInverter(model, tokenizer, dimension, settings)
 
 
-def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, log: Log | None = None) -> HubInverter:
+def train(
+    vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, log: Log | None = None
+) -> HubInverter:
     """Fine-tune on the attacker's texts and their unit vectors (n, e), where the vectors are.
 
     Raises BadInput for < 2 texts or no such model.
@@ -173,12 +202,19 @@ def train(vectors: Tensor, texts: Sequence[str], settings: Settings, seed: int, 
 
 
 def _fit(
-    self: HubInverter, vectors: Tensor, texts: Sequence[str], s: Settings, generator: torch.Generator, log: Log | None
+    self: HubInverter,
+    vectors: Tensor,
+    texts: Sequence[str],
+    s: Settings,
+    generator: torch.Generator,
+    log: Log | None,
 ) -> None:
     encoded = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     ids = [[*i, self.end][: s.tokens] for i in encoded]
     self.model.requires_grad_(s.train_model)
-    optimiser = torch.optim.AdamW([p for p in self.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01)
+    optimiser = torch.optim.AdamW(
+        [p for p in self.parameters() if p.requires_grad], lr=s.lr, weight_decay=0.01
+    )
     self.train()
     step = 0
     for _ in range(s.epochs):
@@ -186,7 +222,9 @@ def _fit(
             target = nn.utils.rnn.pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100)
             shown = target.masked_fill(target < 0, self.pad)
             logits = self(blurred(vectors[rows], s.noise, generator), shown)
-            loss = cross_entropy(logits.flatten(0, 1).float(), target.flatten().to(self.device), ignore_index=-100)
+            loss = cross_entropy(
+                logits.flatten(0, 1).float(), target.flatten().to(self.device), ignore_index=-100
+            )
             optimiser.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.parameters(), 1.0)

@@ -53,7 +53,9 @@ def judge(texts: Sequence[str], guesses: Sequence[str], settings: Settings, cach
 
     Raises BadInput when the endpoint is not there or says neither yes nor no.
     """
-    return [_ask(QUESTION.format(text=t, guess=g), settings, cache) for t, g in zip(texts, guesses, strict=True)]
+    return [
+        _ask(QUESTION.format(text=t, guess=g), settings, cache) for t, g in zip(texts, guesses, strict=True)
+    ]
 
 
 def _ask(prompt: str, s: Settings, cache: Path) -> bool:
@@ -61,7 +63,12 @@ def _ask(prompt: str, s: Settings, cache: Path) -> bool:
     kept = cache / f"{key}.json"
     if kept.exists():
         return json.loads(kept.read_text())["leaks"]
-    body = {"model": s.model, "temperature": 0, "max_tokens": 4, "messages": [{"role": "user", "content": prompt}]}
+    body = {
+        "model": s.model,
+        "temperature": 0,
+        "max_tokens": 4,
+        "messages": [{"role": "user", "content": prompt}],
+    }
     headers = {"Content-Type": "application/json"}
     if secret := os.environ.get(s.key_variable):
         headers["Authorization"] = f"Bearer {secret}"

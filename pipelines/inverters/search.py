@@ -82,12 +82,21 @@ def search(
         pool += [inverter.draft(text) for text in texts[: s.nearest]]
     if near and s.splices:
         nearest = [texts[: s.pool] for texts in near]
-        spliced = splice(vectors, nearest, queries, lambda t: len(inverter.draft(t).ids) < inverter.tokens, s.splices, s.pieces)
+        spliced = splice(
+            vectors,
+            nearest,
+            queries,
+            lambda t: len(inverter.draft(t).ids) < inverter.tokens,
+            s.splices,
+            s.pieces,
+        )
         for pool, text in zip(pools, spliced, strict=True):
             pool.append(inverter.draft(text))
     if s.samples > 1:
         rows = torch.arange(len(vectors)).repeat_interleave(s.samples - 1)
-        drafts = inverter.propose(vectors[rows], [EMPTY] * len(rows), inverter.tokens, s.temperature, generator)
+        drafts = inverter.propose(
+            vectors[rows], [EMPTY] * len(rows), inverter.tokens, s.temperature, generator
+        )
         for row, draft in zip(rows.tolist(), drafts, strict=True):
             pools[row].append(draft)
     if s.beams:
@@ -108,7 +117,9 @@ def guided_beam(
     """`beams` drafts per vector (n, e), nearest first."""
     beams: list[list[Draft]] = [[EMPTY] for _ in vectors]
     for _ in progress(range(-(-inverter.tokens // s.stride)), what="guided beam", unit="steps"):
-        rows = [(i, d) for i, drafts in enumerate(beams) for d in drafts if not d.done for _ in range(s.branches)]
+        rows = [
+            (i, d) for i, drafts in enumerate(beams) for d in drafts if not d.done for _ in range(s.branches)
+        ]
         if not rows:
             break
         index = [i for i, _ in rows]
@@ -116,7 +127,10 @@ def guided_beam(
         pools = [[d for d in drafts if d.done] for drafts in beams]
         for i, draft in zip(index, grown, strict=True):
             pools[i].append(draft)
-        beams = [[draft for _, draft in ranked[: s.beams]] for ranked in _ranked(inverter, vectors, queries, pools, s)]
+        beams = [
+            [draft for _, draft in ranked[: s.beams]]
+            for ranked in _ranked(inverter, vectors, queries, pools, s)
+        ]
     return beams
 
 
@@ -169,7 +183,9 @@ def iterate(
     for _ in progress(range(s.corrections), what="correct", unit="rounds"):
         shown = shown_to(vectors, queries([inverter.text(g.draft) for g in best]))[rows]
         memory = memory_of([g.draft.ids for g in best], corrector.memory, corrector.vocabulary.pad)[rows]
-        drafts = corrector.propose(shown, [EMPTY] * len(rows), corrector.tokens, s.temperature, generator, memory)
+        drafts = corrector.propose(
+            shown, [EMPTY] * len(rows), corrector.tokens, s.temperature, generator, memory
+        )
         pools = [drafts[i * s.width : (i + 1) * s.width] for i in range(len(vectors))]
         best = _best(inverter, vectors, queries, pools, s, best)
     return best

@@ -46,7 +46,9 @@ def splice(
         rest = vectors - (reached * vectors).sum(1, keepdim=True) * reached
         best = [(p @ r).topk(min(tried, len(p))).indices.tolist() for p, r in zip(parts, rest, strict=True)]
         tries = [_changed(g, [offered[i][j] for j in best[i]]) for i, g in enumerate(guesses)]
-        guesses = _nearer(vectors, guesses, [[t for t in changed if fits(joined(t))] for changed in tries], queries)
+        guesses = _nearer(
+            vectors, guesses, [[t for t in changed if fits(joined(t))] for changed in tries], queries
+        )
     return [joined(g) for g in guesses]
 
 
@@ -56,12 +58,17 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def _nearer(
-    vectors: Tensor, guesses: list[list[str]], tries: list[list[list[str]]], queries: Callable[[Sequence[str]], Tensor]
+    vectors: Tensor,
+    guesses: list[list[str]],
+    tries: list[list[list[str]]],
+    queries: Callable[[Sequence[str]], Tensor],
 ) -> list[list[str]]:
     """Of each guess and its tries the nearest to its vector."""
     pools = [[guess, *changed] for guess, changed in zip(guesses, tries, strict=True)]
     reached = queries([joined(t) for pool in pools for t in pool]).split([len(pool) for pool in pools])
-    return [pool[int((embedded @ v).argmax())] for pool, embedded, v in zip(pools, reached, vectors, strict=True)]
+    return [
+        pool[int((embedded @ v).argmax())] for pool, embedded, v in zip(pools, reached, vectors, strict=True)
+    ]
 
 
 def _changed(guess: list[str], offered: list[str]) -> list[list[str]]:

@@ -39,7 +39,9 @@ class Settings:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     pretrained: str  # the inversion model: hub id (jxm/gtr__nq__32), or a local folder
     corrector: str | None = None  # its corrector: hub id (jxm/gtr__nq__32__correct), or a local folder
-    backbone: str | None = None  # the T5's config and tokenizer: hub id or local folder; None: what config.json names
+    backbone: str | None = (
+        None  # the T5's config and tokenizer: hub id or local folder; None: what config.json names
+    )
     batch: int = 16  # vectors at a time; the corrector writes batch * width * width texts at once
 
     def __post_init__(self) -> None:
@@ -57,7 +59,9 @@ class Hypothesis:
 
 def pseudo_tokens(dimension: int, bottleneck: int, width: int, dropout: float) -> nn.Sequential:
     """(n, dimension) -> (n, width), the pseudo-tokens side by side."""
-    return nn.Sequential(nn.Linear(dimension, bottleneck), nn.Dropout(dropout), nn.GELU(), nn.Linear(bottleneck, width))
+    return nn.Sequential(
+        nn.Linear(dimension, bottleneck), nn.Dropout(dropout), nn.GELU(), nn.Linear(bottleneck, width)
+    )
 
 
 class Network(nn.Module):
@@ -88,18 +92,30 @@ class Network(nn.Module):
         config, embed = self.encoder_decoder.config, self.encoder_decoder.get_input_embeddings()
         end = embed(torch.full((len(ids), 1), config.eos_token_id, device=ids.device))
         target, difference, guess = (
-            self.read(block, x) for block, x in zip(self.blocks, (vectors, vectors - hypotheses, hypotheses), strict=True)
+            self.read(block, x)
+            for block, x in zip(self.blocks, (vectors, vectors - hypotheses, hypotheses), strict=True)
         )
         read = self.layernorm(torch.cat([end, target, end, guess, end, difference, end, embed(ids)], 1))
-        mask = (ids != config.pad_token_id).long()  # the start token of a T5 is its padding: not attended to, as there
-        return {"inputs_embeds": read, "attention_mask": nn.functional.pad(mask, (read.shape[1] - ids.shape[1], 0), value=1)}
+        mask = (
+            ids != config.pad_token_id
+        ).long()  # the start token of a T5 is its padding: not attended to, as there
+        return {
+            "inputs_embeds": read,
+            "attention_mask": nn.functional.pad(mask, (read.shape[1] - ids.shape[1], 0), value=1),
+        }
 
 
 class Vec2Text(nn.Module):
     """Raw vectors (n, d) -> texts. tokens: the longest text, in T5's sub-words; embedder: what config.json calls the encoder."""
 
     def __init__(
-        self, inversion: Network, corrector: Network | None, tokenizer: Any, tokens: int, embedder: str, settings: Settings
+        self,
+        inversion: Network,
+        corrector: Network | None,
+        tokenizer: Any,
+        tokens: int,
+        embedder: str,
+        settings: Settings,
     ) -> None:
         super().__init__()
         self.inversion, self.corrector, self.tokenizer = inversion, corrector, tokenizer
@@ -117,7 +133,9 @@ class Vec2Text(nn.Module):
         Raises BadInput for steps without a corrector.
         """
         if steps and self.corrector is None:
-            raise BadInput(f"inverter {self.settings.pretrained}: {steps} corrections, but no `corrector` is named")
+            raise BadInput(
+                f"inverter {self.settings.pretrained}: {steps} corrections, but no `corrector` is named"
+            )
         device = next(self.parameters()).device
         parts = vectors.to(device).float().split(self.settings.batch)
         return [text for part in parts for text in self._inverted(part, encode, steps, beams)]
@@ -136,7 +154,9 @@ class Vec2Text(nn.Module):
                 break  # correction is a function of these: every further round would write the same
         return self.texts([h.ids for h in best])
 
-    def _corrected(self, vectors: Tensor, live: list[list[Hypothesis]], beams: int) -> list[list[tuple[int, ...]]]:
+    def _corrected(
+        self, vectors: Tensor, live: list[list[Hypothesis]], beams: int
+    ) -> list[list[tuple[int, ...]]]:
         assert self.corrector is not None
         rows = [i for i, hypotheses in enumerate(live) for _ in hypotheses]
         flat = [h for hypotheses in live for h in hypotheses]
@@ -151,7 +171,12 @@ class Vec2Text(nn.Module):
     def _written(self, network: Network, inputs: dict[str, Tensor], beams: int) -> list[tuple[int, ...]]:
         """`beams` texts of each input by beam search, without the padding behind them."""
         ids = network.encoder_decoder.generate(
-            **inputs, num_beams=beams, num_return_sequences=beams, do_sample=False, max_length=self.tokens, min_length=1
+            **inputs,
+            num_beams=beams,
+            num_return_sequences=beams,
+            do_sample=False,
+            max_length=self.tokens,
+            min_length=1,
         )
         pad, rows = network.encoder_decoder.config.pad_token_id, []
         for row in ids.tolist():
@@ -160,7 +185,9 @@ class Vec2Text(nn.Module):
             rows.append(tuple(row))
         return rows
 
-    def _ranked(self, vectors: Tensor, pools: Sequence[Sequence[tuple[int, ...]]], encode: Encode) -> list[list[Hypothesis]]:
+    def _ranked(
+        self, vectors: Tensor, pools: Sequence[Sequence[tuple[int, ...]]], encode: Encode
+    ) -> list[list[Hypothesis]]:
         """Each pool's distinct texts in sub-words, nearest first."""
         pools = [list(dict.fromkeys(pool)) for pool in pools]
         rows = [i for i, pool in enumerate(pools) for _ in pool]
@@ -174,7 +201,10 @@ class Vec2Text(nn.Module):
 
     def texts(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """What sub-words say."""
-        return [text.strip() for text in self.tokenizer.batch_decode([list(i) for i in ids], skip_special_tokens=True)]
+        return [
+            text.strip()
+            for text in self.tokenizer.batch_decode([list(i) for i in ids], skip_special_tokens=True)
+        ]
 
 
 # ---------------------------------------------------------------- files
@@ -187,7 +217,9 @@ def opened(settings: Settings) -> Vec2Text:
     correction = _read(settings.corrector)[1] if settings.corrector else None
     backbone, tokens = settings.backbone or config.get("model_name_or_path"), config.get("max_seq_length")
     if not backbone or not tokens:
-        raise BadInput(f"inverter {settings.pretrained}: config.json names no model_name_or_path or no max_seq_length")
+        raise BadInput(
+            f"inverter {settings.pretrained}: config.json names no model_name_or_path or no max_seq_length"
+        )
     from transformers import AutoConfig
 
     try:
@@ -195,14 +227,18 @@ def opened(settings: Settings) -> Vec2Text:
     except (OSError, ValueError) as error:
         raise BadInput(f"inverter {settings.pretrained}: no T5 {backbone!r}: {_line(error)}") from None
     settings = replace(settings, backbone=str(backbone))
-    return _built(settings, t5, inversion, correction, int(tokens), str(config.get("embedder_model_name") or ""))
+    return _built(
+        settings, t5, inversion, correction, int(tokens), str(config.get("embedder_model_name") or "")
+    )
 
 
 def suited(self: Vec2Text, vectors: Tensor) -> Vec2Text:
     """Itself, if raw vectors (m, d) can be what it was trained on; else BadInput, as it would write fluent nonsense."""
     name = self.settings.pretrained
     if vectors.shape[1] != self.dimension:
-        raise BadInput(f"inverter {name}: it reads {self.dimension} dimensions, and the vectors have {vectors.shape[1]}")
+        raise BadInput(
+            f"inverter {name}: it reads {self.dimension} dimensions, and the vectors have {vectors.shape[1]}"
+        )
     if self.embedder == "gtr_base" and (vectors.float().norm(dim=1) - 1).abs().max() < 1e-2:
         raise BadInput(
             f"inverter {name}: it reads GTR's token means, which are not normalised: set the encoder's `pooling: mean`"
@@ -228,7 +264,12 @@ def load(kept: dict[str, Any]) -> Vec2Text:
 
 
 def _built(
-    settings: Settings, t5: Any, inversion: dict[str, Tensor], correction: dict[str, Tensor] | None, tokens: int, embedder: str
+    settings: Settings,
+    t5: Any,
+    inversion: dict[str, Tensor],
+    correction: dict[str, Tensor] | None,
+    tokens: int,
+    embedder: str,
 ) -> Vec2Text:
     from transformers import AutoTokenizer
 
@@ -236,12 +277,16 @@ def _built(
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(settings.backbone))
     except (OSError, ValueError) as error:
-        raise BadInput(f"inverter {settings.pretrained}: no tokenizer of {settings.backbone!r}: {_line(error)}") from None
+        raise BadInput(
+            f"inverter {settings.pretrained}: no tokenizer of {settings.backbone!r}: {_line(error)}"
+        ) from None
     first = _filled(settings.pretrained, t5, ["embedding_transform"], inversion)
     second = None if correction is None else _filled(str(settings.corrector), t5, three, correction)
     self = Vec2Text(first, second, tokenizer, tokens, embedder, settings)
     if correction is not None and (reads := correction[f"{three[0]}.0.weight"].shape[1]) != self.dimension:
-        raise BadInput(f"inverter {settings.corrector}: it reads {reads} dimensions, its inversion model {self.dimension}")
+        raise BadInput(
+            f"inverter {settings.corrector}: it reads {reads} dimensions, its inversion model {self.dimension}"
+        )
     return self.eval()
 
 
@@ -249,7 +294,11 @@ def _filled(name: str, t5: Any, blocks: Sequence[str], state: dict[str, Tensor])
     """A network with this state. Names that share one tensor (a T5's embeddings) may be stored once."""
     first, last = (state.get(f"{blocks[0]}.{i}.weight") for i in (0, 3))
     if first is None or last is None or t5.model_type != "t5":
-        what = f"no {blocks[0]}.0.weight and .3.weight" if t5.model_type == "t5" else f"its backbone is a {t5.model_type}"
+        what = (
+            f"no {blocks[0]}.0.weight and .3.weight"
+            if t5.model_type == "t5"
+            else f"its backbone is a {t5.model_type}"
+        )
         raise BadInput(f"inverter {name}: not vec2text's weights of this kind: {what}")
     with torch.random.fork_rng(devices=[]):
         network = Network(t5, blocks, (first.shape[1], first.shape[0], last.shape[0]), norm=len(blocks) > 1)
@@ -260,7 +309,9 @@ def _filled(name: str, t5: Any, blocks: Sequence[str], state: dict[str, Tensor])
     wrong += [f"{key} is {tuple(state[key].shape)}, not {tuple(mine[key].shape)}" for key in sorted(mine.keys() & state.keys())
               if state[key].shape != mine[key].shape]  # fmt: skip
     if wrong or last.shape[0] % t5.d_model:
-        raise BadInput(f"inverter {name}: not vec2text's weights: {[*wrong, 'pseudo-tokens of another width than the T5'][0]}")
+        raise BadInput(
+            f"inverter {name}: not vec2text's weights: {[*wrong, 'pseudo-tokens of another width than the T5'][0]}"
+        )
     network.load_state_dict(state, strict=False)
     return network
 
@@ -280,7 +331,12 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     def file(part: str) -> Path | None:
         whole = part == "config.json"  # of all others, what an offline cache does not have is not there
-        path = cached_file(name, part, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=whole)
+        path = cached_file(
+            name,
+            part,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=whole,
+        )
         return Path(path) if path else None
 
     try:
@@ -289,8 +345,15 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         parts = [file(part) for part in names]
         if config is None or None in parts:
             missing = "config.json" if config is None else names[parts.index(None)]
-            raise BadInput(f"inverter {name}: no {missing}; pickled weights (pytorch_model.bin) are programs, and are not read")
-        state = {key: x.float() for part in parts for key, x in load_file(str(part)).items() if not key.startswith("embedder.")}
+            raise BadInput(
+                f"inverter {name}: no {missing}; pickled weights (pytorch_model.bin) are programs, and are not read"
+            )
+        state = {
+            key: x.float()
+            for part in parts
+            for key, x in load_file(str(part)).items()
+            if not key.startswith("embedder.")
+        }
         return json.loads(config.read_text()), state
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise BadInput(f"inverter {name}: no vec2text model: {_line(error)}") from None

@@ -48,7 +48,11 @@ def learn(texts: Sequence[str], size: int, kind: str = "bpe", lowercase: bool = 
     """
     if not any(t.strip() for t in texts):
         raise BadInput("vocabulary: there are no texts to learn it from")
-    clean = [normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else []), normalizers.Replace("\n", " ")]
+    clean = [
+        normalizers.NFC(),
+        *([normalizers.Lowercase()] if lowercase else []),
+        normalizers.Replace("\n", " "),
+    ]
     # The first word is spelled like every other.
     clean = normalizers.Sequence([*clean, normalizers.Strip(), normalizers.Prepend(" ")])  # pyright: ignore[reportArgumentType]
     if kind == "bpe":
@@ -66,8 +70,12 @@ def learn(texts: Sequence[str], size: int, kind: str = "bpe", lowercase: bool = 
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
         # The trainer numbers ##a, ##b, ... in a hash map's order, another in each run: given as special, they have their places.
-        inside = [f"##{c}" for c in sorted({c for t in texts for c in clean.normalize_str(t) if not c.isspace()})]
-        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*SPECIAL, *inside], show_progress=False)
+        inside = [
+            f"##{c}" for c in sorted({c for t in texts for c in clean.normalize_str(t) if not c.isspace()})
+        ]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=size, special_tokens=[*SPECIAL, *inside], show_progress=False
+        )
     else:
         raise BadInput(f"vocabulary: there is no kind {kind!r}; there are bpe and wordpiece")
     tokenizer.normalizer = clean  # pyright: ignore[reportAttributeAccessIssue]

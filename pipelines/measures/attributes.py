@@ -28,7 +28,9 @@ def label_set(labels: Sequence[Sequence[str]], least: int = 1) -> list[str]:
     kept = sorted(label for label, n in counts.items() if n >= least)
     if len(kept) < 2:
         found = f"only {kept[0]!r}" if kept else "no label"
-        raise BadInput(f"attributes: {found} has {least} or more of {len(labels)} examples; two labels are needed")
+        raise BadInput(
+            f"attributes: {found} has {least} or more of {len(labels)} examples; two labels are needed"
+        )
     return kept
 
 
@@ -58,7 +60,9 @@ def truth(labels: Sequence[Sequence[str]], names: Sequence[str]) -> Tensor:
     return out
 
 
-def order(vectors: Tensor, label_vectors: Tensor, centre: bool = False, crowd: Tensor | None = None) -> Tensor:
+def order(
+    vectors: Tensor, label_vectors: Tensor, centre: bool = False, crowd: Tensor | None = None
+) -> Tensor:
     """Labels of each vector, nearest by cosine first. (n, d), (labels, d) -> (n, labels) int
 
     `centre` subtracts from each side its own mean: vectors of one corpus share a direction that is no attribute.

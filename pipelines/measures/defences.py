@@ -118,7 +118,9 @@ class Keys:
         """What `lock` was given, up to rounding."""
         return self._turned(stored, cells, self.rotations.mT)
 
-    def search(self, queries: Tensor, stored: Tensor, cells: Tensor, k: int = 10, probes: int | None = None) -> Tensor:
+    def search(
+        self, queries: Tensor, stored: Tensor, cells: Tensor, k: int = 10, probes: int | None = None
+    ) -> Tensor:
         """Rows of `stored` (n, d) by dot product with each query, as the owner searches. (q, d) -> (q, k), -1: no more in reach
 
         A query is asked of the `probes` cells nearest to it, rotated by the key of each; None: ceil(sqrt(c)) of them. With all
@@ -128,7 +130,9 @@ class Keys:
         scores = torch.full((len(queries), len(stored)), -torch.inf, device=queries.device)
         for cell, key in enumerate(self.rotations):
             who, rows = (asked == cell).any(1).nonzero()[:, 0], (cells == cell).nonzero()[:, 0]
-            scores[who[:, None], rows] = ((queries[who].double() @ key).to(stored.dtype) @ stored[rows].T).float()
+            scores[who[:, None], rows] = (
+                (queries[who].double() @ key).to(stored.dtype) @ stored[rows].T
+            ).float()
         scores.diagonal().fill_(-torch.inf)
         best = scores.topk(min(k, len(stored)), dim=1)
         return best.indices.where(best.values > -torch.inf, -1)
@@ -136,7 +140,10 @@ class Keys:
     def recall_kept(self, before: Tensor, stored: Tensor, queries: int = 500, k: int = 10) -> Tensor:
         """`recall_kept` of the function of this name, of vectors that were locked, by `search`. (n, d), (n, d) -> (queries,)"""
         q, k = min(queries, len(before)), min(k, len(before) - 1)
-        bare, locked = (normalize(vectors.float(), dim=1) for vectors in (finite("before", before), finite("stored", stored)))
+        bare, locked = (
+            normalize(vectors.float(), dim=1)
+            for vectors in (finite("before", before), finite("stored", stored))
+        )
         answers = self.search(bare[:q], locked, self.cells(before), k)
         return overlap(neighbours(bare[:q], bare, k, others=True), answers)
 
@@ -153,7 +160,9 @@ def recall_kept(before: Tensor, after: Tensor, queries: int = 500, k: int = 10) 
     The queries are the first rows; a row is no neighbour of its own. Raises BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(k, len(before) - 1)
-    sides = (normalize(vectors.float(), dim=1) for vectors in (finite("before", before), finite("after", after)))
+    sides = (
+        normalize(vectors.float(), dim=1) for vectors in (finite("before", before), finite("after", after))
+    )
     return overlap(*(neighbours(side[:q], side, k, others=True) for side in sides))
 
 

@@ -31,7 +31,9 @@ PATTERNS = {  # tried in this order; what one has taken no later one takes
     ),
     "phones": re.compile(r"(?<!\d)(?:\+\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"),
 }
-NAME = re.compile(r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][a-z]+|[A-Z]{2,}|&)){1,3}")  # two to four capitalised words
+NAME = re.compile(
+    r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][a-z]+|[A-Z]{2,}|&)){1,3}"
+)  # two to four capitalised words
 COMPANY = re.compile(
     r"(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|plc|Group|Bank|Energy|Partners|Capital|Holdings)\.?$"
 )

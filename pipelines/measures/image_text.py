@@ -30,7 +30,10 @@ def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:
 def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, Tensor]:
     """R@k per query, both ways: is one of its right partners among the k best? `right` is True where (image, text) belong
     together; an image may have many texts. (n, m), bool (n, m) -> image_to_text_r<k> (n,), text_to_image_r<k> (m,)"""
-    ways = {"image_to_text": paired_ranks(similarity, right), "text_to_image": paired_ranks(similarity.T, right.T)}
+    ways = {
+        "image_to_text": paired_ranks(similarity, right),
+        "text_to_image": paired_ranks(similarity.T, right.T),
+    }
     return {f"{way}_r{k}": (ranks <= k).float() for way, ranks in ways.items() for k in ks}
 
 

@@ -39,7 +39,9 @@ def share(count: float, of: float, z: float = Z95) -> Interval:
     centre, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + (z / (2 * of)) ** 2)
     scale = 1 + z * z / of
     low, high = (centre - half) / scale, (centre + half) / scale
-    return Interval(p, max(0.0, min(low, p)), min(1.0, max(high, p)))  # at 0 and 1 rounding must not put p outside
+    return Interval(
+        p, max(0.0, min(low, p)), min(1.0, max(high, p))
+    )  # at 0 and 1 rounding must not put p outside
 
 
 def difference(count: float, of: float, floor: float, floor_of: float, z: float = Z95) -> Interval:

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-WORD = re.compile(r"[^\W_]+|[$€£%@]")  # case, spacing and punctuation are no information worth a score; currency and per cent are
+WORD = re.compile(
+    r"[^\W_]+|[$€£%@]"
+)  # case, spacing and punctuation are no information worth a score; currency and per cent are
 
 
 TOKEN = re.compile(r"\w+|[^\w\s]")

@@ -46,7 +46,10 @@ def singled_out(queries: Tensor, keys: Tensor, margin: float, block: int = BLOCK
     """Which queries (n, d) have a nearest key (m, d), m >= 2, that has them as its own nearest, and is nearer than the next by
     `margin` of dot product: most of those whose own translation is among the keys, and few others. -> (n,) of bool"""
     best, clear = [], []
-    back, near = torch.zeros(len(keys), dtype=torch.long, device=keys.device), torch.full_like(keys[:, 0], -torch.inf)
+    back, near = (
+        torch.zeros(len(keys), dtype=torch.long, device=keys.device),
+        torch.full_like(keys[:, 0], -torch.inf),
+    )
     for start in range(0, len(queries), block):
         scores = queries[start : start + block] @ keys.T
         two = scores.topk(2, dim=1)
@@ -75,7 +78,9 @@ def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
     for _ in range(steps):
         flat = centroids.reshape(-1, d)
         near = torch.addmm(-0.5 * flat.square().sum(1)[None], X, flat.T).view(n, repeats, clusters).argmax(2)
-        member = one_hot(near, clusters).to(X.dtype).view(n, -1)  # a product is several times faster than index_add
+        member = (
+            one_hot(near, clusters).to(X.dtype).view(n, -1)
+        )  # a product is several times faster than index_add
         count = member.sum(0)[:, None]
         mean = member.T @ X / count.clamp_min(1)
         centroids = torch.where(count > 0, mean, flat).view(repeats, clusters, d)

@@ -12,7 +12,10 @@ from pipelines.pages.tables import ENOUGH, escaped, table
 
 Table = tuple[str, str, list[dict[str, Any]]]  # heading, explanation, rows
 HELD = 0.1  # texts that stand out: of other texts it is .02 (docs/experiments.md)
-KEPT, LEFT = 0.9, 0.5  # worth its cost: a defence that keeps so much of retrieval, and leaves at most so much of the leakage
+KEPT, LEFT = (
+    0.9,
+    0.5,
+)  # worth its cost: a defence that keeps so much of retrieval, and leaves at most so much of the leakage
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ def advice(findings: Findings) -> list[str]:
     if findings.best.verdict == "doubtful":
         said = ["Severity: unknown. Handle the vectors like their texts until an audit says otherwise."]
     else:
-        said = ["Severity: none shown, which proves no safety: known pairs, or the encoder itself, may read them."]
+        said = [
+            "Severity: none shown, which proves no safety: known pairs, or the encoder itself, may read them."
+        ]
     if (used := findings.about["used"]) < ENOUGH:
         said.append(
             f"The attack saw {used:,} vectors. It reads with {ENOUGH:,} what it cannot read with fewer: audit again with more of "
@@ -103,8 +108,12 @@ def _worth(defences: dict[str, dict[str, Any]]) -> list[str]:
 
     if not defences or not (bare := leaks("none")):
         return []
-    worth = [n for n in defences if n != "none" and defences[n]["utility"] >= KEPT and leaks(n) <= LEFT * bare]
-    said = [f"No defence that was tried keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage."]
+    worth = [
+        n for n in defences if n != "none" and defences[n]["utility"] >= KEPT and leaks(n) <= LEFT * bare
+    ]
+    said = [
+        f"No defence that was tried keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage."
+    ]
     if worth:
         best = min(worth, key=leaks)
         said = [
@@ -112,15 +121,24 @@ def _worth(defences: dict[str, dict[str, Any]]) -> list[str]:
             "of the leakage to the attacker who knows most."
         ]
     if "rotate" in defences and leaks("rotate") > LEFT * bare:
-        said.append(f"A secret rotation (`rotate`) is no defence: it leaves {leaks('rotate') / bare:.0%} of the leakage.")
+        said.append(
+            f"A secret rotation (`rotate`) is no defence: it leaves {leaks('rotate') / bare:.0%} of the leakage."
+        )
     return said
 
 
 def tables(findings: Findings) -> list[Table]:
     """Every table of the page; of the attack's results only where the verdict is `aligned`."""
-    tried = [{name.replace("_", " "): value for name, value in asdict(attempt).items()} for attempt in findings.tried]
+    tried = [
+        {name.replace("_", " "): value for name, value in asdict(attempt).items()}
+        for attempt in findings.tried
+    ]
     out: list[Table] = [
-        ("The dump", "Far off: so much further from the centre than the others that they can only be errors.", [findings.about]),
+        (
+            "The dump",
+            "Far off: so much further from the centre than the others that they can only be errors.",
+            [findings.about],
+        ),
         (
             "Encoders tried",
             "Each: the dump's vectors mapped to this encoder without a single pair; the verdict uses unpaired data only.",
@@ -129,7 +147,11 @@ def tables(findings: Findings) -> list[Table]:
     ]
     if findings.evidence:
         out += [
-            ("Inferred topics", "The label nearest to each translated vector; no label was known.", findings.attributes),
+            (
+                "Inferred topics",
+                "The label nearest to each translated vector; no label was known.",
+                findings.attributes,
+            ),
             (
                 "Inverted texts",
                 "What the inverter writes for a vector, and the nearest of the attacker's own texts. Guesses, not quotations: "
@@ -160,7 +182,9 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
     markdown = [f"# {title}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
     markdown += [f"- {line}" for line in advice(findings)]
     for heading, about, rows in tables(findings):
-        cells = [[escaped(f"{v:.3f}" if isinstance(v, float) else str(v)) for v in row.values()] for row in rows]
+        cells = [
+            [escaped(f"{v:.3f}" if isinstance(v, float) else str(v)) for v in row.values()] for row in rows
+        ]
         markdown += ["", f"## {heading}", "", *([about, ""] if about else [])]
         markdown += table(list(rows[0]), cells) if rows else ["none"]
         if heading == "Defences":
@@ -177,5 +201,10 @@ def picture(path: Path, rows: Sequence[dict[str, Any]]) -> None:
             ax.scatter(row["leakage"], row["utility"], color=colour, zorder=3)
             at = (row["leakage"], row["utility"])
             ax.annotate(row["defence"], at, xytext=(5, 4), textcoords="offset points", fontsize=8)
-        ax.set(xlabel="leakage that is left", ylabel="retrieval recall@10 kept", xlim=(-0.03, 1.08), ylim=(-0.03, 1.08))
+        ax.set(
+            xlabel="leakage that is left",
+            ylabel="retrieval recall@10 kept",
+            xlim=(-0.03, 1.08),
+            ylim=(-0.03, 1.08),
+        )
         ax.grid(alpha=0.3)

@@ -19,7 +19,9 @@ from pipelines.runtime import store
 from pipelines.study import Attributes, EvaluateImageText, Geometry, Invert, params
 
 FOLDER = store.REPORT / "pictures"
-Draw = Callable[[Path, pl.DataFrame, Any, params.Study], None]  # where to, the table, the row of params.yaml, the study
+Draw = Callable[
+    [Path, pl.DataFrame, Any, params.Study], None
+]  # where to, the table, the row of params.yaml, the study
 Show = Callable[[Path, dict[str, Any], Any, params.Study], None]  # the row's metrics in the table's place
 
 
@@ -50,7 +52,9 @@ def picture_path(verb: str, name: str, picture: str) -> Path:
 def _spectra(path: Path, frame: pl.DataFrame, row: Any, study: params.Study) -> None:
     """Columns: rank, and one of singular values for each line."""
     lines = {column: frame[column].to_numpy() for column in frame.columns if column != "rank"}
-    pictures.spectra(path, {row.encoder if line == "value" else line: values for line, values in lines.items()})
+    pictures.spectra(
+        path, {row.encoder if line == "value" else line: values for line, values in lines.items()}
+    )
 
 
 def encoders(study: params.Study, row: Any) -> tuple[str, str]:
@@ -79,16 +83,46 @@ def _neighbours(path: Path, frame: pl.DataFrame, row: Geometry, study: params.St
 
 
 PICTURES: tuple[tuple[str, str, str, Draw], ...] = (  # verb, picture, table, how it is drawn
-    ("finetune", "curve", "curve.csv", lambda path, frame, row, study: pictures.curves(path, frame.to_dicts())),
+    (
+        "finetune",
+        "curve",
+        "curve.csv",
+        lambda path, frame, row, study: pictures.curves(path, frame.to_dicts()),
+    ),
     ("finetune", "spectrum", "spectrum.csv", _spectra),
     ("similarity", "spectrum", "spectrum.csv", _spectra),
-    ("similarity", "layers", "layers.csv", lambda path, frame, row, study: pictures.layer_cosines(path, frame)),
-    ("evaluate", "heatmap", "heatmap.csv", lambda path, frame, row, study: pictures.heatmap(path, frame, *encoders(study, row))),
-    ("evaluate", "spaces", "spaces.csv", lambda path, frame, row, study: pictures.spaces(path, frame, *encoders(study, row))),
+    (
+        "similarity",
+        "layers",
+        "layers.csv",
+        lambda path, frame, row, study: pictures.layer_cosines(path, frame),
+    ),
+    (
+        "evaluate",
+        "heatmap",
+        "heatmap.csv",
+        lambda path, frame, row, study: pictures.heatmap(path, frame, *encoders(study, row)),
+    ),
+    (
+        "evaluate",
+        "spaces",
+        "spaces.csv",
+        lambda path, frame, row, study: pictures.spaces(path, frame, *encoders(study, row)),
+    ),
     ("geometry", "cka", "pairs.csv", _cka),
     ("geometry", "neighbours", "pairs.csv", _neighbours),
-    ("train_image_text", "curve", "curve.csv", lambda path, frame, row, study: pictures.contrast_curves(path, frame)),
-    ("evaluate_image_text", "pmi", "pmi.csv", lambda path, frame, row, study: pictures.similarity_against_pmi(path, frame)),
+    (
+        "train_image_text",
+        "curve",
+        "curve.csv",
+        lambda path, frame, row, study: pictures.contrast_curves(path, frame),
+    ),
+    (
+        "evaluate_image_text",
+        "pmi",
+        "pmi.csv",
+        lambda path, frame, row, study: pictures.similarity_against_pmi(path, frame),
+    ),
 )
 
 
@@ -115,7 +149,9 @@ def _facts(path: Path, metrics: dict[str, Any], row: Invert, study: params.Study
         "translated": f"{source}, translated to {target}",
         "ceiling": f"true {target} (ORACLE)",
     }
-    counts = {attack: metrics.get(attack, {}).get("corrected", {}).get("facts", {}).get("all") for attack in names}
+    counts = {
+        attack: metrics.get(attack, {}).get("corrected", {}).get("facts", {}).get("all") for attack in names
+    }
     known = {attack: count for attack, count in counts.items() if count and count["recoverable"]}
     shares = {attack: share(count["recovered"], count["recoverable"]) for attack, count in known.items()}
     if shares:
@@ -133,13 +169,19 @@ def _shared(path: Path, metrics: dict[str, Any], row: Geometry, study: params.St
     pairs = {pair.replace(":", " and "): m["overlap"] for pair, m in metrics.items() if isinstance(m, dict)}
     best = dict(sorted(pairs.items(), key=lambda pair: -pair[1])[:10]) | {"chance": metrics["chance"]}
     shares = {name: Interval(value, value, value) for name, value in best.items()}
-    pictures.bars(path, shares, f"shared among the {row.neighbours} nearest texts of {row.corpus}", ("chance",))
+    pictures.bars(
+        path, shares, f"shared among the {row.neighbours} nearest texts of {row.corpus}", ("chance",)
+    )
 
 
 def _zero_shot(path: Path, metrics: dict[str, Any], row: EvaluateImageText, study: params.Study) -> None:
     """Every pair of encoders measured on the corpus, in one picture: that of its first row."""
     measured = store.read_metrics("evaluate_image_text")
-    rows = {n: r for n, r in study.evaluate_image_text.items() if r.corpus == row.corpus and "zero_shot" in measured.get(n, {})}
+    rows = {
+        n: r
+        for n, r in study.evaluate_image_text.items()
+        if r.corpus == row.corpus and "zero_shot" in measured.get(n, {})
+    }
     if not rows or path != picture_path("evaluate_image_text", next(iter(rows)), "zero-shot"):
         return
     shares = {n: Interval.normal(measured[n]["zero_shot"], measured[n]["zero_shot_error"]) for n in rows}
@@ -179,7 +221,10 @@ def _trainings(path: Path, study: params.Study) -> Path:
         tables = {name: store.plots_path(verb, name) / "curve.csv" for name in getattr(study, verb)}
         frames = {name: store.read_csv(table) for name, table in tables.items() if table.is_file()}
         if frames:
-            panels[label] = {n: frame.group_by("step").agg(pl.col(measure).mean()).sort("step") for n, frame in frames.items()}
+            panels[label] = {
+                n: frame.group_by("step").agg(pl.col(measure).mean()).sort("step")
+                for n, frame in frames.items()
+            }
     if panels:
         pictures.overlaid(path, panels)
     return path

@@ -35,7 +35,9 @@ def write(study: params.Study) -> None:
         for name, row in getattr(study, verb).items():
             if name in results and (numbers := pick(results[name], row, study)):
                 with store.atomic(FOLDER / verb / f"{name}.json") as draft:
-                    draft.write_text(json.dumps({k: round(v, 4) for k, v in numbers.items()}, indent=2) + "\n")
+                    draft.write_text(
+                        json.dumps({k: round(v, 4) for k, v in numbers.items()}, indent=2) + "\n"
+                    )
 
 
 def _evaluate(metrics: dict[str, Any], row: Evaluate, study: params.Study) -> Numbers:
@@ -68,5 +70,7 @@ HEADLINES: dict[str, Callable[[dict[str, Any], Any, params.Study], Numbers]] = {
     "finetune": lambda metrics, row, study: {"spearman": metrics["dev"]["spearman"]},
     "similarity": lambda metrics, row, study: {"spearman": metrics["spearman"]},
     "geometry": _geometry,
-    "evaluate_image_text": lambda metrics, row, study: {"zero_shot": metrics["zero_shot"]} if "zero_shot" in metrics else {},
+    "evaluate_image_text": lambda metrics, row, study: (
+        {"zero_shot": metrics["zero_shot"]} if "zero_shot" in metrics else {}
+    ),
 }

@@ -43,10 +43,14 @@ def slug(heading: str) -> str:
 def rendered(title: str, markdown: str, folder: Path) -> str:
     """The whole HTML. Tags within the Markdown are shown, never interpreted; headings can be linked to by their `slug`."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    together = re.sub(r"(?<=\d) (?=%)", "\u00a0", markdown.replace(" ± ", "\u00a0±\u00a0"))  # a number, its unit, its error
+    together = re.sub(
+        r"(?<=\d) (?=%)", "\u00a0", markdown.replace(" ± ", "\u00a0±\u00a0")
+    )  # a number, its unit, its error
     tokens = parser.parse(together)
     for image in (child for token in tokens for child in token.children or () if child.type == "image"):
-        data = base64.b64encode(Path(os.path.normpath(folder / str(image.attrs["src"]))).read_bytes()).decode()
+        data = base64.b64encode(
+            Path(os.path.normpath(folder / str(image.attrs["src"]))).read_bytes()
+        ).decode()
         image.attrs["src"] = f"data:image/png;base64,{data}"
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":

@@ -48,11 +48,15 @@ def success(path: Path, panels: dict[str, dict[str, dict[int, list[float]]]], of
     """A number of something against top-1, a panel for each title: a point for every seed, a line through the medians, a colour
     for each curve; dashes for oracles."""
     numbers = sorted({n for curves in panels.values() for curve in curves.values() for n in curve})
-    with figure(path, ncols=len(panels), figsize=(1.4 + 4.4 * len(panels), 4.4), sharey=True, squeeze=False) as (_, axes):
+    with figure(
+        path, ncols=len(panels), figsize=(1.4 + 4.4 * len(panels), 4.4), sharey=True, squeeze=False
+    ) as (_, axes):
         for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
             for label, curve in curves.items():
                 style = "--" if label.endswith("(oracle)") else "-"
-                (line,) = ax.plot(list(curve), [float(np.median(scores)) for scores in curve.values()], style, label=label)
+                (line,) = ax.plot(
+                    list(curve), [float(np.median(scores)) for scores in curve.values()], style, label=label
+                )
                 points = [(n, score) for n, scores in curve.items() for score in scores]
                 ax.scatter(*zip(*points, strict=True), color=line.get_color(), s=18, alpha=0.7, lw=0)
             if 0 in numbers:
@@ -62,7 +66,9 @@ def success(path: Path, panels: dict[str, dict[str, dict[int, list[float]]]], of
             ax.set_xticks(numbers, [f"{n:,}" for n in numbers], fontsize=8)
             ax.minorticks_off()
             ax.set(title=title, xlabel=of, ylim=(-0.03, 1.03))
-            ax.legend(frameon=False, fontsize=7, loc="center left" if 0 in numbers else "lower right")  # where no curve is
+            ax.legend(
+                frameon=False, fontsize=7, loc="center left" if 0 in numbers else "lower right"
+            )  # where no curve is
         axes[0, 0].set_ylabel("top-1, held-out pairs")
 
 
@@ -71,7 +77,10 @@ def spaces(path: Path, points: pl.DataFrame, source: str, target: str, lines: in
 
     A row for each text: untranslated_x, untranslated_y, translated_x, translated_y, target_x, target_y.
     """
-    clouds = {name: points.select(f"{name}_x", f"{name}_y").to_numpy() for name in ("untranslated", "translated", "target")}
+    clouds = {
+        name: points.select(f"{name}_x", f"{name}_y").to_numpy()
+        for name in ("untranslated", "translated", "target")
+    }
     with figure(path, ncols=2, figsize=(9.5, 4.6), sharex=True, sharey=True) as (_, axes):
         for ax, name in zip(axes, ("untranslated", "translated"), strict=True):
             ends = np.stack([clouds[name][:lines], clouds["target"][:lines]])  # (2, lines, 2)
@@ -89,12 +98,20 @@ def curves(path: Path, curve: list[dict[str, float]]) -> None:
     with figure(path, ncols=3, figsize=(11.5, 3.6)) as (_, axes):
         axes[0].plot(steps, [point["spearman"] for point in curve], color=TARGET, marker=".")
         axes[0].set(xlabel="step", ylabel="STS dev, Spearman x 100")
-        axes[1].plot(steps, [point["alignment"] for point in curve], color=SOURCE, marker=".", label="alignment")
-        axes[1].plot(steps, [point["uniformity"] for point in curve], color=TARGET, marker=".", label="uniformity")
+        axes[1].plot(
+            steps, [point["alignment"] for point in curve], color=SOURCE, marker=".", label="alignment"
+        )
+        axes[1].plot(
+            steps, [point["uniformity"] for point in curve], color=TARGET, marker=".", label="uniformity"
+        )
         axes[1].set(xlabel="step", ylabel="lower is better")
         axes[1].legend(frameon=False)
         at = axes[2].scatter(
-            [point["uniformity"] for point in curve], [point["alignment"] for point in curve], c=steps, cmap="viridis", s=18
+            [point["uniformity"] for point in curve],
+            [point["alignment"] for point in curve],
+            c=steps,
+            cmap="viridis",
+            s=18,
         )
         axes[2].set(xlabel="uniformity", ylabel="alignment")
         axes[2].figure.colorbar(at, ax=axes[2], label="step")
@@ -128,7 +145,12 @@ def layer_cosines(path: Path, layers: pl.DataFrame) -> None:
     layer, mean, spread = (layers[column].to_numpy() for column in ("layer", "mean", "spread"))
     with figure(path, figsize=(5.6, 3.6)) as (_, ax):
         ax.errorbar(layer, mean, spread, color=TARGET, marker="o", capsize=3)
-        ax.set(xlabel="layers k-1 and k", ylabel="cosine", ylim=(min(0.0, float((mean - spread).min())), 1.02), xticks=layer)
+        ax.set(
+            xlabel="layers k-1 and k",
+            ylabel="cosine",
+            ylim=(min(0.0, float((mean - spread).min())), 1.02),
+            xticks=layer,
+        )
 
 
 def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str) -> None:
@@ -161,7 +183,9 @@ def overlaid(path: Path, panels: dict[str, dict[str, pl.DataFrame]]) -> None:
     with figure(path, ncols=len(panels), figsize=(4.6 * len(panels), 3.6), squeeze=False) as (_, axes):
         for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
             for n, (name, curve) in enumerate(curves.items()):
-                ax.plot(*curve.get_columns(), ("-", "--", ":", "-.")[n // 10 % 4], lw=1.2, label=name)  # of ten colours
+                ax.plot(
+                    *curve.get_columns(), ("-", "--", ":", "-.")[n // 10 % 4], lw=1.2, label=name
+                )  # of ten colours
             title, _, ylabel = label.partition(": ")
             ax.set(title=title, xlabel="step", ylabel=ylabel)
             ax.legend(frameon=False, fontsize=7, ncols=1 + len(curves) // 15)
@@ -173,14 +197,19 @@ def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
     A row for each pair of image and caption: true (whether the caption is true of the image), pmi, similarity.
     """
     with figure(path, figsize=(4.8, 4.2)) as (_, ax):
-        for true, colour, label in ((False, "0.6", "pairs at regular intervals"), (True, TARGET, "caption true of the image")):
+        for true, colour, label in (
+            (False, "0.6", "pairs at regular intervals"),
+            (True, TARGET, "caption true of the image"),
+        ):
             part = pairs.filter(pl.col("true") == true)
             ax.scatter(part["pmi"], part["similarity"], s=3, lw=0, alpha=0.5, color=colour, label=label)
         ax.set(xlabel="true PMI (nats)", ylabel="learnt similarity")
         ax.legend(frameon=False, markerscale=3, fontsize=8)
 
 
-def by_dimension(path: Path, lines: dict[str, tuple[list[float], list[float], list[float]]], ylabel: str) -> None:
+def by_dimension(
+    path: Path, lines: dict[str, tuple[list[float], list[float], list[float]]], ylabel: str
+) -> None:
     """A measure against the embedding dimension: name -> (dimensions, means over seeds, standard deviations)."""
     with figure(path, figsize=(5.2, 3.8)) as (_, ax):
         for (name, (x, y, spread)), style in zip(lines.items(), ("-", "--", ":", "-."), strict=False):
@@ -197,7 +226,9 @@ def bars(path: Path, shares: dict[str, Interval], xlabel: str, plain: tuple[str,
         for y, (name, (value, low, high)) in enumerate(shares.items()):
             ax.barh(y, value, height=0.6, color="0.75" if name in plain else TARGET)
             ax.errorbar(value, y, xerr=[[value - low], [high - value]], color="0.2", capsize=3, lw=1)
-            ax.annotate(f"{value:.1%}", (high, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8)
+            ax.annotate(
+                f"{value:.1%}", (high, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8
+            )
         ax.set_yticks(range(len(shares)), list(shares))
         ax.set_ylim(len(shares) - 0.4, -0.6)
         ax.margins(x=0.12)

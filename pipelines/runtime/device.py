@@ -33,7 +33,9 @@ def resolve(name: str = "auto", float64: bool = False) -> torch.device:
     index = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index
     count = _count(device.type)
     if index >= count:
-        raise BadInput(f"device: {device.type}:{index} is not here: this machine has {count} of type {device.type}")
+        raise BadInput(
+            f"device: {device.type}:{index} is not here: this machine has {count} of type {device.type}"
+        )
     return torch.device(device.type, index)
 
 

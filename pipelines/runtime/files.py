@@ -69,7 +69,10 @@ def full(error: BaseException) -> bool:
     """Whether a disk, or a quota, is full: polars, torch and safetensors say it in words, in exceptions of their own."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
-    return any(words in str(error) for words in ("No space left on device", "Disk quota exceeded", "database or disk is full"))
+    return any(
+        words in str(error)
+        for words in ("No space left on device", "Disk quota exceeded", "database or disk is full")
+    )
 
 
 LIBRARIES = {
@@ -95,7 +98,9 @@ def reading(path: Path, what: str = "cannot be read (damaged?)") -> Iterator[Non
     except BaseException as error:
         if not of_a_file(error):
             raise
-        raise BadInput(f"{path}: {what}: {' '.join(str(error).split())[:200] or type(error).__name__}") from None
+        raise BadInput(
+            f"{path}: {what}: {' '.join(str(error).split())[:200] or type(error).__name__}"
+        ) from None
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
@@ -133,15 +138,23 @@ def _described(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor):
         while name in tensors:  # {"a.b": x, "a": {"b": y}}
             name += "_"
-        tensors[name] = value.detach().cpu().clone().contiguous()  # safetensors refuses tensors that share memory
+        tensors[name] = (
+            value.detach().cpu().clone().contiguous()
+        )  # safetensors refuses tensors that share memory
         return {"tensor": name}
     if isinstance(value, dict):
         if other := [key for key in value if type(key) not in (str, int)]:
             raise TypeError(f"state: key {other[0]!r} of {name or 'the state'} is no string or integer")
-        return {"dict": [[key, _described(inner, f"{name}.{key}".lstrip("."), tensors)] for key, inner in value.items()]}
+        return {
+            "dict": [
+                [key, _described(inner, f"{name}.{key}".lstrip("."), tensors)] for key, inner in value.items()
+            ]
+        }
     if isinstance(value, (list, tuple)):
         kind = "tuple" if isinstance(value, tuple) else "list"
-        return {kind: [_described(inner, f"{name}.{i}".lstrip("."), tensors) for i, inner in enumerate(value)]}
+        return {
+            kind: [_described(inner, f"{name}.{i}".lstrip("."), tensors) for i, inner in enumerate(value)]
+        }
     raise TypeError(f"state: {name or 'the state'} is a {type(value).__name__}")
 
 

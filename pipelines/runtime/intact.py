@@ -25,14 +25,20 @@ def intact(path: Path) -> Path:
 
     Raises BadInput for other bytes, unless the stage was run by hand since, and wrote them.
     """
-    named = [(stage, Path(out), md5) for stage, out, md5 in outs() if path == Path(out) or Path(out) in path.parents]
+    named = [
+        (stage, Path(out), md5)
+        for stage, out, md5 in outs()
+        if path == Path(out) or Path(out) in path.parents
+    ]
     if not named or not path.exists():  # the reader says what is missing
         return path
     stage, out, _ = named[0]
     found = md5_of(out)
     if any(md5 == found for _, _, md5 in named) or _by_hand(stage, out):
         return path
-    raise BadInput(f"{out}: not the bytes that dvc.lock names (damaged, or changed by hand): `dvc repro {stage}` makes it again")
+    raise BadInput(
+        f"{out}: not the bytes that dvc.lock names (damaged, or changed by hand): `dvc repro {stage}` makes it again"
+    )
 
 
 def outs() -> list[tuple[str, str, str]]:
@@ -78,9 +84,16 @@ def _shared(file: IO[str]) -> bool:
 
 @lru_cache(maxsize=2)
 def _files(lock: Path, changed: int, size: int, key: str) -> list[tuple[str, str, str]]:
-    content: dict[str, Any] = yaml.load(lock.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    content: dict[str, Any] = (
+        yaml.load(lock.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+    )
     stages = content.get("stages", {}).items()
-    return [(name, file["path"], file["md5"]) for name, stage in stages for file in stage.get(key, ()) if "md5" in file]
+    return [
+        (name, file["path"], file["md5"])
+        for name, stage in stages
+        for file in stage.get(key, ())
+        if "md5" in file
+    ]
 
 
 def md5_of(path: Path) -> str:
@@ -90,7 +103,9 @@ def md5_of(path: Path) -> str:
             return hashlib.file_digest(file, "md5").hexdigest()
     files = sorted((p.relative_to(path).as_posix(), p) for p in path.rglob("*") if p.is_file())
     listed = [{"md5": md5_of(file), "relpath": name} for name, file in files]
-    return hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
+    return (
+        hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
+    )
 
 
 def _by_hand(stage: str, out: Path) -> bool:

@@ -38,17 +38,27 @@ def launch(processes: int) -> None:
     os.environ[LAUNCHED] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     config = LaunchConfig(
-        1, 1, processes, run_id=uuid.uuid4().hex, rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
+        1,
+        1,
+        processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
     )
     try:
         elastic_launch(config, sys.executable)(*sys.orig_argv[1:])
     except SignalException as signalled:
         sys.exit(128 + signalled.sigval)
     except ChildFailedError as error:
-        rank, failure = min(error.failures.items(), key=lambda item: _blame(item[1].exitcode, item[1].timestamp))
+        rank, failure = min(
+            error.failures.items(), key=lambda item: _blame(item[1].exitcode, item[1].timestamp)
+        )
         if failure.exitcode < 0:
             again = "started again, the stage continues from where it was"
-            raise BadInput(f"process {rank} of {processes} was killed (signal {-failure.exitcode}); {again}") from None
+            raise BadInput(
+                f"process {rank} of {processes} was killed (signal {-failure.exitcode}); {again}"
+            ) from None
         if failure.exitcode == BAD_INPUT:
             raise BadInput(failure.message) from None
         print(failure.message, file=sys.stderr)

@@ -30,4 +30,6 @@ def progress(steps: Iterable | None = None, *, what: str, unit: str = "", total:
         return tqdm(steps, what, total, unit=unit, leave=False, delay=1)
     known = total or hasattr(steps, "__len__")
     form = "{desc}: {n_fmt} of {total_fmt}{unit}, {remaining} left" if known else "{desc}: {n_fmt}{unit}"
-    return Lines(steps, what, total, unit=unit, mininterval=SECONDS, delay=SECONDS, miniters=1, bar_format=form)
+    return Lines(
+        steps, what, total, unit=unit, mininterval=SECONDS, delay=SECONDS, miniters=1, bar_format=form
+    )

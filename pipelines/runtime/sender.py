@@ -25,16 +25,29 @@ from pipelines import imported
 from pipelines.runtime import spool
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "CRITICAL")  # the one line is ours; and it tells of every table of a new store
-os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # an address may have a password in it
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")  # seconds; MLflow's own 120, and 7 retries, are five minutes
+os.environ.setdefault(
+    "MLFLOW_LOGGING_LEVEL", "CRITICAL"
+)  # the one line is ours; and it tells of every table of a new store
+os.environ.setdefault(
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"
+)  # an address may have a password in it
+os.environ.setdefault(
+    "MLFLOW_HTTP_REQUEST_TIMEOUT", "5"
+)  # seconds; MLflow's own 120, and 7 retries, are five minutes
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-for library in ("mlflow", "urllib3.connectionpool"):  # the variable says nothing to an MLflow that is imported already
+for library in (
+    "mlflow",
+    "urllib3.connectionpool",
+):  # the variable says nothing to an MLflow that is imported already
     logging.getLogger(library).setLevel(logging.CRITICAL)
 FLUSH_SECONDS = 2.0
 TICK_SECONDS = 0.05  # between two looks whether a run has begun or ended
 BATCH, PARAMS = 1000, 100  # MLflow's own limits for one log_batch
-REFUSED = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")  # errors that sending again does not mend
+REFUSED = (
+    "INVALID_PARAMETER_VALUE",
+    "INVALID_STATE",
+    "RESOURCE_DOES_NOT_EXIST",
+)  # errors that sending again does not mend
 
 
 class Remote:
@@ -59,12 +72,16 @@ class Remote:
             return False
         return True
 
-    def start(self, experiment: str, name: str, started: int, tags: dict[str, str], params: dict[str, str]) -> None:
+    def start(
+        self, experiment: str, name: str, started: int, tags: dict[str, str], params: dict[str, str]
+    ) -> None:
         from mlflow.entities import Param
 
         known = self._client.get_experiment_by_name(experiment)
         self._experiment = known.experiment_id if known else self._client.create_experiment(experiment)
-        runs = self._client.search_runs([self._experiment], f"tags.`{spool.KEY}` = '{tags[spool.KEY]}'", max_results=1)
+        runs = self._client.search_runs(
+            [self._experiment], f"tags.`{spool.KEY}` = '{tags[spool.KEY]}'", max_results=1
+        )
         run = runs[0] if runs else self._client.create_run(self._experiment, started, tags, name)
         self._id = run.info.run_id
         values = [Param(k, v[:6000]) for k, v in params.items()]
@@ -89,7 +106,9 @@ class Remote:
                 self._client.log_artifact(self._id, path, folder)
 
     def table(self, columns: dict[str, list[Any]], file: str) -> None:
-        if file not in [f.path for f in self._client.list_artifacts(self._id)]:  # MLflow appends to one that is there
+        if file not in [
+            f.path for f in self._client.list_artifacts(self._id)
+        ]:  # MLflow appends to one that is there
             self._client.log_table(self._id, columns, file)
 
     def remember(self, path: str, began: float) -> None:
@@ -97,7 +116,9 @@ class Remote:
         with suppress(OSError, ValueError):
             note = json.loads(Path(path).read_text())
             if note["began"] == began:
-                Path(path).write_text(json.dumps(note | {"run": self._id, "experiment": self._experiment}) + "\n")
+                Path(path).write_text(
+                    json.dumps(note | {"run": self._id, "experiment": self._experiment}) + "\n"
+                )
 
     def end(self, status: str, ended: int) -> None:
         self._client.set_terminated(self._id, status, ended)
@@ -131,7 +152,9 @@ class Forward:
     def _send(self) -> None:
         for method, group in groupby(self._kept, lambda operation: operation[0]):
             alike = list(group)
-            if method == "metrics" and self._remote.send("metrics", [row for _, rows in alike for row in rows]):
+            if method == "metrics" and self._remote.send(
+                "metrics", [row for _, rows in alike for row in rows]
+            ):
                 continue
             for operation in alike:  # of metrics, if MLflow refuses one of them
                 self._remote.send(*operation)

@@ -8,7 +8,9 @@ from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
-def check_settings(settings: Any, least: Mapping[Any, float], ranges: Mapping[str, str] | None = None) -> None:
+def check_settings(
+    settings: Any, least: Mapping[Any, float], ranges: Mapping[str, str] | None = None
+) -> None:
     """Raise ValueError, naming the field, unless each number is finite and in bounds, and each Literal one of its choices.
 
     `least`: lowest value of a field. `ranges`: its interval, such as "[0, 1)" or "(0, inf)". Of a tuple every number is checked.
@@ -17,7 +19,9 @@ def check_settings(settings: Any, least: Mapping[Any, float], ranges: Mapping[st
     for field in fields(settings):
         value = getattr(settings, field.name)
         if get_origin(hints[field.name]) is Literal and value not in get_args(hints[field.name]):
-            raise ValueError(f"{field.name}: {value!r} is none of {', '.join(map(str, get_args(hints[field.name])))}")
+            raise ValueError(
+                f"{field.name}: {value!r} is none of {', '.join(map(str, get_args(hints[field.name])))}"
+            )
         if any(not math.isfinite(number) for number in numbers(value)):
             raise ValueError(f"{field.name}: {value} must be finite")
     for name, bound in least.items():

@@ -66,7 +66,9 @@ def loop(job: Job, shards: Sequence[Path]) -> Iterator[Done]:
     yield from (worker.do(str(shard)) for shard in shards)
 
 
-def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int, cpus: int, gpus: float | None) -> Iterator[Done]:
+def on_ray(
+    job: Job, shards: Sequence[Path], address: str | None, workers: int, cpus: int, gpus: float | None
+) -> Iterator[Done]:
     """At most `workers` actors, each with its cores and GPUs; a shard whose worker dies is done again by another.
 
     address: of a cluster; None: the variable RAY_ADDRESS, else one on this machine that ends with this call. gpus: None: one
@@ -79,7 +81,9 @@ def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int, 
         import ray.data  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise BadInput("engine: ray is not installed: pip install -c constraints.txt -e '.[ray]'") from None
-    code = {"py_modules": [str(Path(__file__).parents[1])]}  # workers run this package, not one that is installed there
+    code = {
+        "py_modules": [str(Path(__file__).parents[1])]
+    }  # workers run this package, not one that is installed there
     try:
         ray.init(address=address, runtime_env=code, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -88,9 +92,16 @@ def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int, 
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
         gpus = float("GPU" in ray.cluster_resources()) if gpus is None else gpus
-        names = ray.data.from_items([{"shard": str(shard)} for shard in shards], override_num_blocks=len(shards))
+        names = ray.data.from_items(
+            [{"shard": str(shard)} for shard in shards], override_num_blocks=len(shards)
+        )
         pool = ray.data.ActorPoolStrategy(min_size=1, max_size=workers)
-        options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "compute": pool, "fn_constructor_args": (job,)}
+        options: dict[str, Any] = {
+            "num_cpus": cpus,
+            "num_gpus": gpus,
+            "compute": pool,
+            "fn_constructor_args": (job,),
+        }
         finished = names.map_batches(Worker, batch_size=1, batch_format="pyarrow", **options)
         yield from (Done(**row) for row in finished.iter_rows())
     finally:
@@ -126,10 +137,14 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
     # A draft of this process: a cluster that loses sight of a worker may have another do the shard while the first still writes.
     mine = output.with_name(f".{socket.gethostname()}-{os.getpid()}-{output.name}")
     with atomic(mine) as draft, pq.ParquetFile(shard) as file:
-        batches = file.iter_batches(job.batch) if file.metadata.num_rows else [file.schema_arrow.empty_table()]
+        batches = (
+            file.iter_batches(job.batch) if file.metadata.num_rows else [file.schema_arrow.empty_table()]
+        )
         tables = (function(batch) for batch in batches)
         first = next(tables)
-        with pq.ParquetWriter(draft, first.schema, compression="zstd", use_dictionary=_texts(first.schema)) as writer:  # pyright: ignore[reportArgumentType]
+        with pq.ParquetWriter(
+            draft, first.schema, compression="zstd", use_dictionary=_texts(first.schema)
+        ) as writer:  # pyright: ignore[reportArgumentType]
             writer.add_key_value_metadata({"made_from": _made_from(shard, job)})
             writer.write_table(first)
             for table in tables:

@@ -169,7 +169,9 @@ def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
     frame = read_corpus(corpus, ["text", "pair", "score", "split"])
     frame = frame if split is None else frame.filter(pl.col("split") == split)
     if len(frame) < 3:
-        raise BadInput(f"corpus {corpus} has {len(frame)} pairs of split {split!r}; three are needed for a correlation")
+        raise BadInput(
+            f"corpus {corpus} has {len(frame)} pairs of split {split!r}; three are needed for a correlation"
+        )
     return frame.select("text", "pair", pl.col("score").cast(pl.Float64))
 
 
@@ -195,7 +197,10 @@ def check_corpus(name: str, frame: pl.DataFrame) -> None:
         raise BadInput(f"{where}: {len(empty)} texts are empty, the first with id {empty['id'][0]!r}")
     if "pair" in frame.columns:  # a published set of pairs stays as it is, its repeats too
         return
-    key = ["text", *(c for c in ("positive", "negative", "image") if c in frame.columns)]  # a premise has many hypotheses
+    key = [
+        "text",
+        *(c for c in ("positive", "negative", "image") if c in frame.columns),
+    ]  # a premise has many hypotheses
     if not frame.select(key).is_unique().all():
         twice = frame.filter(frame.select(key).is_duplicated())
         raise BadInput(f"{where}: {len(twice)} texts are not alone, the first with id {twice['id'][0]!r}")
@@ -212,8 +217,12 @@ class Embeddings:
     ids: np.ndarray  # (n,) of str
     splits: np.ndarray  # (n,) of str
     vectors: torch.Tensor
-    metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source (of the texts)
-    documents: np.ndarray | None = None  # (n,) of str: the text that each row was cut from, where rows of one text overlap
+    metadata: dict[
+        str, str
+    ]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source (of the texts)
+    documents: np.ndarray | None = (
+        None  # (n,) of str: the text that each row was cut from, where rows of one text overlap
+    )
 
     @property
     def generated(self) -> bool:
@@ -273,7 +282,9 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
     try:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{path}: not a whole Arrow file (truncated?): {' '.join(str(error).split())}") from None
+        raise BadInput(
+            f"{path}: not a whole Arrow file (truncated?): {' '.join(str(error).split())}"
+        ) from None
     metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
     for column in ("id", "split", "vector"):
         if column not in table.column_names:
@@ -284,14 +295,18 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
         raise BadInput(f"{path}: no vectors of one fixed size in it")
     dimension = column.type.list_size
     if metadata.get("dimension", str(dimension)) != str(dimension):
-        raise BadInput(f"{path}: vectors have {dimension} dimensions, its metadata says {metadata['dimension']}")
+        raise BadInput(
+            f"{path}: vectors have {dimension} dimensions, its metadata says {metadata['dimension']}"
+        )
     array = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, dimension)
     ids = np.asarray(table["id"].to_pylist(), dtype=object)
     check_vectors(str(path), array, ids)
     if len(set(ids)) != len(ids):
         raise BadInput(f"{path}: ids are not unique")
     splits = np.asarray(table["split"].to_pylist(), dtype=object)
-    documents = np.asarray(table["document"].to_pylist(), dtype=object) if "document" in table.column_names else None
+    documents = (
+        np.asarray(table["document"].to_pylist(), dtype=object) if "document" in table.column_names else None
+    )
     return Embeddings(name, ids, splits, read_only(array).to(device), metadata, documents)
 
 
@@ -300,7 +315,9 @@ def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarr
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     for bad, word in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
         if bad.any():
-            raise BadInput(f"{where}: {bad.sum()} vectors are {word}, the first with id {ids[bad.argmax()]!r}")
+            raise BadInput(
+                f"{where}: {bad.sum()} vectors are {word}, the first with id {ids[bad.argmax()]!r}"
+            )
 
 
 def same_texts(source: Embeddings, target: Embeddings) -> None:
@@ -343,7 +360,15 @@ def move_into(folder: Path, path: Path) -> None:
 
 def sweep_drafts(verb: str, name: str) -> None:
     """Remove what killed runs of a stage, and of any other, left half-written beside their outputs."""
-    made = [corpus_path, encoder_path, trained_path, embeddings_path, image_text_path, translators_path, inverters_path]
+    made = [
+        corpus_path,
+        encoder_path,
+        trained_path,
+        embeddings_path,
+        image_text_path,
+        translators_path,
+        inverters_path,
+    ]
     folders = [path(name).parent for path in made] + [scores_path(verb, name).parent, plots_path(verb, name)]
     sweep([*folders, RESULTS / verb, REPORT, REPORT / "pictures"])
 
@@ -372,7 +397,9 @@ def _metrics(path: Path) -> dict[str, Any]:
 
 def verdicts() -> dict[str, dict[str, Any]]:
     """The metrics of every translator, by the name that a study gives it (`Study.translators`)."""
-    joint = {f"{n}/{pair}": m for n, pairs in read_metrics("align_jointly").items() for pair, m in pairs.items()}
+    joint = {
+        f"{n}/{pair}": m for n, pairs in read_metrics("align_jointly").items() for pair, m in pairs.items()
+    }
     return {**joint, **read_metrics("align")}
 
 

@@ -19,7 +19,9 @@ def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
 
     cores = torch.get_num_threads()
     at_once = max(1, min(cores, len(works)))
-    with ThreadPool(at_once, torch.set_num_threads, (cores // at_once,)) as pool:  # OpenMP keeps the number for each thread
+    with ThreadPool(
+        at_once, torch.set_num_threads, (cores // at_once,)
+    ) as pool:  # OpenMP keeps the number for each thread
         return [future.result() for future in pool.imap(_done, works)]
 
 

@@ -42,7 +42,14 @@ class Run:
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
         """Log numbers at a step; nested mappings become `outer/inner`. Non-numbers are skipped."""
-        self._add("metrics", [(k, float(v), _now(), step) for k, v in flat(metrics, "/").items() if isinstance(v, (int, float))])
+        self._add(
+            "metrics",
+            [
+                (k, float(v), _now(), step)
+                for k, v in flat(metrics, "/").items()
+                if isinstance(v, (int, float))
+            ],
+        )
 
     def input(self, path: Path, context: str) -> None:
         """Record a file that this stage reads, with the digest DVC has for it."""
@@ -86,7 +93,10 @@ class Run:
             if self._sender and self._sender.poll() is not None:
                 break
             if time.monotonic() > until:
-                print(f"{spool.UNREACHED} (TimeoutError: operations left after {PATIENCE:g} seconds)", file=sys.stderr)
+                print(
+                    f"{spool.UNREACHED} (TimeoutError: operations left after {PATIENCE:g} seconds)",
+                    file=sys.stderr,
+                )
                 break
             time.sleep(0.005)
         self._spool.close()
@@ -99,7 +109,9 @@ def start_sender() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "pipelines.runtime.sender"]
     code = str(Path(__file__).parents[2])
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))}
-    return subprocess.Popen(command, cwd=spool.repository(), env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, cwd=spool.repository(), env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
 
 
 def end_sender(sender: subprocess.Popen[bytes], patience: float) -> None:
@@ -127,7 +139,9 @@ class Silent(Run):
 
 
 @contextmanager
-def run(verb: str, name: str, row: BaseModel | None, study: str, named: Mapping[str, BaseModel] | None = None) -> Iterator[Run]:
+def run(
+    verb: str, name: str, row: BaseModel | None, study: str, named: Mapping[str, BaseModel] | None = None
+) -> Iterator[Run]:
     """An MLflow run for one stage run, in the experiment of its verb; FAILED or KILLED when the block ends badly.
 
     `named`: rows that the row names, whose settings are params of the run too, so that what it measures can be drawn against
@@ -215,10 +229,14 @@ def took(study: str) -> dict[str, Took]:
     with suppress(Exception):  # the run of the stage that asks says that there is no server
         client = sender.client(tracking_uri())
         for experiment in client.search_experiments():
-            for finished in client.search_runs([experiment.experiment_id], "attributes.status = 'FINISHED'", max_results=1000):
+            for finished in client.search_runs(
+                [experiment.experiment_id], "attributes.status = 'FINISHED'", max_results=1000
+            ):
                 stage = finished.data.tags.get("dvc.stage")  # latest first
                 if stage and finished.data.tags.get("study") == study and "seconds" in finished.data.metrics:
-                    out.setdefault(stage, Took(finished.data.metrics["seconds"], finished.data.tags.get("device", "")))
+                    out.setdefault(
+                        stage, Took(finished.data.metrics["seconds"], finished.data.tags.get("device", ""))
+                    )
     return out
 
 

@@ -3,7 +3,16 @@
 # ruff: noqa: F401  (the surface of the package)
 from pipelines.study.attacks import Attributes, Audit, Invert, Inverter
 from pipelines.study.bulk import Bulk
-from pipelines.study.corpora import AnyCorpus, Chunk, Corpus, HubCorpus, LibraryCorpus, PathCorpus, SyntheticCorpus, VectorsCorpus
+from pipelines.study.corpora import (
+    AnyCorpus,
+    Chunk,
+    Corpus,
+    HubCorpus,
+    LibraryCorpus,
+    PathCorpus,
+    SyntheticCorpus,
+    VectorsCorpus,
+)
 from pipelines.study.encoders import Embed, Encoder, Finetune, Geometry, Network, Pooler, Similarity
 from pipelines.study.images import EvaluateImageText, Head, ImageTower, TextTower, TrainImageText
 from pipelines.study.published import Published

@@ -26,7 +26,10 @@ def main(argv: list[str]) -> int:
             case ["activate", study]:
                 activate(study)
             case _:
-                print("usage: python -m pipelines.study check [FILE] | activate STUDY | names [FILE]", file=sys.stderr)
+                print(
+                    "usage: python -m pipelines.study check [FILE] | activate STUDY | names [FILE]",
+                    file=sys.stderr,
+                )
                 return 2
     except BadInput as error:
         print(error, file=sys.stderr)

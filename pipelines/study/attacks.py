@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def settings(module: str, given: Any) -> Any:
     """A mapping as the frozen dataclass `Settings` of an inverter's module. Raises ValidationError, a ValueError."""
-    return TypeAdapter(importlib.import_module(f"pipelines.inverters.{module}").Settings).validate_python(given)
+    return TypeAdapter(importlib.import_module(f"pipelines.inverters.{module}").Settings).validate_python(
+        given
+    )
 
 
 def _inverter(given: Any) -> Any:
@@ -30,7 +32,9 @@ def _inverter(given: Any) -> Any:
 INVERTERS = {"pretrained": "vec2text", "model": "hub"}
 InverterSettings = Annotated[Any, BeforeValidator(_inverter), Field(validate_default=True)]
 SearchSettings = Annotated[Any, BeforeValidator(partial(settings, "search")), Field(validate_default=True)]
-ConsensusSettings = Annotated[Any, BeforeValidator(partial(settings, "consensus")), Field(validate_default=True)]
+ConsensusSettings = Annotated[
+    Any, BeforeValidator(partial(settings, "consensus")), Field(validate_default=True)
+]
 JudgeSettings = Annotated[Any, BeforeValidator(partial(settings, "judge"))]
 
 
@@ -55,7 +59,9 @@ class Attributes(Computed):
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
     hub_correction: HubCorrection = None
     centre: bool = False  # subtract each side's own mean before the cosine
-    neighbours: int = Field(1, ge=1)  # a vector's scores are averaged over this many nearest in the dump, itself one
+    neighbours: int = Field(
+        1, ge=1
+    )  # a vector's scores are averaged over this many nearest in the dump, itself one
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where the embeddings are of another corpus or encoder."""
@@ -84,7 +90,9 @@ class Inverter(Computed):
         """Raise ValueError where the embeddings are of another corpus or encoder, or a corrector is named and learnt."""
         check_space(f"{where}.space", self.space, self.corpus, self.encoder, study)
         if self.released and self.corrector:
-            raise ValueError(f"{where}: a released inverter learns no corrector: name one in `inverter`, as `corrector`")
+            raise ValueError(
+                f"{where}: a released inverter learns no corrector: name one in `inverter`, as `corrector`"
+            )
 
 
 class Invert(Computed):
@@ -97,11 +105,15 @@ class Invert(Computed):
     target: Annotated[str, Ref("embed")]
     corpus: Annotated[str, Ref("corpora")]
     encoder: str  # of the target
-    seeds: Literal["best", "aligned"] = "best"  # the translator of the best verdict, or the mean of all that are aligned
+    seeds: Literal["best", "aligned"] = (
+        "best"  # the translator of the best verdict, or the mean of all that are aligned
+    )
     hub_correction: HubCorrection = None
     split: str | None = "test"
     texts: int = Field(100, ge=2)  # how many are attacked
-    facts: tuple[str, ...] = ()  # columns of planted facts; none: every column of lists but `labels`, else by pattern
+    facts: tuple[
+        str, ...
+    ] = ()  # columns of planted facts; none: every column of lists but `labels`, else by pattern
     seed: Seed = 0
     search: SearchSettings = {}
     consensus: ConsensusSettings = {}
@@ -113,14 +125,24 @@ class Invert(Computed):
         check_space(f"{where}.target", self.target, self.corpus, self.encoder, study)
         attacker = study.inverters[self.inverter]
         if attacker.encoder != self.encoder:
-            raise ValueError(f"{where}: inverter {self.inverter} was learnt from {attacker.encoder}, not {self.encoder}")
-        if self.search.corrections and not (attacker.inverter.corrector if attacker.released else attacker.corrector):
-            raise ValueError(f"{where}: corrections need an inverter with `corrector: true`, or a released one's `corrector`")
+            raise ValueError(
+                f"{where}: inverter {self.inverter} was learnt from {attacker.encoder}, not {self.encoder}"
+            )
+        if self.search.corrections and not (
+            attacker.inverter.corrector if attacker.released else attacker.corrector
+        ):
+            raise ValueError(
+                f"{where}: corrections need an inverter with `corrector: true`, or a released one's `corrector`"
+            )
         rest = replace(self.search, corrections=0, width=1)
         if attacker.released and rest != type(rest)(corrections=0, width=1):
-            raise ValueError(f"{where}.search: a released inverter is guided by `corrections` and `width` (beams) alone")
+            raise ValueError(
+                f"{where}.search: a released inverter is guided by `corrections` and `width` (beams) alone"
+            )
         if self.corpus == attacker.corpus and (self.split is None or self.split == attacker.split):
-            raise ValueError(f"{where}: the attacker's texts are the attacked ones: take another split or corpus")
+            raise ValueError(
+                f"{where}: the attacker's texts are the attacked ones: take another split or corpus"
+            )
 
 
 class Audit(Computed):
@@ -142,14 +164,19 @@ class Audit(Computed):
         "noise 0.1", "noise 0.3", "noise 1", "int8", "round 1", "drop 0.5", "drop 0.25", "rotate", "cells 64",
     )  # fmt: skip
     defended: int = Field(6000, ge=100)  # vectors that each defence is tried on
-    pairs: tuple[Annotated[int, Field(ge=2)], ...] = (100, 1000)  # texts that a second attacker knows of each defended database
+    pairs: tuple[Annotated[int, Field(ge=2)], ...] = (
+        100,
+        1000,
+    )  # texts that a second attacker knows of each defended database
     seed: Seed = 0
 
     @field_validator("inverter")
     @classmethod
     def _learnt(cls, inverter: Any) -> Any:
         if hasattr(inverter, "pretrained"):
-            raise ValueError("an audit learns its inverter in every space: `pretrained` is of one encoder alone")
+            raise ValueError(
+                "an audit learns its inverter in every space: `pretrained` is of one encoder alone"
+            )
         return inverter
 
     @field_validator("aligner")

@@ -32,7 +32,9 @@ class Bulk(Computed):
     nearest: int = Field(3, ge=1)  # of audit: how many of them are named
     batch: int = Field(65_536, ge=1)  # rows that a worker holds at once
     engine: Literal["local", "ray"] = "local"
-    address: Text | None = None  # of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else one on this machine
+    address: Text | None = (
+        None  # of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else one on this machine
+    )
     workers: int = Field(1, ge=1)
     cpus: int = Field(1, ge=1)  # cores of each worker of Ray
     gpus: NonNegative | None = None  # of each worker of Ray; None: one where the cluster has any

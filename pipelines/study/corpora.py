@@ -8,7 +8,9 @@ from pydantic import Field, model_validator
 
 from pipelines.study.row import Row, Seed, Text, Watched
 
-Kind = Literal["passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images"]  # each a line of corpora.KINDS
+Kind = Literal[
+    "passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images"
+]  # each a line of corpora.KINDS
 
 
 class Chunk(Row):
@@ -18,9 +20,13 @@ class Chunk(Row):
     so. Those of one text are then in one half of an alignment, and of texts that are held out the ones kept do not overlap.
     """
 
-    unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM, cut at their offsets
+    unit: Literal["words", "tokens"] = (
+        "words"  # tokens: WordPiece tokens of the packaged MiniLM, cut at their offsets
+    )
     size: int = Field(45, ge=1)
-    stride: int | None = Field(None, ge=1)  # units from where one sequence begins to where the next does; None: size
+    stride: int | None = Field(
+        None, ge=1
+    )  # units from where one sequence begins to where the next does; None: size
     least: int = Field(1, ge=1)
     first: bool = False  # of each text its first piece alone
     whole: bool = False  # draw and split whole texts, so that no text has pieces on both sides; `rows` and `test` count texts
@@ -38,11 +44,17 @@ class Chunk(Row):
     @model_validator(mode="after")
     def _windows(self) -> Self:
         if self.step > self.size:
-            raise ValueError(f"stride {self.stride} is more than size {self.size}: the words between would be lost")
+            raise ValueError(
+                f"stride {self.stride} is more than size {self.size}: the words between would be lost"
+            )
         if self.overlaps and self.first:
-            raise ValueError(f"stride {self.stride} goes with no `first`, which keeps one sequence of each text")
+            raise ValueError(
+                f"stride {self.stride} goes with no `first`, which keeps one sequence of each text"
+            )
         if self.overlaps and not self.whole:
-            raise ValueError(f"stride {self.stride} needs `whole: true`: sequences that overlap would be split apart")
+            raise ValueError(
+                f"stride {self.stride} needs `whole: true`: sequences that overlap would be split apart"
+            )
         return self
 
 
@@ -52,16 +64,23 @@ class Corpus(Row):
     kind: Kind = "passages"  # default: the row's own name, where it is one of these
     path: Watched  # what DVC watches for changes: the user's own file or folder, or what the texts are made from
     rows: int | None = Field(None, ge=1)  # how many texts to keep, drawn with `seed`; None: all
-    test: int = Field(0, ge=0)  # how many of them are held out (`split == "test"`) where the source has no split of its own
+    test: int = Field(
+        0, ge=0
+    )  # how many of them are held out (`split == "test"`) where the source has no split of its own
     seed: Seed = 0
-    private: bool = False  # its texts and labels go to no tracking server, report or standard output: see the README
+    private: bool = (
+        False  # its texts and labels go to no tracking server, report or standard output: see the README
+    )
 
 
 class LibraryCorpus(Corpus):
     """Prose from the docstrings of the installed dependencies."""
 
     source: Literal["library"]
-    words: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (18, 45)  # shortest and longest sequence
+    words: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (
+        18,
+        45,
+    )  # shortest and longest sequence
     per_package: int = Field(4000, ge=1)
 
 
@@ -104,4 +123,6 @@ class VectorsCorpus(Corpus):
     private: bool = True
 
 
-AnyCorpus = Annotated[LibraryCorpus | SyntheticCorpus | HubCorpus | PathCorpus | VectorsCorpus, Field(discriminator="source")]
+AnyCorpus = Annotated[
+    LibraryCorpus | SyntheticCorpus | HubCorpus | PathCorpus | VectorsCorpus, Field(discriminator="source")
+]

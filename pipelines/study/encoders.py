@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-Pooler = Literal["cls", "pooler", "mean", "first-last", "top2", "sbert-wk"]  # pooler: the first token, and BERT's layer on it
+Pooler = Literal[
+    "cls", "pooler", "mean", "first-last", "top2", "sbert-wk"
+]  # pooler: the first token, and BERT's layer on it
 
 
 class Encoder(Row):
@@ -35,8 +37,12 @@ class Encoder(Row):
     batch_tokens: int = Field(4096, ge=1)  # padded tokens per batch
     prompt: str = ""  # put before every text (e5: "query: ")
     pooling: Pooler | None = None  # in the place of the model's own
-    layer: int | None = Field(None, ge=0)  # mean over its tokens, in the place of the model's pooling; 0: embeddings
-    rotation: int | None = None  # seed of a random orthogonal matrix that every vector is multiplied with; None: no such secret
+    layer: int | None = Field(
+        None, ge=0
+    )  # mean over its tokens, in the place of the model's pooling; 0: embeddings
+    rotation: int | None = (
+        None  # seed of a random orthogonal matrix that every vector is multiplied with; None: no such secret
+    )
     window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
     omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
     first_layer: int | None = Field(None, ge=0)  # of sbert-wk: first layer used; None: a third of the layers
@@ -46,13 +52,19 @@ class Encoder(Row):
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where `model` cannot be the id of a model on the hub."""
         if self.source == "hub" and not all(HUB_ID.fullmatch(str(part.model)) for part in self.parts):
-            raise ValueError(f"{where}.model: {self.model!r} is no hub id: owner/name, or a bare name (bert-base-uncased)")
+            raise ValueError(
+                f"{where}.model: {self.model!r} is no hub id: owner/name, or a bare name (bert-base-uncased)"
+            )
 
     @property
     def parts(self) -> list[Encoder]:
         """A row for each model of this one."""
         several = self.source in ("wheel", "hub")
-        return [self.model_copy(update={"model": model}) for model in str(self.model).split("+")] if several else [self]
+        return (
+            [self.model_copy(update={"model": model}) for model in str(self.model).split("+")]
+            if several
+            else [self]
+        )
 
     @model_validator(mode="after")
     def _one_pooling(self) -> Self:
@@ -69,9 +81,14 @@ class Embed(Shared):
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where texts meet an encoder of vectors that came without text, or the other way round."""
-        given, vectors = study.encoders[self.encoder].source == "given", study.corpora[self.corpus].source == "vectors"
+        given, vectors = (
+            study.encoders[self.encoder].source == "given",
+            study.corpora[self.corpus].source == "vectors",
+        )
         if given != vectors:
-            raise ValueError(f"{where}: a corpus of vectors takes an encoder with `source: given`, and only that")
+            raise ValueError(
+                f"{where}: a corpus of vectors takes an encoder with `source: given`, and only that"
+            )
 
 
 class Network(Row):
@@ -88,7 +105,9 @@ class Finetune(Shared):
     """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
 
     corpus: Annotated[str, Ref("corpora")]
-    dev: Annotated[str, Ref("corpora", kind="sts")]  # its split "dev" draws the curves and selects the checkpoint
+    dev: Annotated[
+        str, Ref("corpora", kind="sts")
+    ]  # its split "dev" draws the curves and selects the checkpoint
     start: Watched  # what DVC watches: an encoder's folder (data/encoders/..., data/trained/...), or scratch.py for a new network
     network: Network | None = None  # of the new network
     half: Literal["first", "second"] | None = None  # of the train texts; None: all
@@ -102,7 +121,9 @@ class Finetune(Shared):
     augment_share: float = Field(0.1, ge=0, lt=1)  # share of the words
     augment_views: Literal["second", "both"] = "second"
     mlm: NonNegative = 0.0  # weight of the auxiliary masked language model
-    mlm_of: Literal["anchors", "all"] = "anchors"  # all: of every column, positives and negatives too, as SimCSE's code
+    mlm_of: Literal["anchors", "all"] = (
+        "anchors"  # all: of every column, positives and negatives too, as SimCSE's code
+    )
     batch: int = Field(64, ge=2)  # over all ranks
     steps: int = Field(..., ge=0)  # 0: the network as it starts
     lr: Positive = 3e-5
@@ -123,7 +144,9 @@ class Similarity(Computed):
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where there is not one transformer for `pooling` to be of."""
         if self.pooling and len(study.encoders[self.encoder].parts) > 1:
-            raise ValueError(f"{where}.pooling: encoder {self.encoder} is several models, which have a pooling each")
+            raise ValueError(
+                f"{where}.pooling: encoder {self.encoder} is several models, which have a pooling each"
+            )
 
 
 class Geometry(Computed):
@@ -133,5 +156,7 @@ class Geometry(Computed):
     split: str | None = "test"
     limit: int = Field(4096, ge=16)
     neighbours: int = Field(10, ge=1)
-    permutations: int = Field(99, ge=19)  # random pairings that chance is told from; the least p is 1 / (permutations + 1)
+    permutations: int = Field(
+        99, ge=19
+    )  # random pairings that chance is told from; the least p is 1 / (permutations + 1)
     seed: Seed = 0  # of these

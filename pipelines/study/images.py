@@ -62,7 +62,9 @@ class Head(Row):
     scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c
     linear: NonNegative = 2 / 3
     nonlinear: NonNegative = 1 / 3
-    features: int | None = Field(256, ge=1)  # random Fourier features in training, redrawn at each step; None: the kernel itself
+    features: int | None = Field(
+        256, ge=1
+    )  # random Fourier features in training, redrawn at each step; None: the kernel itself
 
 
 class TrainImageText(Shared):

@@ -94,14 +94,21 @@ class Study(Row):
             if isinstance(study.get(table), dict):
                 said = {name: names is None or name in names for name in study[table]}
                 rows = study[table].items()
-                study[table] = {n: {key: n, **row} if said[n] and isinstance(row, dict) else row for n, row in rows}
+                study[table] = {
+                    n: {key: n, **row} if said[n] and isinstance(row, dict) else row for n, row in rows
+                }
         return study
 
     @model_validator(mode="after")
     def _fits_together(self) -> Study:
         if twice := sorted(set(self.align) & set(self.align_jointly)):
-            raise ValueError(f"align_jointly.{twice[0]}: a row of align has this name; their translators would be one folder")
-        for where, row in self.rows():  # in the order of the tables: a check may use rows of the tables before its own
+            raise ValueError(
+                f"align_jointly.{twice[0]}: a row of align has this name; their translators would be one folder"
+            )
+        for (
+            where,
+            row,
+        ) in self.rows():  # in the order of the tables: a check may use rows of the tables before its own
             row.check_references(where, self)
             row.check(where, self)
         return self
@@ -114,13 +121,17 @@ class Study(Row):
 
     def spaces(self) -> dict[str, Embed]:
         """Every file of embeddings: those of `embed`, and an image and a text one for each row of `train_image_text`."""
-        sides = [(name, row, side) for name, row in self.train_image_text.items() for side in ("image", "text")]
+        sides = [
+            (name, row, side) for name, row in self.train_image_text.items() for side in ("image", "text")
+        ]
         trained = {f"{n}-{side}": Embed(corpus=row.corpus, encoder=f"{n}-{side}") for n, row, side in sides}
         return {**trained, **self.embed}
 
     def translators(self) -> dict[str, Align]:
         """Every translator as a row of `align`: those of `align`, and each ordered pair of each row of `align_jointly`."""
-        joint = {f"{n}/{a}/{b}": row.pair(a, b) for n, row in self.align_jointly.items() for a, b in row.pairs()}
+        joint = {
+            f"{n}/{a}/{b}": row.pair(a, b) for n, row in self.align_jointly.items() for a, b in row.pairs()
+        }
         return {**joint, **self.align}
 
     def named(self, row: Row) -> dict[str, Row]:
@@ -130,8 +141,12 @@ class Study(Row):
         out: dict[str, Row] = {}
         for field, info in type(row).model_fields.items():
             value = getattr(row, field)
-            for table in (mark.table for mark in info.metadata if isinstance(mark, Ref) and isinstance(value, str)):
-                if value in tables.get(table, {}):  # an image-text row's sides are of no encoder of `encoders`
+            for table in (
+                mark.table for mark in info.metadata if isinstance(mark, Ref) and isinstance(value, str)
+            ):
+                if value in tables.get(
+                    table, {}
+                ):  # an image-text row's sides are of no encoder of `encoders`
                     name = "align" if table == "translators" else field
                     out[name] = tables[table][value]
                     if table == "embed":
@@ -166,7 +181,9 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
     for place, row in study.rows():
         for name, field in type(row).model_fields.items():
             path = getattr(row, name)
-            if not any(isinstance(mark, Made) for mark in field.metadata) or path.startswith(tuple(Made.FOLDERS)):
+            if not any(isinstance(mark, Made) for mark in field.metadata) or path.startswith(
+                tuple(Made.FOLDERS)
+            ):
                 continue
             if not os.path.exists(path):
                 raw = path.startswith("data/raw") and not os.path.exists("data/raw")
@@ -195,6 +212,10 @@ def activate(path: str | Path, to: str | Path = "params.yaml") -> None:
     """
     check_files(load(path), path)
     text, tree = Path(path).read_text(), read(Path(path))
-    missing = [f"{table}: {'{}' if table != 'about' else path!s}\n" for table in Study.model_fields if table not in tree]
+    missing = [
+        f"{table}: {'{}' if table != 'about' else path!s}\n"
+        for table in Study.model_fields
+        if table not in tree
+    ]
     with files.atomic(Path(to)) as draft:
         draft.write_text(text + ("\n" + "".join(missing) if missing else ""))

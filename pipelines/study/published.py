@@ -18,8 +18,12 @@ class Published(Row):
     what: str  # measure, model, data: as a reader needs it
     value: Finite
     by: str  # paper and table
-    comparable: bool = True  # false: of other data or encoders than `of`; shown apart, with no number of ours beside it
-    of: str | None = Field(None, pattern=r"^\w+(\.[\w@-]+){2,}$")  # `verb.row.measure`: the number of ours to show beside it
+    comparable: bool = (
+        True  # false: of other data or encoders than `of`; shown apart, with no number of ours beside it
+    )
+    of: str | None = Field(
+        None, pattern=r"^\w+(\.[\w@-]+){2,}$"
+    )  # `verb.row.measure`: the number of ours to show beside it
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where `of` names a verb or a row that is not there."""

@@ -51,7 +51,9 @@ def _of_key(table: str, key: str, value: Any) -> Iterator[str]:
     if key in KEYS.get(table, {}):
         yield f"{key}: is called {KEYS[table][key]} now"
     if isinstance(value, dict):  # settings within a row
-        yield from (f"{key}.{line}" for inner, setting in value.items() for line in _of_key(table, inner, setting))
+        yield from (
+            f"{key}.{line}" for inner, setting in value.items() for line in _of_key(table, inner, setting)
+        )
     if not isinstance(value, str):
         return
     if new := VALUES.get((table, key), {}).get(value.rstrip("/")):

@@ -68,10 +68,16 @@ class Made(Ref):
     def check(self, where: str, value: Any, study: Study) -> None:
         """Raise ValueError if no stage makes the folder, or no system takes the path."""
         if any(c < " " for c in value) or any(len(os.fsencode(part)) > 255 for part in value.split("/")):
-            raise ValueError(f"{where}: {value[:20]!r}... is no path: a name in it is too long, or has control characters")
+            raise ValueError(
+                f"{where}: {value[:20]!r}... is no path: a name in it is too long, or has control characters"
+            )
         for folder, table in self.FOLDERS.items():
             if value.startswith(folder):
-                rows = {**study.align_jointly, **study.translators()} if table == "translators" else getattr(study, table)
+                rows = (
+                    {**study.align_jointly, **study.translators()}
+                    if table == "translators"
+                    else getattr(study, table)
+                )
                 known(where, value.removeprefix(folder).rstrip("/"), rows)
 
 
@@ -107,14 +113,20 @@ class Computed(Row):
 class Shared(Computed):
     """A row whose stage several processes of one machine may share, each with its accelerator where there are any."""
 
-    processes: int = Field(default=1, ge=1)  # started by the stage's command; under torchrun or srun as many as these say
+    processes: int = Field(
+        default=1, ge=1
+    )  # started by the stage's command; under torchrun or srun as many as these say
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
         if self.processes > 1 and ":" in self.device:
-            raise ValueError(f"device: {self.device} is one, and there are {self.processes} processes: `cuda` gives each its own")
+            raise ValueError(
+                f"device: {self.device} is one, and there are {self.processes} processes: `cuda` gives each its own"
+            )
         if getattr(self, "batch", 0) % self.processes:
-            raise ValueError(f"processes: {self.processes} cannot share batches of {getattr(self, 'batch', 0)} evenly")
+            raise ValueError(
+                f"processes: {self.processes} cannot share batches of {getattr(self, 'batch', 0)} evenly"
+            )
         return self
 
 
@@ -122,4 +134,6 @@ def known(where: str, name: str, rows: Mapping[str, Any], what: str = "row") -> 
     """Raise ValueError, with the nearest name, when there is no row of this name."""
     if name not in rows:
         near = difflib.get_close_matches(name, rows, n=1)
-        raise ValueError(f"{where}: there is no {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ValueError(
+            f"{where}: there is no {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        )

@@ -23,7 +23,9 @@ Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
 def _per_side(limit: Any) -> Any:
     sides = limit if isinstance(limit, (list, tuple)) and len(limit) == 2 else [limit]
     if limit is not None and not all(type(side) is int and side >= 2 for side in sides):
-        raise ValueError(f"{limit!r} is neither a number from 2 on nor two of them, [of the source, of the target]")
+        raise ValueError(
+            f"{limit!r} is neither a number from 2 on nor two of them, [of the source, of the target]"
+        )
     return limit
 
 
@@ -36,7 +38,9 @@ class Fitted(Shared):
     aligner: str
     seeds: Seeds = (0,)  # one fit per seed; each draws its own parts of the texts
     limit: Limit = None  # at most this many vectors of each space, or [of the source, of the target], which is what is `paired`
-    restarts: int = Field(0, ge=0)  # how often a fit that is not judged `aligned` is fitted again to the same vectors
+    restarts: int = Field(
+        0, ge=0
+    )  # how often a fit that is not judged `aligned` is fitted again to the same vectors
     settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
 
     @model_validator(mode="before")
@@ -45,7 +49,9 @@ class Fitted(Shared):
         if not isinstance(row, dict) or "aligner" not in row or is_dataclass(row.get("settings")):
             return row
         fields = {k: v for k, v in row.items() if k in cls.model_fields and k != "settings"}
-        return fields | {"settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})}
+        return fields | {
+            "settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})
+        }
 
     @property
     def limits(self) -> tuple[int | None, int | None]:
@@ -58,7 +64,9 @@ class Align(Fitted):
 
     source: Annotated[str, Ref("embed")]
     target: Annotated[str, Ref("embed")]
-    splits: tuple[str, str] | None = None  # the source's rows are of the first split and the target's of the second: a dump, and
+    splits: tuple[str, str] | None = (
+        None  # the source's rows are of the first split and the target's of the second: a dump, and
+    )
     # the attacker's own texts. None: two disjoint halves of "train"
     pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
 
@@ -87,7 +95,9 @@ class AlignJointly(Fitted):
     start: Watched  # pipelines/aligners/<aligner>: from nothing; data/translators/<row of align_jointly>: that row's spaces are
     # held as they are, and the others learn to go with them
     paired: Annotated[tuple[str, ...], Ref("embed")] = ()  # which of the spaces are of the same texts
-    splits: tuple[str, str] | None = None  # the part of the first split, a dump's, and of the second, for those that are paired
+    splits: tuple[str, str] | None = (
+        None  # the part of the first split, a dump's, and of the second, for those that are paired
+    )
 
     @model_validator(mode="after")
     def _distinct(self) -> AlignJointly:
@@ -102,7 +112,9 @@ class AlignJointly(Fitted):
         if "paired" not in takes and self.paired:
             raise ValueError(f"paired: {self.aligner} gives each space its own texts")
         if isinstance(self.limit, tuple) and not self.paired:
-            raise ValueError("limit: two of them, the second for the spaces that are `paired`, of which there is none")
+            raise ValueError(
+                "limit: two of them, the second for the spaces that are `paired`, of which there is none"
+            )
         if self.extends and "start" not in takes:
             raise ValueError(f"start: {self.aligner} cannot extend translators")
         if self.splits and (not self.paired or self.splits[0] == self.splits[1]):
@@ -112,7 +124,11 @@ class AlignJointly(Fitted):
     @property
     def extends(self) -> str | None:
         """The row of align_jointly that this one starts from."""
-        return self.start.removeprefix("data/translators/").rstrip("/") if self.start.startswith("data/translators/") else None
+        return (
+            self.start.removeprefix("data/translators/").rstrip("/")
+            if self.start.startswith("data/translators/")
+            else None
+        )
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError unless `start` is the aligner's code, or a row with some of these spaces and all of these seeds, and
@@ -131,7 +147,9 @@ class AlignJointly(Fitted):
         if not set(other.spaces) < set(self.spaces):
             raise ValueError(f"{where}.spaces: all of {self.extends} and at least one more are needed")
         if not set(self.seeds) <= set(other.seeds) or len(self.seeds) < 2:
-            raise ValueError(f"{where}.seeds: at least two of those of {self.extends} are needed: they judge each other")
+            raise ValueError(
+                f"{where}.seeds: at least two of those of {self.extends} are needed: they judge each other"
+            )
 
     def pairs(self) -> list[tuple[str, str]]:
         """Every ordered pair of spaces of different texts."""
@@ -161,7 +179,10 @@ class Evaluate(Computed):
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError unless each side is of the encoder that the translator was fitted on, and both are of one corpus."""
         spaces, fitted = study.spaces(), study.translators()[self.translator]
-        for side, name, of in (("source", self.source, fitted.source), ("target", self.target, fitted.target)):
+        for side, name, of in (
+            ("source", self.source, fitted.source),
+            ("target", self.target, fitted.target),
+        ):
             if spaces[name].encoder != spaces[of].encoder:
                 encoders = f"encoder {spaces[name].encoder}, but {self.translator} was fitted on {spaces[of].encoder}"
                 raise ValueError(f"{where}.{side}: {name} is of {encoders}")
@@ -171,7 +192,9 @@ class Evaluate(Computed):
 
 def aligner_module(aligner: Any) -> Any:
     """The module `pipelines.aligners.<aligner>`: every module of that package is an aligner but `core`."""
-    known = sorted(m.name for m in iter_modules([str(Path(__file__).parents[1] / "aligners")]) if m.name != "core")
+    known = sorted(
+        m.name for m in iter_modules([str(Path(__file__).parents[1] / "aligners")]) if m.name != "core"
+    )
     if aligner not in known:
         raise ValueError(f"there is no aligner {aligner!r}; there are: {', '.join(known)}")
     return importlib.import_module(f"pipelines.aligners.{aligner}")

@@ -74,16 +74,28 @@ def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
     else:
         with small_disk(Path(folder), left, keep=kind not in ("DVC's cache", "record of a run")):
             done = running(command, **variables)
-    drafts = [path for path in place.drafts() if path.endswith(".part")]  # what is in .cache/work is to continue from
-    carried = kind in ("record of a run", "MLflow store", "spool")  # the stage's outputs are whole all the same
+    drafts = [
+        path for path in place.drafts() if path.endswith(".part")
+    ]  # what is in .cache/work is to continue from
+    carried = kind in (
+        "record of a run",
+        "MLflow store",
+        "spool",
+    )  # the stage's outputs are whole all the same
     lines = done.lines
     if carried:
         whole = done.code == 0 and len(lines) <= 2 and not place.differing()
         fault = "" if whole else f"{len(lines)} lines, exit code {done.code}: {lines}"
     elif kind == "DVC's cache":
-        fault = "" if done.code not in (0, None) and "Traceback" not in done.err else f"exit code {done.code}: {lines}"
+        fault = (
+            ""
+            if done.code not in (0, None) and "Traceback" not in done.err
+            else f"exit code {done.code}: {lines}"
+        )
     else:
-        fault = done.fault(lambda: ["it ended well"]) or ("" if "no space left" in done.err else f"another line: {lines}")
+        fault = done.fault(lambda: ["it ended well"]) or (
+            "" if "no space left" in done.err else f"another line: {lines}"
+        )
     mended = {"log": command[4:], "DVC's cache": [sys.executable, "-m", "dvc", "repro", "--quiet"]}
     again = running(mended.get(kind, command))
     then = again.fault(place.differing) or (f"not mended: {again.err.strip()[-150:]}" if again.code else "")
@@ -95,8 +107,14 @@ def disk(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     """Each kind of writer with less space than it needs, on a file system of memory: one line, no draft left, and with space
     the reference's bytes. How much is left is drawn."""
     for kind, folder, stage in tally.each(WRITERS[:count]):
-        outs = [place.reference / out["path"] for out in place.stages[stage]["outs"] if out["path"].startswith(folder or "-")]
-        sizes = [(out / inner).stat().st_size for out in outs for inner in inside(out)]  # files may be replaced one by one
+        outs = [
+            place.reference / out["path"]
+            for out in place.stages[stage]["outs"]
+            if out["path"].startswith(folder or "-")
+        ]
+        sizes = [
+            (out / inner).stat().st_size for out in outs for inner in inside(out)
+        ]  # files may be replaced one by one
         left = rng.randrange(-(-max(sizes, default=1) // 4096)) * 4096
         tally.add(f"{kind}, {left} bytes left", full(place, kind, folder, stage, left))
         shutil.rmtree("mlflow", ignore_errors=True)

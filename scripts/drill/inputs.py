@@ -19,15 +19,52 @@ from typing import Any
 import yaml
 from drill.places import Place, Tally, by_hand, running
 
-VALUES = [None, "", "abc", "a\nb", "x" * 300, -1, 0, 1, 2, 3, 7, 64, 1000, 10**30, -0.5, 0.1, 0.5, 1.5, 1e-9, float("inf")]
-VALUES += [float("nan"), True, False, [], {}, [1, 1], [0, 1], ["a"], {"a": 1}, "auto", "fp32", "train", "test"]
+VALUES = [
+    None,
+    "",
+    "abc",
+    "a\nb",
+    "x" * 300,
+    -1,
+    0,
+    1,
+    2,
+    3,
+    7,
+    64,
+    1000,
+    10**30,
+    -0.5,
+    0.1,
+    0.5,
+    1.5,
+    1e-9,
+    float("inf"),
+]
+VALUES += [
+    float("nan"),
+    True,
+    False,
+    [],
+    {},
+    [1, 1],
+    [0, 1],
+    ["a"],
+    {"a": 1},
+    "auto",
+    "fp32",
+    "train",
+    "test",
+]
 
 
 def places(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
     """Every value of a tree of mappings and lists, with the keys that lead to it."""
     if path:
         yield path, tree
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+    for key, value in (
+        tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    ):
         yield from places(value, (*path, key))
 
 
@@ -83,9 +120,13 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         tally.add(f"{stage} with {what}", "" if done.code == -signal.SIGXCPU else done.fault(list))
         place.restore()
     path.write_text(kept)
-    tally.notes.append(f"{len(accepted)} accepted and different; of {len(codes)} of these the changed row's stage was run")
+    tally.notes.append(
+        f"{len(accepted)} accepted and different; of {len(codes)} of these the changed row's stage was run"
+    )
     ended = f"{codes.count(0)} ended well, {codes.count(2)} in one line"
-    tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} had asked for more than 30 s of CPU and were ended")
+    tally.notes.append(
+        f"{ended}, {codes.count(-signal.SIGXCPU)} had asked for more than 30 s of CPU and were ended"
+    )
 
 
 class Code:
@@ -101,7 +142,9 @@ def bytes_changed(whole: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.randint(1, 4)):
         at, length = rng.randrange(len(out) + 1), rng.choice([1, 2, 4, 8, 64])
         piece = bytes(out[at : at + length])
-        new = rng.choice([rng.randbytes(length), bytes([rng.choice([0, 127, 128, 255])]) * length, b"", piece * 2])
+        new = rng.choice(
+            [rng.randbytes(length), bytes([rng.choice([0, 127, 128, 255])]) * length, b"", piece * 2]
+        )
         out[at : at + length] = new
         if rng.random() < 0.1:
             del out[at:]
@@ -124,7 +167,9 @@ def written(folder: Path, count: int, rng: random.Random) -> dict[str, int]:
         if suffix in (".npy", ".npz"):
             with open(folder / f"{reader}-objects{suffix}", "wb") as file:
                 objects = np.array([Code()], dtype=object)
-                np.save(file, objects, allow_pickle=True) if suffix == ".npy" else np.savez(file, vectors=objects)
+                np.save(file, objects, allow_pickle=True) if suffix == ".npy" else np.savez(
+                    file, vectors=objects
+                )
     made = {"by construction": len(FILES), "pickles": len(list(folder.iterdir())) - len(FILES)}
     for n in range(max(0, count - sum(made.values()))):
         name = rng.choice(sorted(WHOLE))
@@ -149,16 +194,23 @@ def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         taken, left = left[:40], left[40:]
         for path in taken:
             path.rename(batch / path.name)
-        done = running([sys.executable, "-m", "tests.hostile", str(batch), str(MEMORY)], limit=60 * len(taken))
+        done = running(
+            [sys.executable, "-m", "tests.hostile", str(batch), str(MEMORY)], limit=60 * len(taken)
+        )
         said = dict(json.loads(line) for line in done.out.splitlines() if line.startswith("["))
         for path in taken:
             line = said.get(path.name, f"! {'hangs' if done.code is None else 'the process died'}")
             memory = "memory: " if re.search("[Mm]emory(?!-mapped)|allocat", line) else ""
-            tally.add(path.name.encode(errors="replace").decode(), memory or (line if line[:1] == "!" or "\n" in line else ""))
+            tally.add(
+                path.name.encode(errors="replace").decode(),
+                memory or (line if line[:1] == "!" or "\n" in line else ""),
+            )
         shutil.rmtree(batch)
     if Path("code-was-run").exists():
         tally.faults["code was run"] += 1
-    tally.notes.append(", ".join(f"{n} {what}" for what, n in made.items()) + ", the others damaged at random")
+    tally.notes.append(
+        ", ".join(f"{n} {what}" for what, n in made.items()) + ", the others damaged at random"
+    )
 
 
 def another(file: str, reference: Path, content: bytes, rng: random.Random) -> bytes:
@@ -166,8 +218,12 @@ def another(file: str, reference: Path, content: bytes, rng: random.Random) -> b
     from safetensors.torch import load, save
 
     path = Path(file)
-    others = [p for p in reference.joinpath(*path.parts[:2]).rglob(f"*{path.suffix}") if p.read_bytes() != content]
-    if named := [p for p in others if p.name == path.name] or (others if path.suffix != ".safetensors" else []):
+    others = [
+        p for p in reference.joinpath(*path.parts[:2]).rglob(f"*{path.suffix}") if p.read_bytes() != content
+    ]
+    if named := [p for p in others if p.name == path.name] or (
+        others if path.suffix != ".safetensors" else []
+    ):
         return rng.choice(sorted(named)).read_bytes()
     if path.suffix == ".safetensors":
         return save({name: 1 - tensor for name, tensor in load(content).items()})
@@ -192,19 +248,28 @@ def flipped(content: bytes, bit: int) -> bytes:
 def damage(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     """A file of an output, damaged, and a stage that reads it by hand: each kind of file with each verb first, then at random;
     in every other case the file keeps its time of change, as a failing disk does it."""
-    cases = [(stage, file, kind) for stage, file in place.reads() for kind in DAMAGES if (place.reference / file).stat().st_size]
+    cases = [
+        (stage, file, kind)
+        for stage, file in place.reads()
+        for kind in DAMAGES
+        if (place.reference / file).stat().st_size
+    ]
     rng.shuffle(cases)
     first: dict[tuple, tuple] = {}
     for stage, file, kind in cases:
         first.setdefault((stage.split("@")[0], Path(file).parts[:2], Path(file).name if "encod" in file else Path(file).suffix),
                          (stage, file, kind))  # fmt: skip
     order = [*first.values(), *(case for case in cases if case not in set(first.values()))][:count]
-    tally.notes.append(f"{len(first)} pairs of a verb and a kind of file, each at least once" if count >= len(first) else "")
+    tally.notes.append(
+        f"{len(first)} pairs of a verb and a kind of file, each at least once" if count >= len(first) else ""
+    )
     for n, (stage, file, kind) in tally.each(list(enumerate(order))):
         path, before = Path(file), (place.reference / file).stat()
         content = path.read_bytes()
         path.unlink()  # a link to the reference's
-        damaged = another(file, place.reference, content, rng) if kind == "another" else DAMAGES[kind](content, rng)
+        damaged = (
+            another(file, place.reference, content, rng) if kind == "another" else DAMAGES[kind](content, rng)
+        )
         path.write_bytes(damaged)
         if n % 2:
             os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))

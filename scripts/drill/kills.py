@@ -18,7 +18,15 @@ from typing import Any
 import yaml
 from drill.places import LIMIT, Place, Tally, running, running_runs
 
-WAYS = ("kill -9 stage", "kill -9 dvc", "kill -9 both", "Ctrl-C", "SIGTERM", "write of the stage", "write of dvc")
+WAYS = (
+    "kill -9 stage",
+    "kill -9 dvc",
+    "kill -9 both",
+    "Ctrl-C",
+    "SIGTERM",
+    "write of the stage",
+    "write of dvc",
+)
 HOOK = """
 import os, signal, sys
 left, root, process = int(os.environ["DRILL_WRITES"]), os.getcwd(), os.environ["DRILL_PROCESS"]
@@ -42,7 +50,9 @@ def processes(root: Path, named: str = "") -> list[int]:
     out = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
-            if (entry / "cwd").readlink() == root and named in (entry / "cmdline").read_text().replace("\0", " "):
+            if (entry / "cwd").readlink() == root and named in (entry / "cmdline").read_text().replace(
+                "\0", " "
+            ):
                 out.append(int(entry.name))
     return sorted(set(out) - {os.getpid()})
 
@@ -60,14 +70,19 @@ def struck(place: Place, stage: str, way: str, rng: random.Random, share: float,
     lock["stages"].pop(stage, None)
     Path("dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
     shutil.rmtree(".dvc/cache/runs", ignore_errors=True)  # else DVC has it at once
-    command = [sys.executable, *rng.choice([["scripts/repro.py", stage], ["-m", "dvc", "repro", "--single-item", stage]])]
+    command = [
+        sys.executable,
+        *rng.choice([["scripts/repro.py", stage], ["-m", "dvc", "repro", "--single-item", stage]]),
+    ]
     variables, root = {}, place.root
     verb, named = f"pipelines.{stage.split('@')[0]}", "lane.py" if command[1] == "scripts/repro.py" else "dvc"
     if way.startswith("write"):
         variables = {"PYTHONPATH": ".cache/hook", "DRILL_PROCESS": named if way.endswith("dvc") else verb}
         variables["DRILL_WRITES"] = str(1 + int(share * (60 if way.endswith("dvc") else 30)))
     null = subprocess.DEVNULL
-    driver = subprocess.Popen(command, env=os.environ | variables, start_new_session=True, stdout=null, stderr=null)
+    driver = subprocess.Popen(
+        command, env=os.environ | variables, start_new_session=True, stdout=null, stderr=null
+    )
     hit = False
     if variables:
         driver.wait(10 * LIMIT)
@@ -99,7 +114,13 @@ def aftermath(place: Place) -> str:
         return f"other bytes: {others}"
     if running_runs():
         running([sys.executable, "-m", "pipelines.runtime.track"])
-    return f"{runs} runs are RUNNING" if (runs := running_runs()) else f"a draft is left: {d[0]}" if (d := place.drafts()) else ""
+    return (
+        f"{runs} runs are RUNNING"
+        if (runs := running_runs())
+        else f"a draft is left: {d[0]}"
+        if (d := place.drafts())
+        else ""
+    )
 
 
 def kills(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
@@ -107,7 +128,9 @@ def kills(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     seven ways, each stage in turn; then `dvc repro`: the reference's bytes, nothing left running, no run RUNNING, no draft."""
     (hook := Path(".cache/hook")).mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
-    runs = {file.stem: json.loads(file.read_text()) for file in (place.reference / ".cache/runs").glob("*.json")}
+    runs = {
+        file.stem: json.loads(file.read_text()) for file in (place.reference / ".cache/runs").glob("*.json")
+    }
     took = {stage: run["ended"] - run["began"] + 3.0 for stage, run in runs.items()}  # and its imports
     stages = rng.sample(sorted(place.stages), len(place.stages))
     for n in tally.each(range(count)):

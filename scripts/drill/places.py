@@ -58,7 +58,11 @@ class Done:
             return "" if len(lines) == 1 else f"{len(lines)} lines instead of one: {' | '.join(lines)[:400]}"
         if self.code == 0:
             return f"silent difference: {others[0]}" if (others := right()) else ""
-        return f"hangs: {self.seconds:.0f} s" if self.code in (None, -signal.SIGXCPU) else f"exit code {self.code}: {lines[-1:]}"
+        return (
+            f"hangs: {self.seconds:.0f} s"
+            if self.code in (None, -signal.SIGXCPU)
+            else f"exit code {self.code}: {lines[-1:]}"
+        )
 
 
 @dataclass
@@ -94,7 +98,9 @@ class Place:
         self.reference, self.root = folder / "reference", folder / name
         if not (self.reference / "report" / "report.html").exists():
             clone(self.reference)
-            subprocess.run([sys.executable, "-m", "pipelines.study", "activate", "smoke"], cwd=self.reference, check=True)
+            subprocess.run(
+                [sys.executable, "-m", "pipelines.study", "activate", "smoke"], cwd=self.reference, check=True
+            )
             subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=self.reference, check=True)
         shutil.rmtree(self.root, ignore_errors=True)
         clone(self.root)
@@ -109,24 +115,40 @@ class Place:
         """Everything as the reference has it."""
         for name in ("data", "results", "report", ".cache"):
             shutil.rmtree(self.root / name, ignore_errors=True)
-            shutil.copytree(self.reference / name, self.root / name, copy_function=shutil.copy2 if name == ".cache" else os.link)
+            shutil.copytree(
+                self.reference / name,
+                self.root / name,
+                copy_function=shutil.copy2 if name == ".cache" else os.link,
+            )
         for name in ("dvc.lock", "params.yaml"):
             shutil.copy(self.reference / name, self.root)
 
     def differing(self) -> list[str]:
         """Files of outputs that are not as the reference's."""
-        pairs = [(self.reference / out["path"], self.root / out["path"]) for s in self.stages.values() for out in s["outs"]]
+        pairs = [
+            (self.reference / out["path"], self.root / out["path"])
+            for s in self.stages.values()
+            for out in s["outs"]
+        ]
         files = {(a / name, b / name) for a, b in pairs for side in (a, b) for name in inside(side)}
-        return sorted(str(b.relative_to(self.root)) for a, b in files if not same(a, b) and b != self.root / STAGES)
+        return sorted(
+            str(b.relative_to(self.root)) for a, b in files if not same(a, b) and b != self.root / STAGES
+        )
 
     def drafts(self) -> list[str]:
         """What no process should leave."""
-        left = [p for top in ("data", "results", "report", ".cache") for p in (self.root / top).rglob("*.part")]
+        left = [
+            p for top in ("data", "results", "report", ".cache") for p in (self.root / top).rglob("*.part")
+        ]
         return sorted(str(p) for p in (*left, *(self.root / ".cache" / "work").rglob("*.*")))
 
     def reads(self) -> list[tuple[str, str]]:
         """(stage, file): every file of an output, with each stage that reads it."""
-        deps = [(name, self.reference / dep["path"]) for name, s in self.stages.items() for dep in s.get("deps", ())]
+        deps = [
+            (name, self.reference / dep["path"])
+            for name, s in self.stages.items()
+            for dep in s.get("deps", ())
+        ]
         files = [(name, top / inner) for name, top in deps for inner in inside(top)]
         made = [(name, str(file.relative_to(self.reference))) for name, file in files]
         return sorted((name, file) for name, file in made if file.startswith(("data/", "results/")))
@@ -151,7 +173,9 @@ def same(a: Path, b: Path) -> bool:
 def running(command: list[str], limit: float = 10 * LIMIT, **variables: str) -> Done:
     """A command, in a group of its own that does not outlive it."""
     began, pipe = time.monotonic(), subprocess.PIPE
-    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, env=os.environ | variables, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, env=os.environ | variables, start_new_session=True
+    )
     try:
         out, err = process.communicate(timeout=limit)
         code: int | None = process.returncode
@@ -211,7 +235,17 @@ def imports() -> None:
 
     from pipelines.runtime import stage, track  # noqa: F401
 
-    for verb in ("embed", "align", "evaluate", "finetune", "similarity", "invert", "attributes", "report", "geometry"):
+    for verb in (
+        "embed",
+        "align",
+        "evaluate",
+        "finetune",
+        "similarity",
+        "invert",
+        "attributes",
+        "report",
+        "geometry",
+    ):
         __import__(f"pipelines.{verb}")
 
 

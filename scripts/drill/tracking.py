@@ -27,9 +27,16 @@ WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and
 def server(port: int) -> Iterator[subprocess.Popen]:
     """A real MLflow server over mlflow.db of this folder."""
     command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{Path.cwd()}/mlflow.db", "--default-artifact-root", "mlruns"]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{Path.cwd()}/mlflow.db",
+        "--default-artifact-root",
+        "mlruns",
+    ]
     quiet = subprocess.DEVNULL
-    variables = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # else ten processes that nobody asks
+    variables = os.environ | {
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"
+    }  # else ten processes that nobody asks
     process = subprocess.Popen(command, env=variables, start_new_session=True, stdout=quiet, stderr=quiet)
     try:
         for _ in range(600):
@@ -142,7 +149,11 @@ def mlflow(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         ("401", http, lambda: stub(port, 401)),
         ("hanging server", http, lambda: stub(port, 0)),
         ("missing folder", f"{db}/mlflow/mlflow.db", lambda: other_bytes(Path("mlflow/mlflow.db"), None)),
-        ("damaged SQLite", f"{db}/mlflow.db", lambda: other_bytes(Path("mlflow.db"), broken[:4096] + rng.randbytes(99_999))),
+        (
+            "damaged SQLite",
+            f"{db}/mlflow.db",
+            lambda: other_bytes(Path("mlflow.db"), broken[:4096] + rng.randbytes(99_999)),
+        ),
     ]
     stage = [sys.executable, "-m", "pipelines.align", "wasserstein"]
     usual = running(stage).seconds
@@ -158,10 +169,16 @@ def mlflow(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         sent = whole_runs(store) - before
         right = [
             (done.code == 0 and not others, f"exit code {done.code}, {others[:1]}"),
-            (len(done.lines) == 1 and "MLflow" in done.err and "secret" not in done.err, f"it says {done.lines}"),
+            (
+                len(done.lines) == 1 and "MLflow" in done.err and "secret" not in done.err,
+                f"it says {done.lines}",
+            ),
             (done.seconds < usual + WAIT, f"takes {done.seconds:.0f} s where {usual:.0f} are usual"),
             (again.code == 0 and not again.lines, f"the next run says {again.lines}"),
-            (not waiting and sent == 2 and not running_runs(store), f"sent: {sent} runs of 2 are whole, {waiting} files wait"),
+            (
+                not waiting and sent == 2 and not running_runs(store),
+                f"sent: {sent} runs of 2 are whole, {waiting} files wait",
+            ),
         ]
         tally.add(f"{kind} ({done.seconds:.0f} s)", "; ".join(said for held, said in right if not held))
         shutil.rmtree("mlflow", ignore_errors=True)

@@ -59,7 +59,10 @@ def fit(source: Any, target: Any, seed: int = 0, **settings: Any) -> tuple[Linea
 
 
 def verdict(
-    fit: Callable[[np.ndarray, np.ndarray, int], Callable[[np.ndarray], Any]], source: Any, target: Any, seed: int = 0
+    fit: Callable[[np.ndarray, np.ndarray, int], Callable[[np.ndarray], Any]],
+    source: Any,
+    target: Any,
+    seed: int = 0,
 ) -> Verdict:
     """Does any aligner's map of source vectors (n, d) to the space of target vectors (m, e) hold? Without a single pair.
 

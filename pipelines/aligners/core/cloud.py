@@ -14,7 +14,9 @@ FEW = 20  # effective dimensions: with fewer, a cloud has no hubs, and wrong map
 def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
     """(n, d) float32 on the same device, or BadInput: not two-dimensional, not finite, too few, or without directions."""
     if vectors.ndim != 2 or not vectors.is_floating_point():
-        raise BadInput(f"{name}: vectors must be a floating point matrix, got {tuple(vectors.shape)} {vectors.dtype}")
+        raise BadInput(
+            f"{name}: vectors must be a floating point matrix, got {tuple(vectors.shape)} {vectors.dtype}"
+        )
     n, d = vectors.shape
     if n < least:
         raise BadInput(f"{name}: {n} vectors, but at least {least} are needed")

@@ -48,7 +48,9 @@ class InvertedSoftmax(Linear):
         moved = linear(anchors) - linear.target_mean
         self = cls(linear.map.shape[0], linear.map.shape[1], len(anchors), strength).to(linear.map.device)
         q = normalize(moved, dim=1)
-        self.load_state_dict(linear.state_dict() | {"anchors": q, "deviation": torch.tensor(dimensions(q) ** -0.5)})
+        self.load_state_dict(
+            linear.state_dict() | {"anchors": q, "deviation": torch.tensor(dimensions(q) ** -0.5)}
+        )
         return self
 
     def set_hub_correction(self, strength: float) -> None:
@@ -59,10 +61,16 @@ class InvertedSoftmax(Linear):
 
     def forward(self, vectors: Tensor) -> Tensor:
         translated = super().forward(vectors)  # (n, target_dim)
-        return torch.cat([self._bent(block) for block in translated.split(BLOCK)]) if self.strength else translated
+        return (
+            torch.cat([self._bent(block) for block in translated.split(BLOCK)])
+            if self.strength
+            else translated
+        )
 
     def _bent(self, translated: Tensor) -> Tensor:
         linear = translated - self.target_mean
         q = normalize(linear, dim=1)
         weights = (self.strength / self.deviation * q @ self.anchors.T).softmax(1)
-        return normalize(q - weights @ self.anchors, dim=1) * linear.norm(dim=1, keepdim=True) + self.target_mean
+        return (
+            normalize(q - weights @ self.anchors, dim=1) * linear.norm(dim=1, keepdim=True) + self.target_mean
+        )

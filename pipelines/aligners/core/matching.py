@@ -97,7 +97,9 @@ def _columns(linear: Tensor | None, p: Tensor) -> Tensor | None:
     return None if linear is None else linear.gather(2, p[:, None, :].expand(-1, p.shape[1], -1))
 
 
-def ascend(A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None, steps: int = 100) -> tuple[Tensor, Tensor]:
+def ascend(
+    A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None, steps: int = 100
+) -> tuple[Tensor, Tensor]:
     """Best-improvement 2-opt from p (n, C): the local optimum and its objective (n,)."""
     p, C = p.clone(), p.shape[1]
     Bp, Lp = permuted(B, p), _columns(linear, p)
@@ -126,12 +128,16 @@ def quadratic_assignment(
     """
     (n, C), instances = A.shape[:2], A.shape[0] * restarts
     p = torch.rand(instances, C, generator=generator).argsort(1).to(A.device)
-    tenures = torch.randint(int(0.9 * C), int(1.1 * C) + 5, (steps, instances, 2), generator=generator).to(A.device)
+    tenures = torch.randint(int(0.9 * C), int(1.1 * C) + 5, (steps, instances, 2), generator=generator).to(
+        A.device
+    )
     A, B = A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0)
     linear = None if linear is None else linear.repeat_interleave(restarts, 0)
     Bp, Lp, value = permuted(B, p), _columns(linear, p), objective(A, B, p, linear)
     best, best_p = value.clone(), p.clone()
-    until = torch.zeros(instances, C, C, dtype=torch.int64, device=A.device)  # step before which row i may not return to j
+    until = torch.zeros(
+        instances, C, C, dtype=torch.int64, device=A.device
+    )  # step before which row i may not return to j
     batch, same = torch.arange(instances, device=A.device), torch.eye(C, dtype=torch.bool, device=A.device)
     for step in range(steps if C > 1 else 0):
         gains = swap_gains(A, Bp, Lp)
@@ -169,7 +175,9 @@ def mutual(scores: Tensor) -> tuple[Tensor, Tensor]:
     return rows[keep], best[keep]
 
 
-def transport(moved: Tensor, x: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3) -> tuple[Tensor, float]:
+def transport(
+    moved: Tensor, x: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3
+) -> tuple[Tensor, float]:
     """Entropic optimal transport between moved (n, e) and y (m, e): x' P y (d, e) for x (n, d), and the mean cosine under P."""
     partner = partners(moved, y, inverse_temperature, rounds)
     return x.T @ partner, float((moved * partner).sum()) / len(y)
@@ -183,7 +191,9 @@ def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int =
     differs by 2e-4 of its norm, far less than another batch of points would change it.
     """
     low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
-    kernel = (moved.to(low) @ y.to(low).T).mul_(inverse_temperature).sub_(inverse_temperature).exp_()  # (n, m)
+    kernel = (
+        (moved.to(low) @ y.to(low).T).mul_(inverse_temperature).sub_(inverse_temperature).exp_()
+    )  # (n, m)
     v = torch.ones(len(y), 1, device=y.device)
     for _ in range(rounds):
         u = 1 / (kernel @ v.to(low)).to(v.dtype).clamp_min(1e-30)

@@ -34,9 +34,15 @@ class Translator(nn.Module):
         if not isinstance(vectors, np.ndarray):
             return super().__call__(vectors)
         expected = self.config.get("source_dim")
-        if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or vectors.shape[1] != (expected or vectors.shape[1]):
+        if (
+            vectors.ndim != 2
+            or vectors.dtype.kind not in "fiu"
+            or vectors.shape[1] != (expected or vectors.shape[1])
+        ):
             shape = f"(n, {expected or 'd'})"
-            raise BadInput(f"{type(self).__name__}: vectors must be numbers {shape}, got {vectors.shape} {vectors.dtype}")
+            raise BadInput(
+                f"{type(self).__name__}: vectors must be numbers {shape}, got {vectors.shape} {vectors.dtype}"
+            )
         device = next(iter(self.state_dict().values()), torch.empty(0)).device
         with torch.inference_mode():
             return super().__call__(torch.from_numpy(vectors.astype(np.float32)).to(device)).cpu().numpy()
@@ -89,9 +95,14 @@ def save(translator: Translator, path: Path) -> None:
     from safetensors.torch import save_file
 
     _check(translator, path)
-    save_file({k: v.cpu().contiguous() for k, v in translator.state_dict().items()}, path.with_suffix(".safetensors"))
+    save_file(
+        {k: v.cpu().contiguous() for k, v in translator.state_dict().items()},
+        path.with_suffix(".safetensors"),
+    )
     kind = f"{type(translator).__module__}:{type(translator).__qualname__}"
-    path.with_suffix(".json").write_text(json.dumps({"class": kind, "config": translator.config}, indent=2) + "\n")
+    path.with_suffix(".json").write_text(
+        json.dumps({"class": kind, "config": translator.config}, indent=2) + "\n"
+    )
 
 
 def load(path: Path) -> Translator:
@@ -101,7 +112,11 @@ def load(path: Path) -> Translator:
     with reading(path):
         described = json.loads(path.with_suffix(".json").read_text())
         module, name = described["class"].split(":")
-        kind = getattr(importlib.import_module(module), name, None) if module.startswith("pipelines.aligners.") else None
+        kind = (
+            getattr(importlib.import_module(module), name, None)
+            if module.startswith("pipelines.aligners.")
+            else None
+        )
         if not (isinstance(kind, type) and issubclass(kind, Translator)):
             raise BadInput(f"{path}: {described['class']} is no translator")
         translator = kind(**described["config"])
@@ -114,7 +129,9 @@ def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
     """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
     oracle's) the first. Raises BadInput as `load_seeds` does."""
     verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
-    return translators[max(translators, key=lambda seed: verdicts[seed]["score"] if seed in verdicts else 0.0)]
+    return translators[
+        max(translators, key=lambda seed: verdicts[seed]["score"] if seed in verdicts else 0.0)
+    ]
 
 
 def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Translator]:
@@ -123,24 +140,36 @@ def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Tran
     Their errors are those of separate fits: the mean of what they make of a vector is nearer than what the best of them makes.
     """
     verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
-    aligned = [translators[seed] for seed in translators if seed in verdicts and verdicts[seed]["word"] == "aligned"]
+    aligned = [
+        translators[seed] for seed in translators if seed in verdicts and verdicts[seed]["word"] == "aligned"
+    ]
     return aligned or [load_best(folder, hub_correction)]
 
 
 def _verdicts(folder: Path) -> dict[int, dict[str, Any]]:
     path = folder / "verdicts.json"
     with reading(path):
-        return {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()} if path.exists() else {}
+        return (
+            {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()}
+            if path.exists()
+            else {}
+        )
 
 
 def _check(translator: Translator, path: Path) -> None:
     bad = [name for name, tensor in translator.state_dict().items() if not tensor.isfinite().all()]
-    bad += [name for name, value in translator.config.items() if isinstance(value, float) and not math.isfinite(value)]
+    bad += [
+        name
+        for name, value in translator.config.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
     if bad:
         raise BadInput(f"{path}: {bad[0]} is not finite")
 
 
-def load_seeds(folder: Path, hub_correction: float | None = None, device: torch.device | str = "cpu") -> dict[int, Translator]:
+def load_seeds(
+    folder: Path, hub_correction: float | None = None, device: torch.device | str = "cpu"
+) -> dict[int, Translator]:
     """The translators of one row of `align` by seed, on a device; `hub_correction`, if given, in the place of their own strength.
 
     Raises BadInput where there are none, or where they have no hub correction to set.

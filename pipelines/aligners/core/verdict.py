@@ -52,7 +52,9 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
         return normalize(cloud @ fine, dim=1)
 
     moved = beside(moved)
-    return max(float((moved * beside(centred_unit(replicate(source)))).sum(1).mean()) for replicate in replicates)
+    return max(
+        float((moved * beside(centred_unit(replicate(source)))).sum(1).mean()) for replicate in replicates
+    )
 
 
 def replicate(fit: Callable[[Tensor, Tensor, int], Any], source: Tensor, target: Tensor, seed: int) -> Any:

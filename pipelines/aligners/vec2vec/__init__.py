@@ -34,7 +34,12 @@ from pipelines.runtime.progress import progress
 
 SUPERVISION = "unpaired"
 ALONE = True
-__all__ = ["RECIPES", "Settings", "fit", "fit_jointly"]  # RECIPES: what `recipe` in a row of `align` stands for
+__all__ = [
+    "RECIPES",
+    "Settings",
+    "fit",
+    "fit_jointly",
+]  # RECIPES: what `recipe` in a row of `align` stands for
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,9 @@ class Settings(Recipe):
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     init: Literal["random", "linear"] = "random"
-    linear: wasserstein_procrustes.Settings = field(default_factory=wasserstein_procrustes.Settings)  # of init: linear
+    linear: wasserstein_procrustes.Settings = field(
+        default_factory=wasserstein_procrustes.Settings
+    )  # of init: linear
     # Folder of a translator that the official code saved, and what source and target are called there: training goes on from its
     # weights; with `steps: 0` they stay as they are
     weights: str | None = None
@@ -63,7 +70,9 @@ class Settings(Recipe):
     neighbours: int = 10  # of CSLS in the score
     log_every: int = 100
     patience: int = 20  # looks without a better score before stopping
-    min_steps: int | None = None  # before that no stop; None: not before the last step, as the code's 80 epochs are its least
+    min_steps: int | None = (
+        None  # before that no stop; None: not before the last step, as the code's 80 epochs are its least
+    )
     checkpoint_every: int = 1000
 
     def __post_init__(self) -> None:
@@ -71,15 +80,29 @@ class Settings(Recipe):
         least = dict.fromkeys(("neighbours", "patience", "log_every", "checkpoint_every"), 1)
         self._at_least(least | {"held_out": 2, "min_steps": 0, "start_steps": 1})
         if len(self.starts) != len(self.start_axes):
-            raise ValueError(f"starts {self.starts} and start_axes {self.start_axes} must be as many: one of each for a round")
-        if self.starts and (min(self.starts) < 1 or min(self.start_axes) < 2 or self.starts != tuple(sorted(self.starts)[::-1])):
-            raise ValueError(f"starts {self.starts} must not grow and be at least 1, start_axes {self.start_axes} at least 2")
+            raise ValueError(
+                f"starts {self.starts} and start_axes {self.start_axes} must be as many: one of each for a round"
+            )
+        if self.starts and (
+            min(self.starts) < 1
+            or min(self.start_axes) < 2
+            or self.starts != tuple(sorted(self.starts)[::-1])
+        ):
+            raise ValueError(
+                f"starts {self.starts} must not grow and be at least 1, start_axes {self.start_axes} at least 2"
+            )
         if (self.weights is None) != (self.weights_of is None):
-            raise ValueError("weights, a folder, and weights_of, the names of source and target in it, go together")
+            raise ValueError(
+                "weights, a folder, and weights_of, the names of source and target in it, go together"
+            )
         if self.weights and (self.init == "linear" or self.starts or self.axes == "principal" or self.centre):
-            raise ValueError("weights of the official code take `init: random`, `axes: raw`, no `centre` and no `starts`")
+            raise ValueError(
+                "weights of the official code take `init: random`, `axes: raw`, no `centre` and no `starts`"
+            )
         if self.init == "linear" and (self.axes == "principal" or self.starts):
-            raise ValueError("init: linear has one start in raw axes: it takes neither `axes: principal` nor `starts`")
+            raise ValueError(
+                "init: linear has one start in raw axes: it takes neither `axes: principal` nor `starts`"
+            )
         if self.init == "linear" and not self.centre:
             raise ValueError("init: linear starts from a map between centred clouds, it needs `centre: true`")
 
@@ -88,13 +111,18 @@ class Settings(Recipe):
         """What `Vec2Vec` is built from, beside the dimensions."""
         unit = self.init == "random" if self.unit_output is None else self.unit_output
         names = ("width", "adapter_depth", "backbone_depth", "norm", "dropout")
-        return {name: getattr(self, name) for name in names} | {"unit_output": unit, "mapped": self.init == "linear"}
+        return {name: getattr(self, name) for name in names} | {
+            "unit_output": unit,
+            "mapped": self.init == "linear",
+        }
 
     @property
     def rounds(self) -> list[Round]:
         """The competition that `starts` describes; the transport's inverse temperature grows from round to round."""
         first, last = self.transport_inverse_temperature
-        inverse_temperature = [first + (last - first) * number / len(self.starts) for number in range(len(self.starts))]
+        inverse_temperature = [
+            first + (last - first) * number / len(self.starts) for number in range(len(self.starts))
+        ]
         places = zip(self.starts, self.start_axes, inverse_temperature, strict=True)
         return [Round(starts, axes, self.start_steps, sharp) for starts, axes, sharp in places]
 
@@ -119,7 +147,10 @@ class Batches:
         epoch, place = divmod(step, len(self))
         if epoch != self.epoch:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-            self.epoch, self.order = epoch, torch.randperm(len(self.rows), generator=generator).to(self.rows.device)
+            self.epoch, self.order = (
+                epoch,
+                torch.randperm(len(self.rows), generator=generator).to(self.rows.device),
+            )
         return self.order[place * self.size : (place + 1) * self.size]
 
 
@@ -139,7 +170,9 @@ def fit(
     names it. The state returned is the one with the best unpaired score.
     """
     if pairs is not None and len(pairs) and settings.init == "random":
-        raise BadInput("vec2vec: known pairs are of use to `init: linear` only, from random weights it takes none")
+        raise BadInput(
+            "vec2vec: known pairs are of use to `init: linear` only, from random weights it takes none"
+        )
     return _fit({"source": source, "target": target}, settings, seed, None, pairs, log, folder)
 
 
@@ -189,7 +222,9 @@ def _fit(
         torch.manual_seed(seed)
         if trained is None:
             new = list(clouds)
-            whole = Vec2VecTranslator(dims, others[0], last, principal=settings.axes == "principal", **settings.shape)
+            whole = Vec2VecTranslator(
+                dims, others[0], last, principal=settings.axes == "principal", **settings.shape
+            )
         else:
             new = [name for name in clouds if name not in trained.config["dims"]]
             whole = trained
@@ -203,7 +238,9 @@ def _fit(
         if settings.init == "linear":
             linear = replace(settings.linear, hub_correction=0)  # adapters begin as a matrix
             for name in others:
-                whole.start(wasserstein_procrustes.fit(clouds[name], clouds[last], linear, seed, pairs), name, last)
+                whole.start(
+                    wasserstein_procrustes.fit(clouds[name], clouds[last], linear, seed, pairs), name, last
+                )
         rows = {name: whole.prepared(cloud, name) for name, cloud in clouds.items()}
         path = folder / f"vec2vec-{seed}.safetensors" if folder else None
         best = Best()
@@ -218,9 +255,13 @@ def _fit(
 
 def _fits(dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator | None) -> None:
     if settings.weights_of and len(settings.weights_of) != len(dims):
-        raise BadInput(f"vec2vec: weights_of names {len(settings.weights_of)} encoders, and there are {len(dims)}")
+        raise BadInput(
+            f"vec2vec: weights_of names {len(settings.weights_of)} encoders, and there are {len(dims)}"
+        )
     if settings.init == "linear" and settings.width < max(dims.values()):
-        raise BadInput(f"vec2vec: width {settings.width} is less than the vectors' dimension, `init: linear` needs as much")
+        raise BadInput(
+            f"vec2vec: width {settings.width} is less than the vectors' dimension, `init: linear` needs as much"
+        )
     if len(dims) < 2:
         raise BadInput(f"vec2vec: {len(dims)} encoder; at least two are needed")
     if reserved := sorted(set(dims) & set(LATENT)):
@@ -229,13 +270,21 @@ def _fits(dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator |
         return
     known = trained.config["dims"]
     if not set(known) < set(dims):
-        raise BadInput(f"vec2vec: given {', '.join(dims)}; needed are {', '.join(known)}, which are extended, and more")
+        raise BadInput(
+            f"vec2vec: given {', '.join(dims)}; needed are {', '.join(known)}, which are extended, and more"
+        )
     if wrong := [name for name in known if known[name] != dims[name]]:
-        raise BadInput(f"vec2vec: {wrong[0]} has {dims[wrong[0]]} dimensions, and had {known[wrong[0]]} in training")
+        raise BadInput(
+            f"vec2vec: {wrong[0]} has {dims[wrong[0]]} dimensions, and had {known[wrong[0]]} in training"
+        )
     if settings.init == "linear":
-        raise BadInput("vec2vec: a trained backbone is extended from random adapters, not with `init: linear`")
+        raise BadInput(
+            "vec2vec: a trained backbone is extended from random adapters, not with `init: linear`"
+        )
     if any(trained.config[name] != value for name, value in settings.shape.items()):
-        raise BadInput("vec2vec: the networks to be extended have another shape than this row: take its width, depths and norm")
+        raise BadInput(
+            "vec2vec: the networks to be extended have another shape than this row: take its width, depths and norm"
+        )
 
 
 def _rescue(translator: Vec2VecTranslator, best: Best, folder: Path | None, seed: int) -> str:
@@ -254,7 +303,9 @@ def begin_with(translator: Vec2VecTranslator, folder: Path, names: dict[str, str
     differs = [k for k, v in wanted.items() if saved.config[k] != v]
     if differs:
         name = differs[0]
-        raise BadInput(f"vec2vec: {folder}: {name} is {saved.config[name]} there, {translator.config[name]} in the row")
+        raise BadInput(
+            f"vec2vec: {folder}: {name} is {saved.config[name]} there, {translator.config[name]} in the row"
+        )
     translator.model.load_state_dict(saved.model.state_dict())
 
 
@@ -317,7 +368,9 @@ def _train(
 
 
 def _checkpoint(path: Path, training: Training, best: Best) -> None:
-    files.save_state(path, {"training": training.state(), "best": vars(best), "settings": repr(training.settings)})
+    files.save_state(
+        path, {"training": training.state(), "best": vars(best), "settings": repr(training.settings)}
+    )
 
 
 def _resume(path: Path | None, training: Training, best: Best, settings: Settings) -> bool:

@@ -49,13 +49,18 @@ class Buffers:
     rows: dict[str, Tensor]  # (stretch, b) int64: which rows of a cloud each step takes
     schedule: Tensor  # (stretch, 5): `Scheduled` of each step
     at: Tensor  # (1,) int64: the place in the stretch, which a step moves on
-    metrics: Tensor | None = None  # (stretch, m): what each step has measured, as `Training.names`; the first step makes it
+    metrics: Tensor | None = (
+        None  # (stretch, m): what each step has measured, as `Training.names`; the first step makes it
+    )
 
 
 def step_on(training: Training, buffers: Buffers) -> None:
     """One step, exactly what is captured: Python decides nothing that changes between steps, and waits for nothing."""
     at = buffers.at
-    x = {name: cloud.index_select(0, buffers.rows[name].index_select(0, at)[0]) for name, cloud in buffers.clouds.items()}
+    x = {
+        name: cloud.index_select(0, buffers.rows[name].index_select(0, at)[0])
+        for name, cloud in buffers.clouds.items()
+    }
     lr, disc_lr, *others = buffers.schedule.index_select(0, at)[0].unbind()
     training.now = Scheduled(lr, disc_lr, *(value.float() for value in others))
     metrics = torch.stack(list(training.update(x).values()))
@@ -99,7 +104,10 @@ class Stretches:
         sizes = {name: len(draw.indices(training.done)) for name, draw in batches.items()}
         self.buffers = Buffers(
             clouds={name: draw.rows for name, draw in batches.items()},
-            rows={name: torch.zeros(stretch, size, dtype=torch.int64, device=device) for name, size in sizes.items()},
+            rows={
+                name: torch.zeros(stretch, size, dtype=torch.int64, device=device)
+                for name, size in sizes.items()
+            },
             schedule=torch.zeros(stretch, len(astuple(training.now)), dtype=exact, device=device),
             at=torch.zeros(1, dtype=torch.int64, device=device),
         )
@@ -148,7 +156,10 @@ class Stretches:
 
     def _optimisers(self, capturable: bool) -> None:
         for group in (*self.training.optimiser.param_groups, *self.training.disc_optimiser.param_groups):
-            group |= {"fused": True, "capturable": capturable}  # fused ones read a learning rate on the device
+            group |= {
+                "fused": True,
+                "capturable": capturable,
+            }  # fused ones read a learning rate on the device
 
 
 def capture(step: Callable[[], None], device: torch.device) -> Callable[[], None]:

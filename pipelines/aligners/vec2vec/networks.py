@@ -39,14 +39,18 @@ class ResidualMLP(nn.Module):
     the first shortcut is a learned matrix instead of zeros added, so that the whole can be a given linear map.
     """
 
-    def __init__(self, depth: int, inputs: int, width: int, outputs: int, norm: Norm, dropout: float, mapped: bool) -> None:
+    def __init__(
+        self, depth: int, inputs: int, width: int, outputs: int, norm: Norm, dropout: float, mapped: bool
+    ) -> None:
         super().__init__()
         self.inputs, self.norm = inputs, norm
         normed: Callable[[int], nn.Module] = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
         self.sizes = [*[width] * (depth - 1), outputs]
         self.layers = nn.ModuleList([nn.Sequential(nn.Linear(inputs, self.sizes[0]), nn.SiLU())])
         for _ in range(depth - 2):
-            self.layers.append(nn.Sequential(nn.Linear(width, width), nn.SiLU(), normed(width), nn.Dropout(dropout)))
+            self.layers.append(
+                nn.Sequential(nn.Linear(width, width), nn.SiLU(), normed(width), nn.Dropout(dropout))
+            )
         if depth > 1:
             last = [nn.Linear(width, width), nn.Dropout(dropout), nn.SiLU(), nn.Linear(width, outputs)]
             self.layers.append(nn.Sequential(*last))
@@ -79,7 +83,9 @@ class ResidualMLP(nn.Module):
         """Make every residual branch zero, and the whole x -> x map (None: the identity), but leave gradients to learn from."""
         for layer in self.layers:
             assert isinstance(layer, nn.Sequential)
-            gate = next(m for m in reversed(layer) if isinstance(m, (nn.Linear, nn.BatchNorm1d, nn.LayerNorm)))
+            gate = next(
+                m for m in reversed(layer) if isinstance(m, (nn.Linear, nn.BatchNorm1d, nn.LayerNorm))
+            )
             for parameter in gate.parameters():
                 parameter.zero_()
         if self.shortcut is not None:
@@ -189,7 +195,11 @@ class Vec2Vec(nn.Module):
         self.norm: Norm = norm
         self.unit_output, self.mapped = unit_output, mapped
         self.inputs, self.outputs = nn.ModuleDict(), nn.ModuleDict()  # A and B, by encoder
-        layers = ResidualMLP(backbone_depth, width, width, width, norm, dropout, mapped=False) if backbone_depth else None
+        layers = (
+            ResidualMLP(backbone_depth, width, width, width, norm, dropout, mapped=False)
+            if backbone_depth
+            else None
+        )
         self.backbone = layers or nn.Identity()  # T
         for name, dim in dims.items():
             self.add_encoder(name, dim)
@@ -219,7 +229,9 @@ class Vec2Vec(nn.Module):
                 self.redraw(name)
             return
         for adapters, inputs, outputs in ((self.inputs, dim, self.width), (self.outputs, self.width, dim)):
-            adapter = ResidualMLP(self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped)
+            adapter = ResidualMLP(
+                self.adapter_depth, inputs, self.width, outputs, self.norm, self.dropout, self.mapped
+            )
             adapters[name] = adapter.to(device)
 
     @torch.no_grad()
@@ -233,7 +245,9 @@ class Vec2Vec(nn.Module):
         beside = [a.weight for n, a in self.inputs.items() if n != name and isinstance(a, Tied)]
         random = torch.randn(self.width, self.width, device=adapter.weight.device)
         if beside:
-            basis = torch.linalg.qr(torch.cat([max(beside, key=len), random]).T).Q.T  # their rows come first, up to sign
+            basis = torch.linalg.qr(
+                torch.cat([max(beside, key=len), random]).T
+            ).Q.T  # their rows come first, up to sign
             signs = torch.randint(2, (len(adapter.weight), 1)).to(basis) * 2 - 1
             adapter.init_as_map(basis[: len(adapter.weight)] * signs)
 
@@ -252,7 +266,11 @@ class Vec2Vec(nn.Module):
     def decode(self, latent: Tensor, name: str) -> Tensor:
         """(n, width) -> (n, dimension of the encoder), float32 at least: B."""
         adapter = self.inputs[name]
-        out = adapter.back(latent, self.axes) if isinstance(adapter, Tied) else self.outputs[name](latent, self.axes)
+        out = (
+            adapter.back(latent, self.axes)
+            if isinstance(adapter, Tied)
+            else self.outputs[name](latent, self.axes)
+        )
         out = at_least_float(out)
         return normalize(out, dim=1) if self.unit_output else out
 
@@ -271,7 +289,10 @@ class Vec2Vec(nn.Module):
         """Make F the given linear map (d, e) of `source` into the space of `target`, and the way back its transpose."""
         if not self.mapped or self.width < max(map.shape):
             raise ValueError(f"vec2vec: width {self.width} cannot start as a map {tuple(map.shape)}")
-        for adapters, matrix in ((self.inputs, map), *(((self.outputs, map.T),) if self.adapter_depth else ())):
+        for adapters, matrix in (
+            (self.inputs, map),
+            *(((self.outputs, map.T),) if self.adapter_depth else ()),
+        ):
             adapters[source].init_as_map(matrix)  # pyright: ignore[reportCallIssue]
             adapters[target].init_as_map(None)  # pyright: ignore[reportCallIssue]
         if isinstance(self.backbone, ResidualMLP):
@@ -285,7 +306,9 @@ class Vec2VecTranslator(Translator):
     centred. `principal`: F takes and gives coordinates on the principal axes of the training data, by falling variance.
     """
 
-    def __init__(self, dims: dict[str, int], source: str, target: str, principal: bool = False, **shape) -> None:
+    def __init__(
+        self, dims: dict[str, int], source: str, target: str, principal: bool = False, **shape
+    ) -> None:
         super().__init__(dims=dims, source=source, target=target, principal=principal, **shape)
         self.model = Vec2Vec(dims, **shape)
         for name, dim in dims.items():
@@ -322,7 +345,9 @@ class Vec2VecTranslator(Translator):
         """The translator of another pair of the encoders: a copy, of their adapters and the backbone alone."""
         dims = {name: dim for name, dim in self.config["dims"].items() if name in (source, target)}
         other = Vec2VecTranslator(**{**self.config, "dims": dims, "source": source, "target": target})
-        other.load_state_dict({key: value for key, value in self.state_dict().items() if key in other.state_dict()})
+        other.load_state_dict(
+            {key: value for key, value in self.state_dict().items() if key in other.state_dict()}
+        )
         return other.to(next(self.buffers()).device).train(self.training)
 
     @property
@@ -337,8 +362,13 @@ class Vec2VecTranslator(Translator):
         """
         dims = {**self.config["dims"], **other.config["dims"]}
         mine, theirs = self.state_dict(), other.state_dict()
-        kept = [{k: v for k, v in each.config.items() if k not in ("dims", "source", "target")} for each in (self, other)]
-        if kept[0] != kept[1] or not all(torch.equal(mine[k], theirs[k]) for k in mine if k.startswith("model.backbone.")):
+        kept = [
+            {k: v for k, v in each.config.items() if k not in ("dims", "source", "target")}
+            for each in (self, other)
+        ]
+        if kept[0] != kept[1] or not all(
+            torch.equal(mine[k], theirs[k]) for k in mine if k.startswith("model.backbone.")
+        ):
             raise BadInput("vec2vec: translators of two trainings: their backbones differ")
         whole = Vec2VecTranslator(dims, self.config["source"], self.config["target"], **kept[0])
         whole.load_state_dict(mine | theirs)

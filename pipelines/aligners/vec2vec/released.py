@@ -41,7 +41,9 @@ def read(folder: Path, names: Mapping[str, str]) -> Vec2VecTranslator:
         shape = {"width": width, "adapter_depth": depths[0], "backbone_depth": depths[1], "norm": norm}
         shape |= {"dropout": 0.1, "unit_output": True, "mapped": False}
         translator = Vec2VecTranslator(dims, first, last, **shape)
-        translator.model.load_state_dict({f"{part}.{key}": v for part, tensors in weights.items() for key, v in tensors.items()})
+        translator.model.load_state_dict(
+            {f"{part}.{key}": v for part, tensors in weights.items() for key, v in tensors.items()}
+        )
     except (KeyError, ValueError, RuntimeError) as error:
         said = " ".join(str(error).split())[:200]
         raise BadInput(f"{folder}: its layers are not those of the released configuration: {said}") from None
@@ -70,7 +72,9 @@ def _depth(layers: dict[str, Tensor]) -> int:
 def _layers(state: dict[str, Tensor], part: str) -> dict[str, Tensor]:
     """One residual MLP, each layer's modules at our places: a matrix, then a norm, or in the last layer a second matrix."""
     pattern = re.compile(re.escape(part) + r"\.layers\.(\d+)\.(\d+)\.(\w+)")
-    found = [(int(m[1]), int(m[2]), m[3], value) for key, value in state.items() if (m := pattern.fullmatch(key))]
+    found = [
+        (int(m[1]), int(m[2]), m[3], value) for key, value in state.items() if (m := pattern.fullmatch(key))
+    ]
     last = max((layer for layer, *_ in found), default=0)
     out = {}
     for layer, place, name, value in found:

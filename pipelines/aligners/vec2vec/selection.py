@@ -42,7 +42,12 @@ def unpaired_score(model: Vec2Vec, held_out: dict[str, Tensor], neighbours: int)
         moved = model.translate(held_out[source], source, target)
         share, cosine = agreement(moved, held_out[target], neighbours)
         back = cosine_similarity(model.translate(moved, target, source), held_out[source], dim=1).mean()
-        for part, value in (("share", share), ("cosine", cosine), ("cycle", float(back)), ("score", share * cosine)):
+        for part, value in (
+            ("share", share),
+            ("cosine", cosine),
+            ("cycle", float(back)),
+            ("score", share * cosine),
+        ):
             parts[part] += value / len(pairs)
     model.train(training)
     parts["score"] *= max(parts["cycle"], 0.0)

@@ -40,26 +40,38 @@ class Recipe:
     spectral: bool = False  # spectral norm in discriminators: earlier versions of the code
     # losses
     gan: losses.Gan = "least_squares"
-    swapped_labels: bool = True  # code: real is 0, fake is 1; paper: False. The game is symmetric, its start is not
+    swapped_labels: bool = (
+        True  # code: real is 0, fake is 1; paper: False. The game is symmetric, its start is not
+    )
     label_smoothing: float = 0.9  # vanilla only
-    latent_discriminators: Literal["one", "both"] = "one"  # code: source latents are real, target latents fake; paper: both ways
+    latent_discriminators: Literal["one", "both"] = (
+        "one"  # code: source latents are real, target latents fake; paper: both ways
+    )
     error: losses.Error = "cosine"  # reconstruction and cycle; paper: squared
     vsp: losses.Vsp = "absolute"  # paper: squared
     vsp_of: Literal["reconstructions", "translations"] = "reconstructions"  # paper: translations
     vsp_reflected: bool = True  # code; paper: no such term. Never on translations, which lie in another space
     detach_cycle: bool = True  # code: only the second translation learns from the cycle; paper: both
-    reduction: Literal["mean", "sum"] = "mean"  # of reconstruction, cycle and VSP over the encoders or pairs; paper: sum
+    reduction: Literal["mean", "sum"] = (
+        "mean"  # of reconstruction, cycle and VSP over the encoders or pairs; paper: sum
+    )
     rec_weight: float = 1.0
     vsp_weight: float = 1.0
     cycle_weight: float = 10.0
     cycle_vsp_weight: float = 10.0  # VSP between a batch and its cycle: code; paper: 0
     gan_weight: float = 1.0
     latent_gan_weight: float = 1.0
-    gradient_penalty: float = 0.0  # R1 + R2 on discriminators: in the code, as sums over the batch, but 0 in its configuration
-    transport_weight: float = 0.0  # entropic optimal transport from translations to the batch, beside the generator; ours
+    gradient_penalty: float = (
+        0.0  # R1 + R2 on discriminators: in the code, as sums over the batch, but 0 in its configuration
+    )
+    transport_weight: float = (
+        0.0  # entropic optimal transport from translations to the batch, beside the generator; ours
+    )
     # inverse temperature of the transport: in the first round of `starts`, after the last (and without `starts`)
     transport_inverse_temperature: tuple[float, float] = (12.0, 30.0)
-    noise: float = 0.0  # standard deviation of what discriminators see added, falling to 0 at the last step; ours
+    noise: float = (
+        0.0  # standard deviation of what discriminators see added, falling to 0 at the last step; ours
+    )
     # training
     steps: int | None = None  # None: as many as `epochs` are
     epochs: int = 80  # passes through the smaller side, about 312,000 steps of 1,000,000 vectors
@@ -68,16 +80,26 @@ class Recipe:
     disc_lr: float = 1e-5
     warmup: int = 2000  # steps of linear growth of both rates
     warmup_from: int = 0  # the first step's place in that growth; code: 0, a first step at rate 0
-    max_grad_norm: float = 1000.0  # of the translator, and of each discriminator; earlier configurations of the code: 10
+    max_grad_norm: float = (
+        1000.0  # of the translator, and of each discriminator; earlier configurations of the code: 10
+    )
     # output adapters' batch norms see the reconstruction of each translation too: the code makes it, for a loss of weight 0
     cycle_statistics: bool = True  # paper: no such pass
-    optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd, with momentum 0.5: sure directions move first; ours
+    optimiser: Literal["adam", "sgd"] = (
+        "adam"  # of the translator; sgd, with momentum 0.5: sure directions move first; ours
+    )
     damping: float = 0.0  # of `adapter_depth: 0`, after each update: see `Tied.damp`; ours
-    straight: float = 0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
+    straight: float = (
+        0.3  # share of the steps, the last, in which damping is towards orthonormal rows; MUSE: 1, at 0.01
+    )
     ema: float = 0.0  # weights' moving average, which is then what is judged and returned; ours
     precision: Literal["float32", "bf16"] = "float32"
-    tf32: bool = True  # on CUDA, of float32: factors of products are rounded to 11 bits, which is what float16 has
-    step: Literal["auto", "plain", "graph", "compiled"] = "auto"  # how a step runs, see graph.py: its losses are the same
+    tf32: bool = (
+        True  # on CUDA, of float32: factors of products are rounded to 11 bits, which is what float16 has
+    )
+    step: Literal["auto", "plain", "graph", "compiled"] = (
+        "auto"  # how a step runs, see graph.py: its losses are the same
+    )
     collapse_steps: int = 500  # steps that a discriminator may be constant or beyond doubt
 
     def __post_init__(self) -> None:
@@ -85,18 +107,26 @@ class Recipe:
         weights = [name for name in asdict(self) if name.endswith("_weight")]
         least = dict.fromkeys(ones, 1) | {"batch": 2}
         least |= dict.fromkeys((*weights, "adapter_depth", "backbone_depth", "damping"), 0)
-        least |= dict.fromkeys(("steps", "epochs", "lr", "disc_lr", "warmup", "warmup_from", "gradient_penalty", "noise"), 0)
+        least |= dict.fromkeys(
+            ("steps", "epochs", "lr", "disc_lr", "warmup", "warmup_from", "gradient_penalty", "noise"), 0
+        )
         self._at_least(least)
         if not 0 < min(self.transport_inverse_temperature) <= max(self.transport_inverse_temperature) <= 80:
-            raise ValueError(f"transport_inverse_temperature: {self.transport_inverse_temperature} must be in (0, 80]")
+            raise ValueError(
+                f"transport_inverse_temperature: {self.transport_inverse_temperature} must be in (0, 80]"
+            )
         if not self.gan_weight + self.latent_gan_weight + self.transport_weight > 0:
-            raise ValueError("gan_weight, latent_gan_weight and transport_weight: at least one of them must be more than 0")
+            raise ValueError(
+                "gan_weight, latent_gan_weight and transport_weight: at least one of them must be more than 0"
+            )
         if not self.max_grad_norm > 0:
             raise ValueError(f"max_grad_norm: {self.max_grad_norm} must be positive")
         if not 0 <= self.straight <= 1:
             raise ValueError(f"straight: {self.straight} must be in [0, 1]")
         if self.step == "compiled" and self.gradient_penalty:
-            raise ValueError("step: compiled has no derivative of a derivative: take step: graph with gradient_penalty")
+            raise ValueError(
+                "step: compiled has no derivative of a derivative: take step: graph with gradient_penalty"
+            )
         for name in ("dropout", "ema"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} must be in [0, 1)")
@@ -167,7 +197,9 @@ class Training:
     held as they are. Latents of `real` encoders are what the others' are to look like: the first one, or all that are held.
     """
 
-    def __init__(self, model: Vec2Vec, dims: dict[str, int], settings: Recipe, learning: Sequence[str] = ()) -> None:
+    def __init__(
+        self, model: Vec2Vec, dims: dict[str, int], settings: Recipe, learning: Sequence[str] = ()
+    ) -> None:
         self.settings, self.model = settings, model
         self.learning = tuple(learning) or tuple(dims)
         self.pairs: list[Pair] = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
@@ -189,7 +221,9 @@ class Training:
         self.average = copy.deepcopy(model).requires_grad_(False) if settings.ema else model
         self.inverse_temperature = settings.transport_inverse_temperature[1]
         self.done = 0  # steps
-        self.doubtful = dict.fromkeys(discriminators, 0)  # steps in a row that a discriminator looked collapsed
+        self.doubtful = dict.fromkeys(
+            discriminators, 0
+        )  # steps in a row that a discriminator looked collapsed
         self.now = self.scheduled(0)
         self.names: list[str] = []  # of a step's metrics
         self.unread: list[Tensor] = []  # metrics (m,) of the last steps, which `check` has not seen
@@ -219,7 +253,10 @@ class Training:
 
     def update(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
         """What `step` does at the schedule `now`. It changes tensors in place and no number of Python's: graphs repeat it."""
-        self.optimiser.param_groups[0]["lr"], self.disc_optimiser.param_groups[0]["lr"] = self.now.lr, self.now.disc_lr
+        self.optimiser.param_groups[0]["lr"], self.disc_optimiser.param_groups[0]["lr"] = (
+            self.now.lr,
+            self.now.disc_lr,
+        )
         with tf32(self.settings.tf32 and self.settings.precision == "float32" and self.device.type == "cuda"):
             with self._autocast():
                 outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
@@ -303,7 +340,10 @@ class Training:
             weighted[f"generator_{name}"] = (loss, self._weight(name))
         if s.transport_weight:
             moved = outputs.translations.items()
-            each = [losses.transport(rows, outputs.x[target], self.inverse_temperature) for (_, target), rows in moved]
+            each = [
+                losses.transport(rows, outputs.x[target], self.inverse_temperature)
+                for (_, target), rows in moved
+            ]
             weighted["transport"] = (torch.stack(each).mean(), s.transport_weight)
         return weighted
 
@@ -313,7 +353,11 @@ class Training:
         same = list(outputs.reconstructions.items())
         moved = [(source, y) for (source, _), y in outputs.translations.items()]
         back = [(source, y) for (source, _), y in outputs.cycles.items()]
-        products = {name: losses.products(rows, s.vsp) for name, rows in x.items() if s.vsp_weight or s.cycle_vsp_weight}
+        products = {
+            name: losses.products(rows, s.vsp)
+            for name, rows in x.items()
+            if s.vsp_weight or s.cycle_vsp_weight
+        }
 
         def over(couples: list[tuple[str, Tensor]], loss: Callable[[str, Tensor], Tensor]) -> Tensor:
             each = torch.stack([loss(*couple) for couple in couples])
@@ -340,7 +384,9 @@ class Training:
         contests = {}
         for name, rows in outputs.x.items():
             contests[name] = rows, stacked([fake for (_, target), fake in moved.items() if target == name])
-        real, fake = ([v for n, v in latents.items() if (n in self.real) == wanted] for wanted in (True, False))
+        real, fake = (
+            [v for n, v in latents.items() if (n in self.real) == wanted] for wanted in (True, False)
+        )
         contests["latent"] = stacked(real), stacked(fake)
         if "latent_back" in self.discriminators:
             contests["latent_back"] = contests["latent"][::-1]
@@ -394,7 +440,9 @@ class Training:
     def _check(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
             if not abs(value) < float("inf"):
-                raise BadInput(f"vec2vec: step {step}: {name} is {value}; a lower lr or max_grad_norm may help")
+                raise BadInput(
+                    f"vec2vec: step {step}: {name} is {value}; a lower lr or max_grad_norm may help"
+                )
         for name in self.doubtful:
             spread, loss = values[f"spread/{name}"], values[f"loss/discriminator_{name}"]
             self.doubtful[name] = self.doubtful[name] + 1 if min(spread, loss) < 1e-6 else 0
@@ -410,7 +458,12 @@ class Training:
         parts = ("model", "discriminators", "optimiser", "disc_optimiser", "average")
         states: dict[str, Any] = {name: getattr(self, name).state_dict() for name in parts}
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        return states | {"done": self.done, "doubtful": self.doubtful, "random": torch.get_rng_state(), "cuda": cuda}
+        return states | {
+            "done": self.done,
+            "doubtful": self.doubtful,
+            "random": torch.get_rng_state(),
+            "cuda": cuda,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` gave."""

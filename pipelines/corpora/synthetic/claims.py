@@ -37,7 +37,9 @@ class Claim:
 
     def say(self, template: str) -> str:
         """The sentence of a template with the slots subject, act, setting."""
-        text = template.format(**{slot: self.words(slot)[getattr(self, slot)] for slot in ("subject", "act", "setting")})
+        text = template.format(
+            **{slot: self.words(slot)[getattr(self, slot)] for slot in ("subject", "act", "setting")}
+        )
         return text[0].upper() + text[1:]
 
 
@@ -47,7 +49,9 @@ def claim(pen: Pen) -> Claim:
     field = pen.any(tuple(WORLD[domain]))
     bare = Claim(domain, field, 0, 0, 0)
     place = pen.rng.random()
-    return replace(bare, **{slot: round(place * (len(bare.words(slot)) - 1)) for slot in ("subject", "act", "setting")})
+    return replace(
+        bare, **{slot: round(place * (len(bare.words(slot)) - 1)) for slot in ("subject", "act", "setting")}
+    )
 
 
 def other(pen: Pen, claim: Claim, slot: str, nearby: bool) -> Claim:

@@ -77,7 +77,9 @@ def _email(pen: Pen, staff: list[str], firms: list[str]) -> tuple[str, Draft, tu
     if greeting := pen.skewed(GREETINGS, 0.4):
         pen.write(greeting, scope, draft)
     for _ in range(pen.skewed((2, 3, 1, 4, 5), 0.6)):
-        pen.write(pen.any(LUNCH) if matter == "lunch" and pen.chance(0.7) else pen.skewed(LINES, 0.35), scope, draft)
+        pen.write(
+            pen.any(LUNCH) if matter == "lunch" and pen.chance(0.7) else pen.skewed(LINES, 0.35), scope, draft
+        )
     if ending := pen.skewed(ENDINGS, 0.4):
         pen.write(ending, scope, draft)
     return draft.text("\n" if pen.chance(0.4) else " "), draft, (sender, subject)

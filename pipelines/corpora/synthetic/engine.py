@@ -43,7 +43,9 @@ class Draft:
     sentences: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     facts: dict[str, list[str]] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)  # words in slots so far, which are avoided where there is a choice
+    used: set[str] = field(
+        default_factory=set
+    )  # words in slots so far, which are avoided where there is a choice
 
     def text(self, separator: str = " ") -> str:
         return separator.join(self.sentences)
@@ -114,7 +116,9 @@ def _once(make: Callable[[], str], count: int) -> list[str]:
     return list(dict.fromkeys(make() for _ in range(count)))
 
 
-def corpus(p: SyntheticCorpus, name: str, facts: Iterable[str], write: Callable[[Pen, int], tuple[str, Draft]]) -> pl.DataFrame:
+def corpus(
+    p: SyntheticCorpus, name: str, facts: Iterable[str], write: Callable[[Pen, int], tuple[str, Draft]]
+) -> pl.DataFrame:
     """`p.rows` different texts by `write(pen, count)`: id, text, labels and a list[str] column of planted facts for
     each of `facts`.
 

@@ -50,7 +50,9 @@ def notes(p: SyntheticCorpus) -> pl.DataFrame:
     addresses."""
     frame = corpus(p, "note", FACTS, _note)
     by_condition = {c: s for s, words in SPECIALTIES.items() for c in split(words["conditions"])}
-    return frame.with_columns(specialty=pl.col("labels").list.first().replace_strict(by_condition, return_dtype=pl.String))
+    return frame.with_columns(
+        specialty=pl.col("labels").list.first().replace_strict(by_condition, return_dtype=pl.String)
+    )
 
 
 def _note(pen: Pen, _: int) -> tuple[str, Draft]:
@@ -86,7 +88,11 @@ def _scope(pen: Pen, specialty: str, draft: Draft) -> Scope:
 
     def condition() -> str:
         from_other = draft.labels and pen.chance(0.2)
-        value = pen.skewed(split(elsewhere["conditions"]), 0.8) if from_other else pen.near(words["conditions"], place, 0.13)
+        value = (
+            pen.skewed(split(elsewhere["conditions"]), 0.8)
+            if from_other
+            else pen.near(words["conditions"], place, 0.13)
+        )
         if value not in draft.labels and value not in draft.used:
             draft.labels.append(value)
         return value
@@ -112,5 +118,7 @@ def _scope(pen: Pen, specialty: str, draft: Draft) -> Scope:
         "date": lambda: pen.faker.date_between_dates(*YEARS).strftime("%m/%d/%Y"),
         "address": lambda: pen.faker.street_address(),
     }
-    capitals = {_capital(k): (lambda k=k: _capital(scope[k]())) for k in ("condition", "symptom", "procedure", "drug")}
+    capitals = {
+        _capital(k): (lambda k=k: _capital(scope[k]())) for k in ("condition", "symptom", "procedure", "drug")
+    }
     return {**scope, **capitals}

@@ -79,7 +79,9 @@ def _scope(pen: Pen, domain: str, field: str) -> Scope:
         "act": lambda: pen.near(words["acts"], place, 0.07),
         "setting": lambda: pen.near(words["settings"], place, 0.12),
         "kind": lambda: "a " + pen.skewed(kinds),
-        "kinds": lambda: {"species": "species"}.get(k := pen.skewed(kinds), f"{k[:-1]}ies" if k.endswith("y") else f"{k}s"),
+        "kinds": lambda: {"species": "species"}.get(
+            k := pen.skewed(kinds), f"{k[:-1]}ies" if k.endswith("y") else f"{k}s"
+        ),
         "field": lambda: field,
         "year": lambda: str(century + pen.number(-9, 9)),
         "count": lambda: f"{pen.number(2, 99) * 10 ** pen.number(0, 3):,}",

@@ -160,5 +160,10 @@ def scenes(p: SyntheticCorpus) -> pl.DataFrame:
         texts = [draw_caption(scene, rng) for _ in range(CAPTIONS)]
         labels = sorted({f"{colour} {shape}" for _, colour, shape, _ in scene})
         rows.append((f"scene-{i}", texts[0], labels, texts, render(scene, rng), json.dumps(scene)))
-    schema = {"id": pl.String, "text": pl.String, "labels": pl.List(pl.String), "captions": pl.List(pl.String)}
+    schema = {
+        "id": pl.String,
+        "text": pl.String,
+        "labels": pl.List(pl.String),
+        "captions": pl.List(pl.String),
+    }
     return pl.DataFrame(rows, schema={**schema, "image": pl.Binary, "scene": pl.String}, orient="row")

@@ -123,23 +123,48 @@ LEXICON: dict[str, dict[str, str]] = {
 
 # which labels go together, by how often: the second label of a tweet is drawn from these
 AFFINITY: dict[str, tuple[str, ...]] = {
-    "news_&_social_concern": ("fitness_&_health", "business_&_entrepreneurs", "science_&_technology", "learning_&_educational"),
+    "news_&_social_concern": (
+        "fitness_&_health",
+        "business_&_entrepreneurs",
+        "science_&_technology",
+        "learning_&_educational",
+    ),
     "sports": ("celebrity_&_pop_culture", "news_&_social_concern", "fitness_&_health", "gaming"),
     "music": ("celebrity_&_pop_culture", "arts_&_culture", "film_tv_&_video", "diaries_&_daily_life"),
     "film_tv_&_video": ("celebrity_&_pop_culture", "arts_&_culture", "music", "gaming"),
     "celebrity_&_pop_culture": ("music", "film_tv_&_video", "fashion_&_style", "relationships"),
     "diaries_&_daily_life": ("relationships", "family", "food_&_dining", "youth_&_student_life"),
     "arts_&_culture": ("learning_&_educational", "other_hobbies", "film_tv_&_video", "travel_&_adventure"),
-    "business_&_entrepreneurs": ("science_&_technology", "news_&_social_concern", "learning_&_educational", "fashion_&_style"),
+    "business_&_entrepreneurs": (
+        "science_&_technology",
+        "news_&_social_concern",
+        "learning_&_educational",
+        "fashion_&_style",
+    ),
     "family": ("diaries_&_daily_life", "relationships", "food_&_dining", "youth_&_student_life"),
-    "fashion_&_style": ("celebrity_&_pop_culture", "business_&_entrepreneurs", "arts_&_culture", "diaries_&_daily_life"),
+    "fashion_&_style": (
+        "celebrity_&_pop_culture",
+        "business_&_entrepreneurs",
+        "arts_&_culture",
+        "diaries_&_daily_life",
+    ),
     "fitness_&_health": ("diaries_&_daily_life", "sports", "news_&_social_concern", "food_&_dining"),
     "food_&_dining": ("diaries_&_daily_life", "travel_&_adventure", "family", "fitness_&_health"),
     "gaming": ("science_&_technology", "other_hobbies", "film_tv_&_video", "youth_&_student_life"),
-    "learning_&_educational": ("youth_&_student_life", "science_&_technology", "arts_&_culture", "business_&_entrepreneurs"),
+    "learning_&_educational": (
+        "youth_&_student_life",
+        "science_&_technology",
+        "arts_&_culture",
+        "business_&_entrepreneurs",
+    ),
     "other_hobbies": ("arts_&_culture", "diaries_&_daily_life", "travel_&_adventure", "gaming"),
     "relationships": ("diaries_&_daily_life", "family", "youth_&_student_life", "celebrity_&_pop_culture"),
-    "science_&_technology": ("business_&_entrepreneurs", "learning_&_educational", "gaming", "news_&_social_concern"),
+    "science_&_technology": (
+        "business_&_entrepreneurs",
+        "learning_&_educational",
+        "gaming",
+        "news_&_social_concern",
+    ),
     "travel_&_adventure": ("diaries_&_daily_life", "food_&_dining", "other_hobbies", "arts_&_culture"),
     "youth_&_student_life": ("learning_&_educational", "diaries_&_daily_life", "relationships", "sports"),
 }

@@ -78,5 +78,7 @@ def _informal(pen: Pen, draft: Draft) -> str:
     sentences = [draft.sentences[i] for i in pen.rng.permutation(len(draft.sentences))]
     facts = [fact for column in draft.facts.values() for fact in column]
     if pen.chance(0.33):
-        sentences = [s[0].lower() + s[1:] if not any(s.startswith(f) for f in facts) else s for s in sentences]
+        sentences = [
+            s[0].lower() + s[1:] if not any(s.startswith(f) for f in facts) else s for s in sentences
+        ]
     return " ".join(sentences)

@@ -32,7 +32,9 @@ def geometry(study: params.Study) -> Finding | None:
         least, other, where = min(pairs)
         sentence += f" Of {len(pairs)} pairs of encoders that is the most; the least is {percent(least)}, of "
         sentence += f"{other.replace(':', ' and ')} on {of_corpus(study, study.geometry[where].corpus)}."
-    return Finding(sentence, picture("geometry", name, "shared"), slug(geometry_title(study, row, metrics["texts"])))
+    return Finding(
+        sentence, picture("geometry", name, "shared"), slug(geometry_title(study, row, metrics["texts"]))
+    )
 
 
 def training(study: params.Study) -> Finding | None:
@@ -41,7 +43,9 @@ def training(study: params.Study) -> Finding | None:
     trained = [name for name, row in study.finetune.items() if name in results and row.steps]
     if not trained:
         return None
-    name = max(trained, key=lambda n: (n in tests, tests[n][1] if n in tests else results[n]["dev"]["spearman"]))
+    name = max(
+        trained, key=lambda n: (n in tests, tests[n][1] if n in tests else results[n]["dev"]["spearman"])
+    )
     row, point = study.finetune[name], results[name]
     sentence = (
         f"SimCSE on {of_corpus(study, row.corpus)} takes {name} from {point['before']['spearman']:.1f} ({start(row)}) to "
@@ -82,7 +86,10 @@ def image_text(study: params.Study) -> Finding | None:
         return None
     corpus = next(iter(rows.values())).corpus
     rows = {n: study.train_image_text[row.encoders].head for n, row in rows.items() if row.corpus == corpus}
-    first = {kind: {head.dim: n for n, head in reversed(rows.items()) if head.kind == kind} for kind in ("points", "vector")}
+    first = {
+        kind: {head.dim: n for n, head in reversed(rows.items()) if head.kind == kind}
+        for kind in ("points", "vector")
+    }
     both = first["points"].keys() & first["vector"].keys()
     chosen = [dims[max(both)] if both else next(reversed(dims.values())) for dims in first.values() if dims]
     scores = [

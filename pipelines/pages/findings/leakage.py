@@ -55,7 +55,9 @@ def attribute_inference(study: params.Study) -> Finding | None:
     row, leak = leaks[name][0], leaks[name][1]
     metrics, k, (source, target) = results[name], row.k[0], drawing.encoders(study, row)
     scores, place = metrics[row.wordings[0]], "first" if k == 1 else f"among the first {k}"
-    read, floor, ideal = (percent(scores[method][f"top{k}"]) for method in ("translated", "majority", "ideal target"))
+    read, floor, ideal = (
+        percent(scores[method][f"top{k}"]) for method in ("translated", "majority", "ideal target")
+    )
     sentence = (
         f"Of {metrics['examples']:,} texts of {of_corpus(study, row.corpus)}, {source} vectors translated to {target} "
         f"({by(study, row)}) name a right one of {metrics['labels']} labels {place} for {read}; naming the commonest labels is "
@@ -76,9 +78,15 @@ def inversion(study: params.Study) -> Finding | None:
     name = strongest(study, leaks)
     row, leak = leaks[name]
     metrics, (source, target) = results[name], drawing.encoders(study, row)
-    counts = {attack: metrics[attack]["corrected"]["facts"]["all"] for attack in ("translated", "mismatched", "ceiling")}
+    counts = {
+        attack: metrics[attack]["corrected"]["facts"]["all"]
+        for attack in ("translated", "mismatched", "ceiling")
+    }
     back = {attack: count["recovered"] for attack, count in counts.items()}
-    facts, (read, floor, ideal) = counts["translated"]["recoverable"], (metrics[a]["corrected"]["token_f1"] for a in counts)
+    facts, (read, floor, ideal) = (
+        counts["translated"]["recoverable"],
+        (metrics[a]["corrected"]["token_f1"] for a in counts),
+    )
     words = f"{read:.2f}, floor {floor:.2f}, ORACLE {ideal:.2f}"
     sentence = (
         f"Of {facts:,} private facts in {metrics['texts']} texts of {of_corpus(study, row.corpus)}, {back['translated']} come "

@@ -31,14 +31,21 @@ class Measured(NamedTuple):
 
 def translations(study: params.Study) -> list[Measured]:
     """Every row of evaluate that has been run."""
-    measured, judged, spaces, fits = store.read_metrics("evaluate"), store.verdicts(), study.spaces(), study.translators()
+    measured, judged, spaces, fits = (
+        store.read_metrics("evaluate"),
+        store.verdicts(),
+        study.spaces(),
+        study.translators(),
+    )
     out = []
     for name, row in study.evaluate.items():
         if name in measured:
             fit, corpus = fits[row.translator], spaces[row.source].corpus
             home = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
             real = study.corpora[corpus].source != "synthetic"
-            out.append(Measured(name, row, measured[name], verdicts(judged.get(row.translator, {})), home, real))
+            out.append(
+                Measured(name, row, measured[name], verdicts(judged.get(row.translator, {})), home, real)
+            )
     return out
 
 
@@ -63,14 +70,24 @@ def translation(study: params.Study) -> Finding | None:
         sentences.append(rivals)
     if best.words:
         where = "" if best.home else f" on {study.spaces()[fit.source].corpus}, where it was fitted"
-        sentences.append(f"The verdict, which sees no pair, says{where}: {counted(best.words)}.{others(unpaired)}")
-    return Finding(" ".join(sentences), picture("evaluate", best.name, "spaces"), slug(title(study, row.source, row.target)))
+        sentences.append(
+            f"The verdict, which sees no pair, says{where}: {counted(best.words)}.{others(unpaired)}"
+        )
+    return Finding(
+        " ".join(sentences),
+        picture("evaluate", best.name, "spaces"),
+        slug(title(study, row.source, row.target)),
+    )
 
 
 def judgement(study: params.Study) -> Finding | None:
     """Of unpaired translators of vectors that no true pairs measure, the one judged best: all that is known of vectors without
     texts."""
-    fits, spaces, measured = study.translators(), study.spaces(), {row.source for row in study.evaluate.values()}
+    fits, spaces, measured = (
+        study.translators(),
+        study.spaces(),
+        {row.source for row in study.evaluate.values()},
+    )
     judged = {
         name: metrics
         for name, metrics in unmeasured(study).items()
@@ -87,10 +104,14 @@ def judgement(study: params.Study) -> Finding | None:
     ]
     rows = [store.read_metrics("collect").get(corpus, {}).get("rows", 0) for corpus in corpora]
     if words["aligned"]:
-        sentences.append("Whoever has these vectors, and texts of that kind, can read them: an audit says how much.")
+        sentences.append(
+            "Whoever has these vectors, and texts of that kind, can read them: an audit says how much."
+        )
     elif min(rows) < 2 * ENOUGH:
         there = " and ".join(f"{n:,} of {corpus}" for n, corpus in zip(rows, corpora, strict=True))
-        sentences.append(f"There are {there}; a fit that sees {ENOUGH:,} on either side, half of what is there, mostly works.")
+        sentences.append(
+            f"There are {there}; a fit that sees {ENOUGH:,} on either side, half of what is there, mostly works."
+        )
     return Finding(" ".join(sentences), None, "verdicts")
 
 
@@ -98,11 +119,15 @@ def beside(study: params.Study, every: list[Measured], best: Measured) -> str:
     """`With pairs, oracle-orthogonal reaches 97 % (ORACLE); untranslated vectors reach 0.0 %.`"""
     place = (best.row.source, best.row.target, best.row.split)
     said, fits = [], study.translators()
-    for supervision, words in (("oracle", "with pairs, {} reaches {} (ORACLE)"), ("naive", "untranslated vectors reach {1}")):
+    for supervision, words in (
+        ("oracle", "with pairs, {} reaches {} (ORACLE)"),
+        ("naive", "untranslated vectors reach {1}"),
+    ):
         rivals = [
             m
             for m in every
-            if (m.row.source, m.row.target, m.row.split) == place and fits[m.row.translator].supervision == supervision
+            if (m.row.source, m.row.target, m.row.split) == place
+            and fits[m.row.translator].supervision == supervision
         ]
         if rivals:
             rival = max(rivals, key=lambda m: m.metrics["top1"])
@@ -114,7 +139,9 @@ def beside(study: params.Study, every: list[Measured], best: Measured) -> str:
 def others(unpaired: list[Measured]) -> str:
     """Of all translators that were judged on the corpus measured on, where there are several: does the verdict agree with true
     pairs?"""
-    by_translator = {m.row.translator: m for m in reversed(unpaired) if m.home and m.words}  # of several rows the first
+    by_translator = {
+        m.row.translator: m for m in reversed(unpaired) if m.home and m.words
+    }  # of several rows the first
     if len(by_translator) < 2:
         return ""
     words = sum((m.words for m in by_translator.values()), Counter())

@@ -70,4 +70,8 @@ def pictures(verb: str, name: str, *files: str) -> list[str]:
     """Those of a stage's pictures that are there, as seen from the report's folder."""
     paths = {f: drawing.picture_path(verb, name, Path(f).stem) for f in files}
     drawn = {f: path for f, path in paths.items() if path.exists()}
-    return [line for f, path in drawn.items() for line in ("", f"![{verb} {name}: {Path(f).stem}](pictures/{path.name})")]
+    return [
+        line
+        for f, path in drawn.items()
+        for line in ("", f"![{verb} {name}: {Path(f).stem}](pictures/{path.name})")
+    ]

@@ -17,14 +17,25 @@ def similarity_table(study: params.Study) -> list[str]:
         names.sort(key=lambda n: -results[n]["spearman"])
         pairs = f"{results[names[0]]['pairs']} pairs" + (f", {split}" if split else "")
         lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
-        measured = [[rows[n].encoder, pooled(study, rows[n]), *numbers(results[n], SIMILARITY)] for n in names]
+        measured = [
+            [rows[n].encoder, pooled(study, rows[n]), *numbers(results[n], SIMILARITY)] for n in names
+        ]
         header, gained = ["encoder", "pooling", *SIMILARITY], [training(study, rows[n]) for n in names]
         if any(gained):
-            header, measured = [*header, "its training, dev"], [[*m, g] for m, g in zip(measured, gained, strict=True)]
+            header, measured = (
+                [*header, "its training, dev"],
+                [[*m, g] for m, g in zip(measured, gained, strict=True)],
+            )
         lines += table(header, measured)
         if all("alignment" in results[n] for n in names):
             path = store.REPORT / "pictures" / f"{corpus}-plane.png"
-            plane(path, {n: (results[n]["uniformity"], results[n]["alignment"], results[n]["spearman"]) for n in names})
+            plane(
+                path,
+                {
+                    n: (results[n]["uniformity"], results[n]["alignment"], results[n]["spearman"])
+                    for n in names
+                },
+            )
             lines += ["", f"![{corpus}: alignment and uniformity of every encoder](pictures/{path.name})"]
     legend = [
         "Cosines of raw vectors against human scores, or those of the generator: Spearman and Pearson x 100, all pairs together,",
@@ -35,7 +46,14 @@ def similarity_table(study: params.Study) -> list[str]:
     return ["## Similarity", "", *legend, *lines] if lines else []
 
 
-SIMILARITY = {"Spearman": 2, "Pearson": 2, "alignment": 3, "uniformity": 3, "mean cosine": 3, "effective rank": 1}
+SIMILARITY = {
+    "Spearman": 2,
+    "Pearson": 2,
+    "alignment": 3,
+    "uniformity": 3,
+    "mean cosine": 3,
+    "effective rank": 1,
+}
 SHARED = {"cka": 3, "cka_chance": 3, "cka_calibrated": 3, "overlap": 3, "overlap_calibrated": 3}
 
 
@@ -54,7 +72,14 @@ def training(study: params.Study, row: Similarity) -> str:
 
 def trained_as(study: params.Study, encoder: str) -> str | None:
     """The row of `finetune` that makes an encoder's weights, or None."""
-    return next((name for name in study.finetune if study.encoders[encoder].path.rstrip("/") == f"data/trained/{name}"), None)
+    return next(
+        (
+            name
+            for name in study.finetune
+            if study.encoders[encoder].path.rstrip("/") == f"data/trained/{name}"
+        ),
+        None,
+    )
 
 
 def start(row: Finetune) -> str:
@@ -75,10 +100,17 @@ def trained_table(study: params.Study) -> list[str]:
             point = results[name][when]
             cells = [f"{point[k]:.{n}f}" for k, n in (("spearman", 2), ("alignment", 3), ("uniformity", 3))]
             of = f"{row.corpus} ({origin(study.corpora[row.corpus])})"
-            rows.append([name, of, row.dev, start(row) if when == "before" else f"step {point['step']}", *cells])
-    legend = ["SimCSE. The step is chosen on the dev split of the pairs named, so these numbers flatter it: see Similarity.", ""]
+            rows.append(
+                [name, of, row.dev, start(row) if when == "before" else f"step {point['step']}", *cells]
+            )
+    legend = [
+        "SimCSE. The step is chosen on the dev split of the pairs named, so these numbers flatter it: see Similarity.",
+        "",
+    ]
     header = ["encoder", "texts", "chosen on", "", "Spearman", "alignment", "uniformity"]
-    shown = [line for name in results if name in study.finetune for line in pictures("finetune", name, "curve.png")]
+    shown = [
+        line for name in results if name in study.finetune for line in pictures("finetune", name, "curve.png")
+    ]
     return ["## Trained here", "", *legend, *table(header, rows), *shown] if rows else []
 
 
@@ -91,7 +123,11 @@ def geometry_table(study: params.Study) -> list[str]:
         pairs = dict(results[name])
         texts, chance = pairs.pop("texts"), pairs.pop("chance")
         rows = [
-            [pair.replace(":", " and "), *numbers(m, SHARED), *translated(study, evaluated, row.corpus, pair.split(":"))]
+            [
+                pair.replace(":", " and "),
+                *numbers(m, SHARED),
+                *translated(study, evaluated, row.corpus, pair.split(":")),
+            ]
             for pair, m in sorted(pairs.items(), key=lambda p: -p[1]["overlap"])
         ]
         lines += ["", f"### {geometry_title(study, row, texts)}", ""]

@@ -30,7 +30,12 @@ def image_text_table(study: params.Study) -> list[str]:
         lines += table(["row", "head", "seeds", *shown.values()], cells)
         lines += pictures("evaluate_image_text", names[0], "zero-shot.png")
         lines += [line for n in names[:2] for line in pictures("evaluate_image_text", n, "pmi.png")]
-        lines += [line for m in ("pmi_correlation", "zero_shot") if m in shown for line in dimensions(study, results, names, m)]
+        lines += [
+            line
+            for m in ("pmi_correlation", "zero_shot")
+            if m in shown
+            for line in dimensions(study, results, names, m)
+        ]
     legend = [
         "Encoders trained here from nothing. *PMI correlation*: of the learnt similarity with the true pointwise mutual",
         "information, where the generator knows it; *unexplained*: what of its variance the similarity does not reach;",
@@ -55,7 +60,11 @@ def dimensions(study: params.Study, results: dict, names: list[str], measure: st
     drawn = {}
     for kind, points in plain.items():
         dims = sorted(points)
-        drawn[KINDS[kind]] = ([float(d) for d in dims], [points[d][0] for d in dims], [points[d][1] for d in dims])
+        drawn[KINDS[kind]] = (
+            [float(d) for d in dims],
+            [points[d][0] for d in dims],
+            [points[d][1] for d in dims],
+        )
     path = store.REPORT / "pictures" / f"{study.evaluate_image_text[names[0]].corpus}-{measure}.png"
     by_dimension(path, drawn, MEASURES[measure])
     return ["", f"![{MEASURES[measure]} by dimension](pictures/{path.name})"]

@@ -9,7 +9,11 @@ from pipelines.pages.tables import escaped, origin, pictures, points, table, wit
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert, params
 
-VECTORS = {"ideal source": "ideal source (oracle)", "ideal target": "ideal target (oracle)", "ceiling": "ceiling (oracle)"}
+VECTORS = {
+    "ideal source": "ideal source (oracle)",
+    "ideal target": "ideal target (oracle)",
+    "ceiling": "ceiling (oracle)",
+}
 VECTORS |= {"mismatched": "mismatched (floor)", "prior": "no vector (floor)", "majority": "majority (floor)"}
 INTERVAL = (
     "*Above the floor*: the difference in points, with Newcombe's 95 % interval (1998, method 10); where 0 is in it, no leak is\n"
@@ -31,20 +35,34 @@ def attributes_table(study: params.Study) -> list[str]:
         if not (metrics := results.get(name)):
             continue
         k = row.k[-1]
-        measures = {f"top{n}": f"top-{n}" for n in row.k} | {f"precision{k}": f"precision@{k}", f"recall{k}": f"recall@{k}"}
+        measures = {f"top{n}": f"top-{n}" for n in row.k} | {
+            f"precision{k}": f"precision@{k}",
+            f"recall{k}": f"recall@{k}",
+        }
         measures |= {"mean_rank": "mean rank", "mean_rank_all": "mean rank, all labels"}
         rows = [
             [
                 wording,
                 VECTORS.get(method, method),
                 *(with_error(scores, m) for m in measures),
-                *(points(labels_above_floor(metrics, wording, n)) if method == "translated" else "" for n in row.k),
+                *(
+                    points(labels_above_floor(metrics, wording, n)) if method == "translated" else ""
+                    for n in row.k
+                ),
             ]
             for wording in row.wordings
             for method, scores in metrics[wording].items()
         ]
-        lines += ["", attack_title(study, name, row), "", f"{metrics['examples']} texts, {metrics['labels']} labels.", ""]
-        lines += table(["labels as", "vectors", *measures.values(), *(f"top-{n} above the floor" for n in row.k)], rows)
+        lines += [
+            "",
+            attack_title(study, name, row),
+            "",
+            f"{metrics['examples']} texts, {metrics['labels']} labels.",
+            "",
+        ]
+        lines += table(
+            ["labels as", "vectors", *measures.values(), *(f"top-{n} above the floor" for n in row.k)], rows
+        )
         lines += pictures("attributes", name, "floor.png")
     legend = [
         "Zero-shot: the labels whose own vectors lie nearest. *Ideal* reads vectors that no attacker has; *naive* reads the",
@@ -58,10 +76,14 @@ def attributes_table(study: params.Study) -> list[str]:
 def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interval:
     """Top-k of translated vectors less that of the commonest labels."""
     n, measure = metrics["examples"], f"top{k}"
-    return difference(metrics[wording]["translated"][measure] * n, n, metrics[wording]["majority"][measure] * n, n)
+    return difference(
+        metrics[wording]["translated"][measure] * n, n, metrics[wording]["majority"][measure] * n, n
+    )
 
 
-def facts_above_floor(metrics: dict[str, Any], method: str, attack: str = "translated", kind: str = "all") -> Interval | None:
+def facts_above_floor(
+    metrics: dict[str, Any], method: str, attack: str = "translated", kind: str = "all"
+) -> Interval | None:
     """Share of the facts that come back from an attack's vectors, less that from vectors of other texts by the same method.
 
     None where there is no such floor, or no fact.
@@ -111,10 +133,18 @@ def inversion_table(study: params.Study) -> list[str]:
 
 def facts_by_kind(metrics: dict[str, Any], attacks: dict[str, Any]) -> list[str]:
     """Facts of each kind that correction brings back, by attack. One kind in forty passes its floor by chance."""
-    corrected = {VECTORS.get(a, a): scores["corrected"]["facts"] for a, scores in attacks.items() if "corrected" in scores}
+    corrected = {
+        VECTORS.get(a, a): scores["corrected"]["facts"]
+        for a, scores in attacks.items()
+        if "corrected" in scores
+    }
     kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
     rows = [
-        [k, *(recovered(f[k]) for f in corrected.values()), points(facts_above_floor(metrics, "corrected", kind=k))]
+        [
+            k,
+            *(recovered(f[k]) for f in corrected.values()),
+            points(facts_above_floor(metrics, "corrected", kind=k)),
+        ]
         for k in kinds
     ]
     return table(["facts recovered, corrected", *corrected, "translated, above the floor"], rows)
@@ -127,7 +157,10 @@ def examples(name: str, leak: Interval | None) -> list[str]:
     """
     kept = store.read_examples(name)
     if leak and leak.above_zero:
-        best, columns = kept.head(SHOWN), {"text": "text", "guess": "written from its vector", "facts": "facts that came back"}
+        best, columns = (
+            kept.head(SHOWN),
+            {"text": "text", "guess": "written from its vector", "facts": "facts that came back"},
+        )
         said = f"The {SHOWN} texts of which most came back; of their facts the floor gives a part too:"
     else:
         best = kept.sort("token_f1", descending=True).head(SHOWN)

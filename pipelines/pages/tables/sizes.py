@@ -35,24 +35,39 @@ def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
         n = number(fit, of)
         if n is not None and store.seeds_path(name).exists():
             other = (fit.limit if of == PAIRS else fit.pairs) if fit.supervision != "oracle" else None
-            more = fit.limit[1] if isinstance(fit.limit, tuple) else None  # vectors of the target where they are not as many
+            more = (
+                fit.limit[1] if isinstance(fit.limit, tuple) else None
+            )  # vectors of the target where they are not as many
             joint, _, pair = row.translator.partition("/")
-            spaces = study.align_jointly[joint].spaces if pair else None  # one with more encoders is another aligner
+            spaces = (
+                study.align_jointly[joint].spaces if pair else None
+            )  # one with more encoders is another aligner
             same = (fit.aligner + " (oracle)" * (fit.supervision == "oracle"), " -> ".join(encoders(study, row)), row.source,
                     fit.source, *map(str, (row.split, fit.settings, other, more, spaces)))  # fmt: skip
             names.setdefault(same, []).append(name)
-            curves.setdefault(same, {}).setdefault(n, []).extend(store.read_csv(store.seeds_path(name))["top1"])
+            curves.setdefault(same, {}).setdefault(n, []).extend(
+                store.read_csv(store.seeds_path(name))["top1"]
+            )
     enough = {same: dict(sorted(curve.items())) for same, curve in curves.items() if len(curve) >= LEAST}
-    return {f"{commonprefix(names[same]).rstrip('-')}: {same[0]}, {same[1]}": curve for same, curve in enough.items()}  # noqa: RUF071
+    return {
+        f"{commonprefix(names[same]).rstrip('-')}: {same[0]}, {same[1]}": curve
+        for same, curve in enough.items()
+    }  # noqa: RUF071
 
 
 def sizes_table(study: params.Study) -> list[str]:
     """A table and a picture of success against vectors, and one against known pairs, where a study has such rows."""
     lines = []
-    for of, title, file in ((VECTORS, "Vectors against success", "sizes"), (PAIRS, "What known pairs are worth", "pairs")):
+    for of, title, file in (
+        (VECTORS, "Vectors against success", "sizes"),
+        (PAIRS, "What known pairs are worth", "pairs"),
+    ):
         if curves := sizes(study, of):
             columns = sorted({n for curve in curves.values() for n in curve})
-            rows = [[label, *(told(curve[n]) if n in curve else "" for n in columns)] for label, curve in curves.items()]
+            rows = [
+                [label, *(told(curve[n]) if n in curve else "" for n in columns)]
+                for label, curve in curves.items()
+            ]
             panels: dict[str, dict[str, dict[int, list[float]]]] = {}
             for label, curve in curves.items():
                 line, _, encoders_of = label.rpartition(", ")

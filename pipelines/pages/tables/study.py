@@ -20,7 +20,10 @@ def published_table(study: params.Study) -> list[str]:
         cells = [row.what, f"{row.value:g}", row.by]
         if row.comparable:
             centred = measured(row.of.replace(".raw_", ".")) if row.of and ".raw_" in row.of else None
-            numbers = [f"{ours:.4g}" if ours is not None else "not measured", f"{centred:.4g}" if centred is not None else ""]
+            numbers = [
+                f"{ours:.4g}" if ours is not None else "not measured",
+                f"{centred:.4g}" if centred is not None else "",
+            ]
             beside.append([*cells, *numbers, row.of or ""])
         else:
             apart.append([*cells, row.of or ""])
@@ -60,13 +63,23 @@ def again(study: params.Study) -> list[str]:
 def stages(study: params.Study) -> str:
     """Every stage's latest run: how long, on which device, and the command that repeats it."""
     runs = track.took(study.study)
-    rows = [[f"`dvc repro -s {stage}`", f"{runs[stage].seconds:.1f}", runs[stage].device] for stage in sorted(runs)]
+    rows = [
+        [f"`dvc repro -s {stage}`", f"{runs[stage].seconds:.1f}", runs[stage].device]
+        for stage in sorted(runs)
+    ]
     total = sum(run.seconds for run in runs.values())
     legend = f"Code: commit {commit()}. Seconds of each stage's latest run, {total:.0f} in all."
-    return "\n".join([f"# Stages of {study.study}", "", legend, "", *table(["stage", "seconds", "device"], rows)]) + "\n"
+    return (
+        "\n".join(
+            [f"# Stages of {study.study}", "", legend, "", *table(["stage", "seconds", "device"], rows)]
+        )
+        + "\n"
+    )
 
 
 def commit() -> str:
     """The checkout's commit, marked where files differ from it."""
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
     return f"`{done.stdout.strip()}`" if done.returncode == 0 else "unknown (not a git checkout)"

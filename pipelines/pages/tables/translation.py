@@ -8,7 +8,12 @@ from pipelines.pages.tables import DIGITS, origin, pictures, table
 from pipelines.runtime import store
 from pipelines.study import params
 
-MEASURES = {"centred_cosine": "centred cosine", "top1": "top-1", "mean_rank": "mean rank", "foscttm": "FOSCTTM"}
+MEASURES = {
+    "centred_cosine": "centred cosine",
+    "top1": "top-1",
+    "mean_rank": "mean rank",
+    "foscttm": "FOSCTTM",
+}
 
 
 def corpora_table(study: params.Study) -> list[str]:
@@ -19,7 +24,11 @@ def corpora_table(study: params.Study) -> list[str]:
         for name, row in study.corpora.items()
         if (m := metrics.get(name))
     ]
-    return ["## Corpora", "", *table(["corpus", "texts", "rows", "held out", "words per text", "labels"], rows)]
+    return [
+        "## Corpora",
+        "",
+        *table(["corpus", "texts", "rows", "held out", "words per text", "labels"], rows),
+    ]
 
 
 def translation_table(study: params.Study) -> list[str]:
@@ -36,7 +45,9 @@ def translation_table(study: params.Study) -> list[str]:
     for source, target in pairs:
         corpus = spaces[source].corpus
         names = [
-            n for n, r in study.evaluate.items() if (r.source, r.target) == (source, target) and store.seeds_path(n).exists()
+            n
+            for n, r in study.evaluate.items()
+            if (r.source, r.target) == (source, target) and store.seeds_path(n).exists()
         ]
         if not names:
             continue
@@ -63,7 +74,10 @@ def judged_table(study: params.Study) -> list[str]:
     for name, metrics in verdicts.items():
         words = [seed["word"] for seed in metrics["by seed"].values()]
         agreement = sum(seed["agreement"] for seed in metrics["by seed"].values()) / len(words)
-        sizes = [collected.get(spaces[side].corpus, {}).get("rows", "") for side in (fits[name].source, fits[name].target)]
+        sizes = [
+            collected.get(spaces[side].corpus, {}).get("rows", "")
+            for side in (fits[name].source, fits[name].target)
+        ]
         rows.append([f"{name} ({fits[name].supervision})", fits[name].source, fits[name].target, *sizes])
         rows[-1] += [verdict(metrics), f"{agreement:.3f}"]
     lines = [
@@ -73,13 +87,19 @@ def judged_table(study: params.Study) -> list[str]:
         "and its agreement with fits to other halves is all that is known.",
         "",
     ]
-    return lines + table(["aligner", "from", "to", "vectors there", "and there", "verdict", "agreement"], rows)
+    return lines + table(
+        ["aligner", "from", "to", "vectors there", "and there", "verdict", "agreement"], rows
+    )
 
 
 def unmeasured(study: params.Study) -> dict[str, dict[str, Any]]:
     """What the verdict says of each translator without a row of `evaluate`, by name."""
     measured, verdicts = {row.translator for row in study.evaluate.values()}, store.verdicts()
-    return {name: m for name in study.translators() if name not in measured and "verdict" in (m := verdicts.get(name, {}))}
+    return {
+        name: m
+        for name in study.translators()
+        if name not in measured and "verdict" in (m := verdicts.get(name, {}))
+    }
 
 
 def title(study: params.Study, source: str, target: str) -> str:
