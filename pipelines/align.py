@@ -143,11 +143,13 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     """
     device = resolve(row.device, float64=True)
     judges = row.supervision in ("unpaired", "few pairs")  # oracles and the naive reading make no claim
-    with distributed.started(device):
+    with distributed.process_group(device):
         source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
         run.input(store.embeddings_path(row.source), "source")
         run.input(store.embeddings_path(row.target), "target")
-        with distributed.entered(store.work("align", name, row, source.metadata, target.metadata)) as folder:
+        with distributed.on_rank_zero(
+            store.work("align", name, row, source.metadata, target.metadata)
+        ) as folder:
 
             def make(seed: int, restart: int, replicate: bool) -> Translator:
                 log = logged(run, folder, row, seed) if seed in row.seeds and not restart else None
@@ -198,8 +200,8 @@ def shared(
 ) -> list[Fit]:
     """What `make` gives for each of `wanted`. Of several processes each makes its share, and finds the others' on disk, where
     `make` keeps them."""
-    each([partial(make, *one) for one in distributed.dealt(wanted)], aligner, clouds)
-    distributed.wait()
+    each([partial(make, *one) for one in distributed.assign_round_robin(wanted)], aligner, clouds)
+    distributed.barrier()
     return [make(*one) for one in wanted]
 
 
@@ -256,7 +258,7 @@ def judged(
             for seed, those in found.items()
             if those
         }
-        doubtful = distributed.agree(
+        doubtful = distributed.broadcast(
             [seed for seed, (_, verdicts) in best.items() if worst(verdicts).word != "aligned"]
         )
         if not doubtful:

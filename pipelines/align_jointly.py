@@ -75,12 +75,12 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
     Where one of them is not `aligned` all are fitted again, up to `restarts` times, and that fit is kept whose worst verdict is
     the best."""
     device = resolve(row.device, float64=True)
-    with distributed.started(device):
+    with distributed.process_group(device):
         spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
         for space in spaces:
             run.input(store.embeddings_path(space), "space")
         made_from = (row, *(space.metadata for space in spaces.values()))
-        with distributed.entered(store.work("align_jointly", name, *made_from)) as folder:
+        with distributed.on_rank_zero(store.work("align_jointly", name, *made_from)) as folder:
 
             def make(seed: int, restart: int, replicate: bool) -> Fits:
                 log = logged(run, folder, row, seed) if seed in row.seeds and not restart else None

@@ -27,7 +27,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     Raises BadInput for a missing file, a dimension that is not one, or a vector that is zero or not finite.
     """
     where, device = f"embed.{name}", resolve(row.device)
-    with distributed.started(device):
+    with distributed.process_group(device):
         corpus, digest = store.read_corpus(row.corpus), store.digest(store.corpus_path(row.corpus))
         encoder, model = study.encoders[row.encoder], store.encoder_path(row.encoder)
         loaded = None if encoder.source == "given" else encoders.load(store.intact(model), encoder, device)
@@ -37,8 +37,8 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             {"model": str(encoder.model), "precision": encoder.store} if loaded is None else _about(loaded)
         )
         made_from = (encoder, about, str(loaded and loaded.device), digest)
-        with distributed.entered(store.work("embed", name, *made_from)) as folder:
-            start, fresh = time.perf_counter(), distributed.agree(not any(folder.iterdir()))
+        with distributed.on_rank_zero(store.work("embed", name, *made_from)) as folder:
+            start, fresh = time.perf_counter(), distributed.broadcast(not any(folder.iterdir()))
             if loaded is None:
                 shards = given(f"{where}: corpus {row.corpus}", corpus, encoder.store)
             else:
@@ -82,9 +82,9 @@ def encoded(loaded: encoders.Loaded, texts: pl.Series, row: Encoder, folder: Pat
     """SHARD texts at a time; what a killed run has left in the folder is not encoded again."""
     for first in range(0, len(texts), SHARD):
         shard = folder / f"shard-{first // SHARD:05}"
-        ranks = distributed.rank(), distributed.size()
+        ranks = distributed.rank(), distributed.world_size()
         yield encode(
-            loaded, texts[first : first + SHARD].to_list(), row, shard, ranks=ranks, wait=distributed.wait
+            loaded, texts[first : first + SHARD].to_list(), row, shard, ranks=ranks, wait=distributed.barrier
         )
 
 

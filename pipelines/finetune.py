@@ -71,8 +71,8 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
         run.input(store.corpus_path(corpus), "train" if corpus == row.corpus else "dev")
     made_from = (row, store.digest(store.corpus_path(row.corpus)), store.digest(store.corpus_path(row.dev)))
     with (
-        distributed.started(resolve(row.device)),
-        distributed.entered(store.work("finetune", name, *made_from)) as folder,
+        distributed.process_group(resolve(row.device)),
+        distributed.on_rank_zero(store.work("finetune", name, *made_from)) as folder,
     ):
         training = begin(row, columns, folder)
         train(training, row, columns, dev, folder, run.log)
@@ -145,9 +145,9 @@ def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(device))
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]
     training = Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
-    if distributed.agree((folder / STATE).exists()):  # asked once: the first rank may soon write one
+    if distributed.broadcast((folder / STATE).exists()):  # asked once: the first rank may soon write one
         restore(training, folder)
-    distributed.wait()
+    distributed.barrier()
     return training
 
 
@@ -159,7 +159,7 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
         if distributed.rank() == 0:  # transformers writes on the first rank only
             shape = row.network or Network.model_validate({})
             scratch.network([text for column in columns for text in column], shape, row.seed, network)
-        distributed.wait()
+        distributed.barrier()
         return Transformer(str(network)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
@@ -237,7 +237,7 @@ def last_loss(training: Training) -> float:
 
 def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     """One step of the optimiser -> its loss. Its batch, augmentation, dropout and masks come from (seed, step)."""
-    batch = distributed.share(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
+    batch = distributed.shard(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
     torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + distributed.rank())
     views = [[column[i] for i in batch] for column in columns]
     if len(views) == 1:
@@ -253,7 +253,7 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
         loss = loss + row.mlm * word_loss(training, row, masked)
     training.optimiser.zero_grad()
     loss.backward()
-    distributed.sum_gradients(training.parameters())
+    distributed.all_reduce_gradients(training.parameters())
     nn.utils.clip_grad_norm_(training.parameters(), CLIP)
     for group in training.optimiser.param_groups:
         group["lr"] = row.lr * rate(training.step, row)
@@ -290,7 +290,7 @@ def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> l
 def contrast(training: Training, row: Finetune, views: list[list[str]]) -> Tensor:
     """InfoNCE of the whole batch, all ranks' texts in it."""
     vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
-    gathered = [distributed.gather(v) for v in vectors]
+    gathered = [distributed.all_gather(v) for v in vectors]
     return losses.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
 
 
@@ -305,7 +305,7 @@ def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
         allowed &= features["input_ids"] != special
     ids, targets = simcse.masked(features["input_ids"], allowed, tokenizer.mask_token_id, len(tokenizer))
     hidden = transformer(**{**features, "input_ids": ids}).last_hidden_state
-    return training.words(hidden[targets], features["input_ids"][targets]) / distributed.total(
+    return training.words(hidden[targets], features["input_ids"][targets]) / distributed.all_reduce(
         targets.sum()
     ).clamp(min=1)
 
@@ -332,7 +332,7 @@ def measure(
         if (training.step > 0 or row.steps == 0) and point["spearman"] > training.best:
             training.best, training.best_step = point["spearman"], training.step
         keep(training, folder)
-    distributed.wait()
+    distributed.barrier()
 
 
 def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:

@@ -57,7 +57,7 @@ def loss_of(
     model: DualEncoder, row: TrainImageText, images: Tensor, ids: Tensor, fourier: Fourier | None
 ) -> Tensor:
     """Symmetric InfoNCE of the batch of all ranks; this rank's gradient is of its own images and captions."""
-    gather = distributed.gather if row.negatives == "gathered" else lambda rows: rows
+    gather = distributed.all_gather if row.negatives == "gathered" else lambda rows: rows
     with torch.autocast(model.raw_scale.device.type, torch.bfloat16, enabled=row.precision == "bf16"):
         x, y = model.image_sets(images), model.text_sets(ids)
         x = PointSets(
@@ -70,7 +70,7 @@ def loss_of(
             x, y = (gather(features(s, model.kernel, fourier).float()) for s in (x, y))
             logits = x @ y.T
     loss = symmetric_info_nce(logits.float())
-    return loss if row.negatives == "gathered" else loss / distributed.size()
+    return loss if row.negatives == "gathered" else loss / distributed.world_size()
 
 
 def optimiser_of(model: DualEncoder, row: TrainImageText) -> torch.optim.AdamW:
@@ -91,14 +91,14 @@ def step(
         group["lr"] = rate(row, at)
     rows = rows_of(row, len(data), seed, at)
     images, ids = data.batch(rows, generator(seed, 2, at))
-    share = torch.tensor(distributed.share(list(range(len(rows)))))
+    share = torch.tensor(distributed.shard(list(range(len(rows)))))
     loss = loss_of(model, row, images[share], ids[share], draw(row, model, seed, at))
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
-    distributed.sum_gradients(model.parameters())
+    distributed.all_reduce_gradients(model.parameters())
     optimiser.step()
     model.clamp_scale()
-    return distributed.total(loss.detach()) if row.negatives == "local" else loss.detach()
+    return distributed.all_reduce(loss.detach()) if row.negatives == "local" else loss.detach()
 
 
 def check(losses: list[Tensor], row: TrainImageText, end: int) -> None:
@@ -122,7 +122,7 @@ def train(
         model = DualEncoder(row, len(words.words)).to(device)
     optimiser, start, curve = optimiser_of(model, row), 0, []
     checkpoint = folder / f"seed-{seed}.safetensors"
-    if distributed.agree(checkpoint.exists()):
+    if distributed.broadcast(checkpoint.exists()):
         state = files.load_state(checkpoint, device)
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
@@ -169,15 +169,15 @@ def vectors(
 
 def train_image_text(name: str, row: TrainImageText, study: params.Study, run: track.Run) -> None:
     """Train one pair of encoders per seed; write them, their curves, and the first one's vectors of the whole corpus."""
-    with distributed.started(resolve(row.device)):
+    with distributed.process_group(resolve(row.device)):
         frame = check_images(row.corpus, store.read_corpus(row.corpus))
         train_rows = frame.filter(pl.col("split") == "train")
         run.input(store.corpus_path(row.corpus), "pairs")
         words = Words.of((c for cs in captions_of(train_rows) for c in cs), row.text)
         data = pairs(train_rows, row.image.size, words)
         curves, models, digest = [], [], store.digest(store.corpus_path(row.corpus))
-        with distributed.entered(
-            store.work("train_image_text", name, row, digest, distributed.size())
+        with distributed.on_rank_zero(
+            store.work("train_image_text", name, row, digest, distributed.world_size())
         ) as folder:
             for seed in row.seeds:
                 model, curve = train(row, data, words, seed, folder, run.log)

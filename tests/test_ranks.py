@@ -322,6 +322,6 @@ def test_each_rank_takes_its_accelerator_before_it_joins_the_group(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("LOCAL_RANK", "3")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with distributed.started(resolve("auto")):
+    with distributed.process_group(resolve("auto")):
         pass
     assert order == [("device", 3), ("group", "nccl")]

@@ -452,9 +452,9 @@ def free_port():
 
 def test_one_process_needs_no_group():
     x = torch.ones(3, 2, requires_grad=True)
-    assert distributed.gather(x) is x
-    assert distributed.share([1, 2, 3]) == [1, 2, 3]
-    assert (distributed.rank(), distributed.size(), distributed.agree("a")) == (0, 1, "a")
+    assert distributed.all_gather(x) is x
+    assert distributed.shard([1, 2, 3]) == [1, 2, 3]
+    assert (distributed.rank(), distributed.world_size(), distributed.broadcast("a")) == (0, 1, "a")
 
 
 def test_rows_of_a_study_are_read_back():
