@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a line of a lexicon is one line
 """What the generated e-mails are about: per matter its topics, acts, requests and papers, neighbours belonging together."""
 
 from __future__ import annotations

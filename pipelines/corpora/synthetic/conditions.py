@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a line of a lexicon is one line
 """What the generated clinical notes are about: per specialty its conditions, symptoms, findings, drugs and procedures.
 
 Every list runs from one end of its specialty to the other: neighbours belong together. 170 conditions in all.

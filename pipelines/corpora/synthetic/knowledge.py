@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a line of a lexicon is one line
 """The world of the generated passages: domains, their fields, and the words that belong together in each.
 
 Every list runs from one end of its field to the other, so that neighbours in it belong together: the words of a passage

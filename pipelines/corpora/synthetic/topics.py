@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - a line of a lexicon is one line
 """What the generated tweets talk about: for each TweetTopic label its things, moods, doings and tags, neighbours belonging together."""
 
 from __future__ import annotations

@@ -50,9 +50,9 @@ def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
             )
     enough = {same: dict(sorted(curve.items())) for same, curve in curves.items() if len(curve) >= LEAST}
     return {
-        f"{commonprefix(names[same]).rstrip('-')}: {same[0]}, {same[1]}": curve
+        f"{commonprefix(names[same]).rstrip('-')}: {same[0]}, {same[1]}": curve  # noqa: RUF071
         for same, curve in enough.items()
-    }  # noqa: RUF071
+    }
 
 
 def sizes_table(study: params.Study) -> list[str]:
