@@ -32,7 +32,7 @@ def imported() -> None:
 def __getattr__(name: str) -> object:
     """`from pipelines import fit, load, verdict`: docs/python.md. Imported when they are asked for, as no stage needs them."""
     if name in ("fit", "load", "verdict"):
-        from pipelines.aligners.core import arrays
+        from pipelines.aligners import arrays
 
         return getattr(arrays, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,8 +8,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.translator import load_seeds
-from pipelines.aligners.identity import Identity
+from pipelines.aligners.core.translator import Identity, load_seeds
 from pipelines.encoders import query
 from pipelines.measures import attributes as measures
 from pipelines.measures import mean_and_error

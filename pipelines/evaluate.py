@@ -6,8 +6,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.translator import Translator, load_seeds
-from pipelines.aligners.identity import Identity
+from pipelines.aligners.core.translator import Identity, Translator, load_seeds
 from pipelines.measures import mean_and_error, translation
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import stage, store, track

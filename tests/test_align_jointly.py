@@ -174,7 +174,7 @@ def test_spaces_of_one_corpus_share_no_text(seed, limit):
 
 OWNED = {
     "aligner": "wasserstein_procrustes",
-    "start": "pipelines/aligners/wasserstein_procrustes.py",
+    "start": "pipelines/aligners/wasserstein_procrustes",
     "paired": ["b", "c"],
 }
 
@@ -383,7 +383,7 @@ STUDY = {
         ),
         (
             {"r": OWNED | {"start": "pipelines"}},
-            "align_jointly.r.start: pipelines/aligners/wasserstein_procrustes.py or",
+            "align_jointly.r.start: pipelines/aligners/wasserstein_procrustes or",
         ),
         ({"r": OWNED | {"splits": ["test", "test"]}}, "splits: two different ones"),
         ({"r": {"limit": [5, 9]}}, "limit: two of them, the second for the spaces that are `paired`"),

@@ -305,7 +305,12 @@ def test_oracle_refuses_sides_of_different_length():
 
 @pytest.mark.parametrize(
     "name",
-    ["json:loads", "pipelines.aligners.core.translator:load", "pipelines.aligners.identity:Settings", "x:y"],
+    [
+        "json:loads",
+        "pipelines.aligners.core.translator:load",
+        "pipelines.aligners.procrustes:Settings",
+        "x:y",
+    ],
 )
 def test_a_file_that_names_another_class_builds_nothing(tmp_path, name):
     (tmp_path / "seed-0.json").write_text(f'{{"class": "{name}", "config": {{}}}}')

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pipelines
-from pipelines.aligners.core import arrays
+from pipelines.aligners import arrays
 from pipelines.aligners.core.translator import Linear, save
 from pipelines.runtime.errors import BadInput
 
@@ -85,8 +85,6 @@ def test_the_page_is_true(tmp_path, monkeypatch):
 
 
 def test_stages_do_not_pay_for_it():
-    code = (
-        "import sys, pipelines.study; print({'torch', 'pipelines.aligners.core.arrays'} & set(sys.modules))"
-    )
+    code = "import sys, pipelines.study; print({'torch', 'pipelines.aligners.arrays'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "arrays" not in done.stdout

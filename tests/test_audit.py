@@ -17,8 +17,8 @@ from torch.nn.functional import normalize
 from pipelines import audit as audits
 from pipelines import encoders
 from pipelines.aligners import procrustes
+from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
-from pipelines.aligners.identity import Identity
 from pipelines.corpora import dumps
 from pipelines.measures.defences import Defence, Keys, defend, recall_kept, undone
 from pipelines.measures.vectors import neighbours, overlap, singled_out

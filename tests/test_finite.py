@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from pipelines.aligners.core.hubness import InvertedSoftmax
-from pipelines.aligners.core.translator import Linear, load, save
-from pipelines.aligners.identity import Identity
+from pipelines.aligners.core.translator import Identity, Linear, load, save
 from pipelines.measures import attributes, defences, geometry, image_text, similarity, translation
 from pipelines.measures.vectors import neighbours
 from pipelines.runtime.errors import BadInput

@@ -158,7 +158,7 @@ def test_only_the_sender_and_publish_know_mlflow_and_nothing_knows_dagster_or_dv
 def test_dvc_yaml_lists_the_code_that_each_stage_runs(stage):
     body = STAGES[stage].get("do", STAGES[stage])
     verb = body["cmd"].split()[2]
-    deps = [d for d in body["deps"] if d.startswith("pipelines/")]
+    deps = [d for d in body["deps"] if d.startswith("pipelines/") and "$" not in d]
     needed = {modules()[m].relative_to(ROOT) for m in closure(verb) if not carrier(m)}
     uncovered = {p for p in needed if not any(p.is_relative_to(d) for d in deps)}
     assert not uncovered, f"{stage} runs code that dvc.yaml does not list"

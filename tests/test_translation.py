@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.aligners.identity import Identity
+from pipelines.aligners.core.translator import Identity
 from pipelines.evaluate import scored
 from pipelines.measures import mean_and_error, translation
 from pipelines.measures.translation import paired_scores, ranks

@@ -137,9 +137,8 @@ class AlignJointly(Fitted):
         if len(corpora) > 1 or not {*self.paired} <= {*self.spaces}:
             raise ValueError(f"{where}.paired: spaces of one corpus are needed, of those in `spaces`")
         if self.extends is None:
-            code = Path(aligner_module(self.aligner).__file__).relative_to(Path(__file__).parents[2])
-            code = code.parent if code.name == "__init__.py" else code
-            if Path(self.start) != code:
+            code = f"pipelines/aligners/{self.aligner}"
+            if self.start.rstrip("/") != code:
                 raise ValueError(f"{where}.start: {code} or data/translators/<row of align_jointly>")
             return
         known(f"{where}.start", self.extends, study.align_jointly)
@@ -191,10 +190,9 @@ class Evaluate(Computed):
 
 
 def aligner_module(aligner: Any) -> Any:
-    """The module `pipelines.aligners.<aligner>`: every module of that package is an aligner but `core`."""
-    known = sorted(
-        m.name for m in iter_modules([str(Path(__file__).parents[1] / "aligners")]) if m.name != "core"
-    )
+    """Return the module `pipelines.aligners.<aligner>`. Every package there but `core` is an aligner."""
+    folder = Path(__file__).parents[1] / "aligners"
+    known = sorted(m.name for m in iter_modules([str(folder)]) if m.ispkg and m.name != "core")
     if aligner not in known:
         raise ValueError(f"there is no aligner {aligner!r}; there are: {', '.join(known)}")
     return importlib.import_module(f"pipelines.aligners.{aligner}")

@@ -56,6 +56,16 @@ def _refuse_what_is_not_finite(translator: nn.Module, vectors: Any, translated: 
     finite(f"{type(translator).__name__}: what it translated", translated)
 
 
+class Identity(Translator):
+    """(n, d) -> (n, e): padded with zeros where d < e, cut where d > e."""
+
+    def __init__(self, source_dim: int, target_dim: int) -> None:
+        super().__init__(source_dim=source_dim, target_dim=target_dim)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return nn.functional.pad(vectors, (0, self.config["target_dim"] - vectors.shape[-1]))
+
+
 class Linear(Translator):
     """y = unit(x - source_mean) W * scale + target_mean: every linear method, whatever way it found W.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, normalize
 
-from pipelines.aligners import procrustes
+from pipelines.aligners.core.oracle import paired_orthogonal
 from pipelines.aligners.core.translator import Translator
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
@@ -69,7 +69,7 @@ class Network(Translator):
 
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Network:
     """Row i of paired_source (n, d) and of paired_target (n, e) are one text. Raises BadInput where they cannot be."""
-    linear = procrustes.fit_oracle(paired_source, paired_target, procrustes.Settings(), seed)
+    linear = paired_orthogonal(paired_source, paired_target)
     torch.manual_seed(seed)
     network = Network(*linear.map.shape, width=settings.width).to(linear.map.device)
     with torch.no_grad():

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pipelines.aligners.core.cloud import checked, spectral
+from pipelines.aligners.core.oracle import checked_pairs_of_rows, paired_orthogonal
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
-from pipelines.runtime.errors import BadInput
 from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "oracle"
@@ -31,13 +30,10 @@ class Settings:
 
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Linear:
     """Row i of paired_source (n, d) and of paired_target (n, e) are one text. Raises BadInput where they cannot be."""
-    source, target = checked("source", paired_source), checked("target", paired_target)
-    if len(source) != len(target):
-        raise BadInput(f"pairs: {len(source)} source vectors beside {len(target)} target vectors")
-    X, Y = centred_unit(source), centred_unit(target)
     if settings.map == "orthogonal":
-        return Linear.of(spectral(X.T @ Y), source, target)
-    X, Y = X.double(), Y.double()  # X'X squares the condition number
+        return paired_orthogonal(paired_source, paired_target)
+    source, target = checked_pairs_of_rows(paired_source, paired_target)
+    X, Y = centred_unit(source).double(), centred_unit(target).double()  # X'X squares the condition number
     gram = X.T @ X + settings.ridge * len(X) * torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
     W = torch.linalg.lstsq(gram, X.T @ Y, driver="gelsd" if X.device.type == "cpu" else None).solution
     return Linear.of(W.float(), source, target)

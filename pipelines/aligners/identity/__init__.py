@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipelines.aligners.core.cloud import checked
-from pipelines.aligners.core.translator import Translator
+from pipelines.aligners.core.translator import Identity
 from pipelines.runtime.log import Log
 
 SUPERVISION = "naive"
@@ -19,16 +19,6 @@ class Settings:
     """Nothing to set."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-
-
-class Identity(Translator):
-    """(n, d) -> (n, e): padded with zeros where d < e, cut where d > e."""
-
-    def __init__(self, source_dim: int, target_dim: int) -> None:
-        super().__init__(source_dim=source_dim, target_dim=target_dim)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        return nn.functional.pad(vectors, (0, self.config["target_dim"] - vectors.shape[-1]))
 
 
 def fit(
