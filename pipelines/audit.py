@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines import imported
+from pipelines import freeze_gc
 from pipelines.align import each
 from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.core.verdict import Verdict, judge, replicate
@@ -295,7 +295,7 @@ def main(argv: list[str]) -> int:
     if len(argv) not in (1, 2):
         print("usage: python -m pipelines.audit DUMP [TEXTS]", file=sys.stderr)
         return 2
-    imported()
+    freeze_gc()
     try:
         study = params.load()
         row = params.find("audit", "default", study.audit)

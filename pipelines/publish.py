@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import imported
+from pipelines import freeze_gc
 from pipelines.aligners.core.translator import load_seeds
 from pipelines.batchwise import source_dimension
 from pipelines.encoders.pooling import opened
 from pipelines.encoders.sources import weights
-from pipelines.runtime import intact, sender, spool, store, track
+from pipelines.runtime import intact, sender, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.study import Align, Finetune, Row, params
@@ -73,7 +73,7 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
         try:
             number = _register(called, row, model, study)
         except Exception as error:  # whatever a server, a proxy or a database can come up with
-            raise BadInput(f"MLflow did not take it ({spool.reason(error)})") from error
+            raise BadInput(f"MLflow did not take it ({sender.reason(error)})") from error
     about = [f"{key} {model.tags[key]}" for key in ("seed", "verdict") if key in model.tags]
     by = [measured.by for measured in model.measured]
     about.append(f"measured by {', '.join(by)}" if by else "not measured as it is now")
@@ -84,8 +84,8 @@ def _register(called: str, row: Row, model: Model, study: params.Study) -> int:
     """The number of the version. Raises what MLflow raises."""
     import mlflow
 
-    sender.client(spool.tracking_uri())  # it has its schema then
-    mlflow.set_tracking_uri(spool.tracking_uri())
+    sender.client(sender.tracking_uri())  # it has its schema then
+    mlflow.set_tracking_uri(sender.tracking_uri())
     mlflow.set_experiment(
         "finetune" if isinstance(row, Finetune) else "align_jointly" if "+" in called else "align"
     )
@@ -146,7 +146,7 @@ def _read_by(stage: str) -> dict[str, str]:
 
 def _as_locked(*paths: Path) -> bool:
     """Whether these are the very files that DVC's last run of their stage wrote: what it read is then known."""
-    return all(path.exists() and track.dvc_digest(path) == intact.md5_of(path) for path in paths)
+    return all(path.exists() and intact.digest_of(path) == intact.md5_of(path) for path in paths)
 
 
 # ---------------------------------------------------------------- translators
@@ -250,7 +250,7 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
 
 def main(argv: list[str]) -> int:
     """Publish, print the line. Bad input: one line on stderr, exit code 2."""
-    imported()
+    freeze_gc()
     try:
         if len(argv) not in (1, 2) or (len(argv) == 2 and not argv[1].isdecimal()):
             raise BadInput("usage: python -m pipelines.publish <row of align or finetune> [seed]")

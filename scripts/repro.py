@@ -197,7 +197,7 @@ class Repro:
                 study.hear(line, lane.stage, len(busy) == 1)
             if study.ran and not self.sender:
                 self.sender = subprocess.Popen(
-                    [sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE
+                    [sys.executable, "-m", "pipelines.runtime.sender", "--serve"], stdin=subprocess.PIPE
                 )
 
     def start(self, stage: str, nice: bool) -> None:

@@ -8,7 +8,7 @@ from pipelines.pages.findings import findings
 from pipelines.pages.findings.translation import judgement
 from pipelines.pages.page import slug
 from pipelines.pages.tables.leakage import inversion_table
-from pipelines.runtime import store, track
+from pipelines.runtime import intact, store
 from pipelines.study import params
 
 ROWS = {
@@ -58,7 +58,7 @@ ROWS = {
 def study(tmp_path, monkeypatch):
     """No results yet."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(track, "took", lambda _: {})
+    monkeypatch.setattr(intact, "took", lambda _: {})
     return params.Study.model_validate(ROWS)
 
 
@@ -314,7 +314,7 @@ def test_the_same_results_give_the_same_bytes_and_what_a_run_took_stands_apart(s
         return {path: path.read_bytes() for path in store.REPORT.rglob("*") if path.is_file()}
 
     before = written()
-    monkeypatch.setattr(track, "took", lambda _: {"align@t": track.Took(12.5, "cuda:1")})
+    monkeypatch.setattr(intact, "took", lambda _: {"align@t": (12.5, "cuda:1")})
     after = written()
     assert [path.name for path in after if after[path] != before[path]] == ["stages.md"]
     assert b"| `dvc repro -s align@t` | 12.5    | cuda:1 |" in after[store.REPORT / "stages.md"]

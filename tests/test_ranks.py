@@ -104,7 +104,7 @@ def built(tmp_path_factory):
         "MLFLOW_TRACKING_URI": uri,
     }  # each stage would start one for itself
     sender = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE, env=env
+        [sys.executable, "-m", "pipelines.runtime.sender", "--serve"], stdin=subprocess.PIPE, env=env
     )
     os.chdir(before)
     yield root, study, uri

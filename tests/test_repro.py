@@ -95,7 +95,9 @@ def repository(tmp_path_factory):
     run("git", "add", "-A")
     run("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "tiny")
     # One for all stages of this module: each stage by hand would start its own
-    sender = subprocess.Popen([sys.executable, "-m", "pipelines.runtime.sender"], stdin=subprocess.PIPE)
+    sender = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.runtime.sender", "--serve"], stdin=subprocess.PIPE
+    )
     (root / "talk.txt").write_text(talk())
     yield root
     sender.communicate()

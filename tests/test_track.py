@@ -18,7 +18,7 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from pipelines.runtime import sender, spool, track
+from pipelines.runtime import intact, sender, track
 from pipelines.study import Align, Embed, Evaluate
 
 ROOT = Path(__file__).parents[1]
@@ -43,15 +43,11 @@ def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
 class InAThread:
     """A sender as a stage starts one, but with the MLflow that is imported here already."""
 
-    def __init__(self):
+    def __init__(self, log=None):
         self.stop = threading.Event()
-        self.thread = threading.Thread(
-            target=sender.alone, args=(spool.tracking_uri(), self.stop), daemon=True
-        )
+        arguments = sender.tracking_uri(), self.stop, log
+        self.thread = threading.Thread(target=sender.serve, args=arguments, daemon=True)
         self.thread.start()
-
-    def poll(self):
-        return None if self.thread.is_alive() else 0
 
     def communicate(self, timeout=None):
         self.stop.set()
@@ -59,19 +55,14 @@ class InAThread:
         if self.thread.is_alive():
             raise subprocess.TimeoutExpired("sender", timeout)
 
-    def kill(self):
-        self.stop.set()
-
-    wait = kill
-
 
 @pytest.fixture(autouse=True)
 def senders(monkeypatch):
     """Those that stages of this process start."""
     started = []
 
-    def begin():
-        started.append(InAThread())
+    def begin(log):
+        started.append(InAThread(log))
         return started[-1]
 
     monkeypatch.setattr(track, "start_sender", begin)
@@ -81,7 +72,7 @@ def senders(monkeypatch):
 
 
 def runs(verb):
-    client = MlflowClient(track.tracking_uri())
+    client = MlflowClient(sender.tracking_uri())
     return client, client.search_runs([client.get_experiment_by_name(verb).experiment_id])
 
 
@@ -136,8 +127,8 @@ def test_what_a_run_measures_stands_beside_the_settings_that_decided_it():
 
 def test_curves_are_live(monkeypatch):
     monkeypatch.setattr(sender, "FLUSH_SECONDS", 0.01)
-    sent, send = threading.Event(), sender.Remote.metrics
-    monkeypatch.setattr(sender.Remote, "metrics", lambda *arguments: (send(*arguments), sent.set()))
+    sent, send = threading.Event(), sender.Upload._metrics
+    monkeypatch.setattr(sender.Upload, "_metrics", lambda *arguments: (send(*arguments), sent.set()))
     with track.run("align", "x", ROW, "smoke") as run:
         run.log({"loss": 1.0})
         assert sent.wait(30)
@@ -157,9 +148,9 @@ def test_a_temporary_experiment_reports_to_the_repository(tmp_path, monkeypatch)
     inside = tmp_path / ".dvc" / "tmp" / "exps" / "tmpx"
     inside.mkdir(parents=True)
     monkeypatch.chdir(inside)
-    assert track.tracking_uri() == f"sqlite:///{tmp_path}/mlflow.db"
+    assert sender.tracking_uri() == f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    assert track.tracking_uri() == "http://127.0.0.1:1"
+    assert sender.tracking_uri() == "http://127.0.0.1:1"
 
 
 def _one_run(name):
@@ -196,7 +187,7 @@ class Stub(ThreadingHTTPServer):
             case "runs/search":
                 return {"runs": [self.shown(key) for key in self.runs if key in body["filter"]]}
             case "runs/create":
-                [key] = [t["value"] for t in body["tags"] if t["key"] == track.KEY]
+                [key] = [t["value"] for t in body["tags"] if t["key"] == sender.KEY]
                 self.runs[key] = {"params": {}, "metrics": set(), "status": "RUNNING"}
                 return {"run": self.shown(key)}
             case "runs/log-batch":
@@ -282,7 +273,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(stub, monkeypatch, capf
     with track.run("embed", "x", ROW, "smoke") as run:
         run.log({"loss": 1.0})
     [warning] = warnings_of(capfd)
-    assert "operations left" in warning
+    assert "still being sent" in warning
     assert waiting_runs() == 1
     stub.go_on.set()
 
@@ -292,8 +283,7 @@ def test_nobody_listens(monkeypatch, capfd):
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{free.getsockname()[1]}")
         stage()
-        assert track.took("smoke") == {}
-        assert track.main() == 1
+        assert sender.main([]) == 1
     assert [line.split(";")[0].split(" (")[0] for line in warnings_of(capfd)] == [
         "MLflow cannot be reached"
     ] * 2
@@ -317,7 +307,7 @@ def test_a_locked_database(tmp_path, monkeypatch, capfd):
     other.rollback()
     [warning] = warnings_of(capfd)
     assert "locked" in warning
-    assert track.main() == 0
+    assert sender.main([]) == 0
     client, [late, _] = runs("embed")
     assert (late.info.run_name, late.info.status) == ("x", "FINISHED")
     assert late.data.metrics["seconds"] * 1000 <= late.info.end_time - late.info.start_time + 1
@@ -370,13 +360,13 @@ def test_a_stage_that_is_killed_has_a_run_that_says_so():
     assert waiting_runs() == 0
 
 
-def test_what_a_stage_leaves_that_is_killed_while_it_opens_its_file_goes_with_the_next():
+def test_a_stage_killed_while_it_opens_its_log_leaves_a_draft_that_the_next_one_removes():
     leaves = f"""
 import os, pathlib, signal, sys
 sys.path.insert(0, {str(ROOT)!r})
-from pipelines.runtime import spool
+from pipelines.runtime import track
 pathlib.Path.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-spool.Spool(spool.tracking_uri())
+track.Run("start")
 """
     assert subprocess.run([sys.executable, "-c", leaves], check=False).returncode == -signal.SIGKILL
     assert list(Path(".cache/mlflow").glob("*.part")) != []
@@ -384,14 +374,15 @@ spool.Spool(spool.tracking_uri())
         assert list(Path(".cache/mlflow").glob("*.part")) == []
 
 
-def test_a_run_that_is_killed_after_all_it_said_was_sent_says_so():
-    written = spool.Spool(spool.tracking_uri())
-    written.add(["start", "embed", "x", 0, {spool.KEY: "1"}, {}])
-    forward = sender.Forward(sender.client(spool.tracking_uri()), written.path)
-    assert not forward.send()
-    assert [run.info.status for run in runs("embed")[1]] == ["RUNNING"]
-    written.close()  # as the end of its process does
-    assert forward.send()
+def test_a_run_that_is_killed_after_all_its_lines_were_sent_is_marked_killed():
+    log = sender.store_file(sender.tracking_uri(), "-1.jsonl")
+    with open(log, "w") as file:
+        assert sender.try_lock(file)
+        print(json.dumps(["start", "embed", "x", 0, {sender.KEY: "1"}, {}]), file=file, flush=True)
+        upload = sender.Upload(sender.client(sender.tracking_uri()), log)
+        assert not upload.advance()
+        assert [run.info.status for run in runs("embed")[1]] == ["RUNNING"]
+    assert upload.advance()
     assert [run.info.status for run in runs("embed")[1]] == ["KILLED"]
     assert waiting_runs() == 0
 
@@ -403,71 +394,71 @@ def test_a_stage_that_is_killed_while_the_server_is_away_is_killed_there_later(s
     assert "secret" not in said
     assert waiting_runs() == 1
     stub.left = 10**6
-    assert track.main() == 0
-    assert capfd.readouterr() == ("sent 1 runs that waited\n", "")
+    assert sender.main([]) == 0
+    assert capfd.readouterr() == ("", "")
     assert [run["status"] for run in stub.runs.values()] == ["KILLED"]
 
 
 # ---------------------------------------------------------------- senders
 
 
-def test_a_sender_that_is_at_work_is_used_and_one_that_is_gone_replaced(senders, capfd):
-    mine = InAThread()
-    while not spool.served(spool.tracking_uri()):
-        assert mine.thread.is_alive()
+def test_the_sender_of_a_stage_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):
+    at_work = InAThread()
+    lock = sender.store_file(sender.tracking_uri(), ".lock")
+    while not lock.exists() or sender.try_lock(open(lock)):  # noqa: SIM115
+        assert at_work.thread.is_alive()
+    opened = []
+    monkeypatch.setattr(sender, "client", lambda uri: opened.append(uri) or MlflowClient(uri))
     with track.run("embed", "x", ROW, "smoke"):
         pass
-    assert track.main() == 0
-    assert "a stage is running" in capfd.readouterr().out
-    assert senders == []
+    assert (sender.main([]), opened) == (0, [])
     with track.run("embed", "y", ROW, "smoke"):
-        mine.communicate()
-    assert len(senders) == 1
-    assert {run.info.run_name: run.info.status for run in runs("embed")[1]} == {
-        "x": "FINISHED",
-        "y": "FINISHED",
-    }
+        at_work.communicate()
+    assert len(opened) == 1
+    status = {run.info.run_name: run.info.status for run in runs("embed")[1]}
+    assert status == {"x": "FINISHED", "y": "FINISHED"}
     assert capfd.readouterr() == ("", "")
 
 
-def test_what_a_stage_noted_of_its_last_run_leads_to_mlflow():
-    with track.run("embed", "x", ROW, "smoke"):
-        pass
-    note = json.loads(Path(".cache/runs/embed@x.json").read_text())
-    _, [run] = runs("embed")
+def test_the_note_of_a_stage_leads_to_its_mlflow_run_and_says_what_it_took_in_each_study():
+    for study in ("smoke", "sample"):
+        with track.run("embed", "x", ROW, study):
+            pass
+    note = intact.read_note("embed@x")
+    run = runs("embed")[1][0]
     assert (note["run"], note["experiment"]) == (run.info.run_id, run.info.experiment_id)
     assert note["began"] <= note["ended"]
+    assert intact.took("other") == {}
+    for study in ("smoke", "sample"):
+        [(stage, (seconds, device))] = intact.took(study).items()
+        assert (stage, seconds >= 0, device) == ("embed@x", True, "cpu")
 
 
 def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
     with track.run("embed", "x", ROW, "smoke") as run:
-        run._spool._file.write('["metrics", [["lo\n')
+        run._file.write('["metrics", [["lo\n')
         run.log({"loss": 1.0})
     [kept] = stub.runs.values()
     assert kept["status"] == "FINISHED"
     assert ("loss", 0) in kept["metrics"]
 
 
-def test_a_stage_goes_on_where_there_is_no_room_for_its_run(tmp_path, monkeypatch, capfd):
+def test_a_stage_goes_on_where_there_is_no_room_for_its_run(monkeypatch, capfd):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(spool.Spool, "__init__", full)
+    monkeypatch.setattr(track.Run, "__init__", full)
     with track.run("embed", "x", ROW, "smoke") as run:
         run.log({"loss": 1.0})
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("no MLflow run: its file cannot be written (OSError")
 
 
-def test_a_file_that_had_no_room_for_a_line_closes_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    of_run = spool.Spool("http://127.0.0.1:1")
-    of_run._file.close()
-    of_run._file = open("/dev/full", "w")  # noqa: SIM115 - closed below
-    with pytest.raises(OSError, match="No space left"):
-        of_run.add(["metrics", []])
-    of_run.close()
+def test_a_log_without_room_for_a_line_closes_all_the_same():
+    with track.run("embed", "x", ROW, "smoke") as run:
+        log, run._file = run._file, open("/dev/full", "w")  # noqa: SIM115 - closed by the run
+        run.log({"loss": 1.0})
+        log.close()
 
 
 # ---------------------------------------------------------------- PostgreSQL

@@ -1,11 +1,11 @@
 """python -m pipelines.pages: the first table of translations, of what has been measured so far; `make repro` shows it."""
 
-from pipelines import imported
+from pipelines import freeze_gc
 from pipelines.pages.tables.translation import translation_table
 from pipelines.study import params
 
 if __name__ == "__main__":
-    imported()
+    freeze_gc()
     first = "\n".join(translation_table(params.load())).split("\n### ")[1:2]
     rows = [line for line in "".join(first).splitlines() if not line.startswith("![")]
     print("\n".join(["", *rows]).rstrip(), end="\n\n")

@@ -96,6 +96,24 @@ def _files(lock: Path, changed: int, size: int, key: str) -> list[tuple[str, str
     ]
 
 
+def digest_of(path: Path) -> str:
+    """Return the md5 of an output in dvc.lock, or "unknown"."""
+    return next((md5 for _, out, md5 in outs() if out == str(path)), "unknown")
+
+
+def read_note(stage: str) -> dict[str, Any]:
+    """Return what the last good run of a stage noted (`track.Run.note`); empty without one."""
+    with suppress(OSError, ValueError):
+        return json.loads((RUNS / f"{stage}.json").read_text())
+    return {}
+
+
+def took(study: str) -> dict[str, tuple[float, str]]:
+    """Return, by stage, the seconds and the device of the last good run in a study."""
+    notes = {path.stem: read_note(path.stem).get("took", {}) for path in sorted(RUNS.glob("*.json"))}
+    return {stage: tuple(by_study[study]) for stage, by_study in notes.items() if study in by_study}
+
+
 def md5_of(path: Path) -> str:
     """What DVC writes of a file, or of a folder: the md5 of the list of its files."""
     if not path.is_dir():
@@ -112,7 +130,7 @@ def _by_hand(stage: str, out: Path) -> bool:
     """Whether all of an output was written during the stage's last run that ended well, and dvc.lock was not since: DVC writes it
     after every run of its own. A disk that fails leaves a file's time as it was."""
     try:
-        run = json.loads((RUNS / f"{stage}.json").read_text())
+        run = read_note(stage)
         times = [p.stat().st_mtime for p in (out.rglob("*") if out.is_dir() else [out]) if p.is_file()]
         since = LOCK.stat().st_mtime < run["began"]
         return since and bool(times) and all(run["began"] - 1 <= time <= run["ended"] + 1 for time in times)

@@ -1,222 +1,251 @@
-"""`python -m pipelines.runtime.sender`: sends what runs write (`spool`) to MLflow, as long as its standard input is open.
+"""Send the log files of runs to MLflow.
 
-Whoever starts one ends it: `scripts/repro.py` keeps one for all of its stages, a stage without one starts its own. Curves are
-sent every two seconds: one by one, numbers would cost 15 ms each. At the first error it says so in one line and ends. What is
-not sent, the next sender sends: to send an operation again changes nothing.
+    python -m pipelines.runtime.sender           # send what waits, once
+    python -m pipelines.runtime.sender --serve   # send what runs write, until standard input ends
+
+A stage appends JSON lines to a log file of its own (`track`). Two locks, which the system releases when a process ends,
+say who is alive: a run locks its log file, and the one sender that is at work locks `<store>.lock`; others wait for it.
+At its first error a sender prints one line and ends. The next sender sends the rest: sending twice changes nothing.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from pipelines import imported
-from pipelines.runtime import spool
+from pipelines import freeze_gc
 
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault(
-    "MLFLOW_LOGGING_LEVEL", "CRITICAL"
-)  # the one line is ours; and it tells of every table of a new store
-os.environ.setdefault(
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"
-)  # an address may have a password in it
-os.environ.setdefault(
-    "MLFLOW_HTTP_REQUEST_TIMEOUT", "5"
-)  # seconds; MLflow's own 120, and 7 retries, are five minutes
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+for variable, value in {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # errors are reported here, in one line
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # an address may contain a password
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",  # seconds; MLflow's defaults, 120 and 7 retries, are five minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+}.items():
+    os.environ.setdefault(variable, value)
 for library in (
     "mlflow",
     "urllib3.connectionpool",
-):  # the variable says nothing to an MLflow that is imported already
+):  # an MLflow that is already imported ignores the variable
     logging.getLogger(library).setLevel(logging.CRITICAL)
-FLUSH_SECONDS = 2.0
-TICK_SECONDS = 0.05  # between two looks whether a run has begun or ended
-BATCH, PARAMS = 1000, 100  # MLflow's own limits for one log_batch
+
+KEY = "run.key"  # MLflow tag that identifies a run when it is sent again
+UNREACHED = "MLflow cannot be reached; runs wait in .cache/mlflow for a stage that reaches it"
+FLUSH_SECONDS = 2.0  # between two uploads of a curve: number by number, each would cost 15 ms
+POLL_SECONDS = 0.05
+BATCH, PARAMS = 1000, 100  # MLflow's limits for one log_batch
 REFUSED = (
     "INVALID_PARAMETER_VALUE",
     "INVALID_STATE",
     "RESOURCE_DOES_NOT_EXIST",
-)  # errors that sending again does not mend
+)  # errors that a retry repeats
 
 
-class Remote:
-    """One run in MLflow: a method for each operation."""
+def repository() -> Path:
+    """Return the folder that runs belong to. `dvc exp run --temp` works in a copy below .dvc/tmp of it."""
+    return Path(str(Path.cwd()).partition("/.dvc/tmp/")[0])
 
-    def __init__(self, client: Any) -> None:
-        self._client, self._id, self._experiment, self._said = client, "", "", set[str]()
 
-    def send(self, method: str, *arguments: Any) -> bool:
-        """Raises what MLflow raises. False: MLflow refuses the operation for good; where that is the first, all are dropped."""
+def tracking_uri() -> str:
+    """Return the address of the MLflow store."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{repository()}/mlflow.db"
+
+
+def store_file(uri: str, suffix: str) -> Path:
+    """Return a file of ours about a store. Its name has a digest of the address, which may contain a password."""
+    folder = repository() / ".cache/mlflow"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / (hashlib.sha256(uri.encode()).hexdigest()[:12] + suffix)
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Lock a file unless another process holds its lock."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def client(uri: str) -> Any:
+    """Return an MlflowClient of a store, after building the store's schema if that is new."""
+    from mlflow.store.db import utils
+    from mlflow.tracking import MlflowClient
+
+    utils.MAX_RETRY_COUNT = 2  # MLflow's 10 are 100 seconds
+    return MlflowClient(uri)
+
+
+def reason(error: Exception) -> str:
+    """Describe an error in one line without passwords."""
+    line = " ".join((str(error).splitlines() or [""])[0].split())
+    line = re.sub(r"//[^/@ ]*@", "//", line)[:200]
+    return f"{type(error).__name__}: {line}"
+
+
+class Upload:
+    """Sends the operations in one run's log file to MLflow. There is one method for each kind of operation."""
+
+    def __init__(self, client: Any, path: Path) -> None:
+        self._client, self._path, self._file = client, path, open(path, "rb+")  # noqa: SIM115
+        self._partial_line, self._unsent, self._next_flush = b"", list[list[Any]](), 0.0
+        self._run, self._experiment, self._refused = "", "", set[str]()
+
+    def advance(self, flush: bool = False) -> bool:
+        """Send what is new and return whether the run is over. Raises what MLflow raises.
+
+        Operations are sent every FLUSH_SECONDS, or at once if `flush` or if the run is over. A run whose process ended
+        without an `end` was killed.
+        """
+        dead = try_lock(self._file)  # before reading: nothing can follow what is read then
+        *lines, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
+        for line in lines:
+            with suppress(ValueError):  # a full disk cut the line short
+                self._unsent.append(json.loads(line))
+        ended = bool(self._unsent) and self._unsent[-1][0] == "end"
+        if dead and not ended:
+            self._unsent.append(["end", "KILLED", self._path.stat().st_mtime_ns // 1_000_000])
+        if dead or ended or flush or time.monotonic() >= self._next_flush:
+            self._send()
+            self._next_flush = time.monotonic() + FLUSH_SECONDS
+        if dead or ended:
+            self._path.unlink(missing_ok=True)
+            self._file.close()
+        return dead or ended
+
+    def _send(self) -> None:
+        for kind, group in groupby(self._unsent, lambda operation: operation[0]):
+            operations = list(group)
+            if kind == "metrics" and self._accepted(
+                "metrics", [row for _, rows in operations for row in rows]
+            ):
+                continue
+            for operation in operations:  # MLflow may have refused one of many metrics
+                self._accepted(*operation)
+        self._unsent.clear()
+
+    def _accepted(self, kind: str, *arguments: Any) -> bool:
+        """Do one operation; False if MLflow refuses it for good. Without a `start`, operations are dropped."""
         from mlflow.exceptions import MlflowException
 
         try:
-            if self._id or method == "start":
-                getattr(self, method)(*arguments)
+            if self._run or kind == "start":
+                getattr(self, f"_{kind}")(*arguments)
         except MlflowException as error:
             if error.error_code not in REFUSED:
                 raise
-            if method not in self._said:
-                print(f"MLflow refuses {method} ({spool.reason(error)})", file=sys.stderr, flush=True)
-            self._said.add(method)
+            if kind not in self._refused:
+                print(f"MLflow refuses {kind} ({reason(error)})", file=sys.stderr, flush=True)
+            self._refused.add(kind)
             return False
         return True
 
-    def start(
+    def _start(
         self, experiment: str, name: str, started: int, tags: dict[str, str], params: dict[str, str]
     ) -> None:
         from mlflow.entities import Param
 
         known = self._client.get_experiment_by_name(experiment)
         self._experiment = known.experiment_id if known else self._client.create_experiment(experiment)
-        runs = self._client.search_runs(
-            [self._experiment], f"tags.`{spool.KEY}` = '{tags[spool.KEY]}'", max_results=1
-        )
+        same_key = f"tags.`{KEY}` = '{tags[KEY]}'"
+        runs = self._client.search_runs([self._experiment], same_key, max_results=1)
         run = runs[0] if runs else self._client.create_run(self._experiment, started, tags, name)
-        self._id = run.info.run_id
-        values = [Param(k, v[:6000]) for k, v in params.items()]
+        self._run = run.info.run_id
+        values = [Param(key, value[:6000]) for key, value in params.items()]
         for i in range(0, len(values), PARAMS):
-            self._client.log_batch(self._id, params=values[i : i + PARAMS])
+            self._client.log_batch(self._run, params=values[i : i + PARAMS])
 
-    def metrics(self, rows: list[tuple[str, float, int, int]]) -> None:
+    def _metrics(self, rows: list[tuple[str, float, int, int]]) -> None:
         from mlflow.entities import Metric
 
         for i in range(0, len(rows), BATCH):
-            self._client.log_batch(self._id, metrics=[Metric(*row) for row in rows[i : i + BATCH]])
+            self._client.log_batch(self._run, metrics=[Metric(*row) for row in rows[i : i + BATCH]])
 
-    def input(self, name: str, digest: str, uri: str, context: str) -> None:
+    def _input(self, name: str, digest: str, path: str, context: str) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        dataset = Dataset(name, digest, "local", f'{{"uri": "{uri}"}}')
-        self._client.log_inputs(self._id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+        dataset = Dataset(name, digest, "local", json.dumps({"uri": path}))
+        self._client.log_inputs(
+            self._run, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])]
+        )
 
-    def artifact(self, path: str, digest: str, folder: str | None) -> None:
-        with suppress(FileNotFoundError):  # sent late, a file may be gone, or another run's
+    def _artifact(self, path: str, digest: str, folder: str | None) -> None:
+        with suppress(FileNotFoundError):  # by now the file may be gone, or belong to a later run
             if hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest:
-                self._client.log_artifact(self._id, path, folder)
+                self._client.log_artifact(self._run, path, folder)
 
-    def table(self, columns: dict[str, list[Any]], file: str) -> None:
-        if file not in [
-            f.path for f in self._client.list_artifacts(self._id)
-        ]:  # MLflow appends to one that is there
-            self._client.log_table(self._id, columns, file)
+    def _table(self, columns: dict[str, list[Any]], file: str) -> None:
+        if file not in [f.path for f in self._client.list_artifacts(self._run)]:  # MLflow would append to it
+            self._client.log_table(self._run, columns, file)
 
-    def remember(self, path: str, began: float) -> None:
-        """Add this run to what the stage noted of it, unless that is of a later one."""
+    def _note(self, path: str, began: float) -> None:
+        """Add the run to the stage's note of its last run, unless a later run wrote the note."""
         with suppress(OSError, ValueError):
             note = json.loads(Path(path).read_text())
             if note["began"] == began:
-                Path(path).write_text(
-                    json.dumps(note | {"run": self._id, "experiment": self._experiment}) + "\n"
-                )
+                ids = {"run": self._run, "experiment": self._experiment}
+                Path(path).write_text(json.dumps(note | ids) + "\n")
 
-    def end(self, status: str, ended: int) -> None:
-        self._client.set_terminated(self._id, status, ended)
-
-
-class Forward:
-    """One run's operations, from its file to MLflow."""
-
-    def __init__(self, client: Any, path: Path) -> None:
-        self._reader, self._remote = spool.Reader(path), Remote(client)
-        self._due, self._kept, self._begun = 0.0, list[list[Any]](), False
-
-    def send(self, now: bool = False) -> bool:
-        """What is new, every two seconds or `now`; at once when the run has ended, and then True. Raises what MLflow raises.
-
-        A run whose process is gone without a word was killed.
-        """
-        operations, over = self._reader.read()
-        self._kept += operations
-        self._begun |= bool(operations)
-        ended = bool(self._kept) and self._kept[-1][0] == "end"
-        if over and self._begun and not ended:
-            self._kept.append(["end", "KILLED", self._reader.written()])
-        if over or ended or now or time.monotonic() >= self._due:
-            self._send()
-            self._due = time.monotonic() + FLUSH_SECONDS
-        if over or ended:
-            self._reader.remove()
-        return over or ended
-
-    def _send(self) -> None:
-        for method, group in groupby(self._kept, lambda operation: operation[0]):
-            alike = list(group)
-            if method == "metrics" and self._remote.send(
-                "metrics", [row for _, rows in alike for row in rows]
-            ):
-                continue
-            for operation in alike:  # of metrics, if MLflow refuses one of them
-                self._remote.send(*operation)
-        self._kept.clear()
+    def _end(self, status: str, ended: int) -> None:
+        self._client.set_terminated(self._run, status, ended)
 
 
-def serve(uri: str, stop: threading.Event) -> None:
-    """Send what runs write, and what waits of earlier ones, until `stop` is set. Raises what MLflow raises."""
-    mlflow, under_way, last = client(uri), dict[Path, Forward](), False
-    imported()
-    while not last:
-        last = stop.is_set()
-        for path in spool.paths(uri):
-            if path not in under_way:
-                under_way[path] = Forward(mlflow, path)
-            if under_way[path].send(last):
-                del under_way[path]
-                break  # to look at the newest first
-        else:
-            stop.wait(TICK_SECONDS)
+def serve(uri: str, stop: threading.Event, log: Path | None = None) -> int:
+    """Send the runs of a store until `stop` is set; return the exit code. Other senders wait for their turn.
 
-
-def send_waiting(uri: str) -> int:
-    """Send what waits, without running a stage. Returns how many runs that was. Raises what MLflow raises."""
-    mlflow = client(uri)
-    return sum(Forward(mlflow, path).send(now=True) for path in spool.paths(uri))
-
-
-def client(uri: str) -> Any:
-    """MLflow's, of a store that has its schema then."""
-    from mlflow.store.db import utils
-    from mlflow.tracking import MlflowClient
-
-    utils.MAX_RETRY_COUNT = 2  # its 10 are 100 seconds
-    with spool.one_at_a_time():
-        return MlflowClient(uri)
-
-
-def said(work: Callable[[], None]) -> int:
-    """Do it; where MLflow cannot be reached, one line and 1."""
-    try:
-        work()
-    except Exception as error:  # whatever a server, a proxy or a database can come up with
-        print(f"{spool.UNREACHED} ({spool.reason(error)})", file=sys.stderr, flush=True)
-        return 1
+    A sender that has not had its turn ends when `stop` is set, but not before another one has sent `log`.
+    """
+    with open(store_file(uri, ".lock"), "a") as lock:
+        while not try_lock(lock):
+            if stop.wait(POLL_SECONDS) and not (log and log.exists()):
+                return 0
+        try:
+            _send_all(uri, stop)
+        except Exception as error:  # a server, a proxy or a database may raise anything
+            print(f"{UNREACHED} ({reason(error)})", file=sys.stderr, flush=True)
+            return 1
     return 0
 
 
-def alone(uri: str, stop: threading.Event) -> int:
-    """Serve a store once nobody else does. Returns the exit code."""
-    with spool.serving(uri, stop) as mine:
-        return said(lambda: serve(uri, stop)) if mine else 0
+def _send_all(uri: str, stop: threading.Event) -> None:
+    mlflow, uploads, last = client(uri), dict[Path, Upload](), False
+    freeze_gc()
+    while not last:
+        last = stop.is_set()
+        pattern = store_file(uri, "-*.jsonl")
+        for path in sorted(pattern.parent.glob(pattern.name), reverse=True):
+            uploads[path] = uploads.get(path) or Upload(mlflow, path)
+            if uploads[path].advance(flush=last):
+                del uploads[path]
+                if not last:
+                    break  # a stage may wait for a newer one
+        else:
+            stop.wait(POLL_SECONDS)
 
 
-def main() -> int:
-    """Until standard input ends. Ctrl-C and SIGTERM are for those whose runs are sent."""
+def main(arguments: list[str]) -> int:
+    """Send once, or serve until standard input ends. A server ignores Ctrl-C and SIGTERM: they are meant for stages."""
+    stop = threading.Event()
+    if arguments[:1] != ["--serve"]:
+        stop.set()
+        return serve(tracking_uri(), stop)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.buffer.read(), stop.set()), daemon=True).start()
-    return alone(spool.tracking_uri(), stop)
+    return serve(tracking_uri(), stop, *map(Path, arguments[1:]))
 
 
 if __name__ == "__main__":
-    os._exit(main())  # MLflow's objects need no farewell
+    os._exit(main(sys.argv[1:]))  # MLflow's objects need no farewell

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from pipelines import imported
+from pipelines import freeze_gc
 from pipelines.runtime import launch, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import full
@@ -38,7 +38,7 @@ def main(verb: Callable[..., None]) -> None:
         if launch.needed(processes := getattr(row, "processes", 1)):
             launch.launch(processes)
             return
-        imported()
+        freeze_gc()
         with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
             verb(name, row, study, run)
     except BadInput as error:

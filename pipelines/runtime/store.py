@@ -15,8 +15,8 @@ results/<verb>/<row>/*.png, *.csv      plots
 report/                                pages for people; metrics/<verb>/<row>.json: headline numbers
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 .cache/locks/<verb>/<row>              held while a stage works there
-.cache/mlflow/                         what runs could not send to MLflow yet
-.cache/runs/<verb>@<row>.json          when the last run that ended well began and ended, and its MLflow run (of track)
+.cache/mlflow/                         logs of runs that are not yet sent to MLflow
+.cache/runs/<verb>@<row>.json          what a stage's last good run took, and its MLflow run (of track)
 """
 
 from __future__ import annotations

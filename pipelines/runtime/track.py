@@ -1,12 +1,13 @@
-"""A stage run is an MLflow run, with params, inputs, live curves and pictures: what stages call for it. No MLflow here.
+"""Record a stage run as an MLflow run with settings, inputs, live curves and pictures. No stage imports MLflow.
 
-What a run logs goes to a file (`spool`) at once, and a `sender`, another process, takes it to MLflow: no stage imports MLflow or
-waits for a server, but PATIENCE seconds at its end. What was not sent then, the next stage's sender sends, or
-`python -m pipelines.runtime.track`. `MLFLOW_TRACKING_URI` wins when set; else the store is mlflow.db in the repository.
+A run appends what it logs to a log file at once, and a `sender`, another process, sends the file to MLflow. A stage waits
+for the server only at its end, and for PATIENCE seconds at most. Later senders send the rest.
+`MLFLOW_TRACKING_URI` names the store; by default it is mlflow.db in the repository.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -17,178 +18,147 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from pipelines.runtime import intact, spool, store
+from pipelines.runtime import files, intact, sender, store
 from pipelines.runtime.device import resolve
-from pipelines.runtime.spool import KEY, tracking_uri
 
-PATIENCE = 25.0  # seconds that a finished stage waits for the server; MLflow waits 20 for a locked SQLite file, and then says so
-LOOK_SECONDS = 2.0  # between two looks whether a sender is at work
+PATIENCE = 25.0  # seconds; MLflow gives up a locked SQLite file after 20, and says so
 
 
 class Run:
-    """The MLflow run of a running stage. Numbers and files go to its file (`spool`), and a sender takes them from there."""
+    """The MLflow run of a running stage."""
 
-    def __init__(self, uri: str, start: list[Any]) -> None:
-        self._uri, self._spool, self._lock = uri, spool.Spool(uri), threading.Lock()
-        self._sender: subprocess.Popen[bytes] | None = None
-        self._look = 0.0
-        self._add(*start)
+    def __init__(self, *start: Any) -> None:
+        uri, self._lock = sender.tracking_uri(), threading.Lock()
+        path = sender.store_file(uri, f"-{time.time_ns()}-{os.getpid()}.jsonl")
+        files.sweep([path.parent])
+        draft = files.draft_of(path)
+        self._file = open(draft, "a")  # noqa: SIM115 - open until `close`
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        draft.rename(path)  # a sender sees only locked logs
+        self._sender = start_sender(path)
+        self._write(*start)
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
-        """Log numbers at a step; nested mappings become `outer/inner`. Non-numbers are skipped."""
-        self._add(
-            "metrics",
-            [
-                (k, float(v), _now(), step)
-                for k, v in flat(metrics, "/").items()
-                if isinstance(v, (int, float))
-            ],
-        )
+        """Log numbers at a step. Nested mappings become `outer/inner`; values that are no numbers are skipped."""
+        numbers = {k: float(v) for k, v in flat(metrics, "/").items() if isinstance(v, (int, float))}
+        self._write("metrics", [(name, number, _now(), step) for name, number in numbers.items()])
 
     def input(self, path: Path, context: str) -> None:
-        """Record a file that this stage reads, with the digest DVC has for it."""
-        self._add("input", path.stem, dvc_digest(path)[:36], str(path), context)
+        """Record a file that the stage reads, with its digest in dvc.lock."""
+        self._write("input", path.stem, intact.digest_of(path)[:36], str(path), context)
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Keep a file (a picture, a report) with the run."""
-        self._add("artifact", str(path.resolve()), store.digest(path), folder)
+        self._write("artifact", str(path.resolve()), store.digest(path), folder)
 
     def table(self, rows: list[dict[str, Any]], file: str) -> None:
-        """Keep a table with the run, shown by MLflow's evaluation view. `file` ends in .json."""
-        self._add("table", {k: [r.get(k) for r in rows] for k in (rows[0] if rows else {})}, file)
+        """Keep a table with the run, for MLflow's evaluation view. `file` ends in .json."""
+        self._write("table", {k: [r.get(k) for r in rows] for k in (rows[0] if rows else {})}, file)
 
-    def remember(self, stage: str, began: float) -> None:
-        """Note the last run of a stage that ended well, and its MLflow run once sent, for those who do not know MLflow."""
-        path = intact.RUNS / f"{stage}.json"
+    def note(self, stage: str, study: str, device: str, began: float) -> None:
+        """Write when the stage's last good run was, and what it took in each study; a sender adds its MLflow run."""
+        path, now = intact.RUNS / f"{stage}.json", time.time()
+        took = intact.read_note(stage).get("took", {}) | {study: [now - began, device]}
         with suppress(OSError):  # a full disk
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"began": began, "ended": time.time()}) + "\n")
-            self._add("remember", str(path.resolve()), began)
-
-    def _add(self, *operation: Any) -> None:
-        with self._lock, suppress(OSError):  # a full disk
-            self._spool.add(list(operation))
-            if time.monotonic() >= self._look:
-                self._look = time.monotonic() + LOOK_SECONDS
-                self._have_a_sender()
-
-    def _have_a_sender(self) -> None:
-        """Start one where none is at work. One that ended by itself has said why."""
-        with suppress(OSError):
-            if self._sender is None and not spool.served(self._uri):
-                self._sender = start_sender()
+            path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n")
+            self._write("note", str(path.resolve()), began)
 
     def close(self, status: str) -> None:
-        """End the run, and wait until all of it is sent, PATIENCE at most."""
-        self._add("end", status, _now())
-        until = time.monotonic() + PATIENCE
-        while self._spool.path.exists():
-            self._have_a_sender()
-            if self._sender and self._sender.poll() is not None:
-                break
-            if time.monotonic() > until:
-                print(
-                    f"{spool.UNREACHED} (TimeoutError: operations left after {PATIENCE:g} seconds)",
-                    file=sys.stderr,
-                )
-                break
-            time.sleep(0.005)
-        self._spool.close()
-        if self._sender:
-            end_sender(self._sender, until - time.monotonic())
+        """End the run, and wait until a sender has sent all of it, PATIENCE at most."""
+        self._write("end", status, _now())
+        try:
+            self._sender.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            print(f"MLflow is slow; the run is still being sent after {PATIENCE:g} seconds", file=sys.stderr)
+        with suppress(OSError):  # a full disk, for an earlier line
+            self._file.close()
 
-
-def start_sender() -> subprocess.Popen[bytes]:
-    """In the repository: a new store puts its files beside itself."""
-    command = [sys.executable, "-m", "pipelines.runtime.sender"]
-    code = str(Path(__file__).parents[2])
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (code, os.environ.get("PYTHONPATH"))))}
-    return subprocess.Popen(
-        command, cwd=spool.repository(), env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
-
-
-def end_sender(sender: subprocess.Popen[bytes], patience: float) -> None:
-    """It ends with its standard input; but for a server that does not answer."""
-    try:
-        sender.communicate(timeout=max(patience, 0.0))
-    except subprocess.TimeoutExpired:
-        with spool.one_at_a_time():
-            sender.kill()
-        sender.wait()
+    def _write(self, *operation: Any) -> None:
+        with self._lock, suppress(OSError):  # a full disk
+            print(json.dumps(operation), file=self._file, flush=True)
 
 
 class Silent(Run):
-    """Logs nothing: the run of every rank but the first, as several ranks share one, and of a stage whose disk is full."""
+    """A run that records nothing: of all ranks but the first, and of a stage whose disk is full."""
 
-    def __init__(self) -> None:
-        pass
-
-    def log(self, metrics: Mapping[str, Any], step: int = 0) -> None: ...
-    def input(self, path: Path, context: str) -> None: ...
-    def artifact(self, path: Path, folder: str | None = None) -> None: ...
-    def table(self, rows: list[dict[str, Any]], file: str) -> None: ...
-    def remember(self, stage: str, began: float) -> None: ...
+    def __init__(self) -> None: ...
+    def _write(self, *operation: Any) -> None: ...
     def close(self, status: str) -> None: ...
+
+
+def start_sender(log: Path) -> subprocess.Popen[bytes]:
+    """Start a sender in the repository: a new store puts its files beside itself."""
+    command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve", str(log)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
+    return subprocess.Popen(
+        command, cwd=sender.repository(), env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
 
 
 @contextmanager
 def run(
     verb: str, name: str, row: BaseModel | None, study: str, named: Mapping[str, BaseModel] | None = None
 ) -> Iterator[Run]:
-    """An MLflow run for one stage run, in the experiment of its verb; FAILED or KILLED when the block ends badly.
+    """Open an MLflow run for a stage run, in the experiment of its verb; FAILED or KILLED if the block ends badly.
 
-    `named`: rows that the row names, whose settings are params of the run too, so that what it measures can be drawn against
-    them: `align.clusters`. A row that computes gets the tag `device`: which one its `device` stands for here. Raises BadInput
-    where that is not here.
+    `named`: rows that the row names, whose settings become params too, such as `align.clusters`. A row that computes
+    gets the tag `device`. Raises BadInput if that device is not on this machine.
     """
     if os.environ.get("RANK", "0") != "0":
         yield Silent()
         return
-    tags, settings = _tags(verb, name, row, study), _settings({"": row, **(named or {})})
+    tags = _tags(verb, name, row, study)
     try:
-        stage_run = Run(tracking_uri(), ["start", verb, name, _now(), tags, settings])
-    except OSError as error:  # a full disk, which may still have room for what the stage makes elsewhere
-        print(f"no MLflow run: its file cannot be written ({spool.reason(error)})", file=sys.stderr)
+        stage_run = Run("start", verb, name, _now(), tags, _settings({"": row, **(named or {})}))
+    except OSError as error:  # a full disk, which may still have room for the stage's outputs
+        print(f"no MLflow run: its file cannot be written ({sender.reason(error)})", file=sys.stderr)
         stage_run = Silent()
     status, started, began = "FAILED", time.monotonic(), time.time()
-    with _terminable():
-        try:
-            yield stage_run
-            stage_run.remember(tags["dvc.stage"], began)
-            status = "FINISHED"
-        except (KeyboardInterrupt, SystemExit):
-            status = "KILLED"
-            raise
-        finally:
-            stage_run.log({"seconds": time.monotonic() - started})
-            stage_run.close(status)
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield stage_run
+        stage_run.note(tags["dvc.stage"], study, tags.get("device", ""), began)
+        status = "FINISHED"
+    except (KeyboardInterrupt, SystemExit):
+        status = "KILLED"
+        raise
+    finally:
+        stage_run.log({"seconds": time.monotonic() - started})
+        stage_run.close(status)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _exit(number: int, frame: Any) -> None:
+    raise SystemExit(128 + number)
 
 
 def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, str]:
-    """What a run is found by: those of them that say something here."""
-    asked = getattr(row, "device", None)
+    device = getattr(row, "device", None)
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    commit = ""
+    with suppress(OSError):  # there is no git
+        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     tags = {
         "dvc.stage": f"{verb}@{name}" if row else verb,
         "dvc.exp": os.environ.get("DVC_EXP_NAME", ""),
         "dagster.run_id": os.environ.get("DAGSTER_RUN_ID", ""),
         "study": study,
-        "device": str(resolve(asked)) if asked else "",
-        "mlflow.source.git.commit": _commit(),
+        "device": str(resolve(device)) if device else "",
+        "mlflow.source.git.commit": commit,
         "mlflow.note.content": f"`python -m pipelines.{verb} {name if row else ''}`",
-        KEY: uuid.uuid4().hex,
+        sender.KEY: uuid.uuid4().hex,
     }
     return {key: value for key, value in tags.items() if value}
 
 
 def _settings(rows: Mapping[str, BaseModel | None]) -> dict[str, str]:
-    """Params of the run's row, which has no name, as they are, and of the others with theirs: `align.clusters`."""
+    """Return the params of the stage's row, which has no name here, and those of other rows under their names."""
     values = {}
     for name, row in rows.items():
         for key, value in flat(row.model_dump(mode="json") if row else {}, ".").items():
@@ -196,52 +166,8 @@ def _settings(rows: Mapping[str, BaseModel | None]) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the block with SystemExit, so that the run ends too."""
-
-    def stop(number: int, frame: Any) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@dataclass(frozen=True)
-class Took:
-    """What a finished run took."""
-
-    seconds: float
-    device: str  # empty: it computes nothing
-
-
-def took(study: str) -> dict[str, Took]:
-    """Of every stage of a study: how long its latest finished run took, and on which device."""
-    from pipelines.runtime import sender
-
-    out: dict[str, Took] = {}
-    with suppress(Exception):  # the run of the stage that asks says that there is no server
-        client = sender.client(tracking_uri())
-        for experiment in client.search_experiments():
-            for finished in client.search_runs(
-                [experiment.experiment_id], "attributes.status = 'FINISHED'", max_results=1000
-            ):
-                stage = finished.data.tags.get("dvc.stage")  # latest first
-                if stage and finished.data.tags.get("study") == study and "seconds" in finished.data.metrics:
-                    out.setdefault(
-                        stage, Took(finished.data.metrics["seconds"], finished.data.tags.get("device", ""))
-                    )
-    return out
-
-
 def flat(nested: Mapping[str, Any], by: str) -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a/b": 1}"""
+    """Flatten nested mappings: {"a": {"b": 1}} becomes {"a/b": 1}."""
     out: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, Mapping):
@@ -251,36 +177,6 @@ def flat(nested: Mapping[str, Any], by: str) -> dict[str, Any]:
     return out
 
 
-def _commit() -> str:
-    """The checkout's commit, marked where files differ from it; empty where there is none."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    with suppress(OSError):
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return ""
-
-
 def _now() -> int:
     """Milliseconds, as MLflow counts."""
     return time.time_ns() // 1_000_000
-
-
-def dvc_digest(path: Path) -> str:
-    """The md5 that dvc.lock has for an output, or "unknown" outside `dvc repro`."""
-    return next((md5 for _, out, md5 in intact.outs() if out == str(path)), "unknown")
-
-
-def main() -> int:
-    """`python -m pipelines.runtime.track`: send what waits, without running a stage."""
-    from pipelines.runtime import sender
-
-    uri, at_once = tracking_uri(), threading.Event()
-    at_once.set()
-    with spool.serving(uri, at_once) as alone:
-        if alone:
-            return sender.said(lambda: print(f"sent {sender.send_waiting(uri)} runs that waited"))
-    print("a stage is running, and its sender sends what waits")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

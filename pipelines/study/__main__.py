@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipelines import imported
+from pipelines import freeze_gc
 from pipelines.runtime.errors import BadInput
 from pipelines.study.reading import read
 
@@ -57,5 +57,5 @@ def activate(study: str) -> None:
 
 
 if __name__ == "__main__":
-    imported()
+    freeze_gc()
     sys.exit(main(sys.argv[1:]))

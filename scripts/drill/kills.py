@@ -113,7 +113,7 @@ def aftermath(place: Place) -> str:
     if others := place.differing():
         return f"other bytes: {others}"
     if running_runs():
-        running([sys.executable, "-m", "pipelines.runtime.track"])
+        running([sys.executable, "-m", "pipelines.runtime.sender"])
     return (
         f"{runs} runs are RUNNING"
         if (runs := running_runs())

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import Any
 
 from pipelines.pages.tables import table
-from pipelines.runtime import store, track
+from pipelines.runtime import intact, store
 from pipelines.study import params
 
 
@@ -62,12 +62,11 @@ def again(study: params.Study) -> list[str]:
 
 def stages(study: params.Study) -> str:
     """Every stage's latest run: how long, on which device, and the command that repeats it."""
-    runs = track.took(study.study)
+    took = intact.took(study.study)
     rows = [
-        [f"`dvc repro -s {stage}`", f"{runs[stage].seconds:.1f}", runs[stage].device]
-        for stage in sorted(runs)
+        [f"`dvc repro -s {stage}`", f"{seconds:.1f}", device] for stage, (seconds, device) in took.items()
     ]
-    total = sum(run.seconds for run in runs.values())
+    total = sum(seconds for seconds, _ in took.values())
     legend = f"Code: commit {commit()}. Seconds of each stage's latest run, {total:.0f} in all."
     return (
         "\n".join(
