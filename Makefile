@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	@test -x .venv/bin/python || $(PYTHON) -m venv .venv
 	@echo "installing the versions of constraints.txt into .venv (once)"
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ./dagster_dvc -e '.[dev]'
 	@touch $(READY)
 
 # The user's own corpora: CORPORA_ROOT=/somewhere make ... links it to data/raw, which studies name.

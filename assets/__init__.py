@@ -1,1 +1,1 @@
-"""This project in Dagster: the component of dagster_dvc over dvc.yaml, and what is known of its stages beside that."""
+"""This project in Dagster: the component of dagster_dvc, with more checks, links to MLflow and a job."""

@@ -1,4 +1,4 @@
-"""A DVC project in Dagster: one asset per stage of its dvc.yaml. Knows DVC's files and nothing of what the stages compute."""
+"""Show a DVC project in Dagster: one asset for each stage of its dvc.yaml."""
 
 from dagster_dvc.component import DvcProjectComponent
 

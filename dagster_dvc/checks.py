@@ -1,4 +1,4 @@
-"""Asset checks: the files are the ones that dvc.lock names, every metric is a finite number, and a project's own, which warn."""
+"""Asset checks: outputs match dvc.lock, metrics are finite, and further checks of a project, which warn."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +12,12 @@ from dagster_dvc.facts import metrics
 from dagster_dvc.graph import GraphError, Stage, lock, md5
 
 AS_LOCKED, FINITE = "as_locked", "finite_metrics"
-Found = tuple[str, dict[str, float]]  # what is wrong ("": nothing), and the numbers it is read from
-Check = Callable[[Path, Stage], Found]  # of a project's folder and a stage
+Found = tuple[str, dict[str, float]]  # the fault ("" if there is none), and the numbers behind it
+Check = Callable[[Path, Stage], Found]  # takes the folder of the project and a stage
 
 
 def checks(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> dg.AssetChecksDefinition:
-    """The checks of one stage. They run after it in every job, and alone from its page; neither runs the stage."""
+    """Return the checks of one stage. They run after it in every job, and alone from its page."""
     key = dg.AssetKey(stage.key)
     specs = [
         dg.AssetCheckSpec(AS_LOCKED, asset=key, description="every output is there, with the md5 of dvc.lock")
@@ -36,15 +36,22 @@ def checks(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> dg.AssetC
             if selected.name in warnings:
                 line, numbers = warnings[selected.name](root, stage)
                 yield dg.AssetCheckResult(
-                    asset_key=key, check_name=selected.name, passed=not line, description=line or None, metadata=numbers,
+                    asset_key=key,
+                    check_name=selected.name,
+                    passed=not line,
+                    description=line or None,
+                    metadata=numbers,
                     severity=dg.AssetCheckSeverity.WARN,
-                )  # fmt: skip
+                )
                 continue
             problems = {AS_LOCKED: not_as_locked, FINITE: not_finite}[selected.name](root, stage)
             yield dg.AssetCheckResult(
-                asset_key=key, check_name=selected.name, passed=not problems,
-                description="; ".join(f"{path}: {what}" for path, what in problems.items()) or None, metadata=problems,
-            )  # fmt: skip
+                asset_key=key,
+                check_name=selected.name,
+                passed=not problems,
+                description="; ".join(f"{path}: {what}" for path, what in problems.items()) or None,
+                metadata=problems,
+            )
 
     return body
 
@@ -54,7 +61,7 @@ def _said(check: Check) -> str:
 
 
 def not_as_locked(root: Path, stage: Stage) -> dict[str, str]:
-    """{output: "deleted" | "modified" | "not in dvc.lock"}. Every byte is read."""
+    """Return {output: "deleted" | "modified" | "not in dvc.lock"}. Reads every byte."""
     try:
         entry = lock(root).get(stage.name)
         locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
@@ -73,7 +80,7 @@ def not_as_locked(root: Path, stage: Stage) -> dict[str, str]:
 
 
 def not_finite(root: Path, stage: Stage) -> dict[str, str]:
-    """{metric: "nan"} for each metric that is not a finite number, and every metrics file without a number."""
+    """Return {metric: "nan"} for each metric that is not finite, and name metrics files without a number."""
     try:
         numbers = metrics(root, stage)
     except ValueError as error:

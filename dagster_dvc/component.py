@@ -1,4 +1,4 @@
-"""The component: a defs.yaml names a folder with a dvc.yaml, and Dagster has its stages."""
+"""The Dagster component: a defs.yaml names a folder with a dvc.yaml, and each stage becomes an asset."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import dagster as dg
-from dagster._core.definitions.utils import is_valid_name
 
 from dagster_dvc.checks import Check, checks
 from dagster_dvc.experiments import experiment
-from dagster_dvc.graph import JOBS, Stage, read, word
+from dagster_dvc.graph import JOBS, Stage, is_valid_name, read, word
 from dagster_dvc.repro import asset
 from dagster_dvc.sensor import lock_sensor
 
@@ -22,10 +21,11 @@ def _folder(context: dg.ResolutionContext, project: str) -> Path:
 
 
 class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
-    """A DVC project: an asset for each stage of its dvc.yaml, materialized by `dvc repro --single-item`.
+    """Show a DVC project: an asset for each stage of its dvc.yaml, materialized by `dvc repro --single-item`.
 
-    dvc.yaml is read when Dagster loads: reload after it, or params.yaml, has another stage. A subclass says what else is known
-    of its stages: `checks_of`, `metadata_of`, `jobs`. GraphError where DVC cannot read the project.
+    dvc.yaml is read when Dagster loads: reload after dvc.yaml or params.yaml got another stage. A subclass
+    may add checks (`checks_of`), metadata (`metadata_of`) and jobs (`jobs`). Raises GraphError if DVC cannot
+    read the project.
     """
 
     project: Annotated[
@@ -33,32 +33,32 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
         dg.Resolver(
             _folder,
             model_field_type=str,
-            description="The folder of dvc.yaml, from the folder of this file; in a DVC repository or a folder of one.",
+            description="The folder of dvc.yaml, relative to this file. It is in a DVC repository.",
             examples=["../../..", "{{ context.project_root }}/training"],
         ),
     ]
     prefix: Annotated[
         str,
         dg.Resolver.default(
-            description="Of asset keys, groups and jobs, so that several DVC projects fit into one code location.",
+            description="Begins asset keys, groups and jobs, so that projects can share a code location.",
             examples=["training"],
         ),
     ] = ""
 
     def stages(self) -> dict[str, Stage]:
-        """By name, upstream first."""
+        """Return the stages by name, upstream first."""
         return read(self.project, self.prefix)
 
     def checks_of(self, stage: Stage) -> Mapping[str, Check]:
-        """More checks of a stage, by name, which warn."""
+        """Return further checks of a stage by name. They warn."""
         return {}
 
     def metadata_of(self, stage: Stage) -> dict[str, Any]:
-        """More metadata of a stage that has run."""
+        """Return further metadata of a stage that has run."""
         return {}
 
     def jobs(self) -> Sequence[dg.JobDefinition]:
-        """More jobs."""
+        """Return further jobs."""
         return ()
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -79,9 +79,9 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
 
 
 def _jobs(prefix: str, stages: Mapping[str, Stage]) -> Iterator[dg.UnresolvedAssetJobDefinition]:
-    """All stages, then those of each group whose name Dagster takes for a job, and no other job has."""
+    """Yield a job of all stages, then one for each group whose name Dagster accepts for a job."""
     keys = {stage.name: dg.AssetKey(stage.key) for stage in stages.values()}
-    # In one process: DVC runs one stage at a time; a process per step would only add seconds.
+    # DVC runs one stage at a time, so a process for each step would only add seconds.
     job = partial(dg.define_asset_job, executor_def=dg.in_process_executor)
     fixed = [word(prefix, name) for name in JOBS]
     yield job(fixed[0], [*keys.values()], description="all stages, like `dvc repro`")

@@ -1,4 +1,4 @@
-"""A job that leaves the user's tree alone: a DVC experiment, with parameters changed, in a copy."""
+"""A job that runs a DVC experiment with changed parameters in a copy of the project."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,14 @@ import dagster as dg
 from dagster_dvc.graph import word
 from dagster_dvc.repro import dvc, failure
 
-OVERRIDE = re.compile(r"[A-Za-z0-9_+~][^=\s]*=.*")  # train.rate=0.1; never an option of dvc's
+# train.rate=0.1. Neither an option of DVC, nor a new key (+), a deleted one (~) or a mapping: a row that
+# params.yaml does not have could carry a shell command in its name.
+OVERRIDE = re.compile(r"\w[\w.-]*=[^{}$]*", re.ASCII)
 NAMED = re.compile(r"Ran experiment\(s\): (\S+)")
 
 
 def experiment(root: Path, prefix: str) -> dg.JobDefinition:
-    """A job whose whole configuration is `{"set": ["train.rate=0.1"]}`."""
+    """Return a job with the configuration `{"set": ["train.rate=0.1"]}`."""
 
     @dg.config_mapping(config_schema={"set": [str]})
     def mapped(config: dict[str, Any]) -> dict[str, Any]:

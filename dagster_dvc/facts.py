@@ -1,4 +1,4 @@
-"""What is known of a stage that has run, as Dagster metadata: digests and sizes, metrics as numbers, plots to see."""
+"""Describe a stage that has run as Dagster metadata: digests, sizes, metrics as numbers, plots to look at."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import yaml
 
 from dagster_dvc.graph import Entry, Loader, Stage
 
-INLINE = 400_000  # bytes; a larger picture or page is named and not shown: every run keeps a copy in Dagster's database
+INLINE = 400_000  # bytes. Dagster's database keeps a copy for every run, so larger files are named, not shown
 ROWS = 50
-More = Callable[[Stage], dict[str, Any]]  # what a project itself knows of a stage that has run
+More = Callable[[Stage], dict[str, Any]]  # metadata that a project adds to a stage that has run
 
 
 def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
-    """Metadata of a materialization. Numbers are floats, so that Dagster draws them over time."""
+    """Return the metadata of a materialization. Numbers are floats, so that Dagster plots them over time."""
     outs = [
         dg.TableRecord({k: out.get(k, "") for k in ("path", "size", "nfiles", "md5")}) for out in entry.outs
     ]
@@ -31,20 +31,26 @@ def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
     shown = short({path: show(root / path) for path in (*within(root, stage.plots), *pages)})
     try:
         numbers = {f"metrics/{name}": _number(value) for name, value in metrics(root, stage).items()}
-    except ValueError as error:  # the stage has run all the same; a check says so too
+    except ValueError as error:  # the stage has run nevertheless, and a check reports this too
         numbers = {"metrics": str(error)}
-    return numbers | shown | {
-        "stage": stage.name,
-        "command": stage.cmd,
-        "path": dg.MetadataValue.path(str(root / stage.outs[0])) if stage.outs else "",
-        "outputs": dg.MetadataValue.table(outs) if outs else "",
-        "size": sum(out.get("size", 0) for out in entry.outs),
-        "lock": entry.digest,
-    }  # fmt: skip
+    return (
+        numbers
+        | shown
+        | {
+            "stage": stage.name,
+            "command": stage.cmd,
+            "path": dg.MetadataValue.path(str(root / stage.outs[0])) if stage.outs else "",
+            "outputs": dg.MetadataValue.table(outs) if outs else "",
+            "size": sum(out.get("size", 0) for out in entry.outs),
+            "lock": entry.digest,
+        }
+    )
 
 
 def metrics(root: Path, stage: Stage) -> dict[str, float]:
-    """Every number in the stage's metrics files that exist, {"top1/mean": 0.8}. ValueError: a file cannot be parsed."""
+    """Return every number in the metrics files that exist, {"top1/mean": 0.8}. Raises ValueError for a
+    damaged file.
+    """
     numbers = {}
     for path in stage.metrics:
         if (root / path).is_file():
@@ -58,20 +64,22 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
 
 
 def short(shown: dict[str, Any]) -> dict[str, Any]:
-    """By file name alone, where no two files have the same one."""
+    """Shorten each path to its file name if no other file has that name."""
     count = Counter(Path(path).name for path in shown)
     return {Path(path).name if count[Path(path).name] == 1 else path: value for path, value in shown.items()}
 
 
 def within(root: Path, paths: Iterable[str]) -> Iterator[str]:
-    """The paths, and the files of those that are folders."""
+    """Yield the paths, and for a folder the files in it."""
     for path in paths:
         inside = sorted((root / path).iterdir()) if (root / path).is_dir() else ()
         yield from (f"{path}/{file.name}" for file in inside) if inside else (path,)
 
 
 def show(path: Path) -> Any:
-    """A PNG as a picture, a CSV or TSV as a table, Markdown as it reads; a path of what is large or of another kind."""
+    """Return a PNG as a picture, a CSV or TSV as a table, Markdown as text; the path of any other or large
+    file.
+    """
     kind = path.suffix
     if not path.is_file() or path.stat().st_size > INLINE or kind not in (".png", ".csv", ".tsv", ".md"):
         return dg.MetadataValue.path(str(path))

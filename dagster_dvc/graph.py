@@ -1,4 +1,7 @@
-"""The stage graph as DVC reads it from dvc.yaml and params.yaml, and what dvc.lock says of it. Nothing here runs."""
+"""Read the stage graph from dvc.yaml and params.yaml as DVC does, and the state of each stage from dvc.lock.
+
+Nothing in this module runs a stage.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import yaml
-from dagster._core.definitions.utils import is_valid_name
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
@@ -24,12 +27,16 @@ from dvc_data.hashfile.db import HashFileDB
 from dvc_data.hashfile.state import StateNoop
 from dvc_objects.fs.local import localfs
 
-JOBS = ("everything", "experiment")  # what they are called beside those of the groups
+JOBS = ("everything", "experiment")  # the jobs beside those of the groups
+SHELL = re.compile(r"[\s;&|<>()$`\\\"'*?\[\]{}#~!]|^-")  # characters that a shell reads, or an option
 FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Loader(FAST):
-    """YAML 1.2, as DVC writes it: to PyYAML alone 1e-05 is a string and `no` is false. Ten times as fast as DVC's reader."""
+    """Read YAML 1.2, which DVC writes: PyYAML alone takes 1e-05 for a string and `no` for false.
+
+    It is ten times as fast as DVC's own reader.
+    """
 
     yaml_implicit_resolvers = {}
 
@@ -48,12 +55,14 @@ for kind, pattern, first in (
 
 
 class GraphError(Exception):
-    """dvc.yaml, params.yaml or dvc.lock cannot be read; the message, mostly DVC's own, is one line."""
+    """Say in one line, mostly DVC's own, why dvc.yaml, params.yaml or dvc.lock cannot be read."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of dvc.yaml: `train@large` is row `large` of `train`, which has a foreach or a matrix. Paths: from the root."""
+    """One stage of dvc.yaml. `train@large` is row `large` of `train`, a foreach or a matrix. Paths start at
+    the root.
+    """
 
     name: str
     cmd: str
@@ -61,17 +70,19 @@ class Stage:
     pool: str | None  # `meta: {pool: gpu}`
     upstream: tuple[str, ...]  # names of the stages whose outputs this one reads
     outs: tuple[str, ...]  # every output, metrics and plots among them
-    metrics: tuple[str, ...]  # DVC's own, and outputs of `type: metrics`, which its screens leave out
-    plots: tuple[str, ...]  # DVC's own, and outputs of `type: table` or `picture`
+    metrics: tuple[
+        str, ...
+    ]  # metrics of DVC, and outputs of `type: metrics`, which `dvc metrics show` leaves out
+    plots: tuple[str, ...]  # plots of DVC, and outputs of `type: table` or `picture`
     read: tuple[str, ...]  # the outputs that another stage reads
-    sources: tuple[str, ...]  # the dependencies that no stage makes: code, files of the user's
-    code_version: str  # of the command, the stage's own params and its sources
-    prefix: str = ""  # of the asset key, the group and the step
-    op: str = ""  # unique in a graph, letters, digits and _ only: Dagster's steps allow no more
+    sources: tuple[str, ...]  # dependencies that no stage makes: code, files of the user
+    code_version: str  # digest of the command, the params of the stage and its sources
+    prefix: str = ""  # begins the asset key, the group and the step
+    op: str = ""  # the name of the step in Dagster: unique, of letters, digits and _ only
 
     @property
     def base(self) -> str:
-        """The name that stands in dvc.yaml."""
+        """Return the name in dvc.yaml."""
         return self.name.partition("@")[0]
 
     @property
@@ -84,7 +95,7 @@ class Stage:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Dagster's asset key: ("train", "large"). Unlike a step it may hold `.` and `-`, but be no word of Python's either."""
+        """Return Dagster's asset key: ("train", "large"). It may hold `.` and `-`, but is no keyword."""
         parts = [
             re.sub(r"[^\w.-]", "_", part, flags=re.ASCII)
             for part in (self.prefix, self.base, self.row)
@@ -95,27 +106,27 @@ class Stage:
 
 @dataclass(frozen=True)
 class Entry:
-    """What dvc.lock holds for one stage."""
+    """Hold the entry of one stage in dvc.lock."""
 
     raw: Mapping[str, Any]
 
     @cached_property
     def digest(self) -> str:
-        """Of the whole entry: command, deps, params and outs."""
+        """Return a digest of the whole entry: command, deps, params and outs."""
         return digest(self.raw)
 
     @property
     def outs(self) -> list[dict[str, Any]]:
-        """Each with path, md5, size (bytes) and, for a folder, nfiles."""
+        """Return the outputs, each with path, md5, size (bytes) and, for a folder, nfiles."""
         return [dict(out) for out in self.raw.get("outs", ())]
 
     @property
     def deps(self) -> dict[str, str | None]:
-        """{path: md5} of what the stage read."""
+        """Return {path: md5} of what the stage read."""
         return {dep["path"]: dep.get("md5") for dep in self.raw.get("deps", ())}
 
     def code_version(self, stage: Stage) -> str:
-        """What `stage.code_version` was when this entry was written: the two differ where `dvc status` names one of these."""
+        """Return `stage.code_version` at the time of this entry. If code changed since, the two differ."""
         params = {
             f"{file}:{name}": value
             for file, of in self.raw.get("params", {}).items()
@@ -126,9 +137,10 @@ class Entry:
         )
 
     def version(self, stage: Stage) -> str:
-        """What Dagster compares: the md5 of the outputs that another stage reads, or of all where none does.
+        """Return the md5 of the outputs that other stages read, or of all outputs if none is read. Dagster
+        compares it.
 
-        A metric that nobody reads (seconds, say) must not make what lies downstream look stale.
+        A metric that no stage reads, for example seconds, must not make downstream stages look stale.
         """
         outs = {
             out["path"]: out.get("md5") for out in self.outs if not stage.read or out["path"] in stage.read
@@ -138,9 +150,10 @@ class Entry:
 
 
 def read(root: Path, prefix: str = "") -> dict[str, Stage]:
-    """Every stage of root/dvc.yaml by name, upstream first. GraphError where DVC cannot read it.
+    """Return every stage of root/dvc.yaml by name, upstream first.
 
-    Tracked files (`dvc add`), what has another address than a path, and pipelines in other folders are no part of this graph.
+    Tracked files (`dvc add`), remote dependencies and pipelines of other folders are left out. Raises
+    GraphError if DVC cannot read the file, and for a row whose name a shell would not read as one plain word.
     """
     try:
         repo = Repo(str(root))  # the root itself, or a folder above it
@@ -150,7 +163,7 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
         ]
         if elsewhere := next((s.name for s in selected if not _same(s.wdir, root)), None):
             raise GraphError(
-                f"dvc.yaml: stage {elsewhere!r} has a wdir: write its paths from the folder of dvc.yaml instead"
+                f"dvc.yaml: stage {elsewhere!r} has a wdir: write paths from the folder of dvc.yaml instead"
             )
         needed = [path for s in selected for path in _paths(d for d in s.deps if d not in s.params)]
         made = [path for s in selected for path in _paths(s.outs)]
@@ -172,6 +185,8 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
         raise GraphError(f"{root / 'dvc.yaml'}: there is no such file, or no stage in it")
     names: dict[tuple[str, ...], str] = {}
     for stage in stages.values():
+        if stage.row and SHELL.search(stage.row):  # a name is part of a command
+            raise GraphError(f"dvc.yaml: {stage.base}: {stage.row!r} is no row name: a shell would read it")
         if (other := names.setdefault(stage.key, stage.name)) != stage.name:
             raise GraphError(
                 f"dvc.yaml: {other!r} and {stage.name!r} are the same name to Dagster: {'/'.join(stage.key)}"
@@ -184,12 +199,14 @@ def _same(one: str, other: Path) -> bool:
 
 
 def _paths(of: Iterable[Any]) -> list[str]:
-    """Of dependencies or outputs, those on this machine's disk."""
+    """Return the paths of dependencies or outputs that are local."""
     return [item.def_path for item in of if "://" not in item.def_path]
 
 
 def lock(root: Path) -> dict[str, Entry]:
-    """dvc.lock by stage name; empty where there is none yet. GraphError where it is half-written or no YAML."""
+    """Return the entries of dvc.lock by stage name, none if there is no file. Raises GraphError if it is
+    damaged.
+    """
     try:
         content = yaml.load((root / "dvc.lock").read_bytes(), Loader) or {}
         return {name: Entry(entry) for name, entry in content.get("stages", {}).items()}
@@ -200,8 +217,10 @@ def lock(root: Path) -> dict[str, Entry]:
 
 
 def md5(repo: Repo, path: str | Path, anew: bool = False) -> str | None:
-    """What DVC would write of a file or folder as it is now; None: it is not there. DVC remembers those of untouched files, and
-    takes those of restored ones on trust: `anew` reads every byte."""
+    """Return the md5 that DVC would write for a file or folder now, None if it is missing.
+
+    DVC remembers the md5 of an untouched file and trusts restored files. `anew` reads every byte.
+    """
     full = os.path.abspath(path)
     if not os.path.exists(full):
         return None
@@ -247,8 +266,10 @@ def _joined(cmd: str | list[str]) -> str:
 
 
 def _values(dep: Any, files: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """(Dotted) parameters with their values; all of the file where a stage names none of them. DVC's own reader parses the file
-    anew for each stage: half a second in all."""
+    """Return (dotted) parameters with their values, or the whole file if the stage names none.
+
+    `files` keeps parsed files: DVC's reader parses a file again for each stage, half a second in all.
+    """
     if dep.fs_path not in files:
         files[dep.fs_path] = load_path(dep.fs_path, dep.fs) if dep.exists else {}
     content = files[dep.fs_path]
@@ -265,7 +286,9 @@ def _value(content: Any, name: str) -> Any:
 
 
 def _with_metrics(root: Path, stages: Mapping[str, Stage]) -> dict[str, Stage]:
-    """Also the files that dvc.yaml lists as metrics outside of its stages, as DVCLive does: the stage's that makes them."""
+    """Add the files that dvc.yaml lists as metrics outside of its stages, as DVCLive does, to the stage that
+    makes them.
+    """
     listed = yaml.load((root / "dvc.yaml").read_bytes(), Loader).get("metrics") or ()
     files = [path for path in listed if Path(path).suffix in (".json", ".yaml", ".yml")]
 
@@ -294,10 +317,11 @@ def _sorted(stages: Mapping[str, Stage]) -> dict[str, Stage]:
 
 
 def _with_ops(stages: Mapping[str, Stage]) -> dict[str, Stage]:
-    """`a-b` and `a.b` would both be step `a_b`: where two stages collide, both get a digest of their own name.
+    """Name the steps. `a-b` and `a.b` would both be `a_b`: stages that collide get a digest of their own
+    name.
 
-    A step may not be called as a job is either, and jobs are called as groups are: `report` is step `report_stage`. Nor may it
-    be one of Python's words, or of Dagster's (`import`, `type`).
+    A step may not have the name of a job or a group (`report` becomes `report_stage`), nor a reserved word
+    (`import`).
     """
     jobs = {word(s.prefix, job) for s in stages.values() for job in JOBS} | {s.group for s in stages.values()}
     plain = {name: word(*stage.key) for name, stage in stages.items()}
@@ -314,8 +338,18 @@ def _with_ops(stages: Mapping[str, Stage]) -> dict[str, Stage]:
 
 
 def word(*parts: str) -> str:
-    """Letters, digits and _ only, of those that are not empty: steps, groups and jobs allow no more."""
+    """Join the parts that are not empty. Steps, groups and jobs allow letters, digits and _ only."""
     return re.sub(r"\W", "_", "_".join(part for part in parts if part), flags=re.ASCII)
+
+
+@cache
+def is_valid_name(name: str) -> bool:
+    """Return whether Dagster accepts a name for a step or a job."""
+    try:
+        dg.GraphDefinition(name=name)
+    except dg.DagsterInvalidDefinitionError:
+        return False
+    return True
 
 
 def overlap(one: str, other: str) -> bool:

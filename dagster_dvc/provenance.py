@@ -1,4 +1,4 @@
-"""Which versions an event tells of. Dagster calls an asset unsynced where they are not those of now, as `dvc status` does."""
+"""Compute the versions that an event carries, so that Dagster calls unsynced what `dvc status` names."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dvc.repo import Repo
 
 from dagster_dvc.graph import Entry, Stage, md5, overlap
 
-OTHER = "other than "  # before a version: what the stage read was not it
+OTHER = "other than "  # begins a version that the stage has not read
 Now = Callable[[str], str | None]  # the md5 of a file or folder as it is now
 
 
 def tags(
     stages: Mapping[str, Stage], entries: Mapping[str, Entry], stage: Stage, now: Now | None = None
 ) -> dict[str, str]:
-    """Dagster's tags of an event: the version of the data, of the code, and of every input that the stage has read.
+    """Return Dagster's tags of an event: versions of the data, of the code, and of every input that the stage
+    has read.
 
-    All but one case are read off dvc.lock. Where a stage reads a folder in which others write (`results`), `now` is asked for its
-    md5; without it the folder is as the stage has read it.
+    All come from dvc.lock but one: if a stage reads a folder into which others write (`results`), `now` gives
+    its md5. Without `now` the folder counts as unchanged since the stage read it.
     """
     entry = entries[stage.name]
     out = {
@@ -39,7 +40,7 @@ def tags(
 
 
 def _read(entry: Entry, upstream: Stage, made: Entry, now: Now | None) -> str:
-    """The version of `upstream` if the stage of `entry` has read what it made last."""
+    """Return the version of `upstream`, marked as OTHER if the stage of `entry` has read an older one."""
     outs = {out["path"]: out.get("md5") for out in made.outs}
     for path, digest in entry.deps.items():
         for out in (o for o in outs if overlap(path, o)):
@@ -49,12 +50,12 @@ def _read(entry: Entry, upstream: Stage, made: Entry, now: Now | None) -> str:
 
 
 def in_line(tags: Mapping[str, str]) -> bool:
-    """Whether every input that was read is the one that is there."""
+    """Return whether every input was read in its current version."""
     return not any(value.startswith(OTHER) for value in tags.values())
 
 
 def digests(root: Path) -> Now:
-    """`now` of a project, each path once."""
+    """Return the `now` of a project. It computes each path once."""
     known: dict[str, str | None] = {}
 
     def now(path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A stage as a Dagster asset: its body is `dvc repro` of that one stage, in a child that ends with the run."""
+"""Run a stage as a Dagster asset: `dvc repro` of that one stage in a child process that ends with the run."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from dagster_dvc.facts import More, facts
 from dagster_dvc.graph import Stage, lock
 from dagster_dvc.provenance import tags
 
-GRACE_SECONDS = 20.0  # for a cancelled stage to put its things in order, before it is killed
+GRACE_SECONDS = 20.0  # that a cancelled stage has to save its state before it is killed
 TAIL = 30  # lines of output kept with a failure
 PROGRESS_BAR = re.compile(r"\d+%\|")
 EXIT_CODE = re.compile(r"exited with (-?\d+)$")
@@ -27,7 +27,7 @@ EXIT_CODE = re.compile(r"exited with (-?\d+)$")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a child ended. `errors`: its last lines on stderr, DVC's own last line among them."""
+    """Hold how a child process ended. `errors` has its last lines on stderr."""
 
     code: int
     status: str  # ran | restored (from DVC's run cache) | unchanged
@@ -37,7 +37,7 @@ class Outcome:
 
 
 def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> dg.AssetsDefinition:
-    """The asset of one stage. It depends on the assets of the stages that DVC says it depends on."""
+    """Return the asset of one stage. It depends on the assets of its upstream stages."""
 
     @dg.multi_asset(name=stage.op, specs=[spec(stages, stage)], pool=stage.pool, description=stage.desc)
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
@@ -46,7 +46,7 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> 
             raise failure(stage.name, stage.cmd, outcome) from None
         context.log.info(f"{stage.name}: {outcome.status} in {outcome.seconds:.1f} s")
         entries = lock(root)
-        if not (entry := entries.get(stage.name)):  # `frozen`, and has never run
+        if not (entry := entries.get(stage.name)):  # it is `frozen` and has never run
             raise dg.Failure(f"{stage.name}: dvc.lock does not have it; is it frozen?", allow_retries=False)
         metadata = (
             {"status": outcome.status, "took": round(outcome.seconds, 2)}
@@ -77,14 +77,15 @@ def spec(stages: Mapping[str, Stage], stage: Stage) -> dg.AssetSpec:
 
 
 def reproduce(root: Path, stage: Stage, run_id: str) -> Outcome:
-    """`dvc repro` of this stage alone."""
+    """Run `dvc repro` of this stage alone."""
     outcome = dvc(root, ["repro", "--single-item", stage.name], run_id)
     return replace(outcome, status=_status(stage, outcome.output))
 
 
 def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
-    """A command of DVC. Its output goes to ours line by line; interrupted, its children end with it."""
-    # The flag stands before the subcommand. Waiting: somebody else's `dvc` holds the lock for moments only.
+    """Run a command of DVC and pass its output on line by line. If interrupted, end its children too."""
+    # The flag must stand before the subcommand. Another dvc holds the lock for moments only, so this one
+    # waits.
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", *words]
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
@@ -94,9 +95,16 @@ def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
     }
     started = time.monotonic()
     child = subprocess.Popen(
-        command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, errors="replace", start_new_session=True,
-    )  # fmt: skip
+        command,
+        cwd=root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
     output, errors = deque(maxlen=TAIL), deque(maxlen=TAIL)
     assert child.stdout is not None
     assert child.stderr is not None
@@ -117,7 +125,7 @@ def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
 
 
 def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
-    """What the stage itself said last, on one line; DVC's line where the stage said nothing or was killed."""
+    """Return the last line of the stage as a Failure, or DVC's if the stage printed none or was killed."""
     lines = [line for line in outcome.errors if line.strip()]
     output = [line for line in lines if not line.startswith("ERROR: ") and not PROGRESS_BAR.search(line)]
     dvc = next((line.removeprefix("ERROR: ") for line in reversed(lines) if line.startswith("ERROR: ")), "")
@@ -149,7 +157,7 @@ def _echo(source: TextIO, sink: TextIO, kept: deque[str]) -> None:
 
 
 def _end(child: subprocess.Popen[str]) -> None:
-    """Ask the child's whole process group to stop, as Ctrl-C does; then insist."""
+    """Interrupt the process group of the child as Ctrl-C does, then terminate it, then kill it."""
     for number, patience in ((signal.SIGINT, GRACE_SECONDS), (signal.SIGTERM, 2.0), (signal.SIGKILL, None)):
         try:
             os.killpg(child.pid, number)

@@ -1,4 +1,4 @@
-"""A sensor on dvc.lock: what `dvc repro` did outside Dagster is shown in Dagster."""
+"""A sensor on dvc.lock that shows in Dagster what `dvc repro` did outside of it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,28 @@ from dagster_dvc.facts import More, facts
 from dagster_dvc.graph import Entry, GraphError, Stage, digest, lock, word
 
 RUNNING = [
-    dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
-]  # fmt: skip
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
 
 
 def lock_sensor(root: Path, prefix: str, stages: Mapping[str, Stage], more: More) -> dg.SensorDefinition:
-    """Reports stages that `dvc repro` (or `dvc exp apply`, `dvc pull` ...) brought about outside Dagster.
+    """Return a sensor that reports stages which `dvc repro`, `dvc exp apply` or `dvc pull` completed outside
+    Dagster.
 
-    On from the start: it reads one small file and starts nothing, without it Dagster would call missing what is there.
+    It is on from the start, since without it Dagster would call existing outputs missing. It starts no run.
     """
 
     @dg.sensor(
-        name=word(prefix, "dvc_lock"), minimum_interval_seconds=30, default_status=dg.DefaultSensorStatus.RUNNING,
+        name=word(prefix, "dvc_lock"),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         asset_selection=[dg.AssetKey(stage.key) for stage in stages.values()],
         description="shows what `dvc repro` did outside Dagster",
-    )  # fmt: skip
+    )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         if context.instance.get_runs_count(dg.RunsFilter(statuses=RUNNING)):
             return dg.SkipReason("a run is in progress: it reports its own stages")
@@ -61,12 +67,12 @@ def lock_sensor(root: Path, prefix: str, stages: Mapping[str, Stage], more: More
 
 
 def _exists(root: Path, stage: Stage) -> bool:
-    """Whether the outputs exist. After `git pull` without `dvc pull` dvc.lock names outputs that are missing."""
+    """Return whether all outputs exist. After `git pull` without `dvc pull` some are missing."""
     return all((root / out).exists() for out in stage.outs)
 
 
 def _news(instance: dg.DagsterInstance, stage: Stage, entry: Entry, tags: Mapping[str, str]) -> bool:
-    """Whether Dagster does not know this of a stage: another entry of dvc.lock, or that it is in line with its inputs again."""
+    """Return whether dvc.lock is newer than Dagster's last event, or the stage matches its inputs again."""
     event = instance.get_latest_materialization_event(dg.AssetKey(stage.key))
     last = event.asset_materialization if event else None
     same = last and "lock" in last.metadata and last.metadata["lock"].value == entry.digest

@@ -141,7 +141,7 @@ def test_assets_know_dvc_and_dagster_only(path):
     assert not {i.split(".")[0] for i in imports(path)} & {"torch", "mlflow", "pipelines", "polars", "numpy"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "dagster_dvc").rglob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "dagster_dvc").glob("*.py")), ids=lambda p: p.name)
 def test_the_component_needs_what_any_dvc_project_has_under_dagster(path):
     tops = {i.split(".")[0] for i in imports(path)} - sys.stdlib_module_names
     assert tops <= {"dagster", "dagster_dvc", "dvc", "dvc_data", "dvc_objects", "yaml"}

@@ -1,4 +1,4 @@
-"""What Dagster calls unsynced is what `dvc status` names: after `dvc repro`, after an edit, and wherever a stage was run."""
+"""Dagster calls unsynced what `dvc status` names: after `dvc repro`, after an edit, wherever a stage ran."""
 
 import contextlib
 import shutil

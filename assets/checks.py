@@ -1,4 +1,4 @@
-"""Checks that warn of what a study would be wrong to conclude from. Each reads files alone and gives a line, and its numbers."""
+"""Checks that warn of results from which no conclusion should be drawn. Each reads files only."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from dagster_dvc.graph import Loader, Stage
 
 
 def aligned(root: Path, stage: Stage) -> Found:
-    """How many seeds have another verdict than `aligned`; oracles have none."""
+    """Warn of seeds whose verdict is not `aligned`; oracles have no verdict."""
     words = [verdict["word"] for verdict in _verdicts(_result(root, stage.base, stage.row))]
     other = sum(word != "aligned" for word in words)
-    return f"{other} of {len(words)} verdicts are not aligned" if other else "", {
-        "verdicts": len(words),
-        "not aligned": other,
-    }
+    line = f"{other} of {len(words)} verdicts are not aligned" if other else ""
+    return line, {"verdicts": len(words), "not aligned": other}
 
 
 def disjoint(root: Path, stage: Stage) -> Found:
-    """How many texts are on both sides of a fit, beyond the pairs that its row grants."""
+    """Warn of texts on both sides of a fit, apart from the known pairs of its row."""
     shared = _result(root, stage.base, stage.row).get("shared", 0)
     return f"{shared} texts are on both sides" if shared else "", {"on both sides": shared}
 
 
 def oracle_above(root: Path, stage: Stage) -> Found:
-    """Top-1 of the best oracle on the same pairs, less this translator's. No oracle: nothing to compare with."""
+    """Warn of a translator with a higher top-1 than the best oracle on the same pairs."""
     rows, results = _table(root, "evaluate"), {}
     pairs = [rows.get(stage.row, {}).get(key, "test") for key in ("source", "target", "split")]
     for name, row in rows.items():
@@ -41,13 +39,12 @@ def oracle_above(root: Path, stage: Stage) -> Found:
     if not oracles or this.get("supervision") in (None, "oracle"):
         return "", {}
     above = max(oracles) - this["top1"]
-    return f"top-1 is {-above:.3f} above the best oracle's" if above < 0 else "", {
-        "oracle's top-1 above": above
-    }
+    line = f"top-1 is {-above:.3f} above the best oracle's" if above < 0 else ""
+    return line, {"oracle's top-1 above": above}
 
 
 def ids_of_corpus(root: Path, stage: Stage) -> Found:
-    """How many rows of the vectors have another id than the same row of their corpus."""
+    """Warn of rows of the vectors whose id differs from the same row of the corpus."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -59,10 +56,8 @@ def ids_of_corpus(root: Path, stage: Stage) -> Found:
     except (OSError, KeyError, pa.ArrowException) as error:
         return " ".join(str(error).split()), {}
     other = sum(a != b for a, b in zip(ids, texts, strict=False)) + abs(len(ids) - len(texts))
-    return f"{other} ids are not those of corpus {corpus}" if other else "", {
-        "rows": len(ids),
-        "other ids": other,
-    }
+    line = f"{other} ids are not those of corpus {corpus}" if other else ""
+    return line, {"rows": len(ids), "other ids": other}
 
 
 CHECKS: dict[str, dict[str, Check]] = {
@@ -74,7 +69,7 @@ CHECKS: dict[str, dict[str, Check]] = {
 
 
 def _result(root: Path, verb: str, row: str | None) -> dict[str, Any]:
-    """A row's metrics; empty where there are none, which other checks say."""
+    """Return the metrics of a row, empty if there are none: another check reports that."""
     try:
         content = json.loads((root / "results" / verb / f"{row}.json").read_text())
     except (OSError, ValueError):
@@ -87,6 +82,6 @@ def _table(root: Path, name: str) -> dict[Any, Any]:
 
 
 def _verdicts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of a row of `align`, or of every pair of one of `align_jointly`."""
+    """Return the verdicts of a row of `align`, or of every pair of a row of `align_jointly`."""
     inner = [v for value in content.values() if isinstance(value, dict) for v in _verdicts(value)]
     return [*inner, dict(content)] if "word" in content else inner

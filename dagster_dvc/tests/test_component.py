@@ -1,4 +1,4 @@
-"""A DVC project that knows nothing of this one, in Dagster by a defs.yaml: what it reports, and what it calls stale."""
+"""A foreign DVC project in Dagster through a defs.yaml: what it reports and what it calls stale."""
 
 import contextlib
 import os
@@ -15,13 +15,12 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 from dvc.repo import Repo
 
-from assets import definitions
 from dagster_dvc import DvcProjectComponent
 from dagster_dvc.graph import GraphError, lock, read
 
 pytestmark = pytest.mark.xdist_group("component")  # one worker: it starts processes
 
-ROOT = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[1]
 PIPELINE = """
 stages:
   prepare:
@@ -240,8 +239,8 @@ def test_names_that_dagster_takes_for_no_step_or_job(tmp_path):
     )
     stages = {name: {"cmd": f"echo > {i}", "outs": [str(i)]} for i, name in enumerate(names)}
     stages["rows"] = {
-        "foreach": ["a b", "a-b", "c'd", "data/e.csv"],
-        "do": {"cmd": "echo > '${item}'", "outs": ["${item}"]},
+        "foreach": ["a,b", "a-b", "größe", "data/e.csv"],
+        "do": {"cmd": "echo > ${item}", "outs": ["${item}"]},
     }
     stages["cube"] = {
         "matrix": {"m": [1, 2], "n": ["a"]},
@@ -254,7 +253,7 @@ def test_names_that_dagster_takes_for_no_step_or_job(tmp_path):
     dg.Definitions.validate_loadable(defs)
     keys = {"@".join(key.path) for key in defs.resolve_asset_graph().get_all_asset_keys()}
     plain = {*names} - {"import", "type", "größe"} | {"import_", "type_", "gr__e"}
-    assert keys == plain | {"rows@a_b", "rows@a-b", "rows@c_d", "rows@data_e.csv", "cube@1-a", "cube@2-a"}
+    assert keys == plain | {"rows@a_b", "rows@a-b", "rows@gr__e", "rows@data_e.csv", "cube@1-a", "cube@2-a"}
 
 
 @pytest.mark.parametrize(
@@ -264,8 +263,8 @@ def test_names_that_dagster_takes_for_no_step_or_job(tmp_path):
         ("stages:\n  a: {cmd: echo, wdir: src}", r"stage 'a' has a wdir"),
         ("stages:\n  a: {comand: echo}", r"dvc\.yaml"),
         (
-            "stages:\n  a: {foreach: [b c, b_c], do: {cmd: echo}}",
-            r"'a@b c' and 'a@b_c' are the same name to Dagster: a/b_c$",
+            "stages:\n  a: {foreach: ['b,c', b_c], do: {cmd: echo}}",
+            r"'a@b,c' and 'a@b_c' are the same name to Dagster: a/b_c$",
         ),
     ],
 )
@@ -296,35 +295,12 @@ def test_data_with_another_address_than_a_path_are_not_watched(tmp_path):
     assert read(tmp_path)["get"].sources == ()
 
 
-def test_this_project_comes_through_the_component():
-    component = definitions.defs.component_tree.load_component("study")
-    assert isinstance(component, DvcProjectComponent)
-    assert component.project == ROOT
-    keys = definitions.defs.resolve_asset_graph().get_all_asset_keys()
-    assert {tuple(key.path) for key in keys} == {stage.key for stage in component.stages().values()}
-
-
-@pytest.mark.slow
-def test_dg_lists_and_checks_this_project():
-    dg_ = [str(Path(sys.executable).parent / "dg")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1"}
-    said = [
-        subprocess.run(
-            [*dg_, *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-        ).stdout
-        for words in (["list", "defs", "--json"], ["check", "defs"])
-    ]
-    assert "align" in said[0]
-    assert "All definitions loaded successfully" in said[1]
-
-
 @pytest.mark.slow
 def test_the_five_minutes_of_the_docs_do_what_they_say(tmp_path):
-    page = (ROOT / "docs/dagster.md").read_text()
+    page = (PACKAGE / "README.md").read_text()
     _, *blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)  # the first one installs
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1"
-    }  # fmt: skip
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(PACKAGE.parent), "DO_NOT_TRACK": "1"}
     script = "set -e\n" + "\necho END OF BLOCK\n".join(blocks)
     done = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

@@ -1,0 +1,400 @@
+"""Run a tiny pipeline through Dagster: reports, failures, and stages that `dvc repro` ran outside."""
+
+import base64
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+import psutil
+import pytest
+import yaml
+
+from dagster_dvc import DvcProjectComponent
+from dagster_dvc.checks import not_as_locked
+from dagster_dvc.facts import INLINE, facts, show, within
+from dagster_dvc.graph import Entry, lock, read
+from dagster_dvc.repro import reproduce
+
+pytestmark = pytest.mark.xdist_group("assets")  # one worker: what the tests share is made once
+
+# The smallest PNG there is: one pixel.
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PIPELINE = """
+stages:
+  make:
+    foreach: ${make}
+    do:
+      desc: numbers to look at
+      cmd: python make.py ${key}
+      deps: [make.py]
+      params: ['make.${key}']
+      outs: ['data/${key}.txt']
+      metrics:
+        - 'results/${key}.json':
+            cache: false
+      plots: ['results/${key}/picture.png', 'results/${key}/table.csv']
+  sum:
+    desc: every number of the rows, added
+    cmd: >-
+      python -c "import os; open('sum.md', 'w').write(os.environ['DAGSTER_RUN_ID'])"
+    deps: ['data/one-row.txt']
+    outs: [sum.md]
+"""
+MAKE = f"""
+import base64, json, sys, pathlib, yaml
+name = sys.argv[1]
+value = yaml.safe_load(open("params.yaml"))["make"][name]["value"]
+if value == "bad":
+    print("looking at the row", file=sys.stderr)
+    sys.exit(print(f"make {{name}}: make.{{name}}.value is no number: bad", file=sys.stderr) or 2)
+if value == "crash":
+    raise ArithmeticError("of all things")
+if value == "sleep":
+    import subprocess
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print("sleeping", child.pid, flush=True)
+    child.wait()
+folder = pathlib.Path("results", name)
+folder.mkdir(parents=True, exist_ok=True)
+pathlib.Path("data").mkdir(exist_ok=True)
+pathlib.Path("data", name + ".txt").write_text(str(value))
+metrics = {{"top1": {{"mean": value, "n": 3}}, "name": name, "ok": True}}
+pathlib.Path("results", name + ".json").write_text(json.dumps(metrics))
+(folder / "picture.png").write_bytes(base64.b64decode("{PNG}"))
+(folder / "table.csv").write_text("seed,top1\\n0,0.5\\n1,0.75\\n")
+"""
+
+
+def build(root: Path) -> dg.Definitions:
+    return dg.build_defs_for_component(DvcProjectComponent(project=root))
+
+
+def dvc(root: Path, *words: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "dvc", *words], cwd=root, check=True, capture_output=True, env=environment()
+    )
+
+
+def environment() -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "DAGSTER_RUN_ID": "none"}
+
+
+def setting(root: Path, value) -> None:
+    (root / "params.yaml").write_text(
+        yaml.safe_dump({"make": {"one-row": {"value": value}, "two-rows": {"value": 7}}})
+    )
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A repository in which Dagster has run everything once."""
+
+    root: Path
+    instance: dg.DagsterInstance
+    result: dg.ExecuteInProcessResult
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """A repository in which nothing has run; to be copied, not to be used."""
+    root = tmp_path_factory.mktemp("fresh")
+    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    dvc(root, "init", "--quiet")
+    (root / "make.py").write_text(MAKE)
+    (root / "dvc.yaml").write_text(PIPELINE)
+    setting(root, 0.5)
+    return root
+
+
+@pytest.fixture(scope="module")
+def finished(fresh, tmp_path_factory):
+    root = Path(shutil.copytree(fresh, tmp_path_factory.mktemp("finished") / "repo"))
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Finished(root, instance, run(root, instance))
+
+
+@pytest.fixture
+def root(fresh, tmp_path):
+    return Path(shutil.copytree(fresh, tmp_path / "repo"))
+
+
+@pytest.fixture
+def after(finished, tmp_path):
+    """A copy of the finished repository, as `dvc repro` outside Dagster would leave it."""
+    return Path(shutil.copytree(finished.root, tmp_path / "after"))
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def run(root: Path, instance: dg.DagsterInstance, job: str = "everything") -> dg.ExecuteInProcessResult:
+    return build(root).resolve_job_def(job).execute_in_process(instance=instance, raise_on_error=False)
+
+
+def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict]:
+    events = [event.materialization for event in result.get_asset_materialization_events()]
+    return {"@".join(e.asset_key.path): {k: v.value for k, v in e.metadata.items()} for e in events}
+
+
+def status(result: dg.ExecuteInProcessResult) -> dict[str, str]:
+    return {name: metadata["status"] for name, metadata in materialized(result).items()}
+
+
+def failure(result: dg.ExecuteInProcessResult, op: str):
+    return result.failure_data_for_node(op).user_failure_data
+
+
+def passed(result: dg.ExecuteInProcessResult) -> dict[tuple[str, str], bool]:
+    found = result.get_asset_check_evaluations()
+    return {("@".join(e.asset_key.path), e.check_name): e.passed for e in found}
+
+
+def test_a_stage_is_ran_then_unchanged_then_restored(finished, after, instance):
+    rows = {"make@one-row", "make@two-rows"}
+    assert status(finished.result) == dict.fromkeys(rows | {"sum"}, "ran")
+    assert status(run(after, instance)) == dict.fromkeys(rows | {"sum"}, "unchanged")
+    setting(after, 0.75)
+    assert status(run(after, instance, "make")) == {"make@one-row": "ran", "make@two-rows": "unchanged"}
+    setting(after, 0.5)
+    (after / "data/two-rows.txt").unlink()
+    assert status(run(after, instance, "make")) == dict.fromkeys(rows, "restored")
+    assert ((after / "data/one-row.txt").read_text(), (after / "data/two-rows.txt").read_text()) == (
+        "0.5",
+        "7",
+    )
+
+
+def test_what_an_asset_reports(finished):
+    root, found = finished.root, materialized(finished.result)
+    row = found["make@one-row"]
+    assert (row["metrics/top1/mean"], row["metrics/top1/n"]) == (0.5, 3.0)
+    assert isinstance(row["metrics/top1/n"], float)
+    assert not {"metrics/name", "metrics/ok"} & set(row)
+    assert f"data:image/png;base64,{PNG}" in row["picture.png"]
+    table = [record.data for record in row["table.csv"].records]
+    assert table == [{"seed": "0", "top1": "0.5"}, {"seed": "1", "top1": "0.75"}]
+    locked = lock(root)["make@one-row"]
+    (md5,) = (o["md5"] for o in locked.outs if o["path"] == "data/one-row.txt")
+    assert {r.data["path"]: r.data["md5"] for r in row["outputs"].records}["data/one-row.txt"] == md5
+    assert row["size"] == sum((root / o["path"]).stat().st_size for o in locked.outs)
+    assert row["path"] == str(root / "data/one-row.txt")
+    assert row["command"] == "python make.py one-row"
+    event = finished.instance.get_latest_materialization_event(dg.AssetKey(["make", "one-row"]))
+    assert event.asset_materialization.tags["dagster/data_version"] == md5  # the one output that `sum` reads
+
+
+def test_a_stage_knows_its_dagster_run_and_a_page_is_shown(finished):
+    assert materialized(finished.result)["sum"]["sum.md"] == finished.result.run_id
+
+
+def test_a_failed_stage_is_one_line_and_the_rest_goes_on(root, instance):
+    setting(root, "bad")
+    result = run(root, instance)
+    assert not result.success
+    assert status(result) == {"make@two-rows": "ran"}
+    said = failure(result, "make_one_row")
+    assert said.description == "make one-row: make.one-row.value is no number: bad"
+    assert "looking at the row" in said.metadata["log"].value
+    assert said.metadata["dvc"].value.endswith("failed to run: python make.py one-row, exited with 2")
+
+
+def test_a_crash_is_named_by_its_exception(root, instance):
+    setting(root, "crash")
+    assert failure(run(root, instance), "make_one_row").description == "ArithmeticError: of all things"
+
+
+def test_what_dvc_itself_cannot_do_is_said_in_its_words(root, instance):
+    result = run(root, instance, "sum")
+    assert "data/one-row.txt" in failure(result, "sum_stage").description
+    assert failure(result, "sum_stage").description.count("\n") == 0
+
+
+def test_an_interrupted_run_leaves_no_process(root, capfd):
+    """As when Dagster cancels: an exception reaches the thread that waits for the child."""
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell starts what is in the background without
+    setting(root, "sleep")
+    stage = read(root)["make@one-row"]
+    mine, pids = psutil.Process(), []
+
+    def interrupt_once_asleep():
+        while len(pids) < 3:  # dvc, the stage, its own child
+            pids[:] = [child.pid for child in mine.children(recursive=True)]
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_once_asleep)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(root, stage, "run")
+    thread.join()
+    assert len(pids) >= 3
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
+    assert not alive
+    dvc(root, "status")  # nor a lock
+
+
+def test_checks_pass_after_a_run_and_fail_on_what_was_touched(finished, after, instance):
+    both = {
+        (row, check) for row in ("make@one-row", "make@two-rows") for check in ("as_locked", "finite_metrics")
+    }
+    assert passed(finished.result) == dict.fromkeys(both | {("sum", "as_locked")}, True)
+    (after / "data/one-row.txt").chmod(0o644)
+    (after / "data/one-row.txt").write_text("touched")
+    (after / "sum.md").unlink()
+    (after / "results/two-rows.json").write_text('{"top1": NaN}')
+    checks = dg.define_asset_job("checks", dg.AssetSelection.all_asset_checks())
+    defs = dg.Definitions.merge(build(after), dg.Definitions(jobs=[checks]))
+    result = defs.resolve_job_def("checks").execute_in_process(instance=instance)
+    assert {key for key, ok in passed(result).items() if not ok} == {
+        ("make@one-row", "as_locked"), ("sum", "as_locked"),
+        ("make@two-rows", "as_locked"), ("make@two-rows", "finite_metrics"),
+    }  # fmt: skip
+    words = {
+        "@".join(e.asset_key.path): e.description
+        for e in result.get_asset_check_evaluations()
+        if not e.passed
+    }
+    assert words["make@one-row"] == "data/one-row.txt: modified"
+    assert words["sum"] == "sum.md: deleted"
+    assert not materialized(result)
+
+
+def test_a_damaged_object_that_dvc_restores_from_its_cache_is_not_as_locked(after):
+    """DVC takes what is in its cache on trust: `dvc status` calls such a file unchanged."""
+    stage, path = read(after)["make@one-row"], after / "data/one-row.txt"
+    (md5,) = (o["md5"] for o in lock(after)[stage.name].outs if o["path"] == "data/one-row.txt")
+    cached = after / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
+    cached.chmod(0o644)
+    cached.write_bytes(b"0.7")
+    cached.chmod(0o444)
+    path.unlink()
+    dvc(after, "checkout")
+    assert path.read_bytes() == b"0.7"
+    assert not_as_locked(after, stage) == {"data/one-row.txt": "modified"}
+
+
+def test_a_stage_that_never_ran_is_not_as_locked(root, instance):
+    checks = dg.define_asset_job("checks", dg.AssetSelection.checks_for_assets(dg.AssetKey("sum")))
+    defs = dg.Definitions.merge(build(root), dg.Definitions(jobs=[checks]))
+    (found,) = (
+        defs.resolve_job_def("checks").execute_in_process(instance=instance).get_asset_check_evaluations()
+    )
+    assert not found.passed
+    assert found.description == "sum.md: not in dvc.lock"
+
+
+def tick(root: Path, instance: dg.DagsterInstance, cursor: str | None = None):
+    defs = build(root)
+    (sensor,) = defs.sensors
+    return sensor.evaluate_tick(dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs))
+
+
+def test_the_sensor_reports_what_dvc_repro_did_outside_dagster(root, after, instance):
+    assert not tick(root, instance).asset_events
+    first = tick(after, instance)
+    events = {"@".join(event.asset_key.path): event for event in first.asset_events}
+    assert set(events) == {"make@one-row", "make@two-rows", "sum"}
+    event = events["make@one-row"]
+    assert event.metadata["status"].value == "outside"
+    assert event.metadata["metrics/top1/mean"].value == 0.5
+    assert event.tags["dagster/data_version"] == lock(after)["make@one-row"].version(
+        read(after)["make@one-row"]
+    )
+    assert not tick(after, instance, first.cursor).asset_events
+
+
+def test_the_sensor_does_not_repeat_what_dagster_ran(finished, after):
+    assert not tick(after, finished.instance).asset_events
+    setting(after, 0.75)
+    dvc(after, "repro")
+    assert {e.asset_key.path[-1] for e in tick(after, finished.instance).asset_events} == {"one-row", "sum"}
+
+
+def test_the_sensor_waits_while_dagster_runs(after, instance):
+    busy = dg.DagsterRun(job_name="everything", status=dg.DagsterRunStatus.STARTED)
+    instance.add_run(busy)
+    assert tick(after, instance).skip_message
+    instance.report_run_failed(busy)
+    assert len(tick(after, instance).asset_events) == 3
+
+
+def test_the_sensor_does_not_report_outputs_that_are_not_here(after, instance):
+    page = (after / "sum.md").rename(after / "elsewhere.md")
+    first = tick(after, instance)
+    assert {e.asset_key.path[0] for e in first.asset_events} == {"make"}
+    page.rename(after / "sum.md")
+    assert ("sum",) in {tuple(e.asset_key.path) for e in tick(after, instance, first.cursor).asset_events}
+
+
+def test_a_large_picture_is_named_and_not_carried(tmp_path):
+    small, large = tmp_path / "small.png", tmp_path / "large.png"
+    small.write_bytes(base64.b64decode(PNG))
+    large.write_bytes(bytes(INLINE + 1))
+    assert show(small).value.startswith("![small](data:image/png")
+    assert show(large).value == str(large)
+
+
+def test_a_folder_of_plots_is_shown_file_by_file(tmp_path):
+    (tmp_path / "plots").mkdir()
+    for name in ("b.csv", "a.png"):
+        (tmp_path / "plots" / name).touch()
+    paths = ("plots", "missing", "plots/b.csv")
+    assert list(within(tmp_path, paths)) == ["plots/a.png", "plots/b.csv", "missing", "plots/b.csv"]
+
+
+def test_numbers_that_the_web_page_cannot_carry_are_words(root):
+    (root / "results").mkdir()
+    (root / "results/one-row.json").write_text('{"a": NaN, "b": Infinity, "c": 1e-05}')
+    found = facts(root, read(root)["make@one-row"], Entry({}))
+    assert (found["metrics/a"], found["metrics/b"], found["metrics/c"]) == ("nan", "inf", 1e-05)
+    (root / "results/one-row.json").write_text("{half")
+    assert "results/one-row.json" in facts(root, read(root)["make@one-row"], Entry({}))["metrics"]
+
+
+def test_an_experiment_runs_in_a_copy_and_the_tree_stays_as_it_is(after, instance):
+    for words in (("add", "-A"), ("-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "x")):
+        subprocess.run(["git", *words], cwd=after, check=True)
+    before = {
+        path: (after / path).read_bytes()
+        for path in ("params.yaml", "dvc.lock", "data/one-row.txt", "results/one-row.json")
+    }
+    job = build(after).resolve_job_def("experiment")
+    result = job.execute_in_process({"set": ["make.one-row.value=3"]}, instance=instance)
+    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
+    said = {k: v.value for k, v in event.step_output_data.metadata.items()}
+    assert said["apply"] == f"dvc exp apply {said['experiment']}"
+    assert "| results/one-row.json | top1.mean" in " ".join(said["changed"].split())
+    assert {path: (after / path).read_bytes() for path in before} == before
+    assert not result.get_asset_materialization_events()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [],
+        ["--force"],
+        ["clusters"],
+        ["-S"],
+        ["+make={x; touch evil:{value:1}}"],
+        ["make={'x; touch evil':{}}"],
+        ["~make=1"],
+    ],
+)
+def test_an_experiment_of_no_parameter_is_one_line(after, instance, changes):
+    result = (
+        build(after)
+        .resolve_job_def("experiment")
+        .execute_in_process({"set": changes}, instance=instance, raise_on_error=False)
+    )
+    assert failure(result, "dvc_exp_run").description.startswith("set: ")
