@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from inspect import signature
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -207,10 +206,8 @@ def shared(
 
 def each(fits: Sequence[Callable[[], Fit]], aligner: str, clouds: Sequence[Tensor]) -> list[Fit]:
     """What each fit to these clouds gives: on a CPU side by side, as a fit is many small products, which gain little from a
-    second core; one after the other where the aligner cannot (`ALONE`) or the clouds are LARGE."""
-    alone = getattr(aligner_module(aligner), "ALONE", False) or any(
-        cloud.device.type != "cpu" for cloud in clouds
-    )
+    second core; one after the other where the aligner is not THREAD_SAFE or the clouds are LARGE."""
+    alone = not aligner_module(aligner).THREAD_SAFE or any(cloud.device.type != "cpu" for cloud in clouds)
     if alone or sum(cloud.nbytes for cloud in clouds) > LARGE:
         return [fit() for fit in fits]
     return side_by_side(fits)
@@ -331,10 +328,8 @@ def fit(
     if row.supervision == "oracle":
         return module.fit_oracle(*paired_rows(source, target, row, seed), row.settings, seed)
     data = halves(source, target, row, seed, replicate)
-    more = {"folder": folder} if "folder" in signature(module.fit).parameters else {}
-    return module.fit(
-        data.source, data.target, row.settings, restarted(seed, restart), data.pairs, log, **more
-    )
+    drawn = restarted(seed, restart)
+    return module.fit(data.source, data.target, row.settings, drawn, data.pairs, log, folder)
 
 
 def restarted(seed: int, restart: int) -> int:

@@ -138,14 +138,14 @@ def fit(
     numbers."""
     clouds = parts(spaces, row, seed, replicate)
     drawn = restarted(seed, restart)
-    if row.paired:
-        return aligner_module(row.aligner).fit_jointly(clouds, row.settings, drawn, log, paired=row.paired)
     start = {}
     if row.extends:
         base = store.intact(store.translators_path(row.extends))
         pairs = [(a.name, b.name) for a in sorted(base.iterdir()) for b in sorted(a.iterdir())]
         start = {pair: load(base.joinpath(*pair, f"seed-{seed}")) for pair in pairs}
-    return aligner_module(row.aligner).fit_jointly(clouds, row.settings, drawn, start, log, folder)
+    return aligner_module(row.aligner).fit_jointly(
+        clouds, row.settings, drawn, row.paired, start, log, folder
+    )
 
 
 def kept(folder: Path, row: AlignJointly, device: torch.device, make: Callable[[], Fits]) -> Fits:

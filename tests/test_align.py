@@ -166,7 +166,7 @@ def stage(tmp_path, monkeypatch):
 
 
 def test_a_killed_row_keeps_the_seeds_that_it_has_fitted(stage):
-    def killed(source, target, settings, seed, pairs, log):
+    def killed(source, target, settings, seed, pairs, log, folder):
         if seed == 1:
             raise KeyboardInterrupt
         return Linear.of(torch.eye(3) * 5, source, target)
@@ -174,7 +174,9 @@ def test_a_killed_row_keeps_the_seeds_that_it_has_fitted(stage):
     with pytest.raises(KeyboardInterrupt):
         stage(killed)
     assert not store.translators_path("r").exists()
-    stage(lambda source, target, settings, seed, pairs, log: Linear.of(torch.eye(3) * 7, source, target))
+    stage(
+        lambda source, target, settings, seed, pairs, log, folder: Linear.of(torch.eye(3) * 7, source, target)
+    )
     assert [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()] == [5, 7]
     found = store.read_metrics("align")["r"]
     assert set(found["by seed"]) == {"0", "1"}
@@ -187,7 +189,7 @@ def test_seeds_that_share_the_dump_are_judged_by_a_replicate_that_sees_half_of_i
     """Seeds on one dump agree with each other, which says nothing: what counts is a fit on half of it."""
     sizes = []
 
-    def fit(source, target, settings, seed, pairs, log):
+    def fit(source, target, settings, seed, pairs, log, folder):
         sizes.append((len(source), len(target)))
         return Linear.of(torch.eye(3) * (1 if len(source) == TEST else sign), source, target)
 
@@ -204,7 +206,7 @@ def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeyp
     monkeypatch.setattr(verdict, "FEW", 0)  # these vectors have three dimensions
     fitted = []
 
-    def fit(source, target, settings, seed, pairs, log):
+    def fit(source, target, settings, seed, pairs, log, folder):
         fitted.append((seed // verb.RESTART, seed % verb.RESTART, texts(source * 1e6)))
         wrong = seed in (0, verb.RESTART)
         return Linear.of(-torch.eye(3) if wrong else torch.eye(3), source, target)
@@ -230,7 +232,7 @@ def test_a_lone_seed_restarts_with_its_replicate(stage, monkeypatch):
     """A wrong replicate makes a right fit look wrong: both are fitted again."""
     monkeypatch.setattr(verdict, "FEW", 0)
 
-    def fit(source, target, settings, seed, pairs, log):
+    def fit(source, target, settings, seed, pairs, log, folder):
         return Linear.of(-torch.eye(3) if seed == verb.REPLICATE else torch.eye(3), source, target)
 
     stage(fit, seeds=[0])
@@ -244,7 +246,7 @@ def test_without_doubt_nothing_is_fitted_again(stage, monkeypatch):
     monkeypatch.setattr(verdict, "FEW", 0)  # these vectors have three dimensions
     fitted = []
 
-    def fit(source, target, settings, seed, pairs, log):
+    def fit(source, target, settings, seed, pairs, log, folder):
         fitted.append(seed)
         return Linear.of(torch.eye(3), source, target)
 

@@ -336,7 +336,7 @@ def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeyp
     monkeypatch.setattr(verdict, "FEW", 0)  # these vectors have few dimensions
     fitted = []
 
-    def fit(clouds, settings, seed, start, log, folder):
+    def fit(clouds, settings, seed, paired, start, log, folder):
         fitted.append((seed // RESTART, seed % RESTART, texts(clouds["a"] * 1e6)))
         right = Linear.of(torch.eye(7)[:, :5], clouds["a"], clouds["b"])
         wrong = Linear.of(-torch.eye(7)[:, :5], clouds["a"], clouds["b"])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
+from types import ModuleType
 
 import pytest
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from torch.nn.functional import normalize
 
 from pipelines.aligners import identity, network, procrustes, wasserstein_procrustes
+from pipelines.aligners.core.aligner import Aligner, missing
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import Linear, Translator, load, save
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
+from pipelines.study import settings_of
 
 SMALL = wasserstein_procrustes.Settings(
     clusters=12, repeats=10, restarts=8, rounds=(600, 600, 600), round_steps=5, refinements=10, passes=3
@@ -44,9 +47,8 @@ def agreement(translator: Linear, source: torch.Tensor, W: torch.Tensor) -> floa
 
 
 def test_unknown_and_impossible_settings_are_refused():
-    for module in (identity, network, procrustes, wasserstein_procrustes):
-        with pytest.raises(ValidationError, match="no_such"):
-            TypeAdapter(module.Settings).validate_python({"no_such": 1})
+    with pytest.raises(ValidationError, match="unknown key; did you mean clusters"):
+        settings_of("wasserstein_procrustes", {"clustrs": 3})
     impossible: list[dict] = [
         {"clusters": 1},
         {"repeats": 0},
@@ -64,6 +66,28 @@ def test_unknown_and_impossible_settings_are_refused():
     for bad in ({"steps": 0}, {"batch": 1}, {"temperature": 0.0}, {"dropout": 1.0}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             network.Settings(**bad)
+
+
+def own(**members):
+    """An aligner of one's own, with a plain dataclass."""
+    module = ModuleType("mine")
+    settings = make_dataclass("Settings", [("scale", float, 1.0)], frozen=True)
+    vars(module).update({"SUPERVISION": "unpaired", "THREAD_SAFE": True, "Settings": settings} | members)
+    return module
+
+
+def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
+    assert isinstance(own(fit=identity.fit), Aligner)
+    assert missing(own(fit=identity.fit)) is None
+    assert missing(own()) == "mine is no Aligner: it lacks fit"
+    assert missing(own(SUPERVISION="oracle")) == "mine is no OracleAligner: it lacks fit_oracle"
+    assert (
+        missing(ModuleType("mine")) == "mine is no Aligner: it lacks fit, SUPERVISION, THREAD_SAFE, Settings"
+    )
+    monkeypatch.setattr("importlib.import_module", lambda name: own(fit=identity.fit))
+    assert settings_of("identity", {"scale": 2}).scale == 2
+    with pytest.raises(ValidationError, match="unknown key; did you mean scale"):
+        settings_of("identity", {"sacle": 2})
 
 
 def test_saved_and_loaded_translators_are_the_same(tmp_path):

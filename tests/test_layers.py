@@ -22,7 +22,7 @@ PLAIN = {
 # Of each room: what it may import beside itself. Arrows point down only; runtime and study carry and compute nothing.
 ROOMS = {
     "runtime": {"study"},  # stage reads the study; store, track and errors know nothing above them
-    "study": PLAIN,
+    "study": {"aligners.core.aligner", *PLAIN},
     "distributed": PLAIN,
     "measures": PLAIN,
     "aligners": {"measures", *PLAIN},

@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from pipelines.study.row import Computed, HubCorrection, Ref, Seed
+from pipelines.aligners.core.aligner import Aligner
+from pipelines.study.row import Computed, HubCorrection, Ref, Seed, settings_from
 from pipelines.study.translation import aligner_module, settings_of
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 
 def settings(module: str, given: Any) -> Any:
     """A mapping as the frozen dataclass `Settings` of an inverter's module. Raises ValidationError, a ValueError."""
-    return TypeAdapter(importlib.import_module(f"pipelines.inverters.{module}").Settings).validate_python(
-        given
-    )
+    return settings_from(importlib.import_module(f"pipelines.inverters.{module}").Settings, given)
 
 
 def _inverter(given: Any) -> Any:
@@ -182,7 +181,7 @@ class Audit(Computed):
     @field_validator("aligner")
     @classmethod
     def _unpaired(cls, aligner: str) -> str:
-        if not hasattr(aligner_module(aligner), "fit"):
+        if not isinstance(aligner_module(aligner), Aligner):
             raise ValueError(f"{aligner} needs true pairs, which an audit does not have")
         return aligner
 

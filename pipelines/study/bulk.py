@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from pipelines.study.row import Computed, HubCorrection, NonNegative, Text, Watched, known
+from pipelines.runtime.settings import NonNegative
+from pipelines.study.row import Computed, HubCorrection, Text, Watched, known
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seed, Share, Shared, Text, Watched
+from pipelines.runtime.settings import NonNegative, Positive, Share
+from pipelines.study.row import Computed, Ref, Row, Seed, Shared, Text, Watched
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study

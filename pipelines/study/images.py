@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.study.row import Computed, NonNegative, Positive, Ref, Row, Seeds, Shared
+from pipelines.runtime.settings import NonNegative, Positive
+from pipelines.study.row import Computed, Ref, Row, Seeds, Shared
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study

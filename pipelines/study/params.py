@@ -197,7 +197,7 @@ def _one_line(error: ValidationError) -> str:
     # Pydantic puts the tag of the union of corpora into the location.
     at = [str(p) for i, p in enumerate(first["loc"]) if not (i == 2 and first["loc"][0] == "corpora")]
     message = " ".join(first["msg"].removeprefix("Value error, ").split())
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    if first["type"] == "extra_forbidden":
         message = "unknown key"
     if first["type"] in ("missing", "missing_argument"):
         message = "missing"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from pipelines.study.row import Finite, Row, known
+from pipelines.runtime.settings import Finite
+from pipelines.study.row import Row, known
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study

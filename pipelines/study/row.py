@@ -5,11 +5,22 @@ from __future__ import annotations
 import difflib
 import os
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from pipelines.runtime.settings import NonNegative
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -24,10 +35,6 @@ def _distinct(values: tuple[int, ...]) -> tuple[int, ...]:
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1)]
 
 # Of a translator's inverted softmax, in place of its own: higher ranks better, lower is nearer in cosine, 0 is the linear map.
@@ -128,6 +135,29 @@ class Shared(Computed):
                 f"processes: {self.processes} cannot share batches of {getattr(self, 'batch', 0)} evenly"
             )
         return self
+
+
+def settings_from(kind: type, given: Any, also: Iterable[str] = ()) -> Any:
+    """Return the dataclass of settings `kind`, made from a mapping.
+
+    Raises ValidationError for an unknown key, with the nearest name of a setting or of `also`.
+    """
+    names = [field.name for field in fields(kind)]
+    errors: list[InitErrorDetails] = []
+    for key in given if isinstance(given, dict) else ():
+        if key not in names:
+            near = difflib.get_close_matches(str(key), [*names, *also], n=1)
+            message = "unknown key" + (f"; did you mean {near[0]}?" if near else "")
+            errors.append(
+                {
+                    "type": PydanticCustomError("unknown_key", "{m}", {"m": message}),
+                    "loc": (key,),
+                    "input": given,
+                }
+            )
+    if errors:
+        raise ValidationError.from_exception_data(kind.__name__, errors)
+    return TypeAdapter(kind).validate_python(given)
 
 
 def known(where: str, name: str, rows: Mapping[str, Any], what: str = "row") -> None:

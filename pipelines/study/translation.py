@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from dataclasses import is_dataclass
-from inspect import signature
 from itertools import permutations
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from pipelines.study.row import Computed, HubCorrection, Ref, Seeds, Shared, Watched, known
+from pipelines.aligners.core.aligner import AlignerWithRecipes, JointAligner, missing
+from pipelines.study.row import Computed, HubCorrection, Ref, Seeds, Shared, Watched, known, settings_from
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -49,9 +50,8 @@ class Fitted(Shared):
         if not isinstance(row, dict) or "aligner" not in row or is_dataclass(row.get("settings")):
             return row
         fields = {k: v for k, v in row.items() if k in cls.model_fields and k != "settings"}
-        return fields | {
-            "settings": settings_of(row["aligner"], {k: v for k, v in row.items() if k not in fields})
-        }
+        others = {k: v for k, v in row.items() if k not in fields}
+        return fields | {"settings": settings_of(row["aligner"], others, cls.model_fields)}
 
     @property
     def limits(self) -> tuple[int | None, int | None]:
@@ -103,19 +103,18 @@ class AlignJointly(Fitted):
     def _distinct(self) -> AlignJointly:
         if len(set(self.spaces)) < len(self.spaces):
             raise ValueError("spaces: one stands twice")
-        fit = getattr(aligner_module(self.aligner), "fit_jointly", None)
-        if fit is None:
+        aligner = aligner_module(self.aligner)
+        if not isinstance(aligner, JointAligner):
             raise ValueError(f"aligner: {self.aligner} fits two spaces, no more")
-        takes = signature(fit).parameters
-        if "paired" in takes and len({*self.spaces} - {*self.paired}) != 1:
+        if aligner.NEEDS_PAIRED and len({*self.spaces} - {*self.paired}) != 1:
             raise ValueError(f"paired: {self.aligner} needs all of the spaces but one there")
-        if "paired" not in takes and self.paired:
+        if self.paired and not aligner.NEEDS_PAIRED:
             raise ValueError(f"paired: {self.aligner} gives each space its own texts")
         if isinstance(self.limit, tuple) and not self.paired:
             raise ValueError(
                 "limit: two of them, the second for the spaces that are `paired`, of which there is none"
             )
-        if self.extends and "start" not in takes:
+        if self.extends and not aligner.EXTENDS:
             raise ValueError(f"start: {self.aligner} cannot extend translators")
         if self.splits and (not self.paired or self.splits[0] == self.splits[1]):
             raise ValueError("splits: two different ones, the second for the spaces that are `paired`")
@@ -190,18 +189,26 @@ class Evaluate(Computed):
 
 
 def aligner_module(aligner: Any) -> Any:
-    """Return the module `pipelines.aligners.<aligner>`. Every package there but `core` is an aligner."""
+    """Return the module `pipelines.aligners.<aligner>`. Every package there but `core` is an aligner.
+
+    Raises ValueError if there is none of this name, or if it lacks something.
+    """
     folder = Path(__file__).parents[1] / "aligners"
     known = sorted(m.name for m in iter_modules([str(folder)]) if m.ispkg and m.name != "core")
     if aligner not in known:
         raise ValueError(f"there is no aligner {aligner!r}; there are: {', '.join(known)}")
-    return importlib.import_module(f"pipelines.aligners.{aligner}")
+    module = importlib.import_module(f"pipelines.aligners.{aligner}")
+    if fault := missing(module):
+        raise ValueError(fault)
+    return module
 
 
-def settings_of(aligner: Any, keys: dict[str, Any]) -> Any:
-    """The frozen dataclass `Settings` of an aligner from a row's keys, above those of its `recipe` where it has recipes."""
+def settings_of(aligner: Any, keys: dict[str, Any], others: Iterable[str] = ()) -> Any:
+    """Return the `Settings` of an aligner from a row's keys, which win over those of its `recipe`.
+
+    `others`: further names of keys, to suggest where a key is unknown.
+    """
     module = aligner_module(aligner)
-    recipes = getattr(module, "RECIPES", {})
-    if recipes and isinstance(keys, dict):
-        keys = recipes.get(str(keys.get("recipe")), {}) | keys
-    return TypeAdapter(module.Settings).validate_python(keys)
+    if isinstance(module, AlignerWithRecipes) and isinstance(keys, dict):
+        keys = {**module.RECIPES.get(str(keys.get("recipe")), {}), **keys}
+    return settings_from(module.Settings, keys, others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
 
 from torch import Tensor
 
@@ -12,13 +12,12 @@ from pipelines.aligners.core.translator import Identity
 from pipelines.runtime.log import Log
 
 SUPERVISION = "naive"
+THREAD_SAFE = True
 
 
 @dataclass(frozen=True)
 class Settings:
     """Nothing to set."""
-
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
 
 def fit(
@@ -28,6 +27,7 @@ def fit(
     seed: int,
     pairs: Tensor | None = None,
     log: Log | None = None,
+    folder: Path | None = None,
 ) -> Identity:
     """Looks at nothing but the dimensions."""
     source, target = checked("source", source), checked("target", target)

@@ -14,7 +14,7 @@ kernels in 1b; the notebook's Gram matrices made the published numbers, and are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -29,13 +29,13 @@ from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "unpaired"
+THREAD_SAFE = True
 
 
 @dataclass(frozen=True)
 class Settings:
     """The notebook's values."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     clusters: int = 20
     repeats: int = 30  # of k-means, each giving its own set of anchors
     sample: int = 10_000  # rows per side that k-means sees
@@ -59,8 +59,9 @@ def fit(
     seed: int,
     pairs: Tensor | None = None,
     log: Log | None = None,
+    folder: Path | None = None,
 ) -> Linear:
-    """(n, d), (m, e) -> translator. `pairs` are not part of this method. Raises BadInput for fewer rows than clusters."""
+    """(n, d), (m, e) -> translator. Known pairs are not part of this method. Raises BadInput for fewer rows than clusters."""
     least = max(settings.clusters, settings.neighbours)
     source, target = checked("source", source, least), checked("target", target, least)
     generator = torch.Generator().manual_seed(seed)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +19,13 @@ from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "oracle"
-ALONE = True
+THREAD_SAFE = False
 
 
 @dataclass(frozen=True)
 class Settings:
     """AdamW, whose rate rises over the first tenth of the steps and falls to zero at the last."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     width: int = 1024  # of the hidden layer
     steps: int = 200
     batch: int = 512  # pairs

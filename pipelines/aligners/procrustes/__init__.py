@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,13 +14,13 @@ from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "oracle"
+THREAD_SAFE = True
 
 
 @dataclass(frozen=True)
 class Settings:
     """map: orthogonal (Schoenemann 1966; semi-orthogonal where dimensions differ) or least_squares, with a ridge per row."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     map: Literal["orthogonal", "least_squares"] = "orthogonal"
     ridge: float = 1e-6  # least squares only: times the number of pairs, added to the diagonal of X'X
 

@@ -11,7 +11,7 @@ the reading of a naive comparison. Gromov-Wasserstein compares distances within 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,13 +25,13 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.settings import check_settings
 
 SUPERVISION = "oracle"
+THREAD_SAFE = True
 
 
 @dataclass(frozen=True)
 class Settings:
     """`points` texts per side are transported: time and memory grow with their square, for Gromov-Wasserstein with their cube."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     method: Literal["emd", "sinkhorn", "hungarian", "gromov_wasserstein"] = "gromov_wasserstein"
     points: int = 1000
     regularisation: float = (

@@ -9,7 +9,7 @@ selection, stopping and resuming.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
@@ -33,7 +33,9 @@ from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 
 SUPERVISION = "unpaired"
-ALONE = True
+THREAD_SAFE = False
+NEEDS_PAIRED = False  # of fit_jointly
+EXTENDS = True
 __all__ = [
     "RECIPES",
     "Settings",
@@ -180,6 +182,7 @@ def fit_jointly(
     clouds: Mapping[str, Tensor],
     settings: Settings,
     seed: int,
+    paired: Sequence[str] = (),
     start: Mapping[Pair, Translator] | None = None,
     log: Log | None = None,
     folder: Path | None = None,

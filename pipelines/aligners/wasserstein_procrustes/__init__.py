@@ -24,16 +24,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.matching import csls, draw, mutual, quadratic_assignment, transport
-from pipelines.aligners.core.translator import Linear
+from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.measures.vectors import centred_unit, kmeans
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
@@ -46,13 +48,15 @@ MANY, LEAST = (
 )  # vectors a side for which the batch sizes below are meant; the smallest batch of fewer
 
 SUPERVISION = "unpaired"
+THREAD_SAFE = True
+NEEDS_PAIRED = True  # of fit_jointly
+EXTENDS = False
 
 
 @dataclass(frozen=True)
 class Settings:
     """One setting for every corpus and size that was tried: docs/experiments.md."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     clusters: int = 30
     repeats: int = 30  # of k-means, each a candidate
     sample: int = 6000  # vectors a side that k-means sees
@@ -114,6 +118,7 @@ def fit(
     seed: int,
     pairs: Tensor | None = None,
     log: Log | None = None,
+    folder: Path | None = None,
 ) -> Linear:
     """source (n, d), target (m, e), no row of one need have a partner in the other. Same seed, same map.
 
@@ -135,10 +140,11 @@ def fit_jointly(
     clouds: Mapping[str, Tensor],
     settings: Settings,
     seed: int,
+    paired: Sequence[str] = (),
+    start: Mapping[Pair, Translator] | None = None,
     log: Log | None = None,
-    *,
-    paired: Sequence[str],
-) -> dict[tuple[str, str], Linear]:
+    folder: Path | None = None,
+) -> dict[Pair, Linear]:
     """Maps between one cloud (n, d) and each of several `paired` ones (m, e), whose rows are of the same m texts, both ways.
 
     Raises BadInput as `fit` does, and unless all clouds but one are paired, and of one length.

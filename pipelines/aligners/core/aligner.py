@@ -1,0 +1,102 @@
+"""What an aligner is: a package `pipelines.aligners.<name>` that satisfies one of the first two protocols below.
+
+An aligner of your own is one file, `pipelines/aligners/<name>/__init__.py`. `missing` says what it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:  # a study reads this module and must not wait for torch
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from pipelines.aligners.core.translator import Translator
+    from pipelines.runtime.log import Log
+
+Pair = tuple[str, str]  # names of a source and a target space
+
+
+class Method(Protocol):
+    """What all aligners state."""
+
+    SUPERVISION: Literal["unpaired", "naive", "oracle"]
+    THREAD_SAFE: bool  # False if a fit uses torch's global random state: then fits never run side by side
+    Settings: type  # a frozen dataclass: the keys of a row of `align`
+
+
+@runtime_checkable
+class Aligner(Method, Protocol):
+    """Fit a translator without pairs, or with a few known pairs."""
+
+    def fit(
+        self,
+        source: Tensor,
+        target: Tensor,
+        settings: Any,
+        seed: int,
+        pairs: Tensor | None = None,
+        log: Log | None = None,
+        folder: Path | None = None,
+    ) -> Translator:
+        """source (n, d), target (m, e): no text need be on both sides. The same seed gives the same translator.
+
+        `pairs` (k, 2): rows of source and target that are known to belong to the same texts.
+        `log`: called with metrics and a step. `folder`: for checkpoints, so that a killed fit resumes.
+        """
+        ...
+
+
+@runtime_checkable
+class OracleAligner(Method, Protocol):
+    """Fit a translator on true pairs, to learn what a map of its kind could reach."""
+
+    def fit_oracle(
+        self, paired_source: Tensor, paired_target: Tensor, settings: Any, seed: int
+    ) -> Translator:
+        """Row i of (n, d) and of (n, e) belong to the same text."""
+        ...
+
+
+@runtime_checkable
+class JointAligner(Protocol):
+    """Fit several spaces together."""
+
+    NEEDS_PAIRED: bool  # True: all spaces but one share their texts. False: each space has its own texts
+    EXTENDS: bool  # whether it can add spaces to the translators of `start`
+
+    def fit_jointly(
+        self,
+        clouds: Mapping[str, Tensor],
+        settings: Any,
+        seed: int,
+        paired: Sequence[str] = (),
+        start: Mapping[Pair, Translator] | None = None,
+        log: Log | None = None,
+        folder: Path | None = None,
+    ) -> dict[Pair, Translator]:
+        """Return a translator for each ordered pair of spaces that do not share their texts.
+
+        `paired`: the spaces that share their texts. `start`: translators to extend.
+        """
+        ...
+
+
+@runtime_checkable
+class AlignerWithRecipes(Protocol):
+    """Offer named sets of settings, which the key `recipe` of a row selects."""
+
+    RECIPES: Mapping[str, Mapping[str, Any]]
+
+
+def missing(module: Any) -> str | None:
+    """Say in one line what a module lacks to be an aligner. Return None if it lacks nothing."""
+    wanted = OracleAligner if getattr(module, "SUPERVISION", None) == "oracle" else Aligner
+    if isinstance(module, wanted):
+        return None
+    members = [name for kind in wanted.__mro__ for name in (*get_annotations(kind), *vars(kind))]
+    lacking = [name for name in members if not name.startswith("_") and not hasattr(module, name)]
+    return f"{module.__name__} is no {wanted.__name__}: it lacks {', '.join(lacking)}"
