@@ -57,9 +57,11 @@ def test_dvc_reads_every_study(path, repository, monkeypatch):
     assert ["@".join(words).removeprefix("python@-m@pipelines.") for words in commands] == names
 
 
-def test_readme_rows_for_vectors_without_text_go_with_the_study_of_own_texts():
+def test_documented_rows_for_vectors_without_text_go_with_the_study_of_own_texts():
     (block,) = (
-        b for b in (ROOT / "README.md").read_text().split("```yaml\n") if b.startswith("corpora:  {leaked")
+        block
+        for block in (ROOT / "docs/configuration.md").read_text().split("```yaml\n")
+        if block.startswith("corpora:  {leaked")
     )
     study, more = (
         yaml.safe_load(text) for text in ((ROOT / "studies/own.yaml").read_text(), block.partition("```")[0])
