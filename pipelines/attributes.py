@@ -1,4 +1,4 @@
-"""attributes: what the nearest labels of translated vectors say, beside naive, ideal and chance."""
+"""attributes: infer labels from translated vectors, and compare with untranslated vectors, oracles and floors."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from torch import Tensor
 from pipelines.aligners.core.translator import Identity, load_seeds
 from pipelines.encoders import query
 from pipelines.measures import attributes as measures
-from pipelines.measures import mean_and_error
+from pipelines.measures import summary
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Attributes, params
 
-Scores = dict[str, Tensor]
-
 
 def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) -> None:
-    """Every wording: translated (all seeds), naive, ideal in source, ideal in target, majority, chance."""
+    """For each wording, score the labels of translated (every seed), naive, ideal source and target, majority, chance."""
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
@@ -33,24 +31,25 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
+    untranslated = Identity(x.shape[1], y.shape[1])(x)
     query_source, query_target = (
         query.as_function(store.intact(store.encoder_path(n)), study.encoders[n], device)
         for n in (row.source_encoder, row.target_encoder)
     )
-    near_x, near_y = (crowd(v, row.neighbours) for v in (x, y))
+    near_x, near_y = nearest(x, row.neighbours), nearest(y, row.neighbours)
     metrics, frames, tables = {}, [], []
     for wording in row.wordings:
-        texts = [measures.wording(n, wording, row.descriptions, row.template) for n in names]
-        labels_y, labels_x = query_target(texts), query_source(texts)
-        ranked = {f"translated {seed}": order(v, labels_y, row, near_x) for seed, v in translated.items()}
-        ranked["naive"] = order(Identity(x.shape[1], y.shape[1])(x), labels_y, row, near_x)
-        ranked["ideal source"] = order(x, labels_x, row, near_x)
-        ranked["ideal target"] = order(y, labels_y, row, near_y)
+        texts = [measures.wording(n, wording) for n in names]
+        labels_x, labels_y = query_source(texts).to(x.device), query_target(texts).to(y.device)
+        ranked = {f"translated {s}": measures.order(v, labels_y, near_x) for s, v in translated.items()}
+        ranked["naive"] = measures.order(untranslated, labels_y, near_x)
+        ranked["ideal source"] = measures.order(x, labels_x, near_x)
+        ranked["ideal target"] = measures.order(y, labels_y, near_y)
+        ranked = {method: order.cpu() for method, order in ranked.items()}
         ranked["majority"] = measures.majority(true)
-        scores = {k: measures.scores(v, true, row.k) for k, v in ranked.items()} | {
-            "chance": measures.chance(true, row.k)
-        }
-        metrics[wording] = summary(scores)
+        scores = {method: measures.scores(order, true, row.k) for method, order in ranked.items()}
+        scores["chance"] = measures.chance(true, row.k)
+        metrics[wording] = means(scores)
         frames += [frame(source.ids[rows], wording, method, s) for method, s in scores.items()]
         tables += per_label(names, wording, ranked, true, row.k[-1])
     store.write_scores("attributes", name, pl.concat(frames))
@@ -62,23 +61,13 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         run.table(tables, "labels.json")
 
 
-def order(vectors: Tensor, labels: Tensor, row: Attributes, near: Tensor) -> Tensor:
-    """`measures.order` where the vectors are; the order is small, and comes to the CPU, where the truth is."""
-    return measures.order(vectors, labels.to(vectors.device), row.centre, near).cpu()
-
-
-def crowd(vectors: Tensor, k: int) -> Tensor:
-    """Each vector's k nearest among all of them by centred cosine, itself one of them. (n, d) -> (n, k)"""
-    if k == 1:
-        return torch.arange(len(vectors), device=vectors.device)[:, None]
-    x = centred_unit(vectors.float())
-    return neighbours(x, x, k)
-
-
 def labelled(
     name: str, row: Attributes, source: store.Embeddings
 ) -> tuple[Tensor, list[list[str]], list[str]]:
-    """Rows of the split that have one of the labels, their labels, and the label set. Raises BadInput for < 2 labels or rows."""
+    """Return the rows of the split that have one of the labels, their labels, and the label set.
+
+    Raises BadInput for a column that is missing or has no labels, and for fewer than two labels.
+    """
     corpus = store.read_corpus(row.corpus)
     where = f"attributes.{name}: corpus {row.corpus}"
     if row.labels not in corpus.columns:
@@ -98,18 +87,23 @@ def labelled(
     return torch.tensor(kept), [every[i] for i in kept], names
 
 
-def summary(scores: dict[str, Scores]) -> dict[str, dict[str, float]]:
-    """Per method: mean and standard error of each measure; `translated` is the mean over the seeds."""
-    out = {}
-    for method, measured in scores.items():
-        means = {k: mean_and_error(v) for k, v in measured.items()}
-        out[method] = {k: m for k, (m, _) in means.items()} | {f"{k}_error": e for k, (_, e) in means.items()}
-    seeds = [out.pop(m) for m in list(out) if m.startswith("translated")]
+def nearest(vectors: Tensor, k: int) -> Tensor | None:
+    """Return each vector's k nearest by centred cosine, itself among them. (n, d) -> (n, k); None if k is 1"""
+    if k == 1:
+        return None
+    x = centred_unit(vectors.float())
+    return neighbours(x, x, k)
+
+
+def means(scores: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, float]]:
+    """Return each method's mean and standard error of each measure; `translated` is the mean over the seeds."""
+    out = {method: summary(measured) for method, measured in scores.items()}
+    seeds = [out.pop(method) for method in list(out) if method.startswith("translated")]
     return {"translated": {k: sum(s[k] for s in seeds) / len(seeds) for k in seeds[0]}, **out}
 
 
-def frame(ids: Sequence[str], wording: str, method: str, scores: Scores) -> pl.DataFrame:
-    """Per-example scores of one method."""
+def frame(ids: Sequence[str], wording: str, method: str, scores: dict[str, Tensor]) -> pl.DataFrame:
+    """Return the scores per example of one method."""
     columns = {k: v.double().numpy() for k, v in scores.items()}
     return pl.DataFrame({"id": list(ids), "wording": wording, "method": method, **columns})
 
@@ -117,18 +111,15 @@ def frame(ids: Sequence[str], wording: str, method: str, scores: Scores) -> pl.D
 def per_label(
     names: Sequence[str], wording: str, ranked: dict[str, Tensor], true: Tensor, k: int
 ) -> list[dict]:
-    """One line per label: the first seed's translation beside ideal in target."""
-    first = next(iter(ranked))
-    tables = [measures.per_label(ranked[m], true, k) for m in (first, "ideal target")]
-    return [
-        {
-            "wording": wording,
-            "label": n,
-            **translated,
-            **{f"ideal_{key}": v for key, v in best.items() if key != "examples"},
-        }
-        for n, translated, best in zip(names, *tables, strict=True)
-    ]
+    """Return one row per label: the first seed's translation, and the ideal target with the prefix `ideal_`."""
+    first = measures.per_label(next(iter(ranked.values())), true, k)
+    ideal = measures.per_label(ranked["ideal target"], true, k)
+    rows = []
+    for name, translated, best in zip(names, first, ideal, strict=True):
+        best.pop("examples")
+        rows.append({"wording": wording, "label": name} | translated)
+        rows[-1] |= {f"ideal_{key}": value for key, value in best.items()}
+    return rows
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ from pipelines.inverters.attacker import learn
 from pipelines.inverters.consensus import Voters, stating
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes
-from pipelines.measures.defences import Defence, Keys, defend, recall_kept, undone
-from pipelines.measures.vectors import neighbours, overlap, singled_out
+from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
+from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
@@ -197,7 +197,7 @@ def held(vectors: Tensor, best: Attempt) -> float:
     .39 of the texts behind it (docs/experiments.md)."""
     space = Space.of(best.known.vectors)
     return float(
-        singled_out(space(best.known.vectors), space(best.translator(vectors)), MARGIN).double().mean()
+        mutual_nearest(space(best.known.vectors), space(best.translator(vectors)), MARGIN).double().mean()
     )
 
 
@@ -275,13 +275,13 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
         translator, verdict = fitted(kept, best.known.vectors, row, row.seed + 1, judge)
         line = {
             "defence": str(defence),
-            "utility": float((keys.recall_kept if keys else recall_kept)(bare, kept).mean()),
+            "utility": float(recall_kept(bare, kept, keys=keys).mean()),
         }
         with torch.inference_mode():
             line["leakage"] = leakage(translator(kept), named)
             for n in (n for n in row.pairs if n <= len(bare) / 2):
                 line[f"{n} pairs"] = max(
-                    leakage(best.translator(x), named[n:]) for x in undone(kept, bare[:n], cells)
+                    leakage(best.translator(x), named[n:]) for x in known_pair_attacks(kept, bare[:n], cells)
                 )
         out.append(line | {"verdict": verdict.word, "score": verdict.score})
     return out

@@ -16,7 +16,7 @@ from pipelines.contrastive.pixels import Pixels
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
 from pipelines.corpora.synthetic.scenes import pmi as pmi_of
-from pipelines.measures import image_text, mean_and_error
+from pipelines.measures import image_text, summary
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -139,13 +139,7 @@ def retrieval_and_pmi(
     if "scene" not in frame.columns:
         return per_query, {}, None
     pmi = torch.from_numpy(pmi_of(frame["scene"].to_list(), texts))
-    numbers = {
-        "pmi_correlation": image_text.correlation(scores, pmi),
-        "pmi_rank_correlation": image_text.rank_correlation(scores, pmi),
-        "pmi_unexplained": image_text.unexplained(scores, pmi),
-        "rank_limit": image_text.rank_limit(pmi, model.row.head.dim),
-    }
-    return per_query, numbers, (scores, pmi)
+    return per_query, image_text.agreement(scores, pmi, model.row.head.dim), (scores, pmi)
 
 
 def classification(
@@ -183,9 +177,7 @@ def measure(
         scores, numbers = scores | per_query, numbers | more
     if not scores:
         raise BadInput(f"corpus {row.corpus}: neither labels nor captions of their own to measure on")
-    for key, values in scores.items():
-        numbers[key], numbers[f"{key}_error"] = mean_and_error(values)
-    return numbers, known
+    return numbers | summary(scores), known
 
 
 def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:

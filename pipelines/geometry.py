@@ -1,5 +1,4 @@
-"""geometry: every two embeddings of one corpus -> linear CKA and neighbour overlap, raw and calibrated: the map of who shares
-geometry with whom."""
+"""geometry: compare every two embeddings of one corpus by linear CKA and shared neighbours, raw and against chance."""
 
 from __future__ import annotations
 
@@ -8,50 +7,44 @@ from itertools import combinations
 import polars as pl
 
 from pipelines.measures import geometry as measures
-from pipelines.measures import mean_and_error
-from pipelines.measures.vectors import overlap
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Geometry, params
 
-MEASURES = ("cka", "cka_chance", "cka_calibrated", "cka_p", "overlap", "overlap_calibrated", "overlap_p")
+PAIRINGS = 99  # random pairings of the permutation test, whose smallest p is 1 / 100
 
 
 def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> None:
-    """Compares the first `limit` rows of a split. This sees true pairs: it measures, and fits nothing."""
+    """Compare the first `limit` rows of a split. This uses true pairs, and fits nothing."""
     names = [embedding for embedding, e in study.embed.items() if e.corpus == row.corpus]
     if len(names) < 2:
         raise BadInput(f"geometry.{name}: corpus {row.corpus} has {len(names)} embeddings; two are needed")
     device = resolve(row.device, float64=True)
     sides = {study.embed[n].encoder: store.read_embeddings(n, device) for n in names}
+    first_side = next(iter(sides.values()))
     for side in sides.values():
-        store.same_texts(next(iter(sides.values())), side)
+        store.same_texts(first_side, side)
         run.input(store.embeddings_path(side.name), "pairs")
-    rows = next(iter(sides.values())).rows(row.split)[: row.limit]
-    if len(rows) <= row.neighbours + 1:
+    rows = first_side.rows(row.split)[: row.limit]
+    if len(rows) <= measures.NEIGHBOURS + 1:
         raise BadInput(
-            f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {row.neighbours} others"
+            f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
         )
     vectors = {encoder: side.vectors[rows] for encoder, side in sides.items()}
-    near = {encoder: measures.nearest_others(x, row.neighbours) for encoder, x in vectors.items()}
-    orders = measures.random_orders(len(rows), row.permutations, row.seed).to(device)
+    near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}
+    orders = measures.random_orders(len(rows), PAIRINGS, row.seed).to(device)
+    metrics: dict[str, object] = {"texts": len(rows), "chance": measures.NEIGHBOURS / (len(rows) - 1)}
     pairs = []
-    for first, second in combinations(vectors, 2):
-        x, y = vectors[first], vectors[second]
-        shared, error = mean_and_error(overlap(near[first], near[second]).float())
-        cka = measures.calibrate(measures.linear_cka(x, y), measures.cka_null(x, y, orders))
-        neighbours = measures.calibrate(shared, measures.overlap_null(near[first], near[second], orders))
-        pair = {"first": first, "second": second, "cka": cka.raw, "overlap": shared, "overlap_error": error}
-        pair |= {"cka_chance": measures.cka_chance(x, y), "cka_calibrated": cka.calibrated, "cka_p": cka.p}
-        pairs.append(pair | {"overlap_calibrated": neighbours.calibrated, "overlap_p": neighbours.p})
-    plots = store.plots_path("geometry", name)
-    store.write_csv(plots / "pairs.csv", pl.DataFrame(pairs))
-    metrics = {"texts": len(rows), "chance": row.neighbours / (len(rows) - 1)}
-    metrics |= {f"{f['first']}:{f['second']}": {k: f[k] for k in MEASURES} for f in pairs}
+    for a, b in combinations(vectors, 2):
+        found = measures.compare(vectors[a], vectors[b], (near[a], near[b]), orders)
+        pairs.append({"first": a, "second": b} | found)
+        metrics[f"{a}:{b}"] = {m.name: found[m.name] for m in measures.MEASURES}
+    table = store.plots_path("geometry", name) / "pairs.csv"
+    store.write_csv(table, pl.DataFrame(pairs))
     store.write_metrics("geometry", name, metrics)
     run.log({"geometry": metrics})
-    run.artifact(plots / "pairs.csv")
+    run.artifact(table)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""similarity: one encoder on one STS corpus -> Spearman, Pearson, alignment, uniformity, spectrum, and its layers dissected."""
+"""similarity: measure one encoder on an STS corpus: correlations, alignment, uniformity, spectrum, and its layers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.study import Similarity, params
 
-SHOWN = 1000  # sentences whose layers are looked at
+SHOWN = 1000  # sentences whose layers are dissected
 BATCH = 64
+WORDS = 25  # at either end of the table of words
 
 
 def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) -> None:
-    """Cosine of the encoder's raw vectors, no regressor, all pairs of the split together."""
+    """Compare cosines of the encoder's raw vectors with the scores of all pairs of the split, without a regressor."""
     frame = store.read_pairs(row.corpus, row.split)
     encoder = study.encoders[row.encoder]
     if row.pooling is not None:
@@ -29,13 +30,8 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     loaded = encoders.load(folder, encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "pairs")
     texts = list(dict.fromkeys(frame["text"].to_list() + frame["pair"].to_list()))
-    made_from = (
-        row,
-        encoder,
-        loaded.weights,
-        str(loaded.device),
-        store.digest(store.corpus_path(row.corpus)),
-    )
+    digest = store.digest(store.corpus_path(row.corpus))
+    made_from = (row, encoder, loaded.weights, str(loaded.device), digest)
     with store.work("similarity", name, *made_from) as parts:
         vectors = torch.from_numpy(encode(loaded, texts, encoder, parts).vectors).float()
     at = {text: i for i, text in enumerate(texts)}
@@ -44,15 +40,12 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     metrics |= geometry.anisotropy(vectors)
     spectrum = geometry.spectrum(vectors)
     plots = store.plots_path("similarity", name)
-    store.write_csv(
-        plots / "spectrum.csv", pl.DataFrame({"rank": range(1, len(spectrum) + 1), "value": spectrum.numpy()})
-    )
-    one = isinstance(loaded.model[0], Transformer) and not loaded.parts
-    if one and row.pooling is None:  # another pooling leaves the layers as they are
-        exact = encoders.load(
-            folder, encoder.model_copy(update={"precision": "float32"}), loaded.device
-        )  # as they were trained
-        metrics["layers"] = dissect(name, exact, texts[:SHOWN])
+    ranks = range(1, len(spectrum) + 1)
+    store.write_csv(plots / "spectrum.csv", pl.DataFrame({"rank": ranks, "value": spectrum.numpy()}))
+    one_transformer = isinstance(loaded.model[0], Transformer) and not loaded.parts
+    if one_transformer and row.pooling is None:  # the layers do not depend on the pooling
+        exact = encoder.model_copy(update={"precision": "float32"})
+        metrics["layers"] = dissect(name, encoders.load(folder, exact, loaded.device), texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)
     run.log({"similarity": metrics})
     for table in sorted(plots.glob("*.csv")):
@@ -60,24 +53,21 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
 
 
 def dissect(name: str, loaded: encoders.Loaded, texts: list[str]) -> dict[str, float]:
-    """The figures of SBERT-WK: cosine of neighbouring layers, and the words whose vectors change most and least."""
-    dissected = layers.dissect(loaded.model, texts, BATCH)
+    """Write SBERT-WK's figures: the cosine of neighbouring layers, and the words that vary most and least.
+
+    Returns the mean cosine by layer.
+    """
+    found = layers.dissect(loaded.model, texts, BATCH)
     plots = store.plots_path("similarity", name)
-    cosines = {
-        "mean": torch.as_tensor(dissected.mean).numpy(),
-        "spread": torch.as_tensor(dissected.spread).numpy(),
-    }
-    store.write_csv(
-        plots / "layers.csv", pl.DataFrame({"layer": range(1, len(dissected.mean) + 1), **cosines})
-    )
-    table = pl.DataFrame(
-        {"word": dissected.words, "count": dissected.counts, "variance": dissected.variances}
-    )
-    table = table.sort("variance", "word", descending=[True, False])
-    store.write_csv(
-        plots / "words.csv", pl.concat([table.head(25), table.tail(25)]) if len(table) > 50 else table
-    )
-    return {f"{k:02d}": float(v) for k, v in enumerate(torch.as_tensor(dissected.mean), start=1)}
+    mean, spread = torch.as_tensor(found.mean).numpy(), torch.as_tensor(found.spread).numpy()
+    cosines = {"layer": range(1, len(mean) + 1), "mean": mean, "spread": spread}
+    store.write_csv(plots / "layers.csv", pl.DataFrame(cosines))
+    words = pl.DataFrame({"word": found.words, "count": found.counts, "variance": found.variances})
+    words = words.sort("variance", "word", descending=[True, False])
+    if len(words) > 2 * WORDS:
+        words = pl.concat([words.head(WORDS), words.tail(WORDS)])
+    store.write_csv(plots / "words.csv", words)
+    return {f"{layer:02d}": float(cosine) for layer, cosine in enumerate(mean, start=1)}
 
 
 if __name__ == "__main__":

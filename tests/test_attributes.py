@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import encoders
-from pipelines.attributes import crowd
+from pipelines.attributes import nearest
 from pipelines.measures import attributes as measures
 from pipelines.runtime.errors import BadInput
 
@@ -44,26 +44,17 @@ def test_order_is_by_cosine_and_ignores_length():
     assert measures.order(torch.tensor([[0.1, 0.9], [-7.0, 0.1]]), labels).tolist() == [[1, 0, 2], [2, 1, 0]]
 
 
-def test_centring_removes_what_all_vectors_share():
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.randn(6, 16, generator=generator)
-    vectors = labels + 0.1 * torch.randn(6, 16, generator=generator)
-    shift = 50 * torch.randn(16, generator=generator)
-    assert measures.order(vectors + shift, labels)[:, 0].unique().numel() < 6
-    assert measures.order(vectors + shift, labels, centre=True)[:, 0].tolist() == list(range(6))
-
-
-def test_a_crowd_is_the_nearest_and_outvotes_a_vector_that_is_off():
+def test_neighbours_outvote_a_vector_that_was_translated_badly():
     groups = torch.tensor([[1.0, 0.0], [0.9, 0.1], [1.0, -0.1], [0.0, 1.0], [0.1, 0.9], [-0.1, 1.0]])
-    near = crowd(groups, 3)
+    near = nearest(groups, 3)
     assert [set(row) for row in near.tolist()] == [{0, 1, 2}] * 3 + [{3, 4, 5}] * 3
-    assert crowd(groups, 1).tolist() == [[i] for i in range(6)]
-    assert crowd(groups, 99).shape == (6, 6)
+    assert nearest(groups, 1) is None
+    assert nearest(groups, 99).shape == (6, 6)
     labels = torch.eye(2)
     translated = groups.clone()
     translated[0] = torch.tensor([0.4, 0.6])  # this one went astray
     assert measures.order(translated, labels)[:, 0].tolist() == [1, 0, 0, 1, 1, 1]
-    assert measures.order(translated, labels, crowd=near)[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
+    assert measures.order(translated, labels, near=near)[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_per_label_counts():
@@ -79,15 +70,11 @@ def test_majority_names_the_commonest_label_for_everyone():
     assert measures.scores(measures.majority(true), true, (1,))["top1"].tolist() == [1, 1, 0]
 
 
-def test_wordings():
-    assert measures.wording("fitness_&_health", "name", {}, "") == "fitness & health"
-    assert (
-        measures.wording("fitness_&_health", "template", {}, "A text about {label}.")
-        == "A text about fitness & health."
-    )
-    assert measures.wording("x", "description", {"x": "an unknown"}, "") == "an unknown"
-    with pytest.raises(BadInput, match="no description of label 'y'"):
-        measures.wording("y", "description", {}, "")
+@pytest.mark.parametrize(
+    ("how", "text"), [("name", "fitness & health"), ("template", "This text is about fitness & health.")]
+)
+def test_wordings(how, text):
+    assert measures.wording("fitness_&_health", how) == text
 
 
 @pytest.mark.parametrize(("labels", "message"), [([["a"], ["a"]], "only 'a'"), ([[], []], "no label")])

@@ -252,15 +252,16 @@ def test_retrieval_counts_any_right_partner():
     assert scores["text_to_image_r1"].tolist() == [1, 0, 1]
 
 
-def test_rank_correlation_and_unexplained_are_those_of_scipy():
+def test_agreement_with_a_known_pmi_is_that_of_scipy():
     from scipy import stats
 
     rng = np.random.default_rng(0)
-    a, b = rng.integers(0, 5, (2, 300)).astype(float)
-    assert image_text.rank_correlation(torch.tensor(a), torch.tensor(b)) == pytest.approx(
-        stats.spearmanr(a, b)[0]
-    )
-    assert image_text.unexplained(torch.tensor(a), torch.tensor(3 * a + 1)) == pytest.approx(0, abs=1e-9)
+    a, b = rng.integers(0, 5, (2, 15, 20)).astype(float)
+    found = image_text.agreement(torch.tensor(a), torch.tensor(b), 4)
+    assert found["pmi_rank_correlation"] == pytest.approx(stats.spearmanr(a.ravel(), b.ravel())[0])
+    assert found["pmi_correlation"] == pytest.approx(stats.pearsonr(a.ravel(), b.ravel())[0])
+    line = image_text.agreement(torch.tensor(a), torch.tensor(3 * a + 1), 4)
+    assert line["pmi_unexplained"] == pytest.approx(0, abs=1e-9)
 
 
 def test_no_inner_product_beats_the_rank_limit():

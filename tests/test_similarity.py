@@ -19,6 +19,7 @@ from pipelines import similarity as stages
 from pipelines.contrastive import scratch
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
+from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Network
@@ -84,13 +85,14 @@ def test_cka_is_one_up_to_rotation_scale_and_shift_and_its_formula_otherwise():
     )
 
 
-def test_neighbour_overlap_is_one_after_rotation_and_chance_for_strangers():
-    x = cloud(400, 12)
-    rotation = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(2))).Q
-    assert geometry.neighbour_overlap(x, x @ rotation, 10, block=64).mean() > 0.99
-    assert geometry.neighbour_overlap(x, cloud(400, 12, seed=5), 10).mean() == pytest.approx(
-        10 / 399, abs=0.015
-    )
+def shared(x, y, k=10):
+    return overlap(geometry.nearest_others(x, k), geometry.nearest_others(y, k)).mean().item()
+
+
+def test_overlap_of_neighbours_is_one_after_rotation_and_chance_for_strangers():
+    x = cloud(400, 12).double()
+    assert shared(x, x @ rotation(12, 2)) > 0.99
+    assert shared(x, cloud(400, 12, seed=5)) == pytest.approx(10 / 399, abs=0.015)
 
 
 def rotation(d, seed):
@@ -113,15 +115,14 @@ def test_the_chance_of_cka_is_its_mean_over_all_pairings(seed, n, d, e):
 def test_a_null_is_the_measure_of_the_rows_in_other_orders():
     x, y, orders = cloud(30, 4).double(), cloud(30, 6, seed=1).double(), geometry.random_orders(30, 5, seed=3)
     near = [geometry.nearest_others(side, 4) for side in (x, y)]
-    for order, cka, shared in zip(
-        orders, geometry.cka_null(x, y, orders), geometry.overlap_null(*near, orders), strict=True
-    ):
+    ckas, overlaps = geometry.cka_null(x, y, orders), geometry.overlap_null(*near, orders)
+    for order, cka, of_null in zip(orders, ckas, overlaps, strict=True):
         assert sorted(order.tolist()) == list(range(30))
         assert cka == pytest.approx(geometry.linear_cka(x, y[order]), abs=1e-12)
         assert geometry.cka_null(x.float(), y.float(), order[None]).item() == pytest.approx(
             cka.item(), abs=1e-6
         )
-        assert shared == pytest.approx(geometry.neighbour_overlap(x, y[order], 4).mean().item(), abs=1e-6)
+        assert of_null == pytest.approx(shared(x, y[order], 4), abs=1e-6)
 
 
 def calibrated(x, y, seed=0, count=99):

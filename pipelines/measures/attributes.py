@@ -1,90 +1,47 @@
-"""Zero-shot attribute inference: the labels whose texts lie nearest to a vector are its attributes (vec2vec, section 5.1).
+"""Infer attributes zero-shot: the labels whose text vectors lie nearest to a vector are its attributes (vec2vec, 5.1).
 
-Nothing is learnt: label texts are embedded in the space that the vectors are in (or were translated into). Per-example scores:
-top-k accuracy (is one of the k nearest labels right?), precision@k (share of the k that are right), recall@k (share of the
-right ones among the k), the rank of the best right label (1 = best; the mean over examples is the mean rank), and the mean
-rank of all right labels, which never reaches 1 for an example with several.
+Nothing is trained. Label texts are embedded in the space of the vectors, or in the space they were translated into.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from math import comb
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures import Measure
 from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
 
-
-def label_set(labels: Sequence[Sequence[str]], least: int = 1) -> list[str]:
-    """Every label that at least `least` examples have, in order of the alphabet. Raises BadInput for fewer than two."""
-    counts: dict[str, int] = {}
-    for example in labels:
-        for label in set(example):
-            counts[label] = counts.get(label, 0) + 1
-    kept = sorted(label for label, n in counts.items() if n >= least)
-    if len(kept) < 2:
-        found = f"only {kept[0]!r}" if kept else "no label"
-        raise BadInput(
-            f"attributes: {found} has {least} or more of {len(labels)} examples; two labels are needed"
-        )
-    return kept
+TEMPLATE = "This text is about {}."
 
 
-def readable(label: str) -> str:
-    """A label as a phrase: `fitness_&_health` -> `fitness & health`."""
-    return " ".join(label.replace("_", " ").split())
-
-
-def wording(label: str, how: str, descriptions: Mapping[str, str], template: str) -> str:
-    """What is embedded for a label. name: the label itself; description: what `descriptions` says; template: `template` filled.
-
-    Raises BadInput for a label without a description.
-    """
-    if how == "description":
-        if label not in descriptions:
-            raise BadInput(f"attributes: there is no description of label {label!r}")
-        return descriptions[label]
-    return template.format(label=readable(label)) if how == "template" else readable(label)
-
-
-def truth(labels: Sequence[Sequence[str]], names: Sequence[str]) -> Tensor:
-    """Multi-hot (n, labels) bool. Labels that are not in `names` count for nothing."""
-    index = {name: j for j, name in enumerate(names)}
-    out = torch.zeros(len(labels), len(names), dtype=torch.bool)
-    for i, example in enumerate(labels):
-        out[i, [index[label] for label in example if label in index]] = True
-    return out
-
-
-def order(
-    vectors: Tensor, label_vectors: Tensor, centre: bool = False, crowd: Tensor | None = None
-) -> Tensor:
-    """Labels of each vector, nearest by cosine first. (n, d), (labels, d) -> (n, labels) int
-
-    `centre` subtracts from each side its own mean: vectors of one corpus share a direction that is no attribute.
-    `crowd` (n, k): rows whose mean cosine counts in the place of a vector's own. Raises BadInput for a row that is not finite.
-    """
-    vectors, label_vectors = finite("vectors", vectors), finite("label vectors", label_vectors)
-    if centre:
-        vectors, label_vectors = vectors - vectors.mean(0), label_vectors - label_vectors.mean(0)
-    scores = normalize(vectors.float(), dim=1) @ normalize(label_vectors.float(), dim=1).T
-    if crowd is not None:
-        scores = scores[crowd].mean(1)
-    return scores.argsort(dim=1, descending=True, stable=True)
+def measures(ks: Sequence[int]) -> list[Measure]:
+    """Return the measures that `scores` computes; the report shows precision and recall for the last k."""
+    out = []
+    for k in ks:
+        last = k == ks[-1]
+        out.append(Measure(f"top{k}", f"top-{k}", headline=k == ks[0]))
+        out.append(Measure(f"precision{k}", f"precision@{k}" if last else ""))
+        out.append(Measure(f"recall{k}", f"recall@{k}" if last else ""))
+    out.append(Measure("mean_rank", "mean rank", better="lower"))
+    return [*out, Measure("mean_rank_all", "mean rank, all labels", better="lower")]
 
 
 def scores(ranked: Tensor, true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
-    """Per-example scores of a ranking (n, labels) against multi-hot truth (n, labels), every row with a true label. -> each (n,)
+    """Return scores per example for a ranking (n, labels) and its multi-hot truth (n, labels). -> {name: (n,)}
 
-    k is cut to the number of labels. Raises BadInput for a row without a label.
+    top k: one of the k nearest labels is right. precision k: share of the k that are right. recall k: share of the right
+    labels among the k. mean_rank: rank of the best right label; mean_rank_all: mean rank of all right labels.
+    k is capped at the number of labels. Raises BadInput for an example without a label.
     """
     if not bool(true.any(1).all()):
         raise BadInput(f"attributes: {int((~true.any(1)).sum())} examples have no label")
-    hit = true.gather(1, ranked)  # (n, labels): is the label at this place right?
+    hit = true.gather(1, ranked)  # (n, labels): is the label at this rank right?
     out = {}
     for k in ks:
         right = hit[:, :k].sum(1).double()
@@ -98,8 +55,11 @@ def scores(ranked: Tensor, true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]
 
 
 def chance(true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
-    """What a random order scores in expectation, per example: with m of L labels right, P(a hit among k) = 1 - C(L-m, k)/C(L, k),
-    precision m/L, recall k/L, the best right label at rank (L+1)/(m+1), and all right labels at mean rank (L+1)/2."""
+    """Return the expected scores of a random order. (n, labels) -> {name: (n,)}
+
+    With m of L labels right: P(a hit among k) = 1 - C(L-m, k) / C(L, k), precision m/L, recall k/L, best rank
+    (L+1)/(m+1), mean rank of all (L+1)/2.
+    """
     total, right = true.shape[1], true.sum(1)
     out = {}
     for k in ks:
@@ -108,29 +68,73 @@ def chance(true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
         out[f"top{k}"] = 1 - torch.tensor(miss, dtype=torch.float64)
         out[f"precision{k}"] = right.double() / total
         out[f"recall{k}"] = torch.full((len(true),), cut / total, dtype=torch.float64)
-    middle = torch.full((len(true),), (total + 1) / 2, dtype=torch.float64)
-    return out | {"mean_rank": (total + 1) / (right.double() + 1), "mean_rank_all": middle}
-
-
-def majority(true: Tensor) -> Tensor:
-    """The order that names the commonest labels first for everybody, (n, labels): what knowing only the shares would score."""
-    return true.sum(0).argsort(descending=True, stable=True).expand(len(true), -1)
+    out["mean_rank"] = (total + 1) / (right.double() + 1)
+    out["mean_rank_all"] = torch.full((len(true),), (total + 1) / 2, dtype=torch.float64)
+    return out
 
 
 def per_label(ranked: Tensor, true: Tensor, k: int) -> list[dict[str, float]]:
-    """For each label: examples that have it, recall@k (of those, how many have it among their k), precision@k (of the examples
-    where it is among the k, how many have it; 0 where it never is), and its mean rank where it is right."""
+    """Return for each label: number of examples, recall@k, precision@k and mean rank.
+
+    recall@k: share of its examples that have it among their k. precision@k: share of the examples with it among their k
+    that are right (0 if there are none). mean_rank: over its examples.
+    """
     place = ranked.argsort(1) + 1  # (n, labels): rank of each label
     rows = []
     for j in range(true.shape[1]):
         has, said = true[:, j], place[:, j] <= k
-        both = int((has & said).sum())
+        both, examples = int((has & said).sum()), int(has.sum())
         rows.append(
             {
-                "examples": int(has.sum()),
-                f"recall{k}": both / max(int(has.sum()), 1),
+                "examples": examples,
+                f"recall{k}": both / max(examples, 1),
                 f"precision{k}": both / max(int(said.sum()), 1),
                 "mean_rank": place[has, j].double().mean().item() if has.any() else float("nan"),
             }
         )
     return rows
+
+
+def order(vectors: Tensor, label_vectors: Tensor, near: Tensor | None = None) -> Tensor:
+    """Return the labels of each vector, nearest by cosine first. (n, d), (labels, d) -> (n, labels) int
+
+    near (n, k): score each vector by the mean cosine of these rows instead of its own. Raises BadInput for a row that is
+    not finite.
+    """
+    vectors, label_vectors = finite("vectors", vectors), finite("label vectors", label_vectors)
+    scores = normalize(vectors.float(), dim=1) @ normalize(label_vectors.float(), dim=1).T
+    if near is not None:
+        scores = scores[near].mean(1)
+    return scores.argsort(dim=1, descending=True, stable=True)
+
+
+def majority(true: Tensor) -> Tensor:
+    """Return the order that ranks the commonest labels first for every example, as a floor. (n, labels) -> (n, labels)"""
+    return true.sum(0).argsort(descending=True, stable=True).expand(len(true), -1)
+
+
+def label_set(labels: Sequence[Sequence[str]], least: int = 1) -> list[str]:
+    """Return every label of at least `least` examples, sorted. Raises BadInput for fewer than two."""
+    counts = Counter(label for example in labels for label in set(example))
+    kept = sorted(label for label, n in counts.items() if n >= least)
+    if len(kept) < 2:
+        found = f"only {kept[0]!r}" if kept else "no label"
+        raise BadInput(
+            f"attributes: {found} has {least} or more of {len(labels)} examples; two labels are needed"
+        )
+    return kept
+
+
+def truth(labels: Sequence[Sequence[str]], names: Sequence[str]) -> Tensor:
+    """Return the multi-hot matrix (n, labels) of bool. Labels that are not in `names` are ignored."""
+    index = {name: j for j, name in enumerate(names)}
+    out = torch.zeros(len(labels), len(names), dtype=torch.bool)
+    for i, example in enumerate(labels):
+        out[i, [index[label] for label in example if label in index]] = True
+    return out
+
+
+def wording(label: str, how: str) -> str:
+    """Return the text to embed for a label. name: `fitness_&_health` -> `fitness & health`; template: TEMPLATE filled."""
+    name = " ".join(label.replace("_", " ").split())
+    return TEMPLATE.format(name) if how == "template" else name

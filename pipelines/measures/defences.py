@@ -1,12 +1,11 @@
-"""What the owner of a vector database can do to its vectors before anyone steals them, and what that costs in
-retrieval.
+"""Defences: what the owner of a vector database can do to its vectors, and what each costs in retrieval.
 
-noise: Gaussian, per coordinate, `scale` times the mean norm / sqrt(d): at 1.0 the noise is as long as the vector.
-int8: each coordinate to 255 steps of the database's largest (scalar quantisation); round: to `scale` decimals.
-drop: keep a share `scale` of the dimensions, the same for every vector. rotate: a secret orthogonal matrix, the same
-for every vector: distances stay as they are, so retrieval loses nothing, and an attacker who has to find a map anyway
-loses nothing either. cells: a secret orthogonal matrix for each of `scale` k-means cells, so that no one map undoes it: see
-`Keys`, which the owner searches with.
+noise: Gaussian noise per coordinate; at `scale` 1 the noise is as long as the mean vector.
+int8: scalar quantisation to 255 steps. round: to `scale` decimals.
+drop: keep a share `scale` of the dimensions.
+rotate: one secret orthogonal matrix. Distances stay, so retrieval loses nothing, and neither does an attacker who fits a
+map anyway.
+cells: one secret orthogonal matrix for each of `scale` k-means cells, so that no single map undoes it (see `Keys`).
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from torch.nn.functional import normalize
 from pipelines.measures.vectors import finite, kmeans, neighbours, overlap
 from pipelines.runtime.errors import BadInput
 
-RIDGE = 0.01  # of an attacker's least squares map, times the mean square of a coordinate of the pairs
+RIDGE = 0.01  # of `known_pair_attacks`, times the mean square of a coordinate
 KINDS = ("none", "noise", "int8", "round", "drop", "rotate", "cells")
 
 
 @dataclass(frozen=True)
 class Defence:
-    """A way to blunt vectors, and how much of it."""
+    """A kind of defence and its strength."""
 
     kind: str
     scale: float = 0.0
@@ -47,7 +46,7 @@ class Defence:
 
 
 def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
-    """Vectors as the database would then hold them. (n, d) -> (n, d), but (n, round(scale d)) for `drop`.
+    """Return the vectors as the database would hold them. (n, d) -> (n, d); (n, round(scale d)) for `drop`
 
     Raises BadInput for more `cells` than vectors.
     """
@@ -74,18 +73,17 @@ def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
 
 
 def rotation(d: int, generator: torch.Generator) -> Tensor:
-    """A random orthogonal matrix (d, d), float64, uniform (Mezzadri 2007)."""
+    """Return a uniform random orthogonal matrix (d, d), float64 (Mezzadri 2007)."""
     q, r = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))
     return q * r.diagonal().sign()
 
 
 @dataclass(frozen=True)
 class Keys:
-    """A secret rotation for each k-means cell of a database, kept by its owner beside the centroids. One cell: `rotate`.
+    """A secret rotation for each k-means cell of a database. The owner keeps it with the centroids.
 
-    After SHARD (Kurilenko 2026, arXiv 2606.27976), of which this is the part that stops a single map: without its public prefix,
-    and without its encryption of queries. Norms, and all products within a cell, stay as they are; and whoever has the database
-    sees which vectors share a cell.
+    This is the part of SHARD (Kurilenko 2026, arXiv 2606.27976) that stops a single map, without its public prefix and
+    its encrypted queries. Norms and products within a cell stay. Whoever has the database sees which vectors share a cell.
     """
 
     centroids: Tensor  # (c, d), of unit vectors
@@ -93,7 +91,7 @@ class Keys:
 
     @classmethod
     def drawn(cls, vectors: Tensor, cells: int, seed: int) -> Keys:
-        """Keys for a database (n, d), the same ones for the same seed. Raises BadInput for more cells than vectors."""
+        """Draw keys for a database (n, d). Raises BadInput for more cells than vectors."""
         if cells > len(vectors):
             raise BadInput(f"defence: {cells} cells are more than the {len(vectors)} vectors")
         generator = torch.Generator().manual_seed(seed)
@@ -102,75 +100,63 @@ class Keys:
         return cls(centroids, rotations.to(vectors.device))
 
     def nearest(self, vectors: Tensor, count: int) -> Tensor:
-        """The cells whose centroids are nearest to the unit vectors, nearest first. (n, d) -> (n, count)"""
+        """Return the cells with the nearest centroids to the unit vectors, nearest first. (n, d) -> (n, count)"""
         scores = normalize(vectors, dim=1) @ self.centroids.T - self.centroids.square().sum(1) / 2
         return scores.topk(count, dim=1).indices
 
     def cells(self, vectors: Tensor) -> Tensor:
-        """The cell that each vector is stored in. (n, d) -> (n,)"""
+        """Return the cell that each vector is stored in. (n, d) -> (n,)"""
         return self.nearest(vectors, 1)[:, 0]
 
     def lock(self, vectors: Tensor, cells: Tensor) -> Tensor:
-        """Each vector rotated by the key of its cell. (n, d), (n,) -> (n, d)"""
-        return self._turned(vectors, cells, self.rotations)
-
-    def unlock(self, stored: Tensor, cells: Tensor) -> Tensor:
-        """What `lock` was given, up to rounding."""
-        return self._turned(stored, cells, self.rotations.mT)
+        """Rotate each vector by the key of its cell. (n, d), (n,) -> (n, d)"""
+        rotated = torch.empty_like(vectors)
+        for cell, key in enumerate(self.rotations):
+            rotated[cells == cell] = (vectors[cells == cell].double() @ key).to(vectors.dtype)
+        return rotated
 
     def search(
         self, queries: Tensor, stored: Tensor, cells: Tensor, k: int = 10, probes: int | None = None
     ) -> Tensor:
-        """Rows of `stored` (n, d) by dot product with each query, as the owner searches. (q, d) -> (q, k), -1: no more in reach
+        """Return the rows of `stored` (n, d) with the largest dot products to each query, as the owner searches.
 
-        A query is asked of the `probes` cells nearest to it, rotated by the key of each; None: ceil(sqrt(c)) of them. With all
-        cells the search is exact. Query i is row i, and no neighbour of its own.
+        Each query is rotated by the keys of its `probes` nearest cells, by default ceil(sqrt(c)), and compared with
+        their vectors. Query i is row i and is skipped. (q, d) -> (q, k); -1 where fewer than k rows are in these cells.
         """
-        asked = self.nearest(queries, probes or math.ceil(math.sqrt(len(self.centroids))))
+        probed = self.nearest(queries, probes or math.ceil(math.sqrt(len(self.centroids))))
         scores = torch.full((len(queries), len(stored)), -torch.inf, device=queries.device)
         for cell, key in enumerate(self.rotations):
-            who, rows = (asked == cell).any(1).nonzero()[:, 0], (cells == cell).nonzero()[:, 0]
-            scores[who[:, None], rows] = (
-                (queries[who].double() @ key).to(stored.dtype) @ stored[rows].T
-            ).float()
+            who, rows = (probed == cell).any(1).nonzero()[:, 0], (cells == cell).nonzero()[:, 0]
+            rotated = (queries[who].double() @ key).to(stored.dtype)
+            scores[who[:, None], rows] = (rotated @ stored[rows].T).float()
         scores.diagonal().fill_(-torch.inf)
         best = scores.topk(min(k, len(stored)), dim=1)
         return best.indices.where(best.values > -torch.inf, -1)
 
-    def recall_kept(self, before: Tensor, stored: Tensor, queries: int = 500, k: int = 10) -> Tensor:
-        """`recall_kept` of the function of this name, of vectors that were locked, by `search`. (n, d), (n, d) -> (queries,)"""
-        q, k = min(queries, len(before)), min(k, len(before) - 1)
-        bare, locked = (
-            normalize(vectors.float(), dim=1)
-            for vectors in (finite("before", before), finite("stored", stored))
-        )
-        answers = self.search(bare[:q], locked, self.cells(before), k)
-        return overlap(neighbours(bare[:q], bare, k, others=True), answers)
 
-    def _turned(self, vectors: Tensor, cells: Tensor, rotations: Tensor) -> Tensor:
-        turned = torch.empty_like(vectors)
-        for cell, key in enumerate(rotations):
-            turned[cells == cell] = (vectors[cells == cell].double() @ key).to(vectors.dtype)
-        return turned
+def recall_kept(
+    before: Tensor, after: Tensor, queries: int = 500, k: int = 10, keys: Keys | None = None
+) -> Tensor:
+    """Return the share of each query's k nearest rows by cosine that a defence keeps. (n, d), (n, e) -> (queries,)
 
-
-def recall_kept(before: Tensor, after: Tensor, queries: int = 500, k: int = 10) -> Tensor:
-    """Utility: of each query's k nearest rows by cosine, the share still among its k nearest. (n, d), (n, e) -> (queries,)
-
-    The queries are the first rows; a row is no neighbour of its own. Raises BadInput for a row that is not finite.
+    The queries are the first rows; a row is not its own neighbour. With `keys`, the owner searches by them. Raises
+    BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(k, len(before) - 1)
-    sides = (
-        normalize(vectors.float(), dim=1) for vectors in (finite("before", before), finite("after", after))
-    )
-    return overlap(*(neighbours(side[:q], side, k, others=True) for side in sides))
+    bare = normalize(finite("before", before).float(), dim=1)
+    stored = normalize(finite("after", after).float(), dim=1)
+    if keys:
+        found = keys.search(bare[:q], stored, keys.cells(before), k)
+    else:
+        found = neighbours(stored[:q], stored, k, others=True)
+    return overlap(neighbours(bare[:q], bare, k, others=True), found)
 
 
-def undone(stored: Tensor, known: Tensor, cells: Tensor) -> list[Tensor]:
-    """What attackers make of defended vectors (n, e) who know the bare ones of the first k, (k, d): the others, (n - k, d) each.
+def known_pair_attacks(stored: Tensor, known: Tensor, cells: Tensor) -> list[Tensor]:
+    """Return what attackers restore of defended vectors (n, e) if they know the first k bare vectors (k, d).
 
-    An orthogonal map (Procrustes) and a ridge regression on the k pairs, about the origin as keys are; with more than one of
-    `cells` (n,), which are to be seen in the database, both once more for each cell alone that has a pair in it.
+    Each result is (n - k, d). The attacks are an orthogonal map (Procrustes) and ridge regression, fitted on the k pairs.
+    With more than one cell in `cells` (n,), which the database shows, both are also fitted cell by cell.
     """
     k = len(known)
     pairs, rest = (stored[:k].double(), known.double()), stored[k:].double()

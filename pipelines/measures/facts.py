@@ -1,9 +1,8 @@
-"""Private facts: which of them an inverted text gives away.
+"""Find private facts in a text, and count which of them an inverted text recovers.
 
-A fact is a piece of the original text, of a kind (names, amounts, ...): planted by the generator, or found here by
-pattern. It is recovered when its words occur in the guess, whole, in order and side by side; case,
-spacing and punctuation do not count. What a floor (mismatched vectors, a text-only prior) recovers too is no leak but
-common knowledge.
+A fact is a piece of the original text with a kind (names, amounts, ...). The generator plants it, or `annotate` finds it
+by pattern. A guess recovers a fact if it contains the fact's words, side by side and in order; case, spacing and
+punctuation are ignored. What a floor recovers too (vectors of other texts, no vector) is no leak.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?"
     r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
 )
-PATTERNS = {  # tried in this order; what one has taken no later one takes
+PATTERNS = {  # in this order: text that one kind has taken is not searched for the next
     "emails": re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
     "dates": re.compile(
         r"\b(?:\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d{2}-\d{2}"
@@ -31,106 +30,21 @@ PATTERNS = {  # tried in this order; what one has taken no later one takes
     ),
     "phones": re.compile(r"(?<!\d)(?:\+\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"),
 }
-NAME = re.compile(
-    r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][a-z]+|[A-Z]{2,}|&)){1,3}"
-)  # two to four capitalised words
+NAME = re.compile(r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][a-z]+|[A-Z]{2,}|&)){1,3}")  # 2 to 4 capitalised words
 COMPANY = re.compile(
     r"(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|plc|Group|Bank|Energy|Partners|Capital|Holdings)\.?$"
 )
-OPENERS = frozenset(  # words that are capitalised for where they stand, not for what they are
-    [
-        "The",
-        "This",
-        "That",
-        "These",
-        "Those",
-        "There",
-        "Here",
-        "We",
-        "You",
-        "He",
-        "She",
-        "It",
-        "They",
-        "If",
-        "In",
-        "On",
-        "At",
-        "As",
-        "For",
-        "From",
-        "To",
-        "With",
-        "And",
-        "But",
-        "Or",
-        "So",
-        "Not",
-        "No",
-        "Yes",
-        "All",
-        "Any",
-        "Each",
-        "Our",
-        "Your",
-        "My",
-        "His",
-        "Her",
-        "Please",
-        "Thanks",
-        "Thank",
-        "Dear",
-        "Hi",
-        "Hello",
-        "Regards",
-        "Best",
-        "Let",
-        "Do",
-        "Does",
-        "Did",
-        "Is",
-        "Are",
-        "Was",
-        "Were",
-        "Will",
-        "Would",
-        "Can",
-        "Could",
-        "Should",
-        "May",
-        "Have",
-        "Has",
-        "Per",
-        "Attached",
-        "After",
-        "Before",
-        "When",
-        "What",
-        "Where",
-        "Who",
-        "How",
-        "Why",
-        "While",
-        "Also",
-        "Then",
-        "Once",
-        "Subject",
-        "Re",
-        "Fwd",
-        "Monday",
-        "Tuesday",
-        "Wednesday",
-        "Thursday",
-        "Friday",
-        "Saturday",
-        "Sunday",
-    ]
+SENTENCE_OPENERS = (
+    "The This That These Those There Here We You He She It They If In On At As For From To With And But Or So Not No Yes "
+    "All Any Each Our Your My His Her Please Thanks Thank Dear Hi Hello Regards Best Let Do Does Did Is Are Was Were Will "
+    "Would Can Could Should May Have Has Per Attached After Before When What Where Who How Why While Also Then Once "
+    "Subject Re Fwd Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
 )
+OPENERS = frozenset(SENTENCE_OPENERS.split())  # capitalised where they stand; no names
 
 
 def annotate(text: str) -> dict[str, list[str]]:
-    """Facts of a text by kind, each once, in order: e-mail addresses, dates, amounts, phone numbers, capitalised name sequences
-    (`companies` where the last word says so)."""
+    """Return the facts of a text by kind, each once, in order: emails, dates, amounts, phones, names and companies."""
     found: dict[str, list[str]] = {}
     rest = text
     for kind, pattern in PATTERNS.items():
@@ -148,22 +62,22 @@ def annotate(text: str) -> dict[str, list[str]]:
 
 
 def stated(text: str) -> list[str]:
-    """Its facts of every kind, each once."""
+    """Return the facts of a text of every kind, each once."""
     return list(dict.fromkeys(fact for phrases in annotate(text).values() for fact in phrases))
+
+
+def recovers(guess: str, fact: str) -> bool:
+    """Return whether the guess contains the fact's words, side by side and in order."""
+    return bool(words(fact)) and _padded(fact) in _padded(guess)
 
 
 def _padded(text: str) -> str:
     return f" {' '.join(words(text))} "
 
 
-def recovers(guess: str, fact: str) -> bool:
-    """Whether the fact's words occur in the guess, whole, in order and side by side."""
-    return bool(words(fact)) and _padded(fact) in _padded(guess)
-
-
 @dataclass(frozen=True)
 class Found:
-    """One recoverable fact of one text, and whether the guess gives it away."""
+    """One recoverable fact of a text, and whether the guess recovers it."""
 
     example: int
     kind: str
@@ -172,7 +86,7 @@ class Found:
 
 
 def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) -> list[Found]:
-    """Every fact of every text against the guess for that text. n guesses, n {kind: facts}"""
+    """Look for every text's facts in its guess. Takes n guesses and n {kind: facts}."""
     out = []
     for i, (guess, planted) in enumerate(zip(guesses, facts, strict=True)):
         padded = _padded(guess)
@@ -182,7 +96,7 @@ def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) 
 
 
 def counts(found: Sequence[Found]) -> dict[str, dict[str, int]]:
-    """{kind: {recovered, recoverable}}, and the same over `all` kinds."""
+    """Return {kind: {recovered, recoverable}}, and the same for `all` kinds together."""
     out: dict[str, dict[str, int]] = {}
     for one in found:
         for kind in (one.kind, "all"):

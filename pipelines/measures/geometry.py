@@ -1,6 +1,7 @@
-"""The shape of one cloud of vectors, and how alike the shapes of two are: row i of both belongs to one text.
+"""Describe the shape of one cloud of vectors, and compare the shapes of two clouds whose rows belong together.
 
-All raise BadInput for a row that is not finite."""
+All functions raise BadInput for a row that is not finite.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +12,32 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.measures.vectors import BLOCK, centred_unit, finite, neighbours, overlap
+from pipelines.measures import Measure, mean_and_error
+from pipelines.measures.vectors import centred_unit, finite, neighbours, overlap
 
-LEVEL = 0.05  # of the permutation test: what this share of random pairings reaches is no likeness
-ROUNDING = 1e-6  # values nearer than this are ties
+NEIGHBOURS = 10  # of a text in one space, by `overlap`
+LEVEL = 0.05  # of the permutation test
+ROUNDING = 1e-6  # values closer than this count as ties
+ANISOTROPY = [
+    Measure("mean_cosine", "mean cosine", better="lower"),
+    Measure("top", better="lower"),
+    Measure("effective_rank", "effective rank", digits=1),
+]
+MEASURES = [
+    Measure("cka", "linear CKA"),
+    Measure("cka_chance", "chance"),
+    Measure("cka_calibrated", "calibrated"),
+    Measure("cka_p", better="lower"),
+    Measure("overlap", "shared", headline=True),
+    Measure("overlap_calibrated", "calibrated"),
+    Measure("overlap_p", better="lower"),
+]
 
 
 def spectrum(vectors: Tensor) -> Tensor:
-    """Singular values of the unit vectors, not centred, divided by the largest: SimCSE's section 5 calls a fast decay anisotropy.
+    """Return the singular values of the unit vectors, not centred, divided by the largest. (n, d) -> (min(n, d),) float64
 
-    (n, d) -> (min(n, d),) float64, falling
+    They fall; a fast fall means anisotropy (SimCSE, section 5).
     """
     x = normalize(finite("vectors", vectors).double(), dim=1)
     values = torch.linalg.eigvalsh(x.T @ x).clamp(min=0).flip(0).sqrt()[: min(x.shape)]
@@ -28,8 +45,11 @@ def spectrum(vectors: Tensor) -> Tensor:
 
 
 def anisotropy(vectors: Tensor) -> dict[str, float]:
-    """mean_cosine of two different vectors (0: isotropic), top: share of the squared singular values in the first, and
-    effective_rank: exp of the entropy of these shares (Roy and Vetterli 2007)."""
+    """Return the measures of ANISOTROPY.
+
+    mean_cosine is that of two different vectors (0: isotropic). top is the first share of the squared singular values.
+    effective_rank is exp of the entropy of these shares (Roy and Vetterli 2007).
+    """
     x = normalize(finite("vectors", vectors).double(), dim=1)
     n = len(x)
     share = spectrum(vectors).square()
@@ -39,30 +59,50 @@ def anisotropy(vectors: Tensor) -> dict[str, float]:
     return {"mean_cosine": mean_cosine.item(), "top": share[0].item(), "effective_rank": entropy.exp().item()}
 
 
-def linear_cka(x: Tensor, y: Tensor) -> float:
-    """Linear centred kernel alignment (Kornblith et al., ICML 2019): |Y'X|^2 / (|X'X| |Y'Y|) after centring. (n, d), (n, e)
+def compare(x: Tensor, y: Tensor, near: tuple[Tensor, Tensor], orders: Tensor) -> dict[str, float]:
+    """Return every measure of MEASURES, and overlap's standard error, for two spaces of the same texts.
 
-    1: equal up to rotation and one scale; no change under either. Vectors are used as they are, not normalised. Chance is not 0
-    but `cka_chance`.
+    x (n, d), y (n, e): vectors. near: `nearest_others` of both. orders (k, n): random pairings.
+    """
+    shared, error = mean_and_error(overlap(*near).float())
+    cka = calibrate(linear_cka(x, y), cka_null(x, y, orders))
+    neighbours = calibrate(shared, overlap_null(*near, orders))
+    return {
+        "cka": cka.raw,
+        "cka_chance": cka_chance(x, y),
+        "cka_calibrated": cka.calibrated,
+        "cka_p": cka.p,
+        "overlap": shared,
+        "overlap_error": error,
+        "overlap_calibrated": neighbours.calibrated,
+        "overlap_p": neighbours.p,
+    }
+
+
+def linear_cka(x: Tensor, y: Tensor) -> float:
+    """Return the linear centred kernel alignment |Y'X|^2 / (|X'X| |Y'Y|) after centring. (n, d), (n, e)
+
+    1 means equal up to rotation and scale. Vectors are not normalised. Chance is `cka_chance`, not 0.
+    Source: Kornblith et al., ICML 2019.
     """
     x, y = _centred("first", x), _centred("second", y)
     return ((y.T @ x).square().sum() / _scale(x, y)).item()
 
 
 def cka_chance(x: Tensor, y: Tensor) -> float:
-    """Mean of `linear_cka` over all n! pairings of the rows: |X|^2 |Y|^2 / ((n - 1) |X'X| |Y'Y|) after centring. (n, d), (n, e)
+    """Return the mean of `linear_cka` over all n! pairings of the rows. (n, d), (n, e)
 
-    The exact mean of the RV coefficient (Kazi-Aoual et al. 1995), which linear CKA is: the geometric mean of the two clouds'
-    effective dimensions |X|^4 / |X'X|^2, over n - 1. Two wide clouds are alike by chance.
+    It is |X|^2 |Y|^2 / ((n - 1) |X'X| |Y'Y|) after centring: the exact mean of the RV coefficient, which linear CKA
+    equals (Kazi-Aoual et al. 1995). Clouds of many dimensions score high by chance.
     """
     x, y = _centred("first", x), _centred("second", y)
     return (x.square().sum() * y.square().sum() / (len(x) - 1) / _scale(x, y)).item()
 
 
 def cka_null(x: Tensor, y: Tensor, orders: Tensor) -> Tensor:
-    """`linear_cka` with the rows of y in other orders (k, n), each a permutation. -> (k,) float64
+    """Return `linear_cka` for each order of y's rows. (n, d), (n, e), permutations (k, n) -> (k,) float64
 
-    One product of (e, n) and (n, d) per order, in the vectors' own precision: in float32 a value is right to about 1e-6.
+    Products use the vectors' own precision: in float32 a value is right to about 1e-6.
     """
     a, b = _centred("first", x), _centred("second", y)
     scale, a, b = _scale(a, b), a.to(x.dtype), b.to(y.dtype)
@@ -78,46 +118,40 @@ def _scale(x: Tensor, y: Tensor) -> Tensor:
     return (x.T @ x).norm() * (y.T @ y).norm()
 
 
-def nearest_others(vectors: Tensor, k: int = 10, block: int = BLOCK) -> Tensor:
-    """Indices of each row's k nearest other rows by centred cosine. (n, d) -> (n, k)"""
-    side = centred_unit(finite("vectors", vectors))
-    return neighbours(side, side, k, block, others=True)
+def nearest_others(vectors: Tensor, k: int = NEIGHBOURS) -> Tensor:
+    """Return the indices of each row's k nearest other rows by centred cosine. (n, d) -> (n, k)
 
-
-def neighbour_overlap(x: Tensor, y: Tensor, k: int = 10, block: int = BLOCK) -> Tensor:
-    """Share of each row's k nearest rows (centred cosine) that both spaces have in common. (n, d), (n, e) -> (n,)
-
-    The mutual nearest-neighbour score of Huh et al. (ICML 2024). k / (n - 1) is what chance gives.
+    The `overlap` of two of these is the mutual nearest-neighbour score of Huh et al. (ICML 2024); chance is k / (n - 1).
     """
-    x, y = finite("first", x), finite("second", y)
-    return overlap(nearest_others(x, k, block), nearest_others(y, k, block)).float()
+    side = centred_unit(finite("vectors", vectors))
+    return neighbours(side, side, k, others=True)
 
 
 def overlap_null(near_x: Tensor, near_y: Tensor, orders: Tensor) -> Tensor:
-    """Mean neighbour overlap with the rows of the second space in other orders (k, n), from `nearest_others` of both. -> (k,)"""
+    """Return the mean overlap of neighbours for each order of the second space's rows. (n, k), (n, k), (m, n) -> (m,)"""
     return torch.stack([overlap(near_x, order.argsort()[near_y[order]]).mean() for order in orders])
 
 
 def random_orders(n: int, count: int, seed: int) -> Tensor:
-    """Random permutations of n rows, the same on every device. -> (count, n)"""
+    """Return random permutations of n rows, the same on every device. -> (count, n)"""
     generator = torch.Generator().manual_seed(seed)
     return torch.stack([torch.randperm(n, generator=generator) for _ in range(count)])
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A measure of likeness (1 at most) beside what it is when the rows are paired at random."""
+    """A measure of likeness, at most 1, compared with random pairings of the rows."""
 
     raw: float
-    calibrated: float  # 0: no more than chance; 1: as alike as can be
-    p: float  # of the permutation test, one-sided
+    calibrated: float  # 0: chance; 1: equal
+    p: float  # of the one-sided permutation test
 
 
 def calibrate(raw: float, null: Tensor) -> Calibrated:
-    """Null calibration (Groeger, Wen and Brbic 2026, arXiv 2602.14486): max(0, (raw - t) / (1 - t)). null (k,): random pairings.
+    """Return max(0, (raw - t) / (1 - t)) and p for a null sample (k,) (Groeger, Wen and Brbic 2026, arXiv 2602.14486).
 
-    t is the value of rank ceil((1 - LEVEL)(k + 1)) among raw and the null, p the share of these k + 1 that reach raw; so the
-    calibrated value is above 0 where p is at most LEVEL, and there only.
+    t is the value of rank ceil((1 - LEVEL)(k + 1)) among raw and the null; p is the share of these k + 1 that reach raw.
+    So the calibrated value is above 0 if and only if p is at most LEVEL.
     """
     values = torch.cat([null.double().cpu(), torch.tensor([raw], dtype=torch.float64)])
     reached = int((values >= raw - ROUNDING).sum())

@@ -1,7 +1,7 @@
-"""Images and captions: what is measured of a similarity matrix (images, captions).
+"""Measure a similarity matrix of images and captions.
 
-A symmetric InfoNCE loss is least where similarity = pointwise mutual information + constant, so that agreement with a known
-PMI is the measure that the theory is about; an inner product of d-dimensional vectors reaches it only up to rank.
+The symmetric InfoNCE loss is least where similarity = pointwise mutual information (PMI) + constant, so the theory is
+tested by agreement with a known PMI. An inner product of d-dimensional vectors reaches it only up to its rank.
 """
 
 from __future__ import annotations
@@ -9,14 +9,42 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pipelines.measures import Measure
 from pipelines.measures.similarity import pearson, spearman
 from pipelines.measures.vectors import finite
 
-BLOCK = 1024  # rows of a similarity matrix ranked at once
+BLOCK = 1024  # rows of a similarity matrix that are ranked at once
+MEASURES = [
+    Measure("zero_shot", "zero-shot", headline=True),
+    Measure("linear", "linear"),
+    Measure("image_to_text_r1", "image to text R@1"),
+    Measure("text_to_image_r10", "text to image R@10"),
+    Measure("pmi_correlation", "PMI correlation"),
+    Measure("pmi_unexplained", "PMI unexplained", better="lower"),
+    Measure("rank_limit", "rank limit", better="lower"),
+]
+
+
+def top1(similarity: Tensor, labels: Tensor) -> Tensor:
+    """Return whether the best class is right. (n, classes), (n,) -> (n,). Raises BadInput for a row that is not finite."""
+    return (finite("similarity", similarity).argmax(1) == labels).float()
+
+
+def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, Tensor]:
+    """Return R@k per query, in both directions: is a right partner among the k best?
+
+    similarity (n, m); right, bool (n, m), is True where an image and a text belong together. An image may have many texts.
+    -> image_to_text_r<k> (n,), text_to_image_r<k> (m,)
+    """
+    directions = {
+        "image_to_text": paired_ranks(similarity, right),
+        "text_to_image": paired_ranks(similarity.T, right.T),
+    }
+    return {f"{name}_r{k}": (ranks <= k).float() for name, ranks in directions.items() for k in ks}
 
 
 def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:
-    """Rank (1 = best) of each row's best right column; ties count half. (n, m), bool (n, m) -> (n,)
+    """Return the rank (1 = best) of each row's best right column; ties count half. (n, m), bool (n, m) -> (n,)
 
     Raises BadInput for a row that is not finite.
     """
@@ -27,39 +55,25 @@ def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:
     return torch.cat(out)
 
 
-def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, Tensor]:
-    """R@k per query, both ways: is one of its right partners among the k best? `right` is True where (image, text) belong
-    together; an image may have many texts. (n, m), bool (n, m) -> image_to_text_r<k> (n,), text_to_image_r<k> (m,)"""
-    ways = {
-        "image_to_text": paired_ranks(similarity, right),
-        "text_to_image": paired_ranks(similarity.T, right.T),
+def agreement(similarity: Tensor, pmi: Tensor, dim: int) -> dict[str, float]:
+    """Return how well a similarity of `dim` dimensions agrees with the true PMI, over all entries. (n, m), (n, m)
+
+    pmi_unexplained is |PMI - (a S + b)|^2 / |PMI - mean|^2 with the best a and b.
+    """
+    correlation = pearson(similarity.flatten(), pmi.flatten())
+    return {
+        "pmi_correlation": correlation,
+        "pmi_rank_correlation": spearman(similarity.flatten(), pmi.flatten()),
+        "pmi_unexplained": 1 - correlation**2,
+        "rank_limit": rank_limit(pmi, dim),
     }
-    return {f"{way}_r{k}": (ranks <= k).float() for way, ranks in ways.items() for k in ks}
-
-
-def top1(similarity: Tensor, labels: Tensor) -> Tensor:
-    """Whether the best class is the right one. (n, classes), (n,) -> (n,). Raises BadInput for a row that is not finite."""
-    return (finite("similarity", similarity).argmax(1) == labels).float()
-
-
-def correlation(a: Tensor, b: Tensor) -> float:
-    """Pearson's, over all entries of two matrices; NaN if either is constant."""
-    return pearson(a.flatten(), b.flatten())
-
-
-def rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's, over all entries of two matrices."""
-    return spearman(a.flatten(), b.flatten())
-
-
-def unexplained(similarity: Tensor, pmi: Tensor) -> float:
-    """|PMI - (a S + b)|^2 / |PMI - mean|^2 with the best a, b: what of the PMI's variance a similarity does not reach."""
-    return 1 - correlation(similarity, pmi) ** 2
 
 
 def rank_limit(pmi: Tensor, dim: int) -> float:
-    """The same ratio for the best matrix of rank `dim` + 1 (Eckart & Young, 1936): no inner product of `dim` dimensions with
-    a constant added does better. (n, m) -> share of variance"""
+    """Return the share of the PMI's variance that no inner product of `dim` dimensions plus a constant explains. (n, m)
+
+    This is the residual of the best matrix of rank `dim` + 1 (Eckart and Young, 1936).
+    """
     pmi = pmi.double()
     values = torch.linalg.svdvals(pmi)
     return (values[dim + 1 :].square().sum() / (pmi - pmi.mean()).square().sum()).item()

@@ -1,8 +1,8 @@
-"""Intervals of shares, and of the difference of two, from counts alone.
+"""Confidence intervals of a share, and of the difference of two shares, from counts.
 
 Newcombe 1998, "Interval estimation for the difference between independent proportions: comparison of eleven methods"
-(Statistics in Medicine 17, 873-890), method 10: the hybrid of two score intervals (Wilson 1927). It keeps its coverage at
-shares near 0 and in small counts, where a normal interval does not.
+(Statistics in Medicine 17, 873-890), method 10: a hybrid of two score intervals (Wilson 1927). Unlike a normal
+interval, it keeps its coverage for shares near 0 and for small counts.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-Z95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
+Z = 1.959963984540054  # 97.5 % quantile of the normal distribution
 
 
 class Interval(NamedTuple):
-    """An estimate, and its interval."""
+    """An estimate and its 95 % interval."""
 
     value: float
     low: float
@@ -22,35 +22,35 @@ class Interval(NamedTuple):
 
     @classmethod
     def normal(cls, mean: float, error: float) -> Interval:
-        """mean ± 1.96 standard errors."""
-        return cls(mean, mean - Z95 * error, mean + Z95 * error)
+        """Return mean ± 1.96 standard errors."""
+        return cls(mean, mean - Z * error, mean + Z * error)
 
     @property
     def above_zero(self) -> bool:
-        """Whether 0 lies below the interval: of an attack and its floor, whether anything leaked."""
+        """Whether the whole interval is above 0. For an attack less its floor: whether anything leaked."""
         return self.low > 0
 
 
-def share(count: float, of: float, z: float = Z95) -> Interval:
-    """count / of, with Wilson's score interval. `count` may be a mean over seeds. Raises ValueError where it is no share."""
+def share(count: float, of: float) -> Interval:
+    """Return count / of with Wilson's score interval. `count` may be a mean over seeds. Raises ValueError if not in [0, 1]."""
     if not 0 <= count <= of or not of:
         raise ValueError(f"{count} of {of} is no share")
-    p = count / of
-    centre, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + (z / (2 * of)) ** 2)
-    scale = 1 + z * z / of
+    p, scale = count / of, 1 + Z * Z / of
+    centre = p + Z * Z / (2 * of)
+    half = Z * math.sqrt(p * (1 - p) / of + (Z / (2 * of)) ** 2)
     low, high = (centre - half) / scale, (centre + half) / scale
     return Interval(
         p, max(0.0, min(low, p)), min(1.0, max(high, p))
-    )  # at 0 and 1 rounding must not put p outside
+    )  # rounding must not exclude p at 0 and 1
 
 
-def difference(count: float, of: float, floor: float, floor_of: float, z: float = Z95) -> Interval:
-    """count / of - floor / floor_of, with Newcombe's interval.
+def difference(count: float, of: float, floor: float, floor_of: float) -> Interval:
+    """Return count / of - floor / floor_of with Newcombe's interval.
 
-    All counts are taken as independent. Where the same facts come back in both, the true interval is narrower; where those of
-    one text come back together, wider.
+    It takes all counts as independent. If both sides recover the same facts, the true interval is narrower. If facts of
+    one text are recovered together, it is wider.
     """
-    a, b = share(count, of, z), share(floor, floor_of, z)
+    a, b = share(count, of), share(floor, floor_of)
     value = a.value - b.value
     low = value - math.hypot(a.value - a.low, b.high - b.value)
     return Interval(value, low, value + math.hypot(a.high - a.value, b.value - b.low))

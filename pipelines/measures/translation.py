@@ -1,25 +1,109 @@
-"""How near translated vectors come to their true partners (vec2vec, section 4; FOSCTTM: Liu et al. 2019).
+"""Compare translated vectors with their true partners (vec2vec, section 4; FOSCTTM: Liu et al. 2019).
 
-Raw cosine is inflated by the mean vector: a random matching can score 0.8. So cosine is given raw and after centring each
-side, and ranks are taken among centred cosines. raw_top1 and raw_mean_rank are what vec2vec publishes: the other way round,
-each real vector ranks all translated ones, by raw cosine.
+The raw cosine contains the mean vector: a random matching can score 0.8. So the cosine is also taken after centring
+each side, and ranks use centred cosines. `raw_top1` and `raw_mean_rank` are the measures that vec2vec publishes: each
+real vector ranks all translated vectors by raw cosine.
 """
 
 from __future__ import annotations
+
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from pipelines.measures import Measure, measure
 from pipelines.measures.vectors import centred_unit, finite
 
-BLOCK = 2**23  # numbers of the (batch, batch) similarity matrix held at once: 1,024 rows of the usual batch
+BLOCK = 2**23  # entries of the similarity matrix held at once: 1,024 rows of the usual batch
+MEASURES: list[Measure] = []
+
+
+class Pairs:
+    """Translated vectors (n, d) and their partners (n, d), row by row, with the ranks that several measures use."""
+
+    def __init__(self, translated: Tensor, target: Tensor) -> None:
+        self.translated, self.target = translated, target
+
+    @cached_property
+    def centred(self) -> tuple[Tensor, Tensor]:
+        return centred_unit(self.translated), centred_unit(self.target)
+
+    @cached_property
+    def rank(self) -> Tensor:
+        """Rank of the true partner of each translated vector, by centred cosine. (n,)"""
+        return ranks(*self.centred)
+
+    @cached_property
+    def raw_rank(self) -> Tensor:
+        """Rank of the true translation of each target vector, by raw cosine. (n,)"""
+        return ranks(normalize(self.target, dim=1), normalize(self.translated, dim=1))
+
+
+@measure(MEASURES, "centred cosine")
+def centred_cosine(pairs: Pairs) -> Tensor:
+    translated, target = pairs.centred
+    return (translated * target).sum(1)
+
+
+@measure(MEASURES)
+def cosine(pairs: Pairs) -> Tensor:
+    return (normalize(pairs.translated, dim=1) * normalize(pairs.target, dim=1)).sum(1)
+
+
+@measure(MEASURES, "top-1", headline=True)
+def top1(pairs: Pairs) -> Tensor:
+    return (pairs.rank <= 1).float()
+
+
+@measure(MEASURES)
+def top10(pairs: Pairs) -> Tensor:
+    return (pairs.rank <= 10).float()
+
+
+@measure(MEASURES, "mean rank", digits=1, better="lower")
+def mean_rank(pairs: Pairs) -> Tensor:
+    return pairs.rank
+
+
+@measure(MEASURES)
+def raw_top1(pairs: Pairs) -> Tensor:
+    return (pairs.raw_rank <= 1).float()
+
+
+@measure(MEASURES, better="lower")
+def raw_mean_rank(pairs: Pairs) -> Tensor:
+    return pairs.raw_rank
+
+
+@measure(MEASURES, "FOSCTTM", digits=4, better="lower")
+def foscttm(pairs: Pairs) -> Tensor:
+    """Fraction of samples closer than the true match: (rank - 1) / (n - 1). 0 is perfect, 0.5 is random."""
+    return (pairs.rank - 1) / max(len(pairs.rank) - 1, 1)
+
+
+def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict[str, Tensor]:
+    """Return every measure's score per example. (n, d), (n, d) -> {name: (n,)}
+
+    Row i of `translated` belongs to row i of `target`. Each pair is ranked within its batch (see `batches`).
+    Raises BadInput for a row that is not finite.
+    """
+    translated, target = finite("translated", translated), finite("target", target)
+    parts = [Pairs(translated[part], target[part]) for part in batches(len(target), batch)]
+    return {m.name: torch.cat([m.compute(part) for part in parts]) for m in MEASURES}
+
+
+def batches(n: int, batch: int) -> list[slice]:
+    """Split n pairs into consecutive batches. A last batch of one pair joins the batch before it."""
+    starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
+    return [slice(start, end) for start, end in zip(starts, [*starts[1:], n], strict=True)]
 
 
 def ranks(queries: Tensor, keys: Tensor) -> Tensor:
-    """Rank (1 = best) of row i of `keys` among all its rows by cosine to row i of `queries`; ties count half.
+    """Return the rank (1 = best) of key i among all keys by cosine to query i; ties count half.
 
-    (n, d), (n, d) unit rows -> (n,). Raises BadInput for a row that is not finite.
+    Takes unit rows (n, d), (n, d), returns (n,). Raises BadInput for a row that is not finite.
     """
     queries, keys = finite("queries", queries), finite("keys", keys)
     out, block = [], max(1, BLOCK // max(len(keys), 8192))
@@ -29,37 +113,3 @@ def ranks(queries: Tensor, keys: Tensor) -> Tensor:
         true = scores[rows, i + rows].unsqueeze(1)
         out.append(1 + (scores > true).sum(1) + ((scores == true).sum(1) - 1) / 2)
     return torch.cat(out)
-
-
-def batches(n: int, batch: int) -> list[slice]:
-    """Consecutive batches of n pairs; a last one of a single pair joins the one before it."""
-    starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
-    return [slice(start, end) for start, end in zip(starts, [*starts[1:], n], strict=True)]
-
-
-def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict[str, Tensor]:
-    """Per-example scores against true partners: row i of `translated` belongs to row i of `target`. (n, d), (n, d) -> each (n,)
-
-    Ranks and FOSCTTM = (rank - 1) / (size - 1) are within the `batches`; 0 is perfect, 0.5 is random. Raises BadInput for a row
-    that is not finite.
-    """
-    translated, target = finite("translated", translated), finite("target", target)
-    rank, raw_rank, foscttm, cosine = [], [], [], []
-    for part in batches(len(target), batch):
-        a, b = centred_unit(translated[part]), centred_unit(target[part])
-        r = ranks(a, b)
-        rank.append(r)
-        raw_rank.append(ranks(normalize(target[part], dim=1), normalize(translated[part], dim=1)))
-        foscttm.append((r - 1) / max(len(r) - 1, 1))
-        cosine.append((a * b).sum(1))
-    rank, raw_rank = torch.cat(rank), torch.cat(raw_rank)
-    return {
-        "centred_cosine": torch.cat(cosine),
-        "cosine": (normalize(translated, dim=1) * normalize(target, dim=1)).sum(1),
-        "top1": (rank <= 1).float(),
-        "top10": (rank <= 10).float(),
-        "mean_rank": rank,
-        "raw_top1": (raw_rank <= 1).float(),
-        "raw_mean_rank": raw_rank,
-        "foscttm": torch.cat(foscttm),
-    }

@@ -1,5 +1,4 @@
-"""What measures and aligners do to clouds of vectors: refuse what is not finite, centre, find neighbours and
-compare them, cluster."""
+"""Operations on clouds of vectors that measures and aligners share: checks, centring, neighbours, clusters."""
 
 from __future__ import annotations
 
@@ -13,8 +12,10 @@ BLOCK = 1024  # queries whose similarities to all keys are held at once
 
 
 def finite(name: str, rows: Tensor) -> Tensor:
-    """`rows` (n, ...) as they are. Raises BadInput, naming the first row that holds NaN or an infinity: NaN compares false, so
-    that ranks of it would be perfect."""
+    """Return `rows` (n, ...) unchanged. Raises BadInput that names the first row with NaN or infinity.
+
+    Comparisons with NaN are false, so its ranks would be perfect.
+    """
     good = rows.isfinite().flatten(1).all(1)
     if not good.all():
         bad = (~good).nonzero()
@@ -28,9 +29,9 @@ def centred_unit(vectors: Tensor) -> Tensor:
 
 
 def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, others: bool = False) -> Tensor:
-    """Indices of each query's nearest keys by dot product, nearest first. (n, d), (m, d) -> (n, min(count, m))
+    """Return the indices of each query's nearest keys by dot product, nearest first. (n, d), (m, d) -> (n, min(count, m))
 
-    others: query i is key i, and not a neighbour of itself. Raises BadInput for a row that is not finite.
+    others: query i is key i and is skipped. Raises BadInput for a row that is not finite.
     """
     queries, keys = finite("queries", queries), finite("keys", keys)
     nearest = []
@@ -42,46 +43,46 @@ def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, ot
     return torch.cat(nearest)
 
 
-def singled_out(queries: Tensor, keys: Tensor, margin: float, block: int = BLOCK) -> Tensor:
-    """Which queries (n, d) have a nearest key (m, d), m >= 2, that has them as its own nearest, and is nearer than the next by
-    `margin` of dot product: most of those whose own translation is among the keys, and few others. -> (n,) of bool"""
+def mutual_nearest(queries: Tensor, keys: Tensor, margin: float, block: int = BLOCK) -> Tensor:
+    """Mark queries (n, d) whose nearest key (m, d) has them as its nearest query, too. -> (n,) bool
+
+    The nearest key must also beat the second by `margin` of dot product. Needs m >= 2.
+    """
     best, clear = [], []
-    back, near = (
-        torch.zeros(len(keys), dtype=torch.long, device=keys.device),
-        torch.full_like(keys[:, 0], -torch.inf),
-    )
+    back = torch.zeros(len(keys), dtype=torch.long, device=keys.device)  # each key's nearest query
+    near = torch.full_like(keys[:, 0], -torch.inf)
     for start in range(0, len(queries), block):
         scores = queries[start : start + block] @ keys.T
         two = scores.topk(2, dim=1)
         best.append(two.indices[:, 0])
         clear.append(two.values[:, 0] - two.values[:, 1] > margin)
         top = scores.max(0)
-        back[top.values > near] = start + top.indices[top.values > near]
+        closer = top.values > near
+        back[closer] = start + top.indices[closer]
         near = torch.maximum(near, top.values)
-    return torch.cat(clear) & (back[torch.cat(best)] == torch.arange(len(queries), device=keys.device))
+    mutual = back[torch.cat(best)] == torch.arange(len(queries), device=keys.device)
+    return torch.cat(clear) & mutual
 
 
 def overlap(first: Tensor, second: Tensor) -> Tensor:
-    """Share of the ids of each row of `first` (n, k) that are in the same row of `second` (n, k). -> (n,) float64"""
+    """Return the share of the ids in each row of `first` (n, k) that are in the same row of `second` (n, k). -> (n,) float64"""
     return (first[:, :, None] == second[:, None, :]).any(2).double().mean(1)
 
 
 def kmeans(X: Tensor, clusters: int, repeats: int, generator: torch.Generator, steps: int = 20) -> Tensor:
-    """Centroids (repeats, clusters, d) of k-means on X (n, d), from random rows."""
+    """Return k-means centroids (repeats, clusters, d) of X (n, d), each repeat started from random rows."""
     chosen = torch.rand(repeats, len(X), generator=generator).topk(clusters, 1).indices
     return lloyd(X, X[chosen.to(X.device)], steps)
 
 
 def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
-    """Lloyd's iterations from given centroids (repeats, clusters, d), all repeats in one product; an empty cluster stays."""
+    """Run Lloyd's algorithm on X (n, d) from centroids (repeats, clusters, d). An empty cluster keeps its centroid."""
     (n, d), (repeats, clusters) = X.shape, centroids.shape[:2]
     for _ in range(steps):
         flat = centroids.reshape(-1, d)
         near = torch.addmm(-0.5 * flat.square().sum(1)[None], X, flat.T).view(n, repeats, clusters).argmax(2)
-        member = (
-            one_hot(near, clusters).to(X.dtype).view(n, -1)
-        )  # a product is several times faster than index_add
+        member = one_hot(near, clusters).to(X.dtype).view(n, -1)
         count = member.sum(0)[:, None]
-        mean = member.T @ X / count.clamp_min(1)
+        mean = member.T @ X / count.clamp_min(1)  # several times faster than index_add
         centroids = torch.where(count > 0, mean, flat).view(repeats, clusters, d)
     return centroids

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.measures.intervals import Interval, share
 from pipelines.pages import pictures
 from pipelines.runtime import store
@@ -78,7 +79,7 @@ def _cka(path: Path, frame: pl.DataFrame, row: Geometry, study: params.Study) ->
 
 
 def _neighbours(path: Path, frame: pl.DataFrame, row: Geometry, study: params.Study) -> None:
-    title = f"shared among {row.neighbours} nearest, on {row.corpus}"
+    title = f"shared among {NEIGHBOURS} nearest, on {row.corpus}"
     pictures.similarity_map(path, *_matrix(frame, "overlap"), title)
 
 
@@ -169,9 +170,7 @@ def _shared(path: Path, metrics: dict[str, Any], row: Geometry, study: params.St
     pairs = {pair.replace(":", " and "): m["overlap"] for pair, m in metrics.items() if isinstance(m, dict)}
     best = dict(sorted(pairs.items(), key=lambda pair: -pair[1])[:10]) | {"chance": metrics["chance"]}
     shares = {name: Interval(value, value, value) for name, value in best.items()}
-    pictures.bars(
-        path, shares, f"shared among the {row.neighbours} nearest texts of {row.corpus}", ("chance",)
-    )
+    pictures.bars(path, shares, f"shared among the {NEIGHBOURS} nearest texts of {row.corpus}", ("chance",))
 
 
 def _zero_shot(path: Path, metrics: dict[str, Any], row: EvaluateImageText, study: params.Study) -> None:

@@ -40,7 +40,7 @@ JudgeSettings = Annotated[Any, BeforeValidator(partial(settings, "judge"))]
 class Attributes(Computed):
     """Zero-shot attribute inference: `source` and `target` are embeddings of the labelled `corpus`, by the two encoders.
 
-    wordings: what is embedded for a label: its name, what `descriptions` says of it, or `template` with the name in it.
+    wordings: the text to embed for a label: its name, or a sentence with the name in it.
     """
 
     translator: Annotated[str, Ref("translators")]
@@ -52,15 +52,10 @@ class Attributes(Computed):
     split: str | None = "test"
     labels: str = "labels"  # a column of lists, or of one string each (sender, company)
     least: int = Field(1, ge=1)  # examples that a label must have
-    wordings: tuple[Literal["name", "description", "template"], ...] = Field(("name",), min_length=1)
-    template: str = "This text is about {label}."
-    descriptions: dict[str, str] = {}
+    wordings: tuple[Literal["name", "template"], ...] = Field(("name",), min_length=1)
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
     hub_correction: HubCorrection = None
-    centre: bool = False  # subtract each side's own mean before the cosine
-    neighbours: int = Field(
-        1, ge=1
-    )  # a vector's scores are averaged over this many nearest in the dump, itself one
+    neighbours: int = Field(1, ge=1)  # average a vector's scores over this many nearest vectors, itself one
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where the embeddings are of another corpus or encoder."""

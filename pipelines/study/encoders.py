@@ -156,8 +156,4 @@ class Geometry(Computed):
     corpus: Annotated[str, Ref("corpora")]
     split: str | None = "test"
     limit: int = Field(4096, ge=16)
-    neighbours: int = Field(10, ge=1)
-    permutations: int = Field(
-        99, ge=19
-    )  # random pairings that chance is told from; the least p is 1 / (permutations + 1)
-    seed: Seed = 0  # of these
+    seed: Seed = 0  # of the random pairings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.pages.findings.finding import Finding, of_corpus, picture, several
 from pipelines.pages.page import slug
 from pipelines.pages.tables import percent
@@ -25,7 +26,7 @@ def geometry(study: params.Study) -> Finding | None:
     share, pair, name = max(pairs)
     row, metrics = study.geometry[name], results[name]
     sentence = (
-        f"Of the {row.neighbours} nearest texts of a text, {pair.replace(':', ' and ')} share {percent(share)} (mean over "
+        f"Of the {NEIGHBOURS} nearest texts of a text, {pair.replace(':', ' and ')} share {percent(share)} (mean over "
         f"{metrics['texts']:,} texts of {of_corpus(study, row.corpus)}; chance {percent(metrics['chance'])})."
     )
     if len(pairs) > 1:

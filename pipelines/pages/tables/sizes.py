@@ -49,10 +49,8 @@ def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
                 store.read_csv(store.seeds_path(name))["top1"]
             )
     enough = {same: dict(sorted(curve.items())) for same, curve in curves.items() if len(curve) >= LEAST}
-    return {
-        f"{commonprefix(names[same]).rstrip('-')}: {same[0]}, {same[1]}": curve  # noqa: RUF071
-        for same, curve in enough.items()
-    }
+    begin = {same: commonprefix(names[same]).rstrip("-") for same in enough}  # noqa: RUF071
+    return {f"{begin[same]}: {same[0]}, {same[1]}": curve for same, curve in enough.items()}
 
 
 def sizes_table(study: params.Study) -> list[str]:
