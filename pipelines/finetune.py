@@ -31,7 +31,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import Finetune, Network, params
 
-STATE, BEST = "state.safetensors", "best.safetensors"  # the state to continue from; the best weights so far
+STATE, BEST = "state.pt", "best.pt"  # the state to continue from; the best weights so far
 CLIP = 1.0  # largest norm of the gradient, as the Trainer that the paper used
 
 

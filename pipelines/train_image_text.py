@@ -121,7 +121,7 @@ def train(
         torch.manual_seed(seed)
         model = DualEncoder(row, len(words.words)).to(device)
     optimiser, start, curve = optimiser_of(model, row), 0, []
-    checkpoint = folder / f"seed-{seed}.safetensors"
+    checkpoint = folder / f"seed-{seed}.pt"
     if distributed.broadcast(checkpoint.exists()):
         state = files.load_state(checkpoint, device)
         model.load_state_dict(state["model"])

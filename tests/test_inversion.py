@@ -162,11 +162,11 @@ def test_same_seed_same_decoder(trained):
 
 def test_a_saved_decoder_writes_the_same(trained, tmp_path):
     model, space = trained
-    decoder.save(model, tmp_path / "inverter.safetensors")
-    again = decoder.load(load_state(tmp_path / "inverter.safetensors"))
+    decoder.save(model, tmp_path / "inverter.pt")
+    again = decoder.load(load_state(tmp_path / "inverter.pt"))
     vectors, generator = space(encode(SECRET)), torch.Generator()
     assert search.first_guesses(again, vectors, generator) == search.first_guesses(model, vectors, generator)
-    assert [p.name for p in tmp_path.iterdir()] == ["inverter.safetensors"]
+    assert [p.name for p in tmp_path.iterdir()] == ["inverter.pt"]
 
 
 def test_writing_with_a_cache_is_writing_without_one(trained):

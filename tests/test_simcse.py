@@ -303,7 +303,7 @@ class Malicious:
         return exec, ("open('executed', 'w').close()",)
 
 
-@pytest.mark.parametrize("name", ["state.pt", "best.pt", "state.safetensors", "best.safetensors"])
+@pytest.mark.parametrize("name", ["state.pt", "best.pt"])
 def test_a_planted_checkpoint_is_never_executed(house, monkeypatch, name):
     step = finetune.step
     monkeypatch.setattr(finetune, "step", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

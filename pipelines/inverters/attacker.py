@@ -14,7 +14,7 @@ from pipelines.inverters.corrector import train_corrector
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 
-TEXTS, INVERTER, CORRECTOR = "texts.safetensors", "inverter.safetensors", "corrector.safetensors"
+TEXTS, INVERTER, CORRECTOR = "texts.pt", "inverter.pt", "corrector.pt"
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ def _fit(
                     wasserstein_procrustes.fit(clouds[name], clouds[last], linear, seed, pairs), name, last
                 )
         rows = {name: whole.prepared(cloud, name) for name, cloud in clouds.items()}
-        path = folder / f"vec2vec-{seed}.safetensors" if folder else None
+        path = folder / f"vec2vec-{seed}.pt" if folder else None
         best = Best()
         try:
             _train(whole.model, rows, settings, seed, log, path, best, () if trained is None else tuple(new))
