@@ -22,7 +22,7 @@ from pipelines.corpora.synthetic.scenes import scenes
 from pipelines.runtime import store
 from pipelines.runtime.device import resolve
 from pipelines.runtime.track import Silent
-from pipelines.study import Finetune, SyntheticCorpus, params
+from pipelines.study import Finetune, SyntheticCorpus, activate, params
 
 ROOT = Path(__file__).parents[1]
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
@@ -123,7 +123,7 @@ def house(built, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     Path("study.yaml").write_text(yaml.safe_dump(study))
-    params.activate("study.yaml")
+    activate.activate("study.yaml")
 
 
 def run(
@@ -133,7 +133,7 @@ def run(
     study = yaml.safe_load(Path("study.yaml").read_text())
     study[verb]["row"]["processes"] = 1 if torchrun else processes
     Path("study.yaml").write_text(yaml.safe_dump(study))
-    params.activate("study.yaml")
+    activate.activate("study.yaml")
     launcher = (
         ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         if torchrun

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.study import params
+from pipelines.study import activate
 
 pytestmark = pytest.mark.xdist_group("repro")  # one worker: what the tests share is made once
 
@@ -90,7 +90,7 @@ def repository(tmp_path_factory):
         copy(ROOT / name, root / name)
     (root / "tiny.yaml").write_text(yaml.safe_dump(STUDY))
     os.chdir(root)
-    params.activate("tiny.yaml")
+    activate.activate("tiny.yaml")
     run("git", "init", "-q")
     run("git", "add", "-A")
     run("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "tiny")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from pipelines.study import params
+from pipelines.study import activate, params
 from pipelines.study.row import Made
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def stand_ins(study):
 def read_by_dvc(path, study):
     """What DVC would run, in its order: the stages' names, and the words of their commands."""
     stand_ins(study)
-    params.activate(path)
+    activate.activate(path)
     with Repo() as repo:
         stages = repo.reproduce(dry=True, force=True)  # else DVC looks for the outputs of the stages before
     return [stage.addressing for stage in stages], [stage.cmd.split() for stage in stages]

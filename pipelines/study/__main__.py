@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipelines import freeze_gc
 from pipelines.runtime.errors import BadInput
-from pipelines.study.reading import read
+from pipelines.study.reading import check_names, read
 
 
 def main(argv: list[str]) -> int:
@@ -20,11 +20,11 @@ def main(argv: list[str]) -> int:
     try:
         match argv:
             case ["names"] | ["names", _]:
-                read(Path(argv[1] if len(argv) == 2 else "params.yaml"))
+                names(argv[1] if len(argv) == 2 else "params.yaml")
             case ["check"] | ["check", _]:
                 check(argv[1] if len(argv) == 2 else "params.yaml")
             case ["activate", study]:
-                activate(study)
+                make_active(study)
             case _:
                 print(
                     "usage: python -m pipelines.study check [FILE] | activate STUDY | names [FILE]",
@@ -37,6 +37,14 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def names(path: str) -> None:
+    """Validate the names of rows, and nothing else."""
+    try:
+        check_names(read(Path(path)))
+    except ValueError as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
 def check(path: str) -> None:
     """Validate, and print how many rows each table has."""
     from pipelines.study import params
@@ -46,14 +54,14 @@ def check(path: str) -> None:
     print(f"{study.study}: valid: " + ", ".join(f"{len(v)} {k}" for k, v in study if isinstance(v, dict)))
 
 
-def activate(study: str) -> None:
+def make_active(study: str) -> None:
     """Make a study the active one: the name of a file of studies/, or a path."""
-    from pipelines.study import params
+    from pipelines.study import activate
 
     named = Path("studies") / f"{study}.yaml"
     path = named if named.is_file() else Path(study)
-    params.activate(path)
-    print(f"params.yaml is now {path}")
+    kept = activate.activate(path)
+    print(f"params.yaml is now {path}" + (f"; the edited one is kept in {kept}" if kept else ""))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from pipelines.aligners.core.aligner import Aligner
-from pipelines.study.row import Computed, HubCorrection, Ref, Seed, settings_from
-from pipelines.study.translation import aligner_module, settings_of
+from pipelines.study.row import Computed, Ref, Seed, settings_from
+from pipelines.study.translation import Translated, aligner_module, settings_of
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -37,30 +37,20 @@ ConsensusSettings = Annotated[
 JudgeSettings = Annotated[Any, BeforeValidator(partial(settings, "judge"))]
 
 
-class Attributes(Computed):
-    """Zero-shot attribute inference: `source` and `target` are embeddings of the labelled `corpus`, by the two encoders.
+class Attributes(Translated):
+    """Infer attributes without training: the nearest labels of translated vectors of a labelled `corpus`.
 
     wordings: the text to embed for a label: its name, or a sentence with the name in it.
     """
 
-    translator: Annotated[str, Ref("translators")]
-    source: Annotated[str, Ref("embed")]
-    target: Annotated[str, Ref("embed")]
     corpus: Annotated[str, Ref("corpora")]
     source_encoder: str
     target_encoder: str
-    split: str | None = "test"
     labels: str = "labels"  # a column of lists, or of one string each (sender, company)
     least: int = Field(1, ge=1)  # examples that a label must have
     wordings: tuple[Literal["name", "template"], ...] = Field(("name",), min_length=1)
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
-    hub_correction: HubCorrection = None
     neighbours: int = Field(1, ge=1)  # average a vector's scores over this many nearest vectors, itself one
-
-    def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where the embeddings are of another corpus or encoder."""
-        check_space(f"{where}.source", self.source, self.corpus, self.source_encoder, study)
-        check_space(f"{where}.target", self.target, self.corpus, self.target_encoder, study)
 
 
 class Inverter(Computed):
@@ -81,29 +71,22 @@ class Inverter(Computed):
         return hasattr(self.inverter, "pretrained")
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where the embeddings are of another corpus or encoder, or a corrector is named and learnt."""
-        check_space(f"{where}.space", self.space, self.corpus, self.encoder, study)
+        """Raise ValueError where a released inverter is told to learn a corrector."""
         if self.released and self.corrector:
             raise ValueError(
                 f"{where}: a released inverter learns no corrector: name one in `inverter`, as `corrector`"
             )
 
 
-class Invert(Computed):
-    """Texts from translated vectors. `source` and `target` are embeddings of the attacked `corpus`; its target vectors serve
-    the ceiling and the measuring alone."""
+class Invert(Translated):
+    """Write texts from translated vectors of a `corpus`. Its target vectors serve the ceiling and the measures alone."""
 
-    translator: Annotated[str, Ref("translators")]
     inverter: Annotated[str, Ref("inverters")]
-    source: Annotated[str, Ref("embed")]
-    target: Annotated[str, Ref("embed")]
     corpus: Annotated[str, Ref("corpora")]
     encoder: str  # of the target
     seeds: Literal["best", "aligned"] = (
         "best"  # the translator of the best verdict, or the mean of all that are aligned
     )
-    hub_correction: HubCorrection = None
-    split: str | None = "test"
     texts: int = Field(100, ge=2)  # how many are attacked
     facts: tuple[
         str, ...
@@ -114,9 +97,8 @@ class Invert(Computed):
     judge: JudgeSettings | None = None
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where the embeddings or the inverter are of others, or the attacker would know the attacked texts."""
-        check_space(f"{where}.source", self.source, self.corpus, study.spaces()[self.source].encoder, study)
-        check_space(f"{where}.target", self.target, self.corpus, self.encoder, study)
+        """Raise ValueError where the inverter is of another encoder, or was learnt from the attacked texts."""
+        super().check(where, study)
         attacker = study.inverters[self.inverter]
         if attacker.encoder != self.encoder:
             raise ValueError(
@@ -185,10 +167,3 @@ class Audit(Computed):
     def _of_the_aligner(cls, given: Any, info: ValidationInfo) -> Any:
         aligner = info.data.get("aligner")  # None: refused already
         return settings_of(aligner, given) if aligner else given
-
-
-def check_space(where: str, space: str, corpus: str, encoder: str, study: Study) -> None:
-    """Raise ValueError unless `space` is the embeddings of this corpus by this encoder."""
-    row = study.spaces()[space]
-    if (row.corpus, row.encoder) != (corpus, encoder):
-        raise ValueError(f"{where}: {space} is {row.corpus} by {row.encoder}, not {corpus} by {encoder}")

@@ -25,6 +25,7 @@ class Bulk(Computed):
     apply: Literal["embed", "translate", "label", "audit"]
     path: Watched  # a folder of *.parquet, or one such file; data/bulk/<row>: what another row made
     model: Watched  # of embed data/encoders/<row>, else data/translators/<name of a translator>: its seed with the best verdict
+    aligner: str = ""  # the translator's: dvc.yaml names its code
     column: Text | None = None  # None: `text` for embed, else `vector`
     hub_correction: HubCorrection = None
     labels: tuple[Text, ...] = ()

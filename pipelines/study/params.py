@@ -10,11 +10,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import ValidationError, model_validator
 
-from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 from pipelines.study import (
     Align,
@@ -36,9 +35,8 @@ from pipelines.study import (
     Similarity,
     TrainImageText,
 )
-from pipelines.study.corpora import Kind
-from pipelines.study.reading import read
-from pipelines.study.renamed import renamed
+from pipelines.study.expand import expand
+from pipelines.study.reading import check_names, read
 from pipelines.study.row import Made, Ref, known
 
 
@@ -83,21 +81,12 @@ class Study(Row):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults(cls, study: Any) -> Any:
-        """Fill what a row's own name says: a corpus's kind, an encoder's model."""
+    def _expanded(cls, study: Any) -> Any:
         if not isinstance(study, dict):
             return study
-        if line := next(renamed(study), None):
-            raise ValueError(line)
-        study = dict(study)
-        for table, key, names in (("corpora", "kind", get_args(Kind)), ("encoders", "model", None)):
-            if isinstance(study.get(table), dict):
-                said = {name: names is None or name in names for name in study[table]}
-                rows = study[table].items()
-                study[table] = {
-                    n: {key: n, **row} if said[n] and isinstance(row, dict) else row for n, row in rows
-                }
-        return study
+        full = expand(study)
+        check_names(full)
+        return full
 
     @model_validator(mode="after")
     def _fits_together(self) -> Study:
@@ -203,19 +192,3 @@ def _one_line(error: ValidationError) -> str:
         message = "missing"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{'.'.join(at)}: {message}{more}" if at else message + more
-
-
-def activate(path: str | Path, to: str | Path = "params.yaml") -> None:
-    """Validate the study at `path`, then make it the active one (an atomic replace). Raises BadInput.
-
-    A table that it does not have is added, empty: to DVC a table that is not there is an error.
-    """
-    check_files(load(path), path)
-    text, tree = Path(path).read_text(), read(Path(path))
-    missing = [
-        f"{table}: {'{}' if table != 'about' else path!s}\n"
-        for table in Study.model_fields
-        if table not in tree
-    ]
-    with files.atomic(Path(to)) as draft:
-        draft.write_text(text + ("\n" + "".join(missing) if missing else ""))

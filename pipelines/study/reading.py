@@ -13,7 +13,27 @@ from pipelines.runtime.errors import BadInput
 
 # Row names become file names and arguments of a stage's command. DVC reads a '.' as a path, and 1e5 as a number.
 NAME = re.compile(r"(?!\d+([eE]\d+)?\Z)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """Reads YAML 1.2 as DVC does: `no` is text, `3e-05` is a number."""
+
+    yaml_implicit_resolvers = {}
+
+
+for kind, pattern, first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", r"<<", "<"),
+):
+    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})\\Z"), list(first))
+
 MOST = 100_000  # values of a study; the largest of ours has some 2,000
 DIGITS = 18  # of an integer: more are not of 64 bits, of which sizes are, in torch and polars
 
@@ -22,7 +42,7 @@ def read(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises BadInput: no such file, not YAML, a key that stands twice, an unsafe row name."""
     try:
         text = path.read_bytes().decode()
-        loader = LOADER(text)
+        loader = Loader(text)
         node = loader.get_single_node()
         if node and expanded(node, {}) > MOST:
             raise BadInput(f"{path}: its aliases stand for more than {MOST:,} values")
@@ -44,7 +64,6 @@ def read(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: {fault}")
     if not isinstance(tree, dict):
         raise BadInput(f"{path}: not a study (a mapping of tables was expected)")
-    check_names(path, tree)
     return tree
 
 
@@ -79,11 +98,16 @@ def faults(node: yaml.Node, at: str = "", above: tuple[yaml.Node, ...] = ()) -> 
         yield from faults(value, place, (*above, node))
 
 
-def check_names(path: Path, tree: dict[str, Any]) -> None:
-    """Raise BadInput for a row name that is not safe: the names of rows are what reaches a command line."""
+def check_names(tree: dict[str, Any]) -> None:
+    """Raise ValueError for a row name that is not safe, or that differs from another only in case."""
     for table, rows in tree.items():
+        folded: dict[str, str] = {}
         for name in rows if isinstance(rows, dict) else ():
             if not isinstance(name, str) or not NAME.fullmatch(name):
                 shown = name if not isinstance(name, str) or len(name) <= 100 else f"{name[:20]}..."
                 rule = "letters, digits, '_' and '-' only, no number, at most 100"
-                raise BadInput(f"{path}: {table}: {shown!r} is no row name: {rule}")
+                raise ValueError(f"{table}: {shown!r} is no row name: {rule}")
+            if (other := folded.setdefault(name.lower(), name)) != name:
+                raise ValueError(
+                    f"{table}: {other!r} and {name!r} differ only in case: some systems see one file"
+                )

@@ -163,29 +163,35 @@ class AlignJointly(Fitted):
         return Align(source=source, target=target, **common)
 
 
-class Evaluate(Computed):
-    """Measure one translator on true pairs: `source` and `target` are embeddings of one corpus."""
+class Translated(Computed):
+    """What rows share that use a translator. See `expand` for what each key follows from."""
 
     translator: Annotated[str, Ref("translators")]
+    aligner: str = ""  # the translator's: dvc.yaml names its code
     source: Annotated[str, Ref("embed")]
     target: Annotated[str, Ref("embed")]
     split: str | None = "test"  # None: every row of the corpus
     hub_correction: HubCorrection = None
-    batch: int = Field(8192, ge=2)  # ranks are within batches of this many pairs, as in the vec2vec paper
-    pictures: bool = True
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError unless each side is of the encoder that the translator was fitted on, and both are of one corpus."""
+        """Raise ValueError unless both sides are of one corpus and of the encoders that the translator was fitted on."""
         spaces, fitted = study.spaces(), study.translators()[self.translator]
-        for side, name, of in (
-            ("source", self.source, fitted.source),
-            ("target", self.target, fitted.target),
-        ):
-            if spaces[name].encoder != spaces[of].encoder:
-                encoders = f"encoder {spaces[name].encoder}, but {self.translator} was fitted on {spaces[of].encoder}"
-                raise ValueError(f"{where}.{side}: {name} is of {encoders}")
+        for side in ("source", "target"):
+            name = getattr(self, side)
+            encoder, needed = spaces[name].encoder, spaces[getattr(fitted, side)].encoder
+            if encoder != needed:
+                raise ValueError(
+                    f"{where}.{side}: {name} is of encoder {encoder}, but {self.translator} was fitted on {needed}"
+                )
         if spaces[self.source].corpus != spaces[self.target].corpus:
             raise ValueError(f"{where}: source and target must be embeddings of one corpus")
+
+
+class Evaluate(Translated):
+    """Measure one translator on true pairs."""
+
+    batch: int = Field(8192, ge=2)  # ranks are within batches of this many pairs, as in the vec2vec paper
+    pictures: bool = True
 
 
 def aligner_module(aligner: Any) -> Any:

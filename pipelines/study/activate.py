@@ -1,0 +1,84 @@
+"""Make a study the active one: write its full rows into params.yaml, in the form that DVC keeps.
+
+`dvc exp run -S` reads params.yaml with ruamel.yaml and writes all of it again. The form here is that of
+ruamel.yaml, so that such an edit changes one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from pipelines.runtime import files
+from pipelines.study import params
+from pipelines.study.expand import expand
+from pipelines.study.reading import read
+
+HEADER = (
+    "# Written by `make study`. Edit a file of studies/ and run it again, or edit the rows here.\n# digest: "
+)
+
+
+def activate(path: str | Path, to: str | Path = "params.yaml") -> Path | None:
+    """Validate the study at `path` and write its full rows to `to`, in one atomic step.
+
+    Return where the old file is kept if somebody had edited it: `to` with .bak. Raise BadInput.
+    """
+    params.check_files(params.load(path), path)
+    to, kept = Path(to), None
+    if edited(to):
+        kept = to.with_name(f"{to.name}.bak")
+        shutil.copyfile(to, kept)
+    with files.atomic(to) as draft:
+        draft.write_text(full_text(Path(path)), encoding="utf-8")
+    return kept
+
+
+def full_text(path: Path) -> str:
+    """Return a study with full rows as YAML. Every table is there: DVC refuses a missing one."""
+    tables = {table: {} for table in params.Study.model_fields}
+    body = _dumped(tables | {"about": path.stem} | expand(read(path)))
+    body = re.sub(r"^(?=\w)", "\n", body, flags=re.MULTILINE)
+    return f"{HEADER}{_digest(body)}\n{body}"
+
+
+def edited(path: Path) -> bool:
+    """Return whether a file is there and is not as `activate` wrote it."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    digest, _, body = text.removeprefix(HEADER).partition("\n")
+    return bool(text) and digest != _digest(body)
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:12]
+
+
+def _dumped(study: dict[str, Any]) -> str:
+    """Return YAML with one line for each key of a row."""
+    tables = {}
+    for table, rows in study.items():
+        if isinstance(rows, dict):
+            rows = {name: {key: _one_line(value) for key, value in row.items()} for name, row in rows.items()}
+        tables[table] = rows
+    text = io.StringIO()
+    YAML().dump(tables, text)
+    return text.getvalue()
+
+
+def _one_line(value: Any) -> Any:
+    """Mark lists and mappings to be written as [...] and {...}."""
+    if isinstance(value, list):
+        value = CommentedSeq(_one_line(inner) for inner in value)
+    elif isinstance(value, dict):
+        value = CommentedMap((key, _one_line(inner)) for key, inner in value.items())
+    else:
+        return value
+    value.fa.set_flow_style()
+    return value
