@@ -28,7 +28,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.core.verdict import Verdict, judge, replicate
 from pipelines.corpora import dumps, path
 from pipelines.encoders import query
-from pipelines.inverters import Space, retrieval, search
+from pipelines.inverters import Space, search
 from pipelines.inverters.attacker import learn
 from pipelines.inverters.consensus import Voters, stating
 from pipelines.inverters.vec2text import Vec2Text
@@ -225,10 +225,10 @@ def inverted(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors[rows]))
     queries = search.Queries(known.encode, attacker.space)
-    near = retrieval.nearest(given, attacker.known, known.texts, row.search.near)
+    near = attacker.nearest(given, row.search.near)
     guesses = search.search(attacker.inverter, given, queries, row.search, row.seed, attacker.corrector, near)
-    peculiar = Voters(attacker.known, known.texts).peculiar(given, row.consensus)
-    texts = stating([attacker.inverter.text(g.draft) for g in guesses], peculiar, row.consensus)
+    peculiar = Voters(attacker.known, known.texts).peculiar(given)
+    texts = stating([attacker.inverter.text(g.draft) for g in guesses], peculiar, row.consensus.facts)
     return [
         {"row": int(i), "guess": text, "cosine": g.cosine, "nearest known text": t[0]}
         for i, text, g, t in zip(rows, texts, guesses, near, strict=True)

@@ -13,26 +13,22 @@ from pipelines.study import Inverter, params
 
 
 def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run) -> None:
-    """Draw the attacker's texts with the row's seed and learn from them, and from nothing else."""
+    """Draw the attacker's texts with the row's seed, and train on them only."""
     device = resolve(row.device)
-    embeddings, corpus = (
-        store.read_embeddings(row.space, device),
-        store.read_corpus(row.corpus, ["id", "text"]),
-    )
+    embeddings = store.read_embeddings(row.space, device)
+    corpus = store.read_corpus(row.corpus, ["id", "text"])
     if list(embeddings.ids) != corpus["id"].to_list():
         raise BadInput(f"inverters.{name}: the ids of {row.space} are not those of corpus {row.corpus}")
     run.input(store.embeddings_path(row.space), "own texts")
     rows = embeddings.rows(row.split)
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.known]]
-    texts, encode = corpus["text"].gather(rows.tolist()).to_list(), None
+    vectors, texts = embeddings.vectors[rows], corpus["text"].gather(rows.tolist()).to_list()
+    encode = None
     if row.corrector:
-        encode = query.as_function(
-            store.intact(store.encoder_path(row.encoder)), study.encoders[row.encoder], device
-        )
+        folder = store.intact(store.encoder_path(row.encoder))
+        encode = query.as_function(folder, study.encoders[row.encoder], device)
     with store.work("train_inverter", name, row, embeddings.metadata) as folder:
-        attacker.save(
-            attacker.learn(embeddings.vectors[rows], texts, row.inverter, row.seed, run.log, encode), folder
-        )
+        attacker.save(attacker.learn(vectors, texts, row.inverter, row.seed, run.log, encode), folder)
         store.move_into(folder, store.inverters_path(name))
 
 

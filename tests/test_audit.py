@@ -440,7 +440,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(encoders.query, "as_function", lambda folder, row, device: secret_encoder)
     encoder = {"one": Encoder(source="wheel", path="x")}
     study = params.Study(study="test", corpora={}, encoders=encoder)
-    tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1, "prefix": 1}
+    tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1}
     row = Audit.model_validate({
         "corpus": "none", "limit": 300, "known": 250, "shown": 3, "defended": 200, "labels": SUBJECTS, "template": "{label}",
         "aligner": "identity",

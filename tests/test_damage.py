@@ -89,11 +89,7 @@ READERS = {  # of a file or folder that dvc.lock names: a file of it, and what r
     "data/translators/t/": ("seed-0.json", lambda: load_seeds(store.intact(store.translators_path("t")))),
     "data/translators/t//": ("verdicts.json", lambda: load_best(store.intact(store.translators_path("t")))),
     "data/inverters/i": (
-        "inverter.pt",
-        lambda: attacker.load(store.intact(store.inverters_path("i"))),
-    ),
-    "data/inverters/i/": (
-        "texts.pt",
+        "attacker.pt",
         lambda: attacker.load(store.intact(store.inverters_path("i"))),
     ),
     "data/image_text/p": (

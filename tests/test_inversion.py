@@ -1,8 +1,8 @@
-"""Inversion: measures against hand-worked values, a decoder that learns, search that never gets further away, a judge
-that is asked once."""
+"""Inversion: measures by hand, a decoder that learns, corrections that only help, a judge asked once."""
 
 import json
 import threading
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from pipelines.encoders import query
-from pipelines.inverters import Draft, Space, decoder, hub, judge, retrieval, search
-from pipelines.inverters.consensus import Settings as Consensus
+from pipelines.inverters import EMPTY, Draft, Queries, Space, attacker, decoder, hub, judge, search, writer
 from pipelines.inverters.consensus import Voters, agreement, consensus, stating
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
-from pipelines.inverters.vocabulary import learn
+from pipelines.inverters.vocabulary import END, learn
 from pipelines.measures import inversion
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import load_state
 
 # ---------------------------------------------------------------- measures
 
@@ -64,26 +62,12 @@ def test_case_and_punctuation_do_not_count_but_money_does():
 # ---------------------------------------------------------------- vocabulary
 
 
-@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
-def test_vocabulary_spells_what_it_was_taught(kind):
-    vocabulary = learn(["Ann owes $25 to Bo.", "Bo owes Ann nothing, café!"], 400, kind)
-    (ids,) = vocabulary.encode(["ann owes bo $25"], 50)
-    assert ids[-1] == vocabulary.end
-    assert inversion.words(vocabulary.decode(ids)) == ["ann", "owes", "bo", "$", "25"]
-    assert type(vocabulary).loads(vocabulary.dumps()).encode(["bo"], 9) == vocabulary.encode(["bo"], 9)
-
-
-@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
-def test_the_same_texts_give_the_same_sub_words(kind):
-    texts = ["Ann owes $25 to Bo.", "Bo owes Ann nothing, café!", "an ##odd one"]
-    first, *others = (learn(texts, 300, kind).dumps() for _ in range(8))
-    assert set(others) == {first}
-
-
-def test_byte_pairs_spell_what_they_never_saw():
-    vocabulary = learn(["abc"], 300)
-    (ids,) = vocabulary.encode(["žluťoučký"], 99)
-    assert vocabulary.decode(ids) == "žluťoučký"
+def test_a_vocabulary_spells_what_it_never_saw():
+    vocabulary = learn(["Ann owes $25 to Bo.", "Bo owes Ann nothing, café!"], 400)
+    known, unknown = vocabulary.encode(["ann owes bo $25", "žluťoučký"], 50)
+    assert known[-1] == END
+    assert inversion.words(vocabulary.decode(known)) == ["ann", "owes", "bo", "$", "25"]
+    assert vocabulary.decode(unknown) == "žluťoučký"
 
 
 def test_no_texts_to_learn_from():
@@ -112,18 +96,7 @@ def encode(texts):
     )
 
 
-SMALL = decoder.Settings(
-    vocabulary=320,
-    tokens=12,
-    width=48,
-    layers=1,
-    heads=2,
-    prefix=2,
-    epochs=60,
-    batch=16,
-    dropout=0.0,
-    noise=0.3,
-)
+SMALL = decoder.Settings(vocabulary=320, tokens=12, width=48, layers=1, heads=2, epochs=180)
 ORDER = torch.randperm(len(TEXTS), generator=torch.Generator().manual_seed(0)).tolist()
 KNOWN, SECRET = [TEXTS[i] for i in ORDER[:48]], [TEXTS[i] for i in ORDER[48:]]
 
@@ -138,107 +111,94 @@ def f1(guesses, texts):
     return inversion.text_scores(guesses, texts)["token_f1"].mean().item()
 
 
+def greedy(model, vectors):
+    return [model.text(d) for d in search.first_guesses(model, vectors, torch.Generator())]
+
+
+def searched(model, space, vectors, corrector=None, near=(), **settings):
+    """Guesses, and the number of queries."""
+    queries = Queries(encode, space)
+    given = {"samples": 1, "rounds": 0} | settings
+    near = near or [[]] * len(vectors)
+    return search.search(model, vectors, queries, search.Settings(**given), 0, corrector, near), queries.count
+
+
+def no_further(before, after):
+    return all(b.cosine >= a.cosine - 1e-6 for a, b in zip(before, after, strict=True))
+
+
 def test_the_decoder_writes_texts_that_it_has_never_seen_from_their_vectors(trained):
     model, space = trained
     vectors = space(encode(SECRET))
-    generator = torch.Generator().manual_seed(0)
-    own = [model.text(d) for d in search.first_guesses(model, vectors, generator)]
-    other = [model.text(d) for d in search.first_guesses(model, vectors.roll(1, 0), generator)]
-    blind = [
-        model.text(d)
-        for d in search.first_guesses(model, model.blind.detach().expand(len(SECRET), -1), generator)
-    ]
-    assert f1(own, SECRET) > 0.8
-    assert f1(other, SECRET) < 0.6
-    assert f1(blind, SECRET) < 0.6
+    assert f1(greedy(model, vectors), SECRET) > 0.8
+    assert f1(greedy(model, vectors.roll(1, 0)), SECRET) < 0.6
+    assert f1(greedy(model, model.blind.detach().expand(len(SECRET), -1)), SECRET) < 0.6
 
 
 def test_same_seed_same_decoder(trained):
-    short = decoder.Settings(**{**SMALL.__dict__, "epochs": 1})
     space = trained[1]
-    a, b = (decoder.train(space(encode(KNOWN)), KNOWN, short, 3) for _ in range(2))
+    a, b = (decoder.train(space(encode(KNOWN)), KNOWN, replace(SMALL, epochs=2), 3) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
-
-
-def test_a_saved_decoder_writes_the_same(trained, tmp_path):
-    model, space = trained
-    decoder.save(model, tmp_path / "inverter.pt")
-    again = decoder.load(load_state(tmp_path / "inverter.pt"))
-    vectors, generator = space(encode(SECRET)), torch.Generator()
-    assert search.first_guesses(again, vectors, generator) == search.first_guesses(model, vectors, generator)
-    assert [p.name for p in tmp_path.iterdir()] == ["inverter.pt"]
 
 
 def test_writing_with_a_cache_is_writing_without_one(trained):
     model, space = trained
     vectors = space(encode(SECRET[:4]))
-    generator = torch.Generator().manual_seed(0)
-    whole = model.propose(vectors, [search.EMPTY] * 4, 12, 0.0, generator)
-    steps = [search.EMPTY] * 4
+    whole, steps = search.first_guesses(model, vectors, torch.Generator()), [EMPTY] * 4
     for _ in range(12):
-        steps = model.propose(vectors, steps, 1, 0.0, generator)
+        steps = model.propose(vectors, steps, 1, 0.0, torch.Generator())
     assert [d.ids for d in whole] == [d.ids for d in steps]
-    assert [d.logprob for d in whole] == pytest.approx([d.logprob for d in steps], abs=1e-3)
 
 
 @pytest.mark.parametrize(
-    "extra",
-    [
-        {"samples": 4, "rounds": 0},
-        {"beams": 2, "stride": 3, "samples": 1, "rounds": 0},
-        {"samples": 1, "rounds": 3},
-    ],
+    "extra", [{"samples": 4}, {"beams": 2, "stride": 3}, {"rounds": 3}, {"splices": 3}, {"nearest": 2}]
 )
-def test_correction_never_gets_further_from_the_vector_and_counts_what_it_asks(trained, extra):
+def test_correction_never_gets_further_from_the_vector_and_counts_what_it_asks(trained, extra, monkeypatch):
     model, space = trained
-    vectors = space(encode(SECRET))
-    asked: list[str] = []
-
-    def counted(texts):
-        asked.extend(texts)
-        return encode(texts)
-
-    queries = search.Queries(counted, space)
-    before = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0), 0)
-    after = search.search(model, vectors, queries, search.Settings(**extra), 0)
-    assert all(b.cosine >= a.cosine - 1e-6 for a, b in zip(before, after, strict=True))
-    assert (
-        sum(b.cosine for b in after) > sum(a.cosine for a in before)
-        or sum(a.cosine for a in before) > len(before) - 1e-3
-    )
-    assert queries.count == len(asked) == len(set(asked))
+    vectors, known = space(encode(SECRET)), space(encode(KNOWN))
+    near = attacker.Attacker(space, known, KNOWN, model).nearest(vectors, 5)
+    before, _ = searched(model, space, vectors)
+    after, count = searched(model, space, vectors, near=near, **{"nearest": 0} | extra)
+    assert no_further(before, after)
+    assert count > 0
     for guess, vector in zip(after, vectors, strict=True):
         found = space(encode([model.text(guess.draft) or "."]))[0]
         assert float(found @ vector) == pytest.approx(guess.cosine, abs=1e-5)
+    if extra.get("nearest"):
+        assert all(
+            g.cosine >= b - 1e-5 for g, b in zip(after, (vectors @ known.T).max(1).values, strict=True)
+        )
 
 
-def test_correction_undoes_a_wrong_word(trained):
+def test_a_query_is_asked_once():
+    asked = []
+    queries = Queries(lambda texts: asked.extend(texts) or encode(texts), Space(torch.zeros(24)))
+    assert queries(["ann", "bo", "ann", ""]).shape == (4, 24)
+    queries(["bo", "tea"])
+    assert asked == ["ann", "bo", ".", "tea"]
+    assert queries.count == 4
+
+
+def test_swaps_undo_a_wrong_word(trained):
     model, space = trained
-    truth, wrong = "ann buys rice", "bo buys rice"
-    vectors = space(encode([truth]))
-    queries = search.Queries(encode, space)
-    (ids,) = model.vocabulary.encode([wrong], 12)
-    best = [search.Guess(Draft(tuple(ids[:-1]), 0.0, True), -1.0)]
-    pools = model.alternatives(vectors, [best[0].draft], 40, torch.Generator().manual_seed(0))
-    (found,) = search._best(model, vectors, queries, pools, search.Settings(), best)
-    assert model.text(found.draft) == truth
+    vectors = space(encode(["ann buys rice"]))
+    draft = model.draft("bo buys rice")
+    run = search.Search(
+        model, vectors, Queries(encode, space), search.Settings(), torch.Generator().manual_seed(0)
+    )
+    pools = model.alternatives(vectors, [draft], 40, run.generator)
+    assert model.text(run.nearer([search.Guess(draft, -1.0)], pools)[0].draft) == "ann buys rice"
+    assert model.alternatives(vectors, [Draft((), True)], 40, run.generator) == [[]]
 
 
-def test_the_learnt_corrector_is_trained_on_guesses_and_only_helps(trained):
-    model, space = trained
-    queries = search.Queries(encode, space)
-    short = decoder.Settings(**{**SMALL.__dict__, "epochs": 10})
-    corrector = train_corrector(model, space(encode(KNOWN)), KNOWN, queries, short, 0)
+def test_the_corrector_only_helps(trained):
+    space = trained[1]
+    short = decoder.train(space(encode(KNOWN)), KNOWN, replace(SMALL, epochs=20), 0)
+    corrector = train_corrector(short, space(encode(KNOWN)), KNOWN, Queries(encode, space), 0)
     vectors = space(encode(SECRET))
-    plain = search.search(model, vectors, queries, search.Settings(samples=1, rounds=0), 0)
-    better = search.search(
-        model, vectors, queries, search.Settings(samples=1, rounds=0, corrections=2), 0, corrector
-    )
-    assert all(b.cosine >= a.cosine for a, b in zip(plain, better, strict=True))
-    assert (
-        any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True))
-        or min(a.cosine for a in plain) > 0.999
-    )
+    plain, better = (searched(short, space, vectors, corrector, corrections=n)[0] for n in (0, 2))
+    assert no_further(plain, better)
+    assert any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True))
 
 
 def test_too_few_texts_is_one_line():
@@ -248,16 +208,15 @@ def test_too_few_texts_is_one_line():
 
 def test_noise_is_bounded_and_keeps_length():
     vectors = normalize(torch.randn(500, 64, generator=torch.Generator().manual_seed(0)), dim=1)
-    moved = decoder.blurred(vectors, 0.7, torch.Generator().manual_seed(1))
+    moved = writer.noisy(vectors, torch.Generator().manual_seed(1))
     assert moved.norm(dim=1) == pytest.approx(torch.ones(500), abs=1e-5)
-    assert (
-        float((moved * vectors).sum(1).min()) > (1 - 0.7**2) ** 0.5 - 1e-4
-    )  # the tangent from outside a ball of that radius
+    # The tangent from outside to a ball of this radius.
+    assert float((moved * vectors).sum(1).min()) > (1 - writer.NOISE**2) ** 0.5 - 1e-4
 
 
-def test_retrieval_finds_the_nearest():
-    known = torch.eye(3)
-    assert retrieval.nearest(torch.tensor([[0.1, 0.9, 0.2]]), known, ["x", "y", "z"], 2) == [["y", "z"]]
+def test_the_nearest_texts_come_first():
+    own = attacker.Attacker(Space(torch.zeros(3)), torch.eye(3), ["x", "y", "z"], None)
+    assert own.nearest(torch.tensor([[0.1, 0.9, 0.2]]), 2) == [["y", "z"]]
 
 
 # ---------------------------------------------------------------- hub models, from folders made here
@@ -296,38 +255,22 @@ def tiny_model(folder, pair):
 def test_a_language_model_is_conditioned_on_the_vector(tmp_path, pair):
     folder = tiny_model(tmp_path / "lm", pair)
     space = Space.of(encode(KNOWN))
-    s = hub.Settings(model=folder, tokens=12, prefix=2, epochs=15, batch=16, lr=1e-2, noise=0.1)
+    s = hub.Settings(model=folder, tokens=12, epochs=15, batch=16, lr=1e-2)
     losses = []
     model = hub.train(space(encode(KNOWN)), KNOWN, s, 0, lambda m, step: losses.append(m["inverter_loss"]))
     assert losses[-1] < losses[0]
     vectors = space(encode(SECRET))
-    own = [model.text(d) for d in search.first_guesses(model, vectors, torch.Generator())]
-    other = [model.text(d) for d in search.first_guesses(model, vectors.roll(1, 0), torch.Generator())]
-    assert f1(own, SECRET) > f1(other, SECRET)
-    queries = search.Queries(encode, space)
-    found = search.search(model, vectors[:3], queries, search.Settings(samples=2, rounds=1, swaps=4), 0)
+    assert f1(greedy(model, vectors), SECRET) > f1(greedy(model, vectors.roll(1, 0)), SECRET)
+    found, count = searched(model, space, vectors[:3], samples=2, rounds=1, swaps=4)
     assert len(found) == 3
-    assert queries.count > 3
+    assert count > 3
+    again = hub.restored(model.state())
+    assert greedy(again, vectors) == greedy(model, vectors)
 
 
 def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
     with pytest.raises(BadInput, match="no language model"):
-        hub.opened(hub.Settings(model=str(tmp_path / "nothing")), 4)
-
-
-def test_correction_never_falls_behind_what_it_began_with():
-    space = Space.of(encode(KNOWN))
-    known, given = space(encode(KNOWN)), space(encode(SECRET))
-    model = decoder.train(
-        known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0
-    )
-    near = retrieval.nearest(given, known, KNOWN, 2)
-    found = search.search(
-        model, given, search.Queries(encode, space), search.Settings(samples=1, rounds=1), 0, None, near
-    )
-    best = (given @ known.T).max(1).values
-    assert all(g.cosine >= b - 1e-5 for g, b in zip(found, best.tolist(), strict=True))
-    assert model.text(model.draft(KNOWN[0])) == KNOWN[0].lower()
+        hub.load(hub.Settings(model=str(tmp_path / "nothing")), 4)
 
 
 def bag(texts):
@@ -340,7 +283,7 @@ WORLD = ["ann", "smith", "pays", "rent", "bo", "jones", "owes", "gold", "cy", "r
 
 def test_splicing_puts_sentences_and_names_of_several_texts_together():
     known = ["Cy reads books. Ann Smith owes gold.", "Bo Jones pays rent.", "Cy reads."]
-    queries = search.Queries(lambda texts: bag(texts) + 0.01, Space(torch.zeros(len(WORLD))))
+    queries = Queries(lambda texts: bag(texts) + 0.01, Space(torch.zeros(len(WORLD))))
     secret = ["Bo Jones owes gold. Cy reads books.", "Ann Smith pays rent."]
     vectors = queries(secret)
     found = splice(vectors, [known, known[::-1]], queries, lambda text: True, rounds=6, tried=8)
@@ -367,10 +310,10 @@ def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest(
     texts = ["an odd one out", "the rent is due now", "rent is due", "the rent is due", "far away"]
     known = normalize(torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.99, 0.12], [0.99, 0.14], [0.0, 1.0]]), dim=1)
     vector = torch.tensor([[1.0, 0.0]])
-    assert consensus(vector, known, texts, Consensus(near=4, concentration=1)) == ["the rent is due"]
+    assert consensus(vector, known, texts, 4, 1.0) == ["the rent is due"]
     assert (
-        consensus(vector, known, texts, Consensus(near=1))
-        == consensus(vector, known, texts, Consensus(concentration=1e4))
+        consensus(vector, known, texts, near=1)
+        == consensus(vector, known, texts, concentration=1e4)
         == [texts[0]]
     )
 
@@ -385,36 +328,14 @@ def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_wh
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)
     voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
 
-    def add(guess, s):
-        return stating([guess], voters.peculiar(vectors, s), s)
+    def add(guess, count, asked=3):
+        return stating([guess], voters.peculiar(vectors, asked), count)
 
-    assert add("a guess", Consensus(voters=3, facts=1)) == ["a guess\nBo Jones"]
-    assert add("a guess", Consensus(voters=3, facts=2)) == ["a guess\nBo Jones; Cy Reed"]
-    assert add("to bo jones", Consensus(voters=3, facts=1)) == ["to bo jones\nCy Reed"]
-    assert add("a guess", Consensus(voters=3)) == ["a guess"]
-    assert add("a guess", Consensus(voters=8, facts=3)) == ["a guess"]  # all vote: nothing is peculiar
-
-
-def test_a_search_that_splices_is_never_further_than_one_that_does_not():
-    space = Space.of(encode(KNOWN))
-    known, given = space(encode(KNOWN)), space(encode(SECRET))
-    model = decoder.train(
-        known, KNOWN, decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1), 0
-    )
-    near = retrieval.nearest(given, known, KNOWN, 5)
-    plain, spliced = (
-        search.search(
-            model,
-            given,
-            search.Queries(encode, space),
-            search.Settings(samples=1, rounds=0, splices=n),
-            0,
-            None,
-            near,
-        )
-        for n in (0, 3)
-    )
-    assert all(b.cosine >= a.cosine - 1e-6 for a, b in zip(plain, spliced, strict=True))
+    assert add("a guess", 1) == ["a guess\nBo Jones"]
+    assert add("a guess", 2) == ["a guess\nBo Jones; Cy Reed"]
+    assert add("to bo jones", 1) == ["to bo jones\nCy Reed"]
+    assert add("a guess", 0) == ["a guess"]
+    assert add("a guess", 3, asked=8) == ["a guess"]  # all vote: nothing is peculiar
 
 
 # ---------------------------------------------------------------- judge, against a stub on this machine
@@ -428,13 +349,8 @@ def stub():
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append((self.path, self.headers.get("Authorization"), body))
-            said = (
-                "Maybe"
-                if "odd" in body["messages"][0]["content"]
-                else "Yes."
-                if "ann" in body["messages"][0]["content"]
-                else "no"
-            )
+            question = body["messages"][0]["content"]
+            said = "Maybe" if "odd" in question else "Yes." if "ann" in question else "no"
             answer = json.dumps({"choices": [{"message": {"content": said}}]}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
@@ -465,14 +381,13 @@ def test_the_judge_is_asked_once_and_remembers(stub, tmp_path, monkeypatch):
 
 
 def test_a_judge_that_does_not_answer_is_one_line(stub, tmp_path):
-    with pytest.raises(BadInput, match="neither yes nor no"):
-        judge.judge(["odd"], ["odd"], judge.Settings(endpoint=stub[0], model="m"), tmp_path)
-    with pytest.raises(BadInput, match="no answer"):
-        judge.judge(
-            ["a"], ["b"], judge.Settings(endpoint="http://127.0.0.1:1/v1", model="m", seconds=2), tmp_path
-        )
-    with pytest.raises(BadInput, match="http"):
-        judge.judge(["a"], ["b"], judge.Settings(endpoint="file:///etc", model="m"), tmp_path)
+    for endpoint, message in (
+        (stub[0], "neither yes nor no"),
+        ("http://127.0.0.1:1/v1", "no answer"),
+        ("file:///etc", "http"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            judge.judge(["odd"], ["odd"], judge.Settings(endpoint=endpoint, model="m"), tmp_path)
     assert not list(tmp_path.glob("*"))
 
 
@@ -500,7 +415,7 @@ INVERT = {
 def study_of(inverter=None, corrector=False, **row):
     from pipelines.study import params
 
-    inverter = inverter or {k: v for k, v in SMALL.__dict__.items() if k != "epochs"} | {"epochs": 25}
+    inverter = inverter or asdict(SMALL) | {"epochs": 75}
     learnt = {"space": "v", "corpus": "c", "encoder": "b", "inverter": inverter, "corrector": corrector}
     return params.Study.model_validate({
         "study": "t",

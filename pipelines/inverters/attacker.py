@@ -1,4 +1,4 @@
-"""All that an attacker has: own texts, their vectors by the target encoder, and what was learnt from both."""
+"""What an attacker has: own texts, their vectors by the target encoder, and what was learnt from both."""
 
 from __future__ import annotations
 
@@ -11,19 +11,28 @@ from torch import Tensor
 
 from pipelines.inverters import Queries, Space, decoder, hub, vec2text
 from pipelines.inverters.corrector import train_corrector
+from pipelines.measures.vectors import neighbours
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
 
-TEXTS, INVERTER, CORRECTOR = "texts.pt", "inverter.pt", "corrector.pt"
+FILE = "attacker.pt"
+KINDS = {decoder.Decoder: decoder, hub.HubInverter: hub, vec2text.Vec2Text: vec2text}
 
 
 @dataclass(frozen=True)
 class Attacker:
+    """All that the attack on a vector may use."""
+
     space: Space
     known: Tensor  # (m, e) unit: the vectors of `texts`
     texts: list[str]
     inverter: decoder.Decoder | hub.HubInverter | vec2text.Vec2Text
     corrector: decoder.Decoder | None = None
+
+    def nearest(self, vectors: Tensor, count: int) -> list[list[str]]:
+        """Return the `count` texts nearest to each of the unit `vectors` (n, e), nearest first."""
+        return [[self.texts[j] for j in row] for row in neighbours(vectors, self.known, count).tolist()]
 
 
 def learn(
@@ -31,50 +40,51 @@ def learn(
     texts: list[str],
     settings: decoder.Settings | hub.Settings | vec2text.Settings,
     seed: int,
-    log: decoder.Log | None = None,
+    log: Log | None = None,
     encode: Callable[[Sequence[str]], Tensor] | None = None,
 ) -> Attacker:
-    """From raw vectors (m, e) of own texts. With `encode`, the target encoder, a corrector too, at one query per text. Released
-    weights are read, and learn nothing."""
+    """Train an inverter on texts and their raw vectors (m, e). vec2text's weights are only loaded.
+
+    With `encode`, the target encoder, train a corrector, too, at one query per text.
+    """
     space = Space.of(vectors)
     known = space(vectors)
     if isinstance(settings, vec2text.Settings):
-        return Attacker(space, known, texts, vec2text.suited(vec2text.opened(settings), vectors))
+        inverter = vec2text.load(settings)
+        inverter.check(vectors)
+        return Attacker(space, known, texts, inverter)
     if isinstance(settings, hub.Settings):
         if encode is not None:
-            raise BadInput("inverter: a corrector is learnt beside a decoder from scratch only")
+            raise BadInput("inverter: a hub model has no corrector; a decoder from scratch may have one")
         return Attacker(space, known, texts, hub.train(known, texts, settings, seed, log))
     inverter = decoder.train(known, texts, settings, seed, log)
     if encode is None:
         return Attacker(space, known, texts, inverter)
-    corrector = train_corrector(inverter, known, texts, Queries(encode, space), settings, seed)
+    corrector = train_corrector(inverter, known, texts, Queries(encode, space), seed)
     return Attacker(space, known, texts, inverter, corrector)
 
 
 def save(attacker: Attacker, folder: Path) -> None:
-    """Write what `load` reads."""
-    a = attacker
-    files.save_state(folder / TEXTS, {"mean": a.space.mean, "known": a.known, "texts": a.texts})
-    if isinstance(a.inverter, vec2text.Vec2Text):
-        vec2text.save(a.inverter, folder / INVERTER)
-    elif isinstance(a.inverter, hub.HubInverter):
-        hub.save(a.inverter, folder / INVERTER)
-    else:
-        decoder.save(a.inverter, folder / INVERTER)
-    if a.corrector is not None:
-        decoder.save(a.corrector, folder / CORRECTOR)
+    """Write an attacker to one file in a folder."""
+    state = {
+        "mean": attacker.space.mean,
+        "known": attacker.known,
+        "texts": attacker.texts,
+        "kind": type(attacker.inverter).__name__,
+        "inverter": attacker.inverter.state(),
+        "corrector": attacker.corrector.state() if attacker.corrector is not None else None,
+    }
+    files.save_state(folder / FILE, state)
 
 
 def load(folder: Path, device: torch.device | str = "cpu") -> Attacker:
-    """What `save` wrote, on a device. Raises BadInput where `learn` has not been."""
-    if not (folder / INVERTER).is_file():
+    """Read an attacker onto a device. Raises BadInput if there is none."""
+    if not (folder / FILE).is_file():
         raise BadInput(f"{folder}: no inverter there; `dvc repro` makes it")
-    kept, made = files.load_state(folder / TEXTS), files.load_state(folder / INVERTER)
-    kinds = {"pretrained": vec2text.load, "model": hub.load}
-    corrector = folder / CORRECTOR
+    state = files.load_state(folder / FILE)
     with files.reading(folder):
-        read = next((read for key, read in kinds.items() if key in made["settings"]), decoder.load)
-        return Attacker(
-            Space(kept["mean"].to(device)), kept["known"].to(device), kept["texts"], read(made).to(device),
-            decoder.load(files.load_state(corrector)).to(device) if corrector.is_file() else None,
-        )  # fmt: skip
+        kinds = {kind.__name__: module for kind, module in KINDS.items()}
+        inverter = kinds[state["kind"]].restored(state["inverter"]).to(device)
+        corrector = decoder.restored(state["corrector"]).to(device) if state["corrector"] else None
+        space = Space(state["mean"].to(device))
+        return Attacker(space, state["known"].to(device), state["texts"], inverter, corrector)

@@ -1,10 +1,10 @@
-"""Correction: guess, embed the guess, keep what comes closer to the vector. Every embedded text is a query, and is
-counted.
+"""Correction: guess, embed the guess, keep what is nearer to the vector. Every embedded text is a query, and
+is counted.
 
-guided_beam: ZSInvert (Zhang et al. 2025, arXiv 2504.00147): beams grow by a few sub-words, and those whose embedding
-is nearest to the target vector stay. splice: pieces of the attacker's own texts, put together (splice.py). substitute: one
-sub-word at a time is swapped for another that the inverter thinks likely there. iterate: vec2text (Morris et al. 2023, arXiv
-2310.06816): a corrector that has been shown (target vector, vector of the guess, difference, guess) proposes better guesses.
+guided_beams: ZSInvert (Zhang et al. 2025, arXiv 2504.00147). Beams grow by a few sub-words, and those whose
+embedding is nearest to the vector stay. splice: pieces of the attacker's texts put together (splice.py).
+swap: one sub-word is replaced by another that the inverter finds likely. correct: vec2text (Morris et al.
+2023, arXiv 2310.06816). A corrector reads the vector, the guess and its vector, and proposes better guesses.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pipelines.inverters import EMPTY, Draft, Inverter, Queries
-from pipelines.inverters.corrector import memory_of, shown_to
+from pipelines.inverters import EMPTY, Draft, Queries
+from pipelines.inverters.corrector import inputs
 from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.splice import splice
+from pipelines.inverters.writer import TEMPERATURE, Writer
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import check_settings
 
@@ -30,162 +31,156 @@ class Settings:
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     samples: int = 8  # first guesses, one of them greedy
-    nearest: int = 1  # of the attacker's own texts, which are first guesses too
+    nearest: int = 1  # of the attacker's texts, as further first guesses
     splices: int = 0  # rounds of splicing pieces of the nearest texts together
-    pool: int = 20  # texts whose pieces these are
+    pool: int = 20  # texts whose pieces are spliced
     pieces: int = 12  # tried in each round
     beams: int = 0  # 0: no guided beam search
     branches: int = 4  # continuations tried of each beam
-    stride: int = 8  # sub-words a beam grows by between queries
-    rounds: int = 4  # of substitution
+    stride: int = 8  # sub-words that a beam grows by between queries
+    rounds: int = 4  # of swapping sub-words
     swaps: int = 8  # tried in each round
-    corrections: int = 0  # rounds of the learnt corrector
+    corrections: int = 0  # rounds of the corrector
     width: int = 4  # corrections tried in each round
-    temperature: float = 0.7
-    fluency: float = 0.0  # weight of the mean log-probability of a sub-word beside the cosine
 
     @property
     def near(self) -> int:
-        """How many of the attacker's own texts a search asks for."""
+        """Number of the attacker's texts that a search needs for each vector."""
         return max(self.nearest, self.pool if self.splices else 1)
 
     def __post_init__(self) -> None:
         ones = ("samples", "pool", "pieces", "branches", "stride", "swaps", "width")
-        zeros = ("nearest", "splices", "beams", "rounds", "corrections", "temperature", "fluency")
+        zeros = ("nearest", "splices", "beams", "rounds", "corrections")
         check_settings(self, dict.fromkeys(ones, 1) | dict.fromkeys(zeros, 0))
 
 
 @dataclass(frozen=True)
 class Guess:
-    """The best so far for one vector."""
+    """A draft, and the cosine of its embedding to the attacked vector."""
 
     draft: Draft
-    cosine: float  # of its embedding to the vector that was attacked, centred
+    cosine: float
 
 
-def first_guesses(inverter: Inverter, vectors: Tensor, generator: torch.Generator) -> list[Draft]:
-    """Greedy, without a single query."""
+def first_guesses(inverter: Writer, vectors: Tensor, generator: torch.Generator) -> list[Draft]:
+    """Write greedily, without a query."""
     return inverter.propose(vectors, [EMPTY] * len(vectors), inverter.tokens, 0.0, generator)
 
 
 def search(
-    inverter: Inverter, vectors: Tensor, queries: Queries, s: Settings, seed: int, corrector: Decoder | None = None,
-    near: Sequence[Sequence[str]] | None = None,
-) -> list[Guess]:  # fmt: skip
-    """Unit vectors (n, e) -> the guess whose embedding is nearest to each, after every kind of correction that `s` asks for.
+    inverter: Writer,
+    vectors: Tensor,
+    queries: Queries,
+    s: Settings,
+    seed: int,
+    corrector: Decoder | None,
+    near: Sequence[Sequence[str]],
+) -> list[Guess]:
+    """Return the guess nearest to each of the unit `vectors` (n, e), after every correction that `s` asks
+    for.
 
-    near: for each vector, the attacker's own texts, nearest first: to begin with, beside the inverter's own, and for pieces.
+    near: the attacker's texts nearest to each vector, nearest first.
     """
-    generator = torch.Generator().manual_seed(seed)
-    pools = [[d] for d in first_guesses(inverter, vectors, generator)]
-    for pool, texts in zip(pools, near or [[]] * len(pools), strict=True):
-        pool += [inverter.draft(text) for text in texts[: s.nearest]]
-    if near and s.splices:
-        nearest = [texts[: s.pool] for texts in near]
-        spliced = splice(
-            vectors,
-            nearest,
-            queries,
-            lambda t: len(inverter.draft(t).ids) < inverter.tokens,
-            s.splices,
-            s.pieces,
-        )
-        for pool, text in zip(pools, spliced, strict=True):
-            pool.append(inverter.draft(text))
-    if s.samples > 1:
-        rows = torch.arange(len(vectors)).repeat_interleave(s.samples - 1)
-        drafts = inverter.propose(
-            vectors[rows], [EMPTY] * len(rows), inverter.tokens, s.temperature, generator
-        )
-        for row, draft in zip(rows.tolist(), drafts, strict=True):
-            pools[row].append(draft)
-    if s.beams:
-        for pool, drafts in zip(pools, guided_beam(inverter, vectors, queries, s, generator), strict=True):
+    run = Search(inverter, vectors, queries, s, torch.Generator().manual_seed(seed))
+    pools = [[draft] for draft in first_guesses(inverter, vectors, run.generator)]
+    for more in (run.known(near), run.spliced(near), run.samples(), run.guided_beams()):
+        for pool, drafts in zip(pools, more, strict=True):
             pool += drafts
-    best = _best(inverter, vectors, queries, pools, s, None)
-    for _ in progress(range(s.rounds), what="swap words", unit="rounds"):
-        pools = inverter.alternatives(vectors, [g.draft for g in best], s.swaps, generator)
-        best = _best(inverter, vectors, queries, pools, s, best)
-    if corrector is not None:
-        best = iterate(inverter, corrector, vectors, queries, best, s, generator)
-    return best
+    best = [ranked[0] for ranked in run.ranked(pools)]
+    best = run.swap(best)
+    return best if corrector is None else run.correct(best, corrector)
 
 
-def guided_beam(
-    inverter: Inverter, vectors: Tensor, queries: Queries, s: Settings, generator: torch.Generator
-) -> list[list[Draft]]:
-    """`beams` drafts per vector (n, e), nearest first."""
-    beams: list[list[Draft]] = [[EMPTY] for _ in vectors]
-    for _ in progress(range(-(-inverter.tokens // s.stride)), what="guided beam", unit="steps"):
-        rows = [
-            (i, d) for i, drafts in enumerate(beams) for d in drafts if not d.done for _ in range(s.branches)
-        ]
-        if not rows:
-            break
-        index = [i for i, _ in rows]
-        grown = inverter.propose(vectors[index], [d for _, d in rows], s.stride, s.temperature, generator)
-        pools = [[d for d in drafts if d.done] for drafts in beams]
-        for i, draft in zip(index, grown, strict=True):
-            pools[i].append(draft)
-        beams = [
-            [draft for _, draft in ranked[: s.beams]]
-            for ranked in _ranked(inverter, vectors, queries, pools, s)
-        ]
-    return beams
+@dataclass(frozen=True)
+class Search:
+    """One search. Its steps share the inverter, the attacked vectors, the queries and the random draws."""
 
+    inverter: Writer
+    vectors: Tensor  # (n, e) unit
+    queries: Queries
+    settings: Settings
+    generator: torch.Generator
 
-def _ranked(
-    inverter: Inverter, vectors: Tensor, queries: Queries, pools: Sequence[Sequence[Draft]], s: Settings
-) -> list[list[tuple[float, Draft]]]:
-    """Each pool's distinct drafts with their cosine, best first."""
-    pools = [list({inverter.text(d): d for d in reversed(pool)}.values()) for pool in pools]
-    flat = [(i, d) for i, pool in enumerate(pools) for d in pool]
-    out: list[list[tuple[float, float, Draft]]] = [[] for _ in pools]
-    if flat:
-        embedded = queries([inverter.text(d) for _, d in flat])  # (all drafts, e)
-        cosine = (embedded * vectors[[i for i, _ in flat]]).sum(1).tolist()
-        for (i, draft), c in zip(flat, cosine, strict=True):
-            out[i].append((c + s.fluency * draft.logprob / max(len(draft.ids), 1), c, draft))
-    return [[(c, d) for _, c, d in sorted(scored, key=lambda x: -x[0])] for scored in out]
+    def known(self, near: Sequence[Sequence[str]]) -> list[list[Draft]]:
+        """Return the nearest of the attacker's texts for each vector."""
+        return [[self.inverter.draft(text) for text in texts[: self.settings.nearest]] for texts in near]
 
+    def spliced(self, near: Sequence[Sequence[str]]) -> list[list[Draft]]:
+        """Return a text spliced from pieces of the nearest texts for each vector."""
+        s = self.settings
+        if not s.splices:
+            return [[] for _ in self.vectors]
 
-def _best(
-    inverter: Inverter,
-    vectors: Tensor,
-    queries: Queries,
-    pools: Sequence[Sequence[Draft]],
-    s: Settings,
-    before: Sequence[Guess] | None,
-) -> list[Guess]:
-    """The best of each pool, unless what was there before is nearer."""
-    out = []
-    for i, ranked in enumerate(_ranked(inverter, vectors, queries, pools, s)):
-        new = Guess(ranked[0][1], ranked[0][0]) if ranked else None
-        old = before[i] if before is not None else None
-        out.append(new if old is None or (new is not None and new.cosine > old.cosine) else old)
-    return out
+        def fits(text: str) -> bool:
+            return len(self.inverter.draft(text).ids) < self.inverter.tokens
 
+        pools = [texts[: s.pool] for texts in near]
+        found = splice(self.vectors, pools, self.queries, fits, s.splices, s.pieces)
+        return [[self.inverter.draft(text)] for text in found]
 
-# ---------------------------------------------------------------- vec2text
+    def samples(self) -> list[list[Draft]]:
+        """Return `samples - 1` sampled texts for each vector."""
+        count = self.settings.samples - 1
+        if not count:
+            return [[] for _ in self.vectors]
+        vectors = self.vectors.repeat_interleave(count, 0)
+        drafts = self._proposed(vectors, [EMPTY] * len(vectors), self.inverter.tokens)
+        return [drafts[i : i + count] for i in range(0, len(drafts), count)]
 
+    def guided_beams(self) -> list[list[Draft]]:
+        """Return `beams` drafts for each vector, nearest first."""
+        s = self.settings
+        beams = [[EMPTY] for _ in self.vectors] if s.beams else [[] for _ in self.vectors]
+        steps = -(-self.inverter.tokens // s.stride) if s.beams else 0
+        for _ in progress(range(steps), what="guided beams", unit="steps"):
+            growing = [(i, d) for i, drafts in enumerate(beams) for d in drafts if not d.done]
+            if not growing:
+                break
+            index, drafts = zip(*(pair for pair in growing for _ in range(s.branches)), strict=True)
+            grown = self._proposed(self.vectors[list(index)], drafts, s.stride)
+            pools = [[d for d in drafts if d.done] for drafts in beams]
+            for i, draft in zip(index, grown, strict=True):
+                pools[i].append(draft)
+            beams = [[guess.draft for guess in ranked[: s.beams]] for ranked in self.ranked(pools)]
+        return beams
 
-def iterate(
-    inverter: Inverter,
-    corrector: Decoder,
-    vectors: Tensor,
-    queries: Queries,
-    best: list[Guess],
-    s: Settings,
-    generator: torch.Generator,
-) -> list[Guess]:
-    """`corrections` rounds: the corrector proposes `width` texts from what the last round knew, and the nearest stays."""
-    rows = torch.arange(len(vectors)).repeat_interleave(s.width)
-    for _ in progress(range(s.corrections), what="correct", unit="rounds"):
-        shown = shown_to(vectors, queries([inverter.text(g.draft) for g in best]))[rows]
-        memory = memory_of([g.draft.ids for g in best], corrector.memory, corrector.vocabulary.pad)[rows]
-        drafts = corrector.propose(
-            shown, [EMPTY] * len(rows), corrector.tokens, s.temperature, generator, memory
-        )
-        pools = [drafts[i * s.width : (i + 1) * s.width] for i in range(len(vectors))]
-        best = _best(inverter, vectors, queries, pools, s, best)
-    return best
+    def swap(self, best: list[Guess]) -> list[Guess]:
+        """Swap one sub-word a round for another that is likely, `rounds` times."""
+        for _ in progress(range(self.settings.rounds), what="swap words", unit="rounds"):
+            drafts = [guess.draft for guess in best]
+            pools = self.inverter.alternatives(self.vectors, drafts, self.settings.swaps, self.generator)
+            best = self.nearer(best, pools)
+        return best
+
+    def correct(self, best: list[Guess], corrector: Decoder) -> list[Guess]:
+        """Let the corrector propose `width` texts a round, `corrections` times."""
+        s = self.settings
+        rows = torch.arange(len(self.vectors)).repeat_interleave(s.width)
+        for _ in progress(range(s.corrections), what="correct", unit="rounds"):
+            shown, memory = inputs(self.inverter, self.vectors, [g.draft for g in best], self.queries)
+            drafts = corrector.corrected(shown[rows], memory[rows], TEMPERATURE, self.generator)
+            best = self.nearer(best, [drafts[i : i + s.width] for i in range(0, len(drafts), s.width)])
+        return best
+
+    def nearer(self, best: Sequence[Guess], pools: Sequence[Sequence[Draft]]) -> list[Guess]:
+        """Return for each vector the best so far, or a draft of its pool that is nearer."""
+        out = []
+        for old, ranked in zip(best, self.ranked(pools), strict=True):
+            out.append(ranked[0] if ranked and ranked[0].cosine > old.cosine else old)
+        return out
+
+    def ranked(self, pools: Sequence[Sequence[Draft]]) -> list[list[Guess]]:
+        """Return the distinct drafts of each vector's pool as guesses, nearest first."""
+        # Of drafts with one text, the first stays.
+        pools = [list({self.inverter.text(d): d for d in reversed(pool)}.values()) for pool in pools]
+        flat = [(i, d) for i, pool in enumerate(pools) for d in pool]
+        out: list[list[Guess]] = [[] for _ in pools]
+        if flat:
+            embedded = self.queries([self.inverter.text(d) for _, d in flat])  # (all drafts, e)
+            cosines = (embedded * self.vectors[[i for i, _ in flat]]).sum(1).tolist()
+            for (i, draft), cosine in zip(flat, cosines, strict=True):
+                out[i].append(Guess(draft, cosine))
+        return [sorted(guesses, key=lambda g: -g.cosine) for guesses in out]
+
+    def _proposed(self, vectors: Tensor, drafts: Sequence[Draft], length: int) -> list[Draft]:
+        return self.inverter.propose(vectors, drafts, length, TEMPERATURE, self.generator)

@@ -1,8 +1,10 @@
-"""Guesses put together from pieces of the attacker's own texts: matching pursuit (Mallat and Zhang 1993) in the target space.
+"""Guesses put together from pieces of the attacker's texts: matching pursuit (Mallat and Zhang 1993) in the
+target space.
 
-The pieces are sentences and facts of the texts nearest to the vector. What the guess so far does not explain of the vector
-ranks them; the best few are added to the guess or put in the place of one of its sentences, sentences are left out, and what
-the encoder finds nearest to the vector stays. A name that a decoder would have to spell is here one piece.
+The pieces are sentences and facts of the texts nearest to the vector. They are ranked by what the guess so
+far does not explain of the vector. The best few are added to the guess, or replace one of its sentences;
+sentences are also left out. The variant whose embedding is nearest to the vector stays. A name that a decoder
+would have to spell is one piece here.
 """
 
 from __future__ import annotations
@@ -19,23 +21,18 @@ from pipelines.runtime.progress import progress
 SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
-def sentences(text: str) -> list[str]:
-    """Split at line ends and after full stops; never empty."""
-    return [s for part in SENTENCES.split(text) if (s := part.strip())] or [text]
-
-
-def pieces(texts: Sequence[str]) -> list[str]:
-    """Sentences and facts of texts, each once."""
-    return list(dict.fromkeys(p for text in texts for p in (*sentences(text), *facts.stated(text))))
-
-
 def splice(
-    vectors: Tensor, near: Sequence[Sequence[str]], queries: Callable[[Sequence[str]], Tensor], fits: Callable[[str], bool],
-    rounds: int, tried: int,
-) -> list[str]:  # fmt: skip
-    """Unit vectors (n, e), each one's nearest texts, nearest first -> a text each, at least as near as the nearest one.
+    vectors: Tensor,
+    near: Sequence[Sequence[str]],
+    queries: Callable[[Sequence[str]], Tensor],
+    fits: Callable[[str], bool],
+    rounds: int,
+    tried: int,
+) -> list[str]:
+    """Return a text for each of the unit `vectors` (n, e), at least as near as the nearest text.
 
-    queries: texts -> unit vectors; fits: whether a text is short enough; tried: pieces in each round.
+    near: the texts nearest to each vector, nearest first. queries: texts -> unit vectors. fits: whether a
+    text is short enough. tried: pieces in each round.
     """
     offered = [pieces(texts) for texts in near]
     bounds = torch.tensor([len(p) for p in offered]).cumsum(0)[:-1]
@@ -44,36 +41,38 @@ def splice(
     for _ in progress(range(rounds), what="splice", unit="rounds"):
         reached = queries([joined(g) for g in guesses])
         rest = vectors - (reached * vectors).sum(1, keepdim=True) * reached
-        best = [(p @ r).topk(min(tried, len(p))).indices.tolist() for p, r in zip(parts, rest, strict=True)]
-        tries = [_changed(g, [offered[i][j] for j in best[i]]) for i, g in enumerate(guesses)]
-        guesses = _nearer(
-            vectors, guesses, [[t for t in changed if fits(joined(t))] for changed in tries], queries
-        )
+        pools = []
+        for guess, own, embedded, unexplained in zip(guesses, offered, parts, rest, strict=True):
+            best = (embedded @ unexplained).topk(min(tried, len(own))).indices.tolist()
+            variants = changed(guess, [own[j] for j in best])
+            pools.append([guess, *(v for v in variants if fits(joined(v)))])
+        embedded = queries([joined(g) for pool in pools for g in pool]).split([len(pool) for pool in pools])
+        nearest = [int((e @ vector).argmax()) for e, vector in zip(embedded, vectors, strict=True)]
+        guesses = [pool[i] for pool, i in zip(pools, nearest, strict=True)]
     return [joined(g) for g in guesses]
 
 
+def sentences(text: str) -> list[str]:
+    """Split at line ends and after full stops. Never empty."""
+    return [s for part in SENTENCES.split(text) if (s := part.strip())] or [text]
+
+
+def pieces(texts: Sequence[str]) -> list[str]:
+    """Return the distinct sentences and facts of texts."""
+    return list(dict.fromkeys(p for text in texts for p in (*sentences(text), *facts.stated(text))))
+
+
 def joined(parts: Sequence[str]) -> str:
-    """A guess as a text."""
+    """Return a guess as a text."""
     return "\n".join(parts)
 
 
-def _nearer(
-    vectors: Tensor,
-    guesses: list[list[str]],
-    tries: list[list[list[str]]],
-    queries: Callable[[Sequence[str]], Tensor],
-) -> list[list[str]]:
-    """Of each guess and its tries the nearest to its vector."""
-    pools = [[guess, *changed] for guess, changed in zip(guesses, tries, strict=True)]
-    reached = queries([joined(t) for pool in pools for t in pool]).split([len(pool) for pool in pools])
-    return [
-        pool[int((embedded @ v).argmax())] for pool, embedded, v in zip(pools, reached, vectors, strict=True)
-    ]
-
-
-def _changed(guess: list[str], offered: list[str]) -> list[list[str]]:
-    """The guess without one sentence, with a piece more, and with a piece in the place of a sentence."""
+def changed(guess: list[str], offered: list[str]) -> list[list[str]]:
+    """Return variants of a guess: without one sentence, with one more piece, with a piece in a sentence's
+    place.
+    """
     new = [p for p in offered if p not in guess]
     without = [guess[:k] + guess[k + 1 :] for k in range(len(guess))] if len(guess) > 1 else []
+    added = [[*guess, p] for p in new]
     swapped = [[*guess[:k], p, *guess[k + 1 :]] for p in new for k in range(len(guess))]
-    return without + [[*guess, p] for p in new] + swapped
+    return without + added + swapped

@@ -7,7 +7,7 @@ data/embeddings/<row of embed>.arrow   id, split, vector; who made them in the s
 data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: an image and a text encoder
 data/translators/<row of align>/       seed-<n>.safetensors + .json; verdicts.json by seed
 data/translators/<row of align_jointly>/<source>/<target>/       the same of every ordered pair
-data/inverters/<row of inverters>/      texts, inverter, corrector (.pt): all that an attacker has
+data/inverters/<row of inverters>/     attacker.pt: texts, their vectors, inverter, corrector
 data/bulk/<row>/*.parquet             shards, of the names of the input's
 data/scores/<verb>/<row>.parquet       per-example scores of evaluate, attributes and invert
 results/<verb>/<row>.json              metrics
