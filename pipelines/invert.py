@@ -1,5 +1,6 @@
-"""invert: texts from translated vectors, beside a ceiling (true target vectors) and floors (mismatched vectors, no
-vector)."""
+"""invert: texts from translated vectors, beside a ceiling (true target vectors) and floors (mismatched
+vectors, no vector).
+"""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     """Draw the attacked texts with the row's seed, without any in `known`, and translate their vectors.
 
-    With `seeds: aligned` the vectors are the mean over all aligned translators. Raises BadInput for fewer than two texts.
+    With `seeds: aligned` the vectors are the mean over all aligned translators. Raises BadInput for fewer
+    than two texts.
     """
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
@@ -112,7 +114,9 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
 
 
 def facts_of(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
-    """Return the facts of each text by kind: the planted ones (columns of lists), else those found by pattern."""
+    """Return the facts of each text by kind: the planted ones (columns of lists), else those found by
+    pattern.
+    """
     columns = list(row.facts)
     if not columns:
         columns = [c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"]
@@ -164,7 +168,8 @@ def written(
     row: Invert,
     generator: torch.Generator,
 ) -> tuple[list[str], list[str], int]:
-    """Return first guesses for raw vectors (n, e), corrected guesses, and the number of queries of the latter.
+    """Return first guesses for raw vectors (n, e), corrected guesses, and the number of queries of the
+    latter.
 
     vec2text's weights read raw vectors. Inverters trained here read centred ones of unit length.
     """
@@ -192,7 +197,9 @@ def unconditioned(decoder: Decoder, count: int, generator: torch.Generator) -> l
 
 
 def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert) -> pl.DataFrame:
-    """Return one row per attack, method and text: the guess, its scores and its facts. `embed` is not part of an attack."""
+    """Return one row per attack, method and text: the guess, its scores and its facts. `embed` is not part of
+    an attack.
+    """
     true, frames = embed.space(victim.target), []
     recoverable = [sum(map(len, planted.values())) for planted in victim.facts]
     for g in guesses:
@@ -220,7 +227,9 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
 
 
 def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
-    """Return means and standard errors per attack and method, queries per text, and recovered facts per kind."""
+    """Return means and standard errors per attack and method, queries per text, and recovered facts per
+    kind.
+    """
     out: dict[str, Any] = {"texts": len(victim.texts)}
     measures = [*MEASURES, "judged"] if "judged" in table.columns else MEASURES
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
@@ -245,7 +254,9 @@ def share(attack: dict[str, Any], ceiling: dict[str, Any]) -> dict[str, float]:
 
 
 def above_floor(attack: dict[str, Any], floor: dict[str, Any]) -> dict[str, float]:
-    """Return the share of recovered facts less that from mismatched vectors, with its 95 % interval: the leak."""
+    """Return the share of recovered facts less that from mismatched vectors, with its 95 % interval: the
+    leak.
+    """
     ours, theirs = (side["facts"]["all"] for side in (attack, floor))
     if not ours["recoverable"]:
         return {}

@@ -25,7 +25,9 @@ DIMENSION, REPEATS, TOKENS, END, PAD = 24, 3, 12, 2, 0
 
 
 class Reference(nn.Module):
-    """InversionModel (one=True) or CorrectorEncoderModel of vec2text's code: their names of parameters, their inputs."""
+    """InversionModel (one=True) or CorrectorEncoderModel of vec2text's code: their names of parameters, their
+    inputs.
+    """
 
     def __init__(self, t5, one, bottleneck=20):
         super().__init__()
@@ -59,7 +61,9 @@ class Reference(nn.Module):
 
 
 def written(folder, model, parts=1, drop=(), **config):
-    """A folder as the hub has it: config.json, and weights in one file or several. A T5's four names of one tensor are one."""
+    """A folder as the hub has it: config.json, and weights in one file or several. A T5's four names of one
+    tensor are one.
+    """
     folder.mkdir()
     shared = [
         f"encoder_decoder.{k}.weight" for k in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")
@@ -85,7 +89,9 @@ def written(folder, model, parts=1, drop=(), **config):
 
 
 def released(root, parts=1, train=0):
-    """Both folders, and both reference models. train: steps in which the corrector learns the texts of the little world."""
+    """Both folders, and both reference models. train: steps in which the corrector learns the texts of the
+    little world.
+    """
     backbone = world.tiny_model(root / "t5", True)
     torch.manual_seed(1)
     inversion, corrector = (

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import log
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from torch import Tensor
 from pipelines.measures import facts
 from pipelines.measures.inversion import words
 from pipelines.measures.vectors import neighbours
-from pipelines.runtime.settings import check_settings
+from pipelines.runtime.settings import Checked, Number
 
 NEAR = 50  # texts that vote on a text
 CONCENTRATION = 10.0  # a text weighs exp(concentration * cosine)
@@ -32,14 +31,10 @@ VOTERS = 100  # texts that vote on facts
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """How many facts are added to a guess."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    facts: int = 0
-
-    def __post_init__(self) -> None:
-        check_settings(self, {"facts": 0})
+    facts: Number = 0
 
 
 def consensus(

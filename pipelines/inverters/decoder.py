@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -24,7 +24,7 @@ from pipelines.inverters.vocabulary import END, PAD, SPECIAL, START, Vocabulary,
 from pipelines.inverters.writer import Writer, batches, check_pairs, noisy, padded
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import check_settings
+from pipelines.runtime.settings import Checked, Count
 
 PREFIX = 8  # positions made of the vector
 DROPOUT = 0.1
@@ -33,19 +33,18 @@ BLIND = 0.1  # share of the training examples without their vector
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Size of the decoder, and how long it is trained."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    vocabulary: int = 6000
-    tokens: int = 64  # longest text
-    width: int = 256
-    layers: int = 3
-    heads: int = 4
-    epochs: int = 8
+    vocabulary: Count = 6000
+    tokens: Count = 64  # longest text
+    width: Count = 256
+    layers: Count = 3
+    heads: Count = 4
+    epochs: Count = 8
 
     def __post_init__(self) -> None:
-        check_settings(self, dict.fromkeys(("vocabulary", "tokens", "width", "layers", "heads", "epochs"), 1))
+        super().__post_init__()
         if self.width % self.heads:
             raise ValueError(f"width: {self.width} must be a multiple of heads: {self.heads}")
 
@@ -107,7 +106,9 @@ class Decoder(Writer):
     def run(
         self, x: Tensor, vectors: Tensor, at: int = 0, caches: list[list[Tensor]] | None = None
     ) -> Tensor:
-        """Return logits (n, t, vocabulary) of embedded positions (n, t, width), of which `at` is the first."""
+        """Return logits (n, t, vocabulary) of embedded positions (n, t, width), of which `at` is the
+        first.
+        """
         x = x + self.position.weight[at : at + x.shape[1]]
         for i, block in enumerate(self.blocks):
             x = block(x, caches[i] if caches is not None else None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,24 +20,20 @@ from pipelines.inverters import Draft
 from pipelines.inverters.writer import Writer, batches, check_pairs, noisy
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
-from pipelines.runtime.settings import check_settings
+from pipelines.runtime.settings import Checked, Count, Positive
 
 PREFIX = 16  # input embeddings made of the vector
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Which hub model, and how it is fine-tuned."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     model: str  # hub id, or a local folder
-    tokens: int = 64  # longest text
-    epochs: int = 3
-    batch: int = 64
-    lr: float = 2e-4
-
-    def __post_init__(self) -> None:
-        check_settings(self, dict.fromkeys(("tokens", "epochs", "batch"), 1), {"lr": "(0, inf)"})
+    tokens: Count = 64  # longest text
+    epochs: Count = 3
+    batch: Count = 64
+    lr: Positive = 2e-4
 
 
 class HubInverter(Writer):

@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
@@ -40,7 +39,6 @@ Attempt:
 class Settings:
     """Where the judge is."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     endpoint: str  # such as http://localhost:8000/v1
     model: str
 

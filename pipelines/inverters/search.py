@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,36 +21,30 @@ from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.splice import splice
 from pipelines.inverters.writer import TEMPERATURE, Writer
 from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import check_settings
+from pipelines.runtime.settings import Checked, Count, Number
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """How much is spent on one vector."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
-    samples: int = 8  # first guesses, one of them greedy
-    nearest: int = 1  # of the attacker's texts, as further first guesses
-    splices: int = 0  # rounds of splicing pieces of the nearest texts together
-    pool: int = 20  # texts whose pieces are spliced
-    pieces: int = 12  # tried in each round
-    beams: int = 0  # 0: no guided beam search
-    branches: int = 4  # continuations tried of each beam
-    stride: int = 8  # sub-words that a beam grows by between queries
-    rounds: int = 4  # of swapping sub-words
-    swaps: int = 8  # tried in each round
-    corrections: int = 0  # rounds of the corrector
-    width: int = 4  # corrections tried in each round
+    samples: Count = 8  # first guesses, one of them greedy
+    nearest: Number = 1  # of the attacker's texts, as further first guesses
+    splices: Number = 0  # rounds of splicing pieces of the nearest texts together
+    pool: Count = 20  # texts whose pieces are spliced
+    pieces: Count = 12  # tried in each round
+    beams: Number = 0  # 0: no guided beam search
+    branches: Count = 4  # continuations tried of each beam
+    stride: Count = 8  # sub-words that a beam grows by between queries
+    rounds: Number = 4  # of swapping sub-words
+    swaps: Count = 8  # tried in each round
+    corrections: Number = 0  # rounds of the corrector
+    width: Count = 4  # corrections tried in each round
 
     @property
     def near(self) -> int:
         """Number of the attacker's texts that a search needs for each vector."""
         return max(self.nearest, self.pool if self.splices else 1)
-
-    def __post_init__(self) -> None:
-        ones = ("samples", "pool", "pieces", "branches", "stride", "swaps", "width")
-        zeros = ("nearest", "splices", "beams", "rounds", "corrections")
-        check_settings(self, dict.fromkeys(ones, 1) | dict.fromkeys(zeros, 0))
 
 
 @dataclass(frozen=True)

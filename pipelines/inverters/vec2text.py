@@ -22,7 +22,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,6 @@ BATCH = 16  # vectors at a time; the corrector writes BATCH * width * width text
 class Settings:
     """Which weights. The number of corrections is a setting of the search."""
 
-    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
     pretrained: str  # the inversion model: hub id (jxm/gtr__nq__32), or a local folder
     corrector: str | None = None  # its corrector: hub id (jxm/gtr__nq__32__correct), or a local folder
 
@@ -257,7 +256,8 @@ def _built(
     model = Vec2Text(first, second, about)
     if corrector is not None and (reads := corrector[f"{three[0]}.0.weight"].shape[1]) != model.dimension:
         raise BadInput(
-            f"inverter {about['corrector']}: it reads {reads} dimensions, its inversion model {model.dimension}"
+            f"inverter {about['corrector']}: it reads {reads} dimensions, "
+            f"its inversion model {model.dimension}"
         )
     return model.eval()
 

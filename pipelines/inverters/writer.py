@@ -1,4 +1,6 @@
-"""What the two trained inverters share: they write a text sub-word by sub-word, and learn from noisy vectors."""
+"""What the two trained inverters share: they write a text sub-word by sub-word, and learn from noisy
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class Writer(nn.Module):
         raise NotImplementedError
 
     def reader(self, vectors: Tensor, memory: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-        """Return a function that reads the next ids (n, t) and returns the logits (n, vocabulary) after them."""
+        """Return a function that reads the next ids (n, t) and returns the logits (n, vocabulary) after
+        them.
+        """
         raise NotImplementedError
 
     def positions(self, vectors: Tensor, drafts: Sequence[Draft]) -> Iterable[Tensor]:
@@ -97,7 +101,9 @@ class Writer(nn.Module):
     def alternatives(
         self, vectors: Tensor, drafts: Sequence[Draft], count: int, generator: torch.Generator
     ) -> list[list[Draft]]:
-        """Return `count` variants of each draft. Each replaces one sub-word by another that is likely there."""
+        """Return `count` variants of each draft. Each replaces one sub-word by another that is likely
+        there.
+        """
         out: list[list[Draft]] = []
         for draft, logits in zip(drafts, self.positions(vectors, drafts), strict=True):
             if not draft.ids:

@@ -51,6 +51,7 @@ Positive = Annotated[float, Bounds(gt=0)]
 NonNegative = Annotated[float, Bounds(ge=0)]
 Share = Annotated[float, Bounds(ge=0, le=1)]
 Count = Annotated[int, Bounds(ge=1)]
+Number = Annotated[int, Bounds(ge=0)]
 
 
 class Checked:
