@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-__all__ = ["EMPTY", "Draft", "Queries", "Space"]
+__all__ = ["EMPTY", "Draft", "Queries", "Space", "weights"]
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,8 @@ class Queries:
             vectors = self.space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
             self._known |= dict(zip(new, vectors, strict=True))
         return torch.stack([self._known[t] for t in texts])
+
+
+def weights(module: nn.Module) -> dict[str, Tensor]:
+    """Return the state of a module on the CPU."""
+    return {name: x.cpu() for name, x in module.state_dict().items()}

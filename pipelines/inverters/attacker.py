@@ -67,8 +67,8 @@ def learn(
 def save(attacker: Attacker, folder: Path) -> None:
     """Write an attacker to one file in a folder."""
     state = {
-        "mean": attacker.space.mean,
-        "known": attacker.known,
+        "mean": attacker.space.mean.cpu(),
+        "known": attacker.known.cpu(),
         "texts": attacker.texts,
         "kind": type(attacker.inverter).__name__,
         "inverter": attacker.inverter.state(),
@@ -81,10 +81,10 @@ def load(folder: Path, device: torch.device | str = "cpu") -> Attacker:
     """Read an attacker onto a device. Raises BadInput if there is none."""
     if not (folder / FILE).is_file():
         raise BadInput(f"{folder}: no inverter there; `dvc repro` makes it")
-    state = files.load_state(folder / FILE)
+    state = files.load_state(folder / FILE, device)
     with files.reading(folder):
         kinds = {kind.__name__: module for kind, module in KINDS.items()}
         inverter = kinds[state["kind"]].restored(state["inverter"]).to(device)
         corrector = decoder.restored(state["corrector"]).to(device) if state["corrector"] else None
-        space = Space(state["mean"].to(device))
-        return Attacker(space, state["known"].to(device), state["texts"], inverter, corrector)
+        space = Space(state["mean"])
+        return Attacker(space, state["known"], state["texts"], inverter, corrector)

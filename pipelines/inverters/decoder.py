@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.inverters import Draft
+from pipelines.inverters import Draft, weights
 from pipelines.inverters.vocabulary import END, PAD, SPECIAL, START, Vocabulary, learn
 from pipelines.inverters.writer import Writer, batches, check_pairs, noisy, padded
 from pipelines.runtime.log import Log
@@ -164,7 +164,7 @@ class Decoder(Writer):
     def state(self) -> dict[str, Any]:
         """Return what `restored` needs."""
         return {
-            "weights": self.state_dict(),
+            "weights": weights(self),
             "settings": asdict(self.settings),
             "vocabulary": self.vocabulary.tokenizer.to_str(),
             "dimension": self.prefix.in_features,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.inverters import Draft
+from pipelines.inverters import Draft, weights
 from pipelines.inverters.writer import Writer, batches, check_pairs, noisy
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
@@ -86,7 +86,7 @@ class HubInverter(Writer):
     def state(self) -> dict[str, Any]:
         """Return what `restored` needs. The tokenizer stays with the hub model."""
         return {
-            "weights": self.state_dict(),
+            "weights": weights(self),
             "settings": asdict(self.settings),
             "dimension": self.prefix[0].in_features,
         }

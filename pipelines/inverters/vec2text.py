@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pipelines.inverters import weights
 from pipelines.runtime.errors import BadInput
 
 Encode = Callable[[Sequence[str]], Tensor]  # texts -> raw vectors (n, d)
@@ -208,8 +209,8 @@ class Vec2Text(nn.Module):
         """Return what `restored` needs. The tokenizer stays with the T5."""
         return {
             "config": self.inversion.encoder_decoder.config.to_dict(),
-            "inversion": _once(self.inversion),
-            "corrector": None if self.corrector is None else _once(self.corrector),
+            "inversion": weights(self.inversion),
+            "corrector": None if self.corrector is None else weights(self.corrector),
             "about": self.about,
         }
 
@@ -296,13 +297,6 @@ def _filled(name: str, t5: Any, blocks: Sequence[str], state: dict[str, Tensor])
     return network
 
 
-def _once(network: Network) -> dict[str, Tensor]:
-    """Return the state, each tensor under the first of its names."""
-    names: dict[int, str] = {}
-    state = network.state_dict()
-    return {key: x for key, x in state.items() if names.setdefault(x.data_ptr(), key) == key}
-
-
 def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read config.json and weights, without the target encoder (`embedder.`) that an inversion model carries
     along.
@@ -322,8 +316,8 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         state: dict[str, Tensor] = {}
         for part in names:
             state |= load_file(str(files[part]))
-        weights = {key: x.float() for key, x in state.items() if not key.startswith("embedder.")}
-        return json.loads(config.read_text()), weights  # pyright: ignore
+        kept = {key: x.float() for key, x in state.items() if not key.startswith("embedder.")}
+        return json.loads(config.read_text()), kept  # pyright: ignore
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise BadInput(f"inverter {name}: no vec2text model: {_line(error)}") from None
 
