@@ -81,10 +81,10 @@ def load(folder: Path, device: torch.device | str = "cpu") -> Attacker:
     """Read an attacker onto a device. Raises BadInput if there is none."""
     if not (folder / FILE).is_file():
         raise BadInput(f"{folder}: no inverter there; `dvc repro` makes it")
-    state = files.load_state(folder / FILE, device)
+    state = files.load_state(folder / FILE)
     with files.reading(folder):
         kinds = {kind.__name__: module for kind, module in KINDS.items()}
         inverter = kinds[state["kind"]].restored(state["inverter"]).to(device)
         corrector = decoder.restored(state["corrector"]).to(device) if state["corrector"] else None
-        space = Space(state["mean"])
-        return Attacker(space, state["known"], state["texts"], inverter, corrector)
+        space = Space(state["mean"].to(device))
+        return Attacker(space, state["known"].to(device), state["texts"], inverter, corrector)
