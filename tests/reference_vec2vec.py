@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from pipelines.aligners.vec2vec.step import Training
+from pipelines.aligners.vec2vec.training import Training
 
 
 class Block(nn.Module):

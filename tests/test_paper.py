@@ -37,7 +37,7 @@ MODELS = {"gtr": tiny.t5, "clip": tiny.clip, "qwen": tiny.qwen}  # stand-ins; al
 
 ALIGNERS: dict[str, dict[str, Any]] = {
     "vec2vec": {"steps": 4, "min_steps": 4, "log_every": 2, "checkpoint_every": 2, "width": 16, "disc_width": 16, "batch": 16,
-                "neighbours": 3, "precision": "float32"},
+                "precision": "float32"},
     "wasserstein_procrustes": {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [40], "round_steps": 2, "refinements": 2,
                                "batches": [40, 60], "passes": 1, "anchors": 40},
     "mini_vec2vec": {"clusters": 4, "repeats": 2, "restarts": 2, "neighbours": 5, "refine_steps": 2, "refine_clusters": 10},

@@ -248,7 +248,7 @@ VEC2VEC = {
     "backbone_depth": 2,
     "disc_depth": 2,
 }
-VEC2VEC |= {"batch": 16, "steps": 6, "log_every": 3, "warmup": 2, "held_out": 8, "neighbours": 3}
+VEC2VEC |= {"batch": 16, "steps": 6, "log_every": 3, "warmup": 2}
 
 
 def outputs(folder: Path) -> dict[str, bytes]:

@@ -1,0 +1,150 @@
+"""Settings of vec2vec, and recipes: names for many settings at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pipelines.runtime.settings import Bounds, Checked, Count, NonNegative, Positive
+
+Natural = Annotated[int, Bounds(ge=0)]
+Norm = Literal["batch", "layer"]
+Gan = Literal["least_squares", "vanilla"]
+Error = Literal["cosine", "squared"]
+Vsp = Literal["absolute", "squared"]
+
+
+@dataclass(frozen=True)
+class Settings(Checked):
+    """The defaults are the released configuration of the official code, which made the published numbers.
+
+    Comments give the paper's value where it differs; `recipe: paper` sets all of them. "Ours" is in neither
+    source. The code trains in float16 with a loss scaler. bf16 is used here instead and needs none.
+    """
+
+    recipe: Literal["released", "paper", "multistart"] = "released"  # see RECIPES
+    # data
+    centre: bool = False  # subtract the mean before normalising; ours
+    axes: Literal["raw", "principal"] = "raw"  # principal: coordinates on each cloud's principal axes; ours
+    # networks
+    width: Count = 1024
+    adapter_depth: Natural = 3  # 0: one matrix per encoder, see `Tied`
+    backbone_depth: Natural = 4  # 0: the identity
+    norm: Norm = "batch"
+    dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # paper: not mentioned, 0 here
+    disc_width: Count = 1024
+    disc_depth: Count = 5
+    # losses
+    gan: Gan = "least_squares"
+    swapped_labels: bool = True  # label real vectors 0 and fake ones 1; paper: False
+    latent_discriminators: Literal["one", "both"] = "one"  # paper: both, see `Training`
+    error: Error = "cosine"  # of reconstruction and cycle; paper: squared
+    vsp: Vsp = "absolute"  # paper: squared
+    vsp_of: Literal["reconstructions", "translations"] = "reconstructions"  # paper: translations
+    vsp_reflected: bool = True  # add the term of products across x and y; paper: False
+    detach_cycle: bool = True  # only the second translation learns from the cycle; paper: False
+    reduction: Literal["mean", "sum"] = "mean"  # over encoders and pairs, not of GAN losses; paper: sum
+    rec_weight: NonNegative = 1.0
+    vsp_weight: NonNegative = 1.0
+    cycle_weight: NonNegative = 10.0
+    cycle_vsp_weight: NonNegative = 10.0  # VSP between a batch and its cycle; paper: 0
+    gan_weight: NonNegative = 1.0
+    latent_gan_weight: NonNegative = 1.0
+    transport_weight: NonNegative = 0.0  # entropic optimal transport from translations to the batch; ours
+    # training
+    steps: Natural | None = None  # None: `epochs` passes through the smaller side
+    epochs: Natural = 80
+    batch: Annotated[int, Bounds(ge=2)] = 256
+    lr: NonNegative = 2e-5
+    disc_lr: NonNegative = 1e-5
+    warmup: Natural = 2000  # steps of linear growth of both learning rates
+    warmup_from: Natural = 0  # position of the first step in that growth; the code's first step has rate 0
+    max_grad_norm: Positive = 1000.0  # of the translator, and of each discriminator
+    cycle_statistics: bool = True  # batch norms also see each translation's reconstruction; paper: False
+    optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd has momentum 0.5; ours
+    damping: NonNegative = 0.0  # of singular values, after each update of `Tied` adapters; ours
+    precision: Literal["float32", "bf16"] = "float32"
+    compile: bool = False  # torch.compile of all passes and losses; equal to rounding, but for dropout masks
+    # Successive halving of random starts: in each round so many are trained for `start_steps` on the first
+    # `start_axes` columns, and the best by unpaired score go on. (): one start, no rounds; ours
+    starts: tuple[Count, ...] = ()
+    start_axes: tuple[Annotated[int, Bounds(ge=2)], ...] = ()
+    start_steps: Count = 60
+    # selection and stopping by the unpaired score; the code looks at pairs
+    log_every: Count = 100
+    patience: Count = 20  # scores in a row without improvement before stopping
+    min_steps: Natural | None = None  # do not stop before; None: never before the last step
+    checkpoint_every: Count = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.gan_weight + self.latent_gan_weight + self.transport_weight > 0:
+            raise ValueError("gan_weight, latent_gan_weight or transport_weight must be more than 0")
+        if len(self.starts) != len(self.start_axes):
+            raise ValueError(f"starts {self.starts} and start_axes {self.start_axes} must be equally long")
+        if self.starts != tuple(sorted(self.starts, reverse=True)):
+            raise ValueError(f"starts {self.starts} must not grow from round to round")
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Arguments of `Vec2Vec` besides the dimensions."""
+        names = ("width", "adapter_depth", "backbone_depth", "norm", "dropout")
+        return {name: getattr(self, name) for name in names}
+
+    def warmed_up(self, step: int) -> float:
+        """Return the factor in [0, 1] of both learning rates at a step; the first step is 0."""
+        return min(1.0, (step + self.warmup_from) / self.warmup) if self.warmup else 1.0
+
+
+# The paper's objective: section 4 of arXiv 2505.12540
+PAPER: dict[str, Any] = {
+    "dropout": 0.0,
+    "swapped_labels": False,
+    "latent_discriminators": "both",
+    "error": "squared",
+    "vsp": "squared",
+    "vsp_of": "translations",
+    "vsp_reflected": False,
+    "detach_cycle": False,
+    "reduction": "sum",
+    "cycle_vsp_weight": 0.0,
+    "cycle_statistics": False,
+}
+# Ours, for small machines: one matrix per encoder on principal axes, moved by transport, the best of many
+# starts
+MULTISTART: dict[str, Any] = {
+    "centre": True,
+    "axes": "principal",
+    "starts": (64, 12, 3),
+    "start_axes": (32, 64, 128),
+    "start_steps": 25,
+    "width": 384,
+    "adapter_depth": 0,
+    "backbone_depth": 0,
+    "dropout": 0.0,
+    "disc_width": 128,
+    "disc_depth": 2,
+    "gan": "vanilla",
+    "gan_weight": 0.01,
+    "latent_gan_weight": 0.0,
+    "rec_weight": 0.0,
+    "vsp_weight": 0.0,
+    "cycle_weight": 0.0,
+    "cycle_vsp_weight": 0.0,
+    "transport_weight": 1.0,
+    "steps": 300,
+    "batch": 512,
+    "optimiser": "sgd",
+    "lr": 10.0,
+    "disc_lr": 1e-3,
+    "warmup": 20,
+    "warmup_from": 1,
+    "max_grad_norm": 1.0,
+    "damping": 0.1,
+    "precision": "bf16",
+    "log_every": 50,
+    "min_steps": 0,
+    "patience": 1000,
+}
+# What `recipe` in a row stands for; other keys of the row override it
+RECIPES: dict[str, dict[str, Any]] = {"released": {}, "paper": PAPER, "multistart": MULTISTART}

@@ -1,0 +1,317 @@
+"""One training step of vec2vec: passes through the networks, losses, and the two updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from pipelines.aligners.vec2vec import losses
+from pipelines.aligners.vec2vec.networks import Discriminator, Tied, Vec2Vec
+from pipelines.aligners.vec2vec.settings import Settings
+from pipelines.runtime.errors import BadInput
+
+LATENT = ("latent", "latent_back")  # discriminators of latents; the others have their encoder's name
+COLLAPSED = 500  # steps in a row that a discriminator may be constant or certain
+ORTHONORMAL = 0.3  # last fraction of the steps in which damping also pulls towards orthonormal rows
+INVERSE_TEMPERATURE = 30.0  # of the transport loss
+
+Pair = tuple[str, str]  # two encoders, in order
+Weighted = dict[str, tuple[Tensor, float]]  # a loss and its weight, by name
+
+
+@dataclass
+class Pass:
+    """One batch through the networks, by encoder or by ordered pair of encoders."""
+
+    x: dict[str, Tensor]  # (b, d)
+    latents: dict[str, Tensor]  # T A x, (b, width)
+    reconstructions: dict[str, Tensor]  # R x, in the encoder's own space
+    translations: dict[Pair, Tensor]  # F x of the first encoder, in the space of the second
+    cycles: dict[Pair, Tensor]  # F F x, back in the space of the first encoder
+
+
+class Training:
+    """Translator, discriminators and their optimisers; `step` trains on one batch.
+
+    Every ordered pair of encoders is trained. With `learning`, only pairs with one of these encoders are: the
+    others are frozen. In the latent space, `real` encoders are the target: the first one, or all frozen ones.
+    """
+
+    def __init__(
+        self, model: Vec2Vec, dims: dict[str, int], settings: Settings, learning: Sequence[str] = ()
+    ) -> None:
+        self.settings, self.model, self.dims = settings, model, dims
+        self.learning = tuple(learning) or tuple(dims)
+        self.pairs: list[Pair] = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
+        self.real = [name for name in dims if name not in self.learning] or list(dims)[:1]
+        self.device = next(model.parameters()).device
+        self.discriminators = self._new_discriminators(dims)
+        self.optimiser, self.disc_optimiser = self._new_optimisers()
+        self.inverse_temperature = INVERSE_TEMPERATURE
+        self.done = 0  # steps
+        self.collapsed = dict.fromkeys(
+            self.discriminators, 0
+        )  # steps in a row that a discriminator looked collapsed
+        self.names: list[str] = []  # of a step's metrics
+        self.unread: list[Tensor] = []  # metrics (m,) of the steps since the last `check`
+        self.seen: dict[str, float] = {}  # metrics of the last step that `check` has read
+        if settings.compile:
+            for name in ("forward", "discriminator_losses", "translator_losses"):
+                setattr(self, name, torch.compile(getattr(self, name), mode="reduce-overhead"))
+
+    def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Update the discriminators, then the translator. x: prepared rows (b, d) of each encoder.
+
+        Returns losses, accuracies, spreads of logits and gradient norms before clipping, as scalars on the
+        device. A step never synchronises with the host: `check` looks at the metrics later.
+        """
+        s = self.settings
+        # 1. Learning rates
+        factor = s.warmed_up(self.done)
+        self.optimiser.param_groups[0]["lr"] = s.lr * factor
+        self.disc_optimiser.param_groups[0]["lr"] = s.disc_lr * factor
+        # 2. All passes through the networks
+        with self._autocast():
+            outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
+        # 3. The discriminators, on detached vectors
+        metrics = self._update_discriminators(outputs)
+        # 4. The translator
+        metrics |= self._update_translator(outputs)
+        self._damp_singular_values()
+        # 5. Metrics, to be read later
+        self.names = list(metrics)
+        self.unread.append(torch.stack(list(metrics.values())))
+        self.done += 1
+        return metrics
+
+    def forward(self, x: dict[str, Tensor]) -> Pass:
+        """Compute everything that the losses need. Each input passes A and T once."""
+        s, model = self.settings, self.model
+        latents, reconstructions, translations, cycles = {}, {}, {}, {}
+        for name, rows in x.items():
+            latents[name] = model.encode(rows, name)
+            if (s.rec_weight or s.vsp_weight) and name in self.learning:
+                reconstructions[name] = model.decode(latents[name], name)
+            for source, target in self.pairs:
+                if source == name:
+                    translations[source, target] = model.decode(latents[name], target)
+        if s.cycle_weight or s.cycle_vsp_weight:
+            for source, target in self.pairs:
+                moved = translations[source, target]
+                latent = model.encode(moved.detach() if s.detach_cycle else moved, target)
+                cycles[source, target] = model.decode(latent, source)
+                if s.cycle_statistics:
+                    model.update_statistics(latent, target)
+        return Pass(x, latents, reconstructions, translations, cycles)
+
+    def discriminator_losses(self, outputs: Pass) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the total loss of all discriminators, and metrics of each."""
+        s, total, metrics = self.settings, torch.zeros((), device=self.device), {}
+        for name, (real, fake) in self._contests(outputs).items():
+            with self._autocast():
+                logits = self.discriminators[name](torch.cat([real, fake]).detach())
+            real, fake = logits.split([len(real), len(fake)])
+            loss = losses.discriminator_loss(real, fake, s.gan, s.swapped_labels)
+            total = total + loss
+            metrics[f"loss/discriminator_{name}"] = loss.detach()
+            metrics[f"accuracy/{name}"] = losses.accuracy(real, fake, s.gan, s.swapped_labels)
+            metrics[f"spread/{name}"] = logits.detach().std()
+        return total, metrics
+
+    def translator_losses(self, outputs: Pass) -> Weighted:
+        """Return all losses of the translator."""
+        return (
+            self.geometry_losses(outputs) | self._adversarial_losses(outputs) | self._transport_loss(outputs)
+        )
+
+    def geometry_losses(self, outputs: Pass) -> Weighted:
+        """Return reconstruction, cycle consistency and vector space preservation, before and after a cycle."""
+        s, x = self.settings, outputs.x
+        own = list(outputs.reconstructions.items())
+        moved = [(source, y) for (source, _), y in outputs.translations.items()]
+        cycled = [(source, y) for (source, _), y in outputs.cycles.items()]
+
+        def error(couples: list[tuple[str, Tensor]]) -> Tensor:
+            return self._reduced([losses.error(x[name], y, s.error) for name, y in couples])
+
+        def vsp(couples: list[tuple[str, Tensor]], reflected: bool) -> Tensor:
+            return self._reduced([losses.preservation(x[name], y, s.vsp, reflected) for name, y in couples])
+
+        weighted: Weighted = {}
+        if s.rec_weight:
+            weighted["reconstruction"] = error(own), s.rec_weight
+        if s.cycle_weight:
+            weighted["cycle"] = error(cycled), s.cycle_weight
+        if s.vsp_weight and s.vsp_of == "reconstructions":
+            weighted["vsp"] = vsp(own, s.vsp_reflected), s.vsp_weight
+        elif s.vsp_weight:
+            weighted["vsp"] = vsp(moved, False), s.vsp_weight
+        if s.cycle_vsp_weight:
+            weighted["cycle_vsp"] = vsp(cycled, s.vsp_reflected), s.cycle_vsp_weight
+        return weighted
+
+    def limit_axes(self, axes: int | None, inverse_temperature: float) -> None:
+        """Train on the first `axes` columns only (None: all), with this inverse temperature of the transport."""
+        self.model.axes, self.inverse_temperature = axes, inverse_temperature
+
+    def check(self) -> None:
+        """Read the metrics of all steps since the last call, in one transfer from the device.
+
+        Raises BadInput, naming the first bad step, for a number that is not finite or a collapsed
+        discriminator.
+        """
+        if not self.unread:
+            return
+        read = torch.stack(self.unread).tolist()
+        self.unread = []
+        for step, values in enumerate(read, self.done - len(read)):
+            self.seen = dict(zip(self.names, values, strict=True))
+            self._check(step, self.seen)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next step depends on, with the global random state. Raises BadInput as `check`
+        does.
+        """
+        self.check()
+        states: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        random = {"random": torch.get_rng_state(), "cuda": cuda}
+        return states | random | {"done": self.done, "collapsed": self.collapsed}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` returned."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.done, self.collapsed = state["done"], dict(state["collapsed"])
+        torch.set_rng_state(state["random"].cpu())
+        if state["cuda"]:
+            torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])
+
+    def _parts(self) -> dict[str, Any]:
+        names = ("model", "discriminators", "optimiser", "disc_optimiser")
+        return {name: getattr(self, name) for name in names}
+
+    def _new_discriminators(self, dims: dict[str, int]) -> nn.ModuleDict:
+        """One per encoder and one of latents, in the paper a second one with real and fake exchanged."""
+        s = self.settings
+        sizes = dims | {"latent": s.width}
+        if s.latent_discriminators == "both":
+            sizes["latent_back"] = s.width
+        used = {name: size for name, size in sizes.items() if self._weight(name)}
+        each = {name: Discriminator(s.disc_depth, size, s.disc_width) for name, size in used.items()}
+        return nn.ModuleDict(each).to(self.device)
+
+    def _new_optimisers(self) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+        """Those of the translator and of the discriminators; momenta and epsilons are the code's."""
+        s, adam = self.settings, {"betas": (0.5, 0.999), "fused": True}
+        if s.optimiser == "sgd":
+            optimiser = torch.optim.SGD(self.model.parameters(), lr=s.lr, momentum=0.5)
+        else:
+            optimiser = torch.optim.Adam(self.model.parameters(), lr=s.lr, **adam)
+        group = {"params": list(self.discriminators.parameters())}  # a group may be empty: transport alone
+        return optimiser, torch.optim.Adam([group], lr=s.disc_lr, eps=6.25e-10, **adam)
+
+    def _update_discriminators(self, outputs: Pass) -> dict[str, Tensor]:
+        if not self.discriminators:
+            return {}
+        self.discriminators.requires_grad_(True)
+        total, metrics = self.discriminator_losses(outputs)
+        self.disc_optimiser.zero_grad()
+        total.backward()
+        for name, discriminator in self.discriminators.items():
+            metrics[f"gradient/discriminator_{name}"] = self._clip(discriminator)
+        self.disc_optimiser.step()
+        self.discriminators.requires_grad_(False)  # the translator's gradients pass through them
+        return metrics
+
+    def _update_translator(self, outputs: Pass) -> dict[str, Tensor]:
+        weighted = self.translator_losses(outputs)
+        total = torch.stack([loss * weight for loss, weight in weighted.values()]).sum()
+        self.optimiser.zero_grad()
+        total.backward()
+        metrics = {f"loss/{name}": loss.detach() for name, (loss, _) in weighted.items()}
+        metrics |= {"loss/translator": total.detach(), "gradient/translator": self._clip(self.model)}
+        self.optimiser.step()
+        return metrics
+
+    def _adversarial_losses(self, outputs: Pass) -> Weighted:
+        s, weighted = self.settings, {}
+        for name, (_, fake) in self._contests(outputs).items():
+            with self._autocast():
+                logits = self.discriminators[name](fake)
+            loss = losses.generator_loss(logits, s.gan, s.swapped_labels)
+            weighted[f"generator_{name}"] = loss, self._weight(name)
+        return weighted
+
+    def _transport_loss(self, outputs: Pass) -> Weighted:
+        if not self.settings.transport_weight:
+            return {}
+        each = [
+            losses.transport(moved, outputs.x[target], self.inverse_temperature)
+            for (_, target), moved in outputs.translations.items()
+        ]
+        return {"transport": (torch.stack(each).mean(), self.settings.transport_weight)}
+
+    def _contests(self, outputs: Pass) -> dict[str, tuple[Tensor, Tensor]]:
+        """Real and fake rows of each discriminator. Translations into one space from several are fake
+        together.
+        """
+        contests = {}
+        for name, rows in outputs.x.items():
+            fake = [moved for (_, target), moved in outputs.translations.items() if target == name]
+            contests[name] = rows, stacked(fake)
+        real = stacked([latent for name, latent in outputs.latents.items() if name in self.real])
+        fake = stacked([latent for name, latent in outputs.latents.items() if name not in self.real])
+        contests |= {"latent": (real, fake), "latent_back": (fake, real)}
+        return {name: sides for name, sides in contests.items() if name in self.discriminators}
+
+    def _weight(self, discriminator: str) -> float:
+        return self.settings.latent_gan_weight if discriminator in LATENT else self.settings.gan_weight
+
+    def _reduced(self, each: list[Tensor]) -> Tensor:
+        stack = torch.stack(each)
+        return stack.mean() if self.settings.reduction == "mean" else stack.sum()
+
+    def _clip(self, module: nn.Module) -> Tensor:
+        return nn.utils.clip_grad_norm_(module.parameters(), self.settings.max_grad_norm, foreach=True)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16")
+
+    def _damp_singular_values(self) -> None:
+        rate, axes = self.settings.damping, self.model.axes
+        late = self.done >= (1 - ORTHONORMAL) * (self.settings.steps or 0)
+        for module in self.model.modules() if rate else ():
+            if isinstance(module, Tied) and module.weight.requires_grad:
+                module.damp_singular_values(rate, orthonormal=axes is None and late, axes=axes)
+
+    def _check(self, step: int, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            if not abs(value) < float("inf"):
+                raise BadInput(
+                    f"vec2vec: step {step}: {name} is {value}; a lower lr or max_grad_norm may help"
+                )
+        for name in self.collapsed:
+            spread, loss = values[f"spread/{name}"], values[f"loss/discriminator_{name}"]
+            self.collapsed[name] = self.collapsed[name] + 1 if min(spread, loss) < 1e-6 else 0
+            if self.collapsed[name] >= COLLAPSED:
+                raise BadInput(
+                    f"vec2vec: step {step}: discriminator {name} has collapsed: for {self.collapsed[name]} steps "
+                    f"loss/discriminator_{name} {loss:.3g}, spread of logits {spread:.3g}"
+                )
+
+
+def stacked(parts: list[Tensor]) -> Tensor:
+    """Concatenate rows; a single part is returned as it is, not copied."""
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def leading(rows: Tensor, axes: int | None) -> Tensor:
+    """Return the first `axes` columns of unit rows, made unit again; None: all columns."""
+    return rows if axes is None else normalize(rows[:, :axes], dim=1)

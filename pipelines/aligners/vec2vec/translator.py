@@ -1,0 +1,91 @@
+"""The trained networks as a translator of raw vectors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipelines.aligners.core.translator import Translator
+from pipelines.aligners.vec2vec.networks import Vec2Vec
+from pipelines.runtime.errors import BadInput
+
+
+class Vec2VecTranslator(Translator):
+    """y = F(unit(x - source_mean)) * target_scale + target_mean, from raw vectors (n, d) to raw vectors (n,
+    e).
+
+    `source` and `target` are two of the encoders of `dims`. Means are zero where the training data was not
+    centred. `principal`: F takes and returns coordinates on the principal axes of the training data.
+    """
+
+    def __init__(
+        self, dims: dict[str, int], source: str, target: str, principal: bool = False, **shape
+    ) -> None:
+        super().__init__(dims=dims, source=source, target=target, principal=principal, **shape)
+        self.model = Vec2Vec(dims, **shape)
+        for name, dim in dims.items():
+            self._add_statistics(name, dim)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        source, target = self.config["source"], self.config["target"]
+        out = self.model.translate(self.prepared(vectors, source), source, target)
+        if self.config["principal"]:
+            out = out @ self.get_buffer(f"{target}_axes").T
+        return out * self.get_buffer(f"{target}_scale") + self.get_buffer(f"{target}_mean")
+
+    def prepared(self, vectors: Tensor, name: str) -> Tensor:
+        """Return an encoder's raw vectors (n, d) as the networks take them: unit rows, on principal axes if
+        asked.
+        """
+        rows = normalize(vectors - self.get_buffer(f"{name}_mean"), dim=1)
+        return rows @ self.get_buffer(f"{name}_axes") if self.config["principal"] else rows
+
+    @torch.no_grad()
+    def fit_statistics(self, name: str, cloud: Tensor, centre: bool) -> None:
+        """Set mean, scale and principal axes of an encoder from its vectors (n, d)."""
+        mean = cloud.mean(0) if centre else torch.zeros_like(cloud[0])
+        self.get_buffer(f"{name}_mean").copy_(mean)
+        self.get_buffer(f"{name}_scale").copy_((cloud - mean).norm(dim=1).mean())
+        if self.config["principal"]:
+            rows = normalize(cloud - mean, dim=1).double()
+            axes = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)  # columns, by falling variance
+            self.get_buffer(f"{name}_axes").copy_(axes)
+
+    def add_encoder(self, name: str, dim: int) -> None:
+        """Add one more encoder, with new adapters."""
+        self.model.add_encoder(name, dim)
+        self.config["dims"] = self.config["dims"] | {name: dim}
+        self._add_statistics(name, dim)
+
+    def between(self, source: str, target: str) -> Vec2VecTranslator:
+        """Return a copy for another pair of encoders, with only their adapters and the backbone."""
+        dims = {name: dim for name, dim in self.config["dims"].items() if name in (source, target)}
+        other = Vec2VecTranslator(**{**self.config, "dims": dims, "source": source, "target": target})
+        mine = self.state_dict()
+        other.load_state_dict({key: mine[key] for key in other.state_dict()})
+        return other.to(next(self.buffers()).device).train(self.training)
+
+    def merged(self, other: Vec2VecTranslator) -> Vec2VecTranslator:
+        """Return a copy with the encoders of both translators, which must be of one training.
+
+        Raises BadInput where their shapes or backbones differ.
+        """
+        mine, theirs = self.state_dict(), other.state_dict()
+        shape, other_shape = self._shape(), other._shape()
+        backbone = [key for key in mine if key.startswith("model.backbone.")]
+        if shape != other_shape or not all(torch.equal(mine[key], theirs[key]) for key in backbone):
+            raise BadInput("vec2vec: translators of two trainings: their backbones differ")
+        dims = {**self.config["dims"], **other.config["dims"]}
+        both = Vec2VecTranslator(dims, self.config["source"], self.config["target"], **shape)
+        both.load_state_dict(mine | theirs)
+        return both.to(next(self.buffers()).device)
+
+    def _shape(self) -> dict:
+        return {key: value for key, value in self.config.items() if key not in ("dims", "source", "target")}
+
+    def _add_statistics(self, name: str, dim: int) -> None:
+        self.register_buffer(f"{name}_mean", torch.zeros(dim))
+        self.register_buffer(f"{name}_scale", torch.ones(()))
+        if self.config["principal"]:
+            self.register_buffer(f"{name}_axes", torch.eye(dim))  # columns
