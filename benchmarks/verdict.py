@@ -30,7 +30,7 @@ from pipelines.runtime import store
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, params
 
-CHEAP = {"sample": 3000, "rounds": (1000, 1000, 1500), "round_steps": 6, "refinements": 40}
+CHEAP = {"rounds": (1000, 1000, 1500), "refinements": 40}
 TOGETHER = 4  # fits of one draw
 SUCCESS = 0.1  # FOSCTTM
 

@@ -222,9 +222,8 @@ def nearness(translator, x, y):
 QUICK = wasserstein_procrustes.Settings(
     clusters=12,
     repeats=10,
-    restarts=8,
+    assignment_restarts=8,
     rounds=(600, 600, 600),
-    round_steps=5,
     refinements=10,
     passes=3,
     match_in="smaller",
@@ -255,13 +254,13 @@ def test_whoever_owns_a_second_encoder_couples_better_in_the_first():
 
 
 @pytest.mark.parametrize("seen", [1000, 500])  # the rows that are seen are of the same texts
-def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen):
-    settings = replace(QUICK, seen=seen)
+def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen, monkeypatch):
+    monkeypatch.setattr(wasserstein_procrustes, "SEEN", seen)
     x, y, _ = views(600)
-    alone = wasserstein_procrustes.fit_jointly({"x": x[:600], "y": y[600:]}, settings, 1, paired=["y"])
+    alone = wasserstein_procrustes.fit_jointly({"x": x[:600], "y": y[600:]}, QUICK, 1, paired=["y"])
     turned = y @ torch.linalg.qr(torch.randn(10, 10, generator=torch.Generator().manual_seed(7)))[0]
     both = wasserstein_procrustes.fit_jointly(
-        {"x": x[:600], "y": y[600:], "z": turned[600:]}, settings, 1, paired=["y", "z"]
+        {"x": x[:600], "y": y[600:], "z": turned[600:]}, QUICK, 1, paired=["y", "z"]
     )
     torch.testing.assert_close(both["x", "y"](x), alone["x", "y"](x), atol=0.01, rtol=0)
 
@@ -321,7 +320,7 @@ def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
 
 
 def test_a_row_with_paired_spaces_writes_the_maps_between_different_texts(stage):
-    quick = {"clusters": 5, "repeats": 2, "rounds": [40], "round_steps": 1, "refinements": 2, "passes": 1}
+    quick = {"clusters": 5, "repeats": 2, "rounds": [40], "refinements": 2, "passes": 1}
     stage("owned", small={}, **OWNED | quick, seeds=[0, 1])
     assert set(store.read_metrics("align_jointly")["owned"]) == {"a/b", "a/c", "b/a", "c/a"}
     assert list(load_seeds(store.translators_path("owned/c/a"))) == [0, 1]

@@ -10,7 +10,7 @@ from pipelines.aligners.core.translator import Identity, Linear, load, save
 from pipelines.measures import attributes, defences, geometry, image_text, similarity, translation
 from pipelines.measures.vectors import neighbours
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Align, Attributes, Evaluate, Invert
+from pipelines.study import Attributes, Evaluate, Invert
 
 X, Y = (torch.randn(40, 6, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
 BAD = pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -139,10 +139,3 @@ def test_a_row_refuses_a_hub_correction_that_is_no_strength(kind, given, value):
     kind.model_validate(given | {"hub_correction": 2.0})
     with pytest.raises(ValueError, match="hub_correction"):
         kind.model_validate(given | {"hub_correction": value})
-
-
-@pytest.mark.parametrize("value", [[30, float("nan")], [float("nan"), 30], [30, float("inf")]])
-def test_an_aligner_refuses_a_temperature_that_is_none(value):
-    given = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
-    with pytest.raises(ValueError, match="inverse_temperature"):
-        Align.model_validate(given | {"inverse_temperature": value})

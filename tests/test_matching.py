@@ -10,16 +10,15 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 
 from pipelines.aligners.core.matching import (
     ascend,
-    converged,
     csls,
     mutual,
     objective,
     permuted,
     quadratic_assignment,
-    spread,
     swap_gains,
     transport,
 )
+from pipelines.aligners.mini_vec2vec.kmeans import kmeans_from, kmeans_plus_plus
 from pipelines.measures.vectors import kmeans
 
 
@@ -136,8 +135,8 @@ def inertia(X: torch.Tensor, centroids: torch.Tensor) -> float:
 def test_from_the_same_centroids_k_means_rests_where_scikit_learns_does(generator):
     X, start = blobs(generator), torch.randn(12, 6, generator=generator, dtype=torch.float64)
     want = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(X.numpy())
-    torch.testing.assert_close(inertia(X, converged(X, start)), want.inertia_, rtol=1e-3, atol=0)
-    rested = converged(X, start, tolerance=0.0)
+    torch.testing.assert_close(inertia(X, kmeans_from(start, X)), want.inertia_, rtol=1e-3, atol=0)
+    rested = kmeans_from(start, X, tolerance=0.0)
     near = torch.cdist(X, rested).argmin(1)
     for c in near.unique():
         torch.testing.assert_close(rested[c], X[near == c].mean(0))
@@ -148,7 +147,7 @@ def test_spread_rows_are_rows_and_as_good_a_start_as_scikit_learns(generator):
     ours, theirs, plain = [], [], []
     for seed in range(30):
         draws = torch.Generator().manual_seed(seed)
-        start = spread(X, 12, draws)
+        start = kmeans_plus_plus(X, 12, draws)
         assert (torch.cdist(start, X).min(1).values < 1e-6).all()
         assert len(start.unique(dim=0)) == 12
         ours.append(inertia(X, start))

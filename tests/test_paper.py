@@ -38,9 +38,9 @@ MODELS = {"gtr": tiny.t5, "clip": tiny.clip, "qwen": tiny.qwen}  # stand-ins; al
 ALIGNERS: dict[str, dict[str, Any]] = {
     "vec2vec": {"steps": 4, "min_steps": 4, "log_every": 2, "checkpoint_every": 2, "width": 16, "disc_width": 16, "batch": 16,
                 "precision": "float32"},
-    "wasserstein_procrustes": {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [40], "round_steps": 2, "refinements": 2,
-                               "batches": [40, 60], "passes": 1, "anchors": 40},
-    "mini_vec2vec": {"clusters": 4, "repeats": 2, "restarts": 2, "neighbours": 5, "refine_steps": 2, "refine_clusters": 10},
+    "wasserstein_procrustes": {"clusters": 4, "repeats": 2, "assignment_restarts": 2, "rounds": [40], "refinements": 2,
+                               "passes": 1},
+    "mini_vec2vec": {"clusters": 4, "repeats": 2, "assignment_restarts": 2, "neighbours": 5, "refine_steps": 2},
     "transport": {"points": 40},
 }  # fmt: skip
 SEARCH = {"samples": 2, "beams": 2, "branches": 2, "stride": 4, "corrections": 2, "rounds": 1}

@@ -53,7 +53,7 @@ def test_one_step_of_refine_1_is_half_way_to_the_procrustes_map_of_the_neighbour
         normalize(torch.randn(50, 6, generator=generator), dim=1),
     )
     start = torch.linalg.qr(torch.randn(6, 5, generator=generator))[0].T
-    settings = mini.Settings(neighbours=4, refine_steps=1, refine_batch=40)
+    settings = mini.Settings(neighbours=4, refine_steps=1)
     found = mini.refine_by_neighbours(start, x, y, settings, generator, None)
     partners = []
     for row in x @ start:
@@ -75,7 +75,7 @@ def test_centroids_turned_and_shuffled_are_matched_again(generator):
 def test_mini_is_seeded_and_says_what_is_too_few():
     g = torch.Generator().manual_seed(1)
     x, y = torch.randn(300, 8, generator=g), torch.randn(300, 8, generator=g)
-    small = mini.Settings(clusters=5, repeats=3, refine_steps=5, refine_clusters=20)
+    small = mini.Settings(clusters=5, repeats=3, refine_steps=5)
     assert torch.equal(mini.fit(x, y, small, 3).map, mini.fit(x, y, small, 3).map)
     assert not torch.equal(mini.fit(x, y, small, 3).map, mini.fit(x, y, small, 4).map)
     with pytest.raises(BadInput, match="source: 10 vectors, but at least 50"):

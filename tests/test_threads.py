@@ -36,11 +36,9 @@ def test_what_fails_aside_fails_where_it_is_waited_for(four_cores):
     assert torch.get_num_threads() == 4
 
 
-MINI = mini_vec2vec.Settings(
-    clusters=5, repeats=3, restarts=3, neighbours=5, refine_steps=5, refine_batch=64, refine_clusters=10
-)
+MINI = mini_vec2vec.Settings(clusters=5, repeats=3, assignment_restarts=3, neighbours=5, refine_steps=5)
 WASSERSTEIN = wasserstein_procrustes.Settings(
-    clusters=8, repeats=3, restarts=2, rounds=(100, 100), round_steps=2, refinements=4, passes=1
+    clusters=8, repeats=3, assignment_restarts=2, rounds=(100, 100), refinements=4, passes=1
 )
 
 

@@ -2,56 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
-
-from pipelines.measures.vectors import lloyd
 
 
 def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """At most `size` rows, at random: the same ones on every device, as the generator is of the CPU."""
     return cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)]
-
-
-def spread(X: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """Rows (clusters, d) of X (n, d) by greedy k-means++ (Arthur and Vassilvitskii 2007), as scikit-learn's default.
-
-    Each next row is drawn in proportion to squared distances to those that there are: of 2 + log(clusters) candidates the one
-    that leaves the smallest sum of them.
-    """
-    candidates, square = 2 + int(math.log(clusters)), X.square().sum(1)
-    draws = torch.rand(clusters, candidates, generator=generator, dtype=torch.float64)
-    chosen = [X[int(draws[0, 0] * len(X))]]
-    nearest = torch.full_like(square, torch.inf)
-    for shares in draws:
-        nearest = torch.minimum(nearest, _squared(X, square, chosen[-1][None])[0])
-        if len(chosen) == clusters:
-            break
-        reach = nearest.double().cumsum(0)
-        picked = torch.searchsorted(reach, shares.to(X.device) * reach[-1]).clamp_max(len(X) - 1)
-        left = torch.minimum(nearest, _squared(X, square, X[picked])).sum(1)
-        chosen.append(X[picked[left.argmin()]])
-    return torch.stack(chosen)
-
-
-def _squared(X: Tensor, square: Tensor, rows: Tensor) -> Tensor:
-    """Squared distances (k, n) of rows (k, d) to X (n, d), whose squared lengths are `square`."""
-    return (square + rows.square().sum(1, keepdim=True) - 2 * rows @ X.T).clamp_min(0)
-
-
-def converged(X: Tensor, centroids: Tensor, steps: int = 300, tolerance: float = 1e-4) -> Tensor:
-    """Lloyd's iterations from centroids (clusters, d) until they rest: their squared moves sum up to at most `tolerance` times
-    the mean variance of a column of X (n, d). The rule and both numbers are scikit-learn's."""
-    rest = tolerance * X.var(0, correction=0).mean()
-    for _ in range(steps):
-        [moved] = lloyd(X, centroids[None], 1)
-        done = (moved - centroids).square().sum() <= rest
-        centroids = moved
-        if done:
-            break
-    return centroids
 
 
 def permuted(B: Tensor, p: Tensor) -> Tensor:

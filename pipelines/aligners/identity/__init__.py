@@ -29,6 +29,6 @@ def fit(
     log: Log | None = None,
     folder: Path | None = None,
 ) -> Identity:
-    """Looks at nothing but the dimensions."""
+    """Return x -> x, padded or cut to the target's dimensions. Raises BadInput for bad vectors."""
     source, target = checked("source", source), checked("target", target)
     return Identity(source.shape[1], target.shape[1])

@@ -1,55 +1,58 @@
-"""mini-vec2vec (Dar, arXiv 2510.02348), as its notebook does it, but seeded: a linear map between two spaces, without a pair.
+"""mini-vec2vec (Dar, arXiv 2510.02348): a linear map between two spaces, without pairs.
 
-1a  anchors: k-means, from k-means++ until it rests, on a sample of each side, many times
-1b  match the two sides' centroids: quadratic assignment on their centred Gram matrices, 2-opt from random starts
-1c  pseudo-pairs: describe each vector by its cosines to all matched anchors; partner = mean of the nearest target rows
+1a  anchors: k-means with k-means++, on a sample of each side, many times
+1b  match the centroids of both sides: quadratic assignment on their centred Gram matrices, 2-opt from random
+    starts
+1c  pseudo-pairs: describe each vector by its cosines to all matched anchors; its partner is the mean of the
+    nearest targets
 2   orthogonal Procrustes on the pseudo-pairs
-3   refine 1: on random batches, partner = mean of the nearest target rows under the map; Procrustes; moving average
-    refine 2: k-means of the source; k-means of the target started at the mapped centroids; Procrustes; moving average
+3a  on random batches, the partner is the mean of the nearest targets under the map; Procrustes; moving
+    average
+3b  k-means of the source; k-means of the target from the mapped centroids; Procrustes; moving average
 
-The map is never projected back to an orthogonal one: how far the average drifts is part of the method. The paper writes cosine
-kernels in 1b; the notebook's Gram matrices made the published numbers, and are what is here.
+These are the steps of the author's notebook, seeded.
+The map is never projected back to an orthogonal one: how far the average drifts is part of the method. The
+paper writes cosine kernels in 1b. The published numbers were made with the notebook's Gram matrices, which
+are used here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import checked, spectral
-from pipelines.aligners.core.matching import ascend, converged, draw, spread
+from pipelines.aligners.core.matching import ascend, draw
 from pipelines.aligners.core.translator import Linear
+from pipelines.aligners.mini_vec2vec.kmeans import kmeans, kmeans_from
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import check_settings
+from pipelines.runtime.settings import Bounds, Checked, Count
 
 SUPERVISION = "unpaired"
 THREAD_SAFE = True
 
+SAMPLE = 10_000  # rows per side for k-means
+REFINE_BATCH = 1000  # the paper says 10,000; the published numbers were made with the notebook's 1,000
+REFINE_CLUSTERS = 500
+RATE = 0.5  # weight of the new map in the moving averages
+
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """The notebook's values."""
 
-    clusters: int = 20
-    repeats: int = 30  # of k-means, each giving its own set of anchors
-    sample: int = 10_000  # rows per side that k-means sees
-    restarts: int = 30  # of 2-opt
-    neighbours: int = 50  # target rows averaged into a pseudo-partner
-    refine_steps: int = 100
-    refine_batch: int = 1000  # the paper says 10,000; the notebook's 1,000 is what was published with it
-    refine_clusters: int = 500
-    rate: float = 0.5  # weight of the new map in the moving averages
-
-    def __post_init__(self) -> None:
-        ones = ("repeats", "restarts", "neighbours", "refine_batch", "refine_clusters")
-        least = dict.fromkeys(ones, 1) | {"clusters": 2, "sample": 2, "refine_steps": 0}
-        check_settings(self, least, {"rate": "[0, 1]"})
+    clusters: Annotated[int, Bounds(ge=2)] = 20
+    repeats: Count = 30  # of k-means, each giving its own set of anchors
+    assignment_restarts: Count = 30  # of 2-opt
+    neighbours: Count = 50  # target rows averaged into a pseudo-partner
+    refine_steps: Annotated[int, Bounds(ge=0)] = 100
 
 
 def fit(
@@ -61,35 +64,32 @@ def fit(
     log: Log | None = None,
     folder: Path | None = None,
 ) -> Linear:
-    """(n, d), (m, e) -> translator. Known pairs are not part of this method. Raises BadInput for fewer rows than clusters."""
+    """Fit a map from source (n, d) to target (m, e). The method does not use known pairs.
+
+    Raises BadInput for fewer rows than clusters or neighbours.
+    """
     least = max(settings.clusters, settings.neighbours)
     source, target = checked("source", source, least), checked("target", target, least)
     generator = torch.Generator().manual_seed(seed)
     x, y = centred_unit(source), centred_unit(target)
     anchors_x, anchors_y = matched_anchors(x, y, settings, generator)
-    partners = nearest_mean(
-        normalize(x @ anchors_x.T, dim=1), normalize(y @ anchors_y.T, dim=1), y, settings.neighbours
-    )
+    described_x, described_y = normalize(x @ anchors_x.T, dim=1), normalize(y @ anchors_y.T, dim=1)
+    partners = nearest_mean(described_x, described_y, y, settings.neighbours)
     map = spectral(x.T @ partners)
     map = refine_by_neighbours(map, x, y, settings, generator, log)
-    map = refine_by_clusters(map, x, y, settings, generator)
+    map = refine_by_clusters(map, x, y, generator)
     return Linear.of(map, source, target)
 
 
 def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Steps 1a and 1b: (repeats * clusters, d) and (repeats * clusters, e), row i of one belonging to row i of the other."""
+    """Steps 1a and 1b: return anchors (repeats * clusters, d) and, row by row, their partners (..., e)."""
     cx, cy = (
-        torch.stack([kmeans(draw(z, s.sample, generator), s.clusters, generator) for _ in range(s.repeats)])
+        torch.stack([kmeans(draw(z, SAMPLE, generator), s.clusters, generator) for _ in range(s.repeats)])
         for z in (x, y)
     )  # (repeats, clusters, d), (repeats, clusters, e)
-    partner = two_opt(centred_gram(cx), centred_gram(cy), s.restarts, generator)
+    partner = two_opt(centred_gram(cx), centred_gram(cy), s.assignment_restarts, generator)
     cy = cy.gather(1, partner[..., None].expand_as(cy))
     return normalize(cx.flatten(0, 1), dim=1), normalize(cy.flatten(0, 1), dim=1)
-
-
-def kmeans(X: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """(n, d) -> (clusters, d): scikit-learn's k-means at its defaults, which the notebook calls."""
-    return converged(X, spread(X, clusters, generator))
 
 
 def centred_gram(centroids: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def centred_gram(centroids: Tensor) -> Tensor:
 
 
 def two_opt(A: Tensor, B: Tensor, restarts: int, generator: torch.Generator) -> Tensor:
-    """For each of n instances the best of `restarts` local maxima of sum_ij A_ij B_{p(i) p(j)} under swaps.
+    """Maximise sum_ij A_ij B_{p(i) p(j)} for n instances: the best of `restarts` local maxima under swaps.
 
     (n, C, C) twice -> (n, C)
     """
@@ -110,26 +110,28 @@ def two_opt(A: Tensor, B: Tensor, restarts: int, generator: torch.Generator) -> 
 
 
 def nearest_mean(queries: Tensor, keys: Tensor, values: Tensor, k: int, block: int = 2048) -> Tensor:
-    """Mean of the values of each query's k nearest keys by dot product. (n, r), (m, r), (m, e) -> (n, e)"""
+    """Return the mean of the values of each query's k nearest keys by dot product. (n, r), (m, r), (m, e) ->
+    (n, e)
+    """
     return torch.cat([values[neighbours(q, keys, k, block)].mean(1) for q in queries.split(block)])
 
 
 def refine_by_neighbours(
     map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None
 ) -> Tensor:
-    """Refine 1."""
+    """Step 3a."""
     for step in progress(range(s.refine_steps), what="refine", unit="steps"):
-        batch = draw(x, s.refine_batch, generator)
+        batch = draw(x, REFINE_BATCH, generator)
         moved = spectral(batch.T @ nearest_mean(normalize(batch @ map, dim=1), y, y, s.neighbours))
         if log and step % 10 == 0:
             log({"refine/change": (moved - map).norm().item()}, step)
-        map = (1 - s.rate) * map + s.rate * moved
+        map = (1 - RATE) * map + RATE * moved
     return map
 
 
-def refine_by_clusters(map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> Tensor:
-    """Refine 2, once: a second pass makes it slightly worse (the author's remark)."""
-    clusters = min(s.refine_clusters, len(x), len(y))
+def refine_by_clusters(map: Tensor, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    """Step 3b, once: a second pass makes the map slightly worse (the author's remark)."""
+    clusters = min(REFINE_CLUSTERS, len(x), len(y))
     cx = kmeans(x, clusters, generator)
-    cy = converged(y, cx @ map)
-    return (1 - s.rate) * map + s.rate * spectral(cx.T @ cy)
+    cy = kmeans_from(cx @ map, y)
+    return (1 - RATE) * map + RATE * spectral(cx.T @ cy)

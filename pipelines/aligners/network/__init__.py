@@ -1,7 +1,8 @@
-"""ORACLE: a small network given the true pairs. It learns what bends between two spaces, and overfits few pairs.
+"""ORACLE: a small network given the true pairs. It learns what a linear map cannot.
 
-The orthogonal map, and beside it one hidden layer that begins at zero, trained together by the symmetric InfoNCE of CLIP
-(Radford et al. 2021, figure 3): each text's own translation among those of its batch, both ways.
+The network is the orthogonal map plus one hidden layer that starts at zero. Both are trained with the
+symmetric InfoNCE loss of CLIP (Radford et al. 2021, figure 3): find each text's own translation in the batch,
+in both directions.
 """
 
 from __future__ import annotations
@@ -16,27 +17,24 @@ from torch.nn.functional import cross_entropy, gelu, normalize
 from pipelines.aligners.core.oracle import paired_orthogonal
 from pipelines.aligners.core.translator import Translator
 from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import check_settings
+from pipelines.runtime.settings import Checked, Count
 
 SUPERVISION = "oracle"
 THREAD_SAFE = False
 
+BATCH = 512  # pairs
+RATE = 1e-3  # of AdamW: it rises over the first tenth of the steps and falls to zero at the last
+WEIGHT_DECAY = 0.01
+DROPOUT = 0.2
+TEMPERATURE = 0.05
+
 
 @dataclass(frozen=True)
-class Settings:
-    """AdamW, whose rate rises over the first tenth of the steps and falls to zero at the last."""
+class Settings(Checked):
+    """Size and length of training."""
 
-    width: int = 1024  # of the hidden layer
-    steps: int = 200
-    batch: int = 512  # pairs
-    rate: float = 1e-3
-    weight_decay: float = 0.01
-    dropout: float = 0.2
-    temperature: float = 0.05
-
-    def __post_init__(self) -> None:
-        bounds = {"rate": "(0, inf)", "temperature": "(0, inf)", "dropout": "[0, 1)"}
-        check_settings(self, {"width": 1, "steps": 1, "batch": 2, "weight_decay": 0}, bounds)
+    width: Count = 1024  # of the hidden layer
+    steps: Count = 200
 
 
 class Network(Translator):
@@ -55,9 +53,9 @@ class Network(Translator):
         self.hidden, self.out = nn.Linear(source_dim, width), nn.Linear(width, target_dim)
 
     def unit(self, vectors: Tensor, dropout: float = 0.0) -> Tensor:
-        """Raw source vectors (n, d) -> centred unit vectors (n, e) of the target space."""
+        """Map raw source vectors (n, d) to centred unit vectors (n, e) of the target space."""
         centred = normalize(vectors - self.source_mean, dim=1)
-        root = math.sqrt(centred.shape[1])  # the layers see coordinates about 1
+        root = math.sqrt(centred.shape[1])  # scales the coordinates that the layers see to about 1
         hidden = nn.functional.dropout(gelu(self.hidden(centred * root)), dropout, dropout > 0)
         return normalize(centred @ self.map + self.out(hidden) / root, dim=1)
 
@@ -66,33 +64,31 @@ class Network(Translator):
 
 
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Network:
-    """Row i of paired_source (n, d) and of paired_target (n, e) are one text. Raises BadInput where they cannot be."""
+    """Train a network. Row i of (n, d) and of (n, e) belong to one text. Raises BadInput for bad vectors."""
     linear = paired_orthogonal(paired_source, paired_target)
     torch.manual_seed(seed)
     network = Network(*linear.map.shape, width=settings.width).to(linear.map.device)
+    source, target = paired_source.float(), paired_target.float() - linear.target_mean
     with torch.no_grad():
         for name in ("source_mean", "target_mean", "map"):
             getattr(network, name).copy_(getattr(linear, name))
         for zero in network.out.parameters():
             zero.zero_()
-        target = paired_target.float() - linear.target_mean
         network.scale.copy_(target.norm(dim=1).mean())
-    source, target, generator = (
-        paired_source.float(),
-        normalize(target, dim=1),
-        torch.Generator().manual_seed(seed),
-    )
-    optimizer = torch.optim.AdamW(network.parameters(), settings.rate, weight_decay=settings.weight_decay)
-    warm = max(1, settings.steps // 10)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda n: min((n + 1) / warm, 1 - n / settings.steps)
-    )
-    for _ in progress(range(settings.steps), what="network", unit="steps"):
-        rows = torch.randperm(len(source), generator=generator)[: settings.batch].to(source.device)
-        logits = network.unit(source[rows], settings.dropout) @ target[rows].T / settings.temperature
+    train(network, source, normalize(target, dim=1), settings.steps, torch.Generator().manual_seed(seed))
+    return network.requires_grad_(False).eval()
+
+
+def train(network: Network, source: Tensor, target: Tensor, steps: int, generator: torch.Generator) -> None:
+    """Train on raw source vectors (n, d) and centred unit target vectors (n, e), in place."""
+    optimizer = torch.optim.AdamW(network.parameters(), RATE, weight_decay=WEIGHT_DECAY)
+    warm = max(1, steps // 10)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / warm, 1 - n / steps))
+    for _ in progress(range(steps), what="network", unit="steps"):
+        rows = torch.randperm(len(source), generator=generator)[:BATCH].to(source.device)
+        logits = network.unit(source[rows], DROPOUT) @ target[rows].T / TEMPERATURE
         own = torch.arange(len(rows), device=logits.device)
         optimizer.zero_grad()
         ((cross_entropy(logits, own) + cross_entropy(logits.T, own)) / 2).backward()
         optimizer.step()
         schedule.step()
-    return network.requires_grad_(False).eval()

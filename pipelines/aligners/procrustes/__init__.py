@@ -11,25 +11,22 @@ from torch import Tensor
 from pipelines.aligners.core.oracle import checked_pairs_of_rows, paired_orthogonal
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
-from pipelines.runtime.settings import check_settings
+from pipelines.runtime.settings import Checked, NonNegative
 
 SUPERVISION = "oracle"
 THREAD_SAFE = True
 
 
 @dataclass(frozen=True)
-class Settings:
-    """map: orthogonal (Schoenemann 1966; semi-orthogonal where dimensions differ) or least_squares, with a ridge per row."""
+class Settings(Checked):
+    """orthogonal: Schoenemann 1966, semi-orthogonal if dimensions differ. least_squares: with a ridge."""
 
     map: Literal["orthogonal", "least_squares"] = "orthogonal"
-    ridge: float = 1e-6  # least squares only: times the number of pairs, added to the diagonal of X'X
-
-    def __post_init__(self) -> None:
-        check_settings(self, {"ridge": 0})
+    ridge: NonNegative = 1e-6  # least squares only: times the number of pairs, added to the diagonal of X'X
 
 
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Linear:
-    """Row i of paired_source (n, d) and of paired_target (n, e) are one text. Raises BadInput where they cannot be."""
+    """Fit a linear map. Row i of (n, d) and of (n, e) belong to one text. Raises BadInput for bad vectors."""
     if settings.map == "orthogonal":
         return paired_orthogonal(paired_source, paired_target)
     source, target = checked_pairs_of_rows(paired_source, paired_target)

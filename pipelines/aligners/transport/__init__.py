@@ -1,51 +1,54 @@
-"""The optimal-transport baselines of vec2vec (section 4.2 and appendix B): earth mover, Sinkhorn, Hungarian, Gromov-Wasserstein.
+"""The optimal-transport baselines of vec2vec (Jha et al. 2025, section 4.2, appendix B).
 
-ORACLE-AIDED, as in the paper: both sides hold the same texts (in unknown order), which no attacker has. The paper measures a
-plan on the very points that it transports; here the plan is read out as an orthogonal map (Procrustes on its barycentric
-projection), so that it meets the same held-out texts as every other row.
+ORACLE-AIDED, as in the paper: both sides hold the same texts in unknown order, which no attacker has. The
+paper measures a plan on the points that it transports. Here the plan is turned into an orthogonal map
+(Procrustes on its barycentric projection), so that it is measured on the same held-out texts as every other
+row.
 
-Costs between the two spaces need equal dimensions, which different encoders do not have: the smaller one is padded with zeros,
-the reading of a naive comparison. Gromov-Wasserstein compares distances within each space and needs no such thing.
+Costs between two spaces need equal dimensions, so the smaller space is padded with zeros. Gromov-Wasserstein
+compares distances within each space and needs no padding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipelines.aligners.core.cloud import checked, spectral
+from pipelines.aligners.core.cloud import spectral
+from pipelines.aligners.core.oracle import checked_pairs_of_rows
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.settings import check_settings
+from pipelines.runtime.settings import Bounds, Checked, Positive
 
 SUPERVISION = "oracle"
 THREAD_SAFE = True
 
+ITERATIONS = 1000
+
 
 @dataclass(frozen=True)
-class Settings:
-    """`points` texts per side are transported: time and memory grow with their square, for Gromov-Wasserstein with their cube."""
+class Settings(Checked):
+    """Time and memory grow with the square of `points`, for Gromov-Wasserstein with its cube."""
 
     method: Literal["emd", "sinkhorn", "hungarian", "gromov_wasserstein"] = "gromov_wasserstein"
-    points: int = 1000
-    regularisation: float = (
-        0.02  # entropic, of Sinkhorn and Gromov-Wasserstein; in units of the cost, which is at most 4
+    points: Annotated[int, Bounds(ge=2)] = 1000  # texts per side that are transported
+    regularisation: Positive = (
+        0.02  # entropic, in units of the cost, which is at most 4; not of emd and hungarian
     )
-    iterations: int = 1000
-
-    def __post_init__(self) -> None:
-        check_settings(self, {"points": 2, "iterations": 1}, {"regularisation": "(0, inf)"})
 
 
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Linear:
-    """Same texts on both sides, shuffled apart. (n, d), (n, e) -> a linear translator."""
-    source, target = checked("source", paired_source), checked("target", paired_target)
+    """Fit an orthogonal map to (n, d) and (n, e) of the same texts, each shuffled.
+
+    Raises BadInput for bad vectors.
+    """
+    source, target = checked_pairs_of_rows(paired_source, paired_target)
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.randperm(len(source), generator=generator)[: settings.points]
     shuffled = chosen[torch.randperm(len(chosen), generator=generator)].to(source.device)
@@ -56,36 +59,50 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
 
 
 def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
-    """Coupling of two uniform clouds of unit vectors (n, d), (m, e) -> (n, m), of total mass 1. Squared Euclidean costs.
+    """Return a coupling (n, m) of mass 1 of unit vectors (n, d), (m, e), for squared Euclidean costs.
 
-    POT and scipy compute it on the CPU, wherever the clouds are, and it comes back to them.
+    POT and scipy compute it on the CPU. Raises BadInput if there is none at this regularisation.
     """
+    method = settings.method
+    plan = (
+        gromov_wasserstein(x, y, settings) if method == "gromov_wasserstein" else plan_across(x, y, settings)
+    )
+    return torch.from_numpy(np.asarray(plan)).float().to(x.device)
+
+
+def gromov_wasserstein(x: Tensor, y: Tensor, settings: Settings) -> Any:
+    """Return the entropic Gromov-Wasserstein plan, from the distances within each space."""
     import ot
 
-    if settings.method == "gromov_wasserstein":
-        within_x, within_y = (_squared_distances(z, z) for z in (x, y))
-        plan: Any = ot.gromov.entropic_gromov_wasserstein(
-            within_x, within_y, epsilon=settings.regularisation, max_iter=settings.iterations
-        )
-        if not np.isclose(plan.sum(), 1, atol=1e-3):  # POT only warns
-            raise BadInput(f"transport: no plan at regularisation {settings.regularisation}: raise it")
-        return torch.from_numpy(np.asarray(plan)).float().to(x.device)
+    plan: Any = ot.gromov.entropic_gromov_wasserstein(
+        _squared_distances(x, x),
+        _squared_distances(y, y),
+        epsilon=settings.regularisation,
+        max_iter=ITERATIONS,
+    )
+    if not np.isclose(plan.sum(), 1, atol=1e-3):  # POT only warns
+        raise BadInput(f"transport: no plan at regularisation {settings.regularisation}: raise it")
+    return plan
+
+
+def plan_across(x: Tensor, y: Tensor, settings: Settings) -> Any:
+    """Return a plan from the distances between both spaces, the smaller one padded with zeros."""
+    import ot
+
     width = max(x.shape[1], y.shape[1])
     cost = _squared_distances(*(pad(z, (0, width - z.shape[1])) for z in (x, y)))
     n, m = cost.shape
-    if settings.method == "hungarian":
-        from scipy.optimize import linear_sum_assignment
+    if settings.method == "sinkhorn":
+        weights = ot.unif(n), ot.unif(m)
+        return ot.sinkhorn(*weights, cost, settings.regularisation, "sinkhorn_log", ITERATIONS)
+    if settings.method == "emd":
+        return ot.emd(ot.unif(n), ot.unif(m), cost, numItermax=ITERATIONS * 1000)
+    from scipy.optimize import linear_sum_assignment
 
-        rows, columns = linear_sum_assignment(cost)
-        plan = np.zeros_like(cost)
-        plan[rows, columns] = 1 / len(rows)
-    elif settings.method == "sinkhorn":
-        plan = ot.sinkhorn(
-            ot.unif(n), ot.unif(m), cost, settings.regularisation, "sinkhorn_log", settings.iterations
-        )
-    else:
-        plan = ot.emd(ot.unif(n), ot.unif(m), cost, numItermax=settings.iterations * 1000)
-    return torch.from_numpy(np.asarray(plan)).float().to(x.device)
+    rows, columns = linear_sum_assignment(cost)
+    plan = np.zeros_like(cost)
+    plan[rows, columns] = 1 / len(rows)
+    return plan
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> np.ndarray:

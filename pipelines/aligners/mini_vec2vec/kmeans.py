@@ -1,0 +1,59 @@
+"""k-means with scikit-learn's defaults, which the notebook calls, in torch and seeded."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pipelines.measures.vectors import lloyd
+
+STEPS, TOLERANCE = 300, 1e-4
+
+
+def kmeans(X: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
+    """(n, d) -> (clusters, d)"""
+    return kmeans_from(kmeans_plus_plus(X, clusters, generator), X)
+
+
+def kmeans_plus_plus(X: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
+    """Return rows (clusters, d) of X (n, d) by greedy k-means++ (Arthur and Vassilvitskii 2007).
+
+    Each next row is drawn in proportion to the squared distance to the rows so far. Of 2 + log(clusters)
+    candidates, take the one that leaves the smallest sum of these distances.
+    """
+    candidates, square = 2 + int(math.log(clusters)), X.square().sum(1)
+    draws = torch.rand(clusters, candidates, generator=generator, dtype=torch.float64)
+    chosen = [X[int(draws[0, 0] * len(X))]]
+    nearest = torch.full_like(square, torch.inf)
+    for shares in draws:
+        nearest = torch.minimum(nearest, _squared_distances(chosen[-1][None], X, square)[0])
+        if len(chosen) == clusters:
+            break
+        reach = nearest.double().cumsum(0)
+        picked = torch.searchsorted(reach, shares.to(X.device) * reach[-1]).clamp_max(len(X) - 1)
+        left = torch.minimum(nearest, _squared_distances(X[picked], X, square)).sum(1)
+        chosen.append(X[picked[left.argmin()]])
+    return torch.stack(chosen)
+
+
+def _squared_distances(rows: Tensor, X: Tensor, square: Tensor) -> Tensor:
+    """Return (k, n) for rows (k, d) and X (n, d), whose squared lengths are `square`."""
+    return (square + rows.square().sum(1, keepdim=True) - 2 * rows @ X.T).clamp_min(0)
+
+
+def kmeans_from(centroids: Tensor, X: Tensor, tolerance: float = TOLERANCE) -> Tensor:
+    """Run Lloyd's iterations on X (n, d) from centroids (clusters, d) until they converge.
+
+    They have converged when their squared moves sum to at most `tolerance` times the mean variance of a
+    column of X.
+    """
+    least = tolerance * X.var(0, correction=0).mean()
+    for _ in range(STEPS):
+        [moved] = lloyd(X, centroids[None], 1)
+        converged = (moved - centroids).square().sum() <= least
+        centroids = moved
+        if converged:
+            break
+    return centroids
