@@ -15,7 +15,7 @@ from dagster_dvc.graph import Loader, Stage
 
 def aligned(root: Path, stage: Stage) -> Found:
     """Warn of seeds whose verdict is not `aligned`; oracles have no verdict."""
-    words = [verdict["word"] for verdict in _verdicts(_result(root, stage.base, stage.row))]
+    words = [verdict["label"] for verdict in _verdicts(_result(root, stage.base, stage.row))]
     other = sum(word != "aligned" for word in words)
     line = f"{other} of {len(words)} verdicts are not aligned" if other else ""
     return line, {"verdicts": len(words), "not aligned": other}
@@ -84,4 +84,4 @@ def _table(root: Path, name: str) -> dict[Any, Any]:
 def _verdicts(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the verdicts of a row of `align`, or of every pair of a row of `align_jointly`."""
     inner = [v for value in content.values() if isinstance(value, dict) for v in _verdicts(value)]
-    return [*inner, dict(content)] if "word" in content else inner
+    return [*inner, dict(content)] if "label" in content else inner

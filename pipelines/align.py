@@ -256,7 +256,7 @@ def judged(
             if those
         }
         doubtful = distributed.broadcast(
-            [seed for seed, (_, verdicts) in best.items() if worst(verdicts).word != "aligned"]
+            [seed for seed, (_, verdicts) in best.items() if worst(verdicts).label != "aligned"]
         )
         if not doubtful:
             break
@@ -306,7 +306,7 @@ def summary(seeds: Sequence[int], verdicts: dict[int, Verdict]) -> dict[str, Any
         return {"seeds": len(seeds)}
     each = list(verdicts.values())
     mean, aligned = (
-        sum(values) / len(each) for values in ([v.score for v in each], [v.word == "aligned" for v in each])
+        sum(values) / len(each) for values in ([v.score for v in each], [v.label == "aligned" for v in each])
     )
     by_seed = {str(seed): asdict(v) for seed, v in verdicts.items()}
     return {"seeds": len(seeds), "verdict": mean, "aligned": aligned, "by seed": by_seed}

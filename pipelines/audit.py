@@ -75,7 +75,7 @@ class Attempt:
     @property
     def tried(self) -> Tried:
         return Tried(
-            self.known.encoder, len(self.known.texts), self.verdict.score, self.verdict.word, self.seconds
+            self.known.encoder, len(self.known.texts), self.verdict.score, self.verdict.label, self.seconds
         )
 
 
@@ -103,7 +103,7 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     if not attempts:
         raise BadInput("audit: the study has no encoder to try")
     best = max(
-        attempts, key=lambda a: (("failed", "doubtful", "aligned").index(a.verdict.word), a.verdict.score)
+        attempts, key=lambda a: (("failed", "doubtful", "aligned").index(a.verdict.label), a.verdict.score)
     )
     findings = Findings(dump.name, about, [a.tried for a in attempts], best.tried, seconds=clock.laps)
     if findings.evidence:
@@ -283,7 +283,7 @@ def defended(vectors: Tensor, best: Attempt, row: Audit, judge: Judge) -> list[d
                 line[f"{n} pairs"] = max(
                     leakage(best.translator(x), named[n:]) for x in known_pair_attacks(kept, bare[:n], cells)
                 )
-        out.append(line | {"verdict": verdict.word, "score": verdict.score})
+        out.append(line | {"verdict": verdict.label, "score": verdict.score})
     return out
 
 

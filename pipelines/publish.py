@@ -179,7 +179,7 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
         artifacts={"translator": str(copy)},
         **_about(example, seeds[seed](example)),
     )
-    verdict = {"verdict": verdicts[seed]["word"]} if seed in verdicts else {}
+    verdict = {"verdict": verdicts[seed]["label"]} if seed in verdicts else {}
     return Model(log, tags | verdict, list(_evaluated(name, seed, folder, study)))
 
 

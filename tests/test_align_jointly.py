@@ -355,7 +355,7 @@ def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeyp
     assert [t.map[0, 0].item() for t in load_seeds(store.translators_path("r/a/b")).values()] == [1, 1]
     metrics = store.read_metrics("align_jointly")["r"]
     assert {of["restarts"] for of in metrics.values()} == {2}
-    assert {v["word"] for of in metrics.values() for v in of["by seed"].values()} == {"aligned"}
+    assert {v["label"] for of in metrics.values() for v in of["by seed"].values()} == {"aligned"}
 
 
 STUDY = {

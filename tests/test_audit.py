@@ -252,7 +252,7 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     assert len(taken.vectors) + taken.far_off + taken.repeated == 400 + len(powers)
     good = torch.from_numpy(taken.vectors[:400])
     fits = [procrustes.fit_oracle(good[i::2], known[i::2], procrustes.Settings(), 0) for i in (0, 1)]
-    assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:]).word == "aligned"
+    assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:]).label == "aligned"
     partners = torch.cat([known, known[: len(taken.vectors) - 400]])
     together = procrustes.fit_oracle(torch.from_numpy(taken.vectors), partners, procrustes.Settings(), 0)
     assert (

@@ -67,11 +67,11 @@ def numbers(evaluation) -> dict[str, float]:
 
 
 def test_a_verdict_that_is_no_longer_aligned_is_counted():
-    store.write_metrics("align", "x", {"by seed": {"0": {"word": "aligned"}, "1": {"word": "doubtful"}}})
+    store.write_metrics("align", "x", {"by seed": {"0": {"label": "aligned"}, "1": {"label": "doubtful"}}})
     evaluation = said("align@x", "aligned")
     assert not evaluation.passed
     assert numbers(evaluation) == {"verdicts": 2, "not aligned": 1}
-    store.write_metrics("align_jointly", "y", {"a/b": {"by seed": {"0": {"word": "aligned"}}}})
+    store.write_metrics("align_jointly", "y", {"a/b": {"by seed": {"0": {"label": "aligned"}}}})
     assert said("align_jointly@y", "aligned").passed
 
 

@@ -139,7 +139,7 @@ def test_a_verdict_is_given_where_the_vectors_are(there):
     first, second = (fit.to(there.device) for fit in fits)
     with there.works(waits=6):
         verdict = judge(*there.move(x), first, [second])
-    assert (verdict.word, verdict.agreement) == (here.word, pytest.approx(here.agreement, abs=1e-4))
+    assert (verdict.label, verdict.agreement) == (here.label, pytest.approx(here.agreement, abs=1e-4))
 
 
 def test_a_step_of_vec2vec_never_waits(there):

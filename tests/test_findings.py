@@ -75,7 +75,7 @@ def translated(shares, words):
         metrics = measures | {"top1": sum(top1) / len(top1), "pairs": 4096, "seeds": len(top1)}
         store.write_metrics("evaluate", name, metrics)
         store.write_metrics("align", name, {"seeds": len(top1)})
-    by_seed = {str(seed): {"word": word, "score": 0.5} for seed, word in enumerate(words)}
+    by_seed = {str(seed): {"label": word, "score": 0.5} for seed, word in enumerate(words)}
     verdict = {"verdict": 0.5, "aligned": words.count("aligned") / len(words), "by seed": by_seed}
     store.write_metrics("align", "blind", {"seeds": len(words)} | verdict)
 
@@ -159,7 +159,7 @@ def test_a_judged_translator_comes_before_a_better_one_that_failed_and_texts_of_
         ("failed", "2 of 3 seeds aligned, 1 failed"),
         ("aligned", "3 of 3 seeds aligned"),
     ):
-        store.write_metrics("align", "rival", {"seeds": 1, "verdict": 0.1, "by seed": {"0": {"word": word}}})
+        store.write_metrics("align", "rival", {"seeds": 1, "verdict": 0.1, "by seed": {"0": {"label": word}}})
         said = sentence(study)
         assert "(blind, mean of 2 seeds)" in said
         assert f"All 2 unpaired translators of the study: {all_seeds}" in said
@@ -172,7 +172,7 @@ def test_of_vectors_without_texts_the_verdict_is_said_and_how_many_would_be_enou
     seed = {"score": 0.5, "agreement": 0.25}
     for word, words, more in (("failed", "0 of 2 seeds aligned, 2 failed.", "1,500 of mails; a fit that sees 10,000 on either"),
                               ("aligned", "2 of 2 seeds aligned.", "can read them: an audit says how much")):  # fmt: skip
-        by_seed = {str(n): seed | {"word": word} for n in range(2)}
+        by_seed = {str(n): seed | {"label": word} for n in range(2)}
         aligned = float(word == "aligned")
         store.write_metrics(
             "align", "blind", {"seeds": 2, "verdict": 0.5, "aligned": aligned, "by seed": by_seed}
@@ -190,7 +190,7 @@ def test_of_vectors_without_texts_the_verdict_is_said_and_how_many_would_be_enou
 
 
 def test_where_a_map_of_the_vectors_is_measured_no_verdict_stands_for_it(study):
-    by_seed = {"0": {"score": 1.0, "agreement": 0.9, "word": "aligned"}}
+    by_seed = {"0": {"score": 1.0, "agreement": 0.9, "label": "aligned"}}
     store.write_metrics("align", "blind", {"seeds": 1, "verdict": 1.0, "aligned": 1.0, "by seed": by_seed})
     assert judgement(study.model_copy(update={"evaluate": {"rival": study.evaluate["rival"]}}))
     assert not judgement(study.model_copy(update={"evaluate": {"sighted": study.evaluate["sighted"]}}))
@@ -244,7 +244,7 @@ def test_labels_stand_above_what_the_commonest_reach(study):
 
 def test_a_leak_by_a_translator_that_failed_says_so(study):
     labelled(0.3, 0.2)
-    verdict = {"seeds": 1, "by seed": {"0": {"word": "failed"}}}
+    verdict = {"seeds": 1, "by seed": {"0": {"label": "failed"}}}
     store.write_metrics("align", "blind", verdict)
     assert "judged 0 of 1 seed aligned, 1 failed" in sentence(study)
 

@@ -19,7 +19,7 @@ RESULTS = {  # of every row of a verb, with more in it than a headline
         "seeds": 2,
         "verdict": 0.999998,
         "aligned": 1.0,
-        "by seed": {"0": {"score": 0.999998, "word": "aligned"}},
+        "by seed": {"0": {"score": 0.999998, "label": "aligned"}},
     },
     "evaluate": {"top1": 0.78, "top10": 0.9, "pairs": 2048, "mean_rank": 2.9},
     "attributes": {"name": {"translated": {"top1": 0.25}, "majority": {"top1": 0.05}}, "examples": 1900},

@@ -72,7 +72,7 @@ def root(tmp_path_factory):
     before = Path.cwd()
     os.chdir(root)
     Path("params.yaml").write_text(yaml.safe_dump(STUDY))
-    verdicts = {0: {"score": 0.2, "word": "failed"}, 1: {"score": 0.9, "word": "aligned"}}
+    verdicts = {0: {"score": 0.2, "label": "failed"}, 1: {"score": 0.9, "label": "aligned"}}
     for row in ("best", "three/here/there"):
         folder = store.translators_path(row)
         folder.mkdir(parents=True)

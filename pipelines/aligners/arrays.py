@@ -45,7 +45,7 @@ def fit(source: Any, target: Any, seed: int = 0, **settings: Any) -> tuple[Linea
     >>> translator, verdict = fit(texts[:1500], texts[1500:] @ rotation, **quick)
     >>> translator(texts[:5]).shape
     (5, 64)
-    >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.word  # right, but in few dimensions wrong maps agree, too
+    >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but in few dimensions wrong maps agree, too
     (True, True, 'doubtful')
     """
     chosen = wasserstein_procrustes.Settings(**settings)
@@ -76,7 +76,7 @@ def verdict(
     >>> def guess(source, target, seed):
     ...     rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(64, 64)))
     ...     return lambda vectors: vectors @ rotation
-    >>> verdict(guess, vectors, vectors).word
+    >>> verdict(guess, vectors, vectors).label
     'failed'
     """
     source, target = _tensor("source", source), _tensor("target", target)

@@ -151,7 +151,7 @@ def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Tran
     """
     verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
     aligned = [
-        translators[seed] for seed in translators if seed in verdicts and verdicts[seed]["word"] == "aligned"
+        translators[seed] for seed in translators if seed in verdicts and verdicts[seed]["label"] == "aligned"
     ]
     return aligned or [load_best(folder, hub_correction)]
 

@@ -1,4 +1,4 @@
-"""Did an alignment work? A score in [0, 1] and a word, without a single pair.
+"""Did an alignment work? A score in [0, 1] and a label, without a single pair.
 
 Every unpaired method returns some map, and its own objective is no judge: a wrong map couples points almost as well as the right
 one. What wrong maps do not do is agree: fitted with another seed on other texts, a right one comes out the same, and a wrong one
@@ -24,14 +24,14 @@ from pipelines.measures.vectors import centred_unit
 # score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))): the chance of a held-out FOSCTTM of at most 0.1, by `benchmarks.verdict fit`
 SLOPE, MIDDLE = 39.4, 0.134
 REPLICATE = 1_000_000  # added to the seed of a lone translator: the seed of the second, independent fit that its verdict needs
-ALIGNED, DOUBTFUL = 0.95, 0.05  # scores from which the word is so
+ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 SAMPLE = 40_000  # vectors that a verdict looks at, at random: a mean of so many cosines has a standard error below .005
 
 
 @dataclass(frozen=True)
 class Verdict:
     score: float
-    word: str  # aligned | doubtful | failed
+    label: str  # aligned | doubtful | failed
     agreement: float
     dimensions: float  # effective number of the translated cloud's dimensions
 
@@ -79,5 +79,5 @@ def of(agreement: float, dimensions: float) -> Verdict:
     """The verdict that an agreement calls for, in a cloud of this many dimensions: in few, two wrong fits can agree."""
     score = 1 / (1 + math.exp(-SLOPE * (agreement - MIDDLE)))
     score = min(score, 0.5) if dimensions < FEW else score
-    word = "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed"
-    return Verdict(score, word, agreement, dimensions)
+    label = "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed"
+    return Verdict(score, label, agreement, dimensions)

@@ -36,7 +36,7 @@ def several(count: int, what: str, before: str = "") -> str:
 
 def verdicts(metrics: dict[str, Any]) -> Counter[str]:
     """How many of a translator's seeds were judged aligned, doubtful, failed; none of an oracle's."""
-    return Counter(seed["word"] for seed in metrics.get("by seed", {}).values())
+    return Counter(seed["label"] for seed in metrics.get("by seed", {}).values())
 
 
 def counted(words: Counter[str]) -> str:

@@ -150,6 +150,6 @@ def others(unpaired: list[Measured]) -> str:
     for m in by_translator.values():
         judged = verdicts_of[m.row.translator]["by seed"]
         for seed, top1 in store.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
-            shares["aligned" if judged[str(seed)]["word"] == "aligned" else "not aligned"].append(top1)
+            shares["aligned" if judged[str(seed)]["label"] == "aligned" else "not aligned"].append(top1)
     ranges = [f"those {kind} find {percent(min(v))} to {percent(max(v))}" for kind, v in shares.items() if v]
     return f" All {len(by_translator)} unpaired translators of the study: {counted(words)}; {', '.join(ranges)} at rank 1."

@@ -72,7 +72,7 @@ def judged_table(study: params.Study) -> list[str]:
         return []
     fits, spaces, rows = study.translators(), study.spaces(), []
     for name, metrics in verdicts.items():
-        words = [seed["word"] for seed in metrics["by seed"].values()]
+        words = [seed["label"] for seed in metrics["by seed"].values()]
         agreement = sum(seed["agreement"] for seed in metrics["by seed"].values()) / len(words)
         sizes = [
             collected.get(spaces[side].corpus, {}).get("rows", "")
