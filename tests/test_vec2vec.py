@@ -382,7 +382,7 @@ def test_a_collapsed_discriminator_stops_with_step_and_loss(monkeypatch):
     mine.check()
     mine.step(batch())
     with pytest.raises(
-        BadInput, match=r"step 2: discriminator target has collapsed: for 3 steps.*discriminator_target"
+        BadInput, match=r"step 2: discriminator target has collapsed for 3 steps.*discriminator_target"
     ):
         mine.check()
 

@@ -1,8 +1,7 @@
-"""vec2vec (Jha et al. 2025, arXiv 2505.12540): adversarial translation between embedding spaces without
-pairs.
+"""vec2vec (Jha et al. 2025, arXiv 2505.12540): adversarial translation between embedding spaces, unpaired.
 
-Read in this order: settings, networks, losses, training (one step), selection (the unpaired score), and this
-file (the loop over steps). translator has the result.
+Read in this order: settings, networks, losses, training (one step), selection (the unpaired score), this file
+(the loop over steps), translator (the result).
 """
 
 from __future__ import annotations
@@ -47,9 +46,10 @@ def fit(
 ) -> Vec2VecTranslator:
     """Fit a translator of source vectors (n, d) to the space of target vectors (m, e), unpaired.
 
-    Returns the state with the best unpaired score. Same seed, same machine: same weights. `folder`: keep a
-    checkpoint there. A killed run continues from it bit for bit and removes it at the end. Raises BadInput
-    for bad vectors, known pairs, and failed training; the message names the file with the best state.
+    Returns the state with the best unpaired score. The same seed on the same machine gives the same weights.
+    `folder`: for a checkpoint. A killed run continues from it bit for bit, and the end of a run removes it.
+    Raises BadInput for bad vectors, known pairs, and failed training. After a failure, the best state is kept
+    in `folder`, and the message names the file.
     """
     if pairs is not None and len(pairs):
         raise BadInput("vec2vec: it starts from random weights and cannot use known pairs")
@@ -65,11 +65,11 @@ def fit_jointly(
     log: Log | None = None,
     folder: Path | None = None,
 ) -> dict[Pair, Vec2VecTranslator]:
-    """Fit translators between any number of encoders with one backbone. clouds: vectors (n, d) of each encoder.
+    """Fit translators between any number of encoders, whose vectors (n, d) are `clouds`, with one backbone.
 
-    `paired` is not used. `start`: translators of an earlier call. Their backbone and adapters are frozen; only new encoders are
-    trained. Returns the translator of every ordered pair. The rest is as in `fit`. Raises BadInput, too, for
-    fewer than two encoders, or if none is new.
+    `paired` is not used. `start`: translators of an earlier call. Their backbone and adapters are frozen, and
+    only new encoders are trained. Returns the translator of every ordered pair. The rest is as in `fit`.
+    Raises BadInput, too, for fewer than two encoders, or if none is new.
     """
     translator = _fit(clouds, settings, seed, _merged(start or {}), log, folder)
     return {pair: translator.between(*pair) for pair in permutations(clouds, 2)}
@@ -203,12 +203,13 @@ def _check_encoders(dims: dict[str, int], settings: Settings, trained: Vec2VecTr
         raise BadInput(f"vec2vec: {name} has {dims[name]} dimensions, and had {known[name]} in training")
     if any(trained.config[key] != value for key, value in settings.shape.items()):
         raise BadInput(
-            "vec2vec: the networks to be extended have another shape than this row: take its width, depths and norm"
+            "vec2vec: the networks to be extended have another shape than this row: "
+            "use their width, depths, norm and dropout"
         )
 
 
 class Batches:
-    """Batches of rows in shuffled epochs, as a function of the step, so there is nothing to save or restore."""
+    """Draw batches of rows in shuffled epochs. A batch depends on the step alone."""
 
     def __init__(self, rows: Tensor, size: int, seed: int) -> None:
         self.rows, self.size, self.seed = rows, min(size, len(rows)), seed

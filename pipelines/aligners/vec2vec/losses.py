@@ -1,8 +1,7 @@
-"""Losses of vec2vec: each in the form of the paper (section 4) and in that of the official code, where they
-differ.
+"""Losses of vec2vec. Where the paper (section 4) and the official code differ, both forms are here.
 
-x: (n, d) a batch of one encoder. y: (n, d or e) the same texts after the networks. logits: (n, 1). All return
-scalars.
+x: (n, d), a batch of one encoder. y: (n, d or e), the same texts after the networks.
+real, fake: (n, 1), logits of a discriminator. All losses are scalars.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ SMOOTHED = 0.9  # label 1 of the vanilla GAN in a discriminator's loss; label 0 
 
 
 def error(x: Tensor, y: Tensor, form: Error) -> Tensor:
-    """Return the error of a reconstruction or of a cycle.
+    """Return the loss of reconstruction (y = R x) or of cycle consistency (y = F2 F1 x).
 
-    squared: E |x - y|^2 (paper). cosine: 1 - E cos(x, y) (code).
+    squared: E |x - y|^2 (paper).
+    cosine: 1 - E cos(x, y) (code).
     """
     if form == "squared":
         return (x - y).square().sum(1).mean()
@@ -28,11 +28,12 @@ def error(x: Tensor, y: Tensor, form: Error) -> Tensor:
 
 
 def preservation(x: Tensor, y: Tensor, form: Vsp, reflected: bool) -> Tensor:
-    """Return how much the pairwise products of a batch change (vector space preservation, VSP). x is a
-    constant.
+    """Return the loss of vector space preservation (VSP): the change of a batch's pairwise products.
 
-    squared: mean_ij (x_i.x_j - y_i.y_j)^2 (paper). absolute: mean_ij |cos(x_i, x_j) - cos(y_i, y_j)| (code).
-    reflected: add the same with y_i.x_j in place of y_i.y_j (code); y must lie in the space of x.
+    squared: mean_ij (x_i.x_j - y_i.y_j)^2 (paper).
+    absolute: mean_ij |cos(x_i, x_j) - cos(y_i, y_j)| (code).
+    reflected: add the same with y_i.x_j in place of y_i.y_j (code). Then y must lie in the space of x.
+    No gradient flows into x.
     """
     x = x.detach()
     if form == "absolute":
@@ -43,8 +44,7 @@ def preservation(x: Tensor, y: Tensor, form: Vsp, reflected: bool) -> Tensor:
 
 
 def discriminator_loss(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
-    """Return the loss of a discriminator from its logits of real and of fake rows. Real has label 1; swapped:
-    label 0.
+    """Return the loss of a discriminator. Real rows have label 1 and fake rows 0; `swapped` exchanges them.
 
     least_squares (Mao et al. 2017): mean squared distance to the labels.
     vanilla (Goodfellow et al. 2014): mean cross entropy with smoothed labels.
@@ -57,7 +57,7 @@ def discriminator_loss(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> T
 
 
 def generator_loss(fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
-    """Return the translator's loss from a discriminator's logits of fake rows: they should be taken for real."""
+    """Return the translator's adversarial loss: its output should be classified as real."""
     is_real = 0.0 if swapped else 1.0
     if gan == "least_squares":
         return (fake - is_real).square().mean() / 2
@@ -65,7 +65,7 @@ def generator_loss(fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
 
 
 def accuracy(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
-    """Return the fraction of rows that a discriminator classifies correctly; real and fake count half each."""
+    """Return the fraction of rows that a discriminator classifies correctly; both kinds weigh the same."""
     if swapped:
         real, fake = -real, -fake
     middle = 0.0 if gan == "vanilla" else (-0.5 if swapped else 0.5)
@@ -73,10 +73,10 @@ def accuracy(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
 
 
 def transport(moved: Tensor, y: Tensor, inverse_temperature: float) -> Tensor:
-    """Return 1 - E cos(moved, y) under the entropic optimal transport P of two batches of unit rows (n, e).
+    """Return 1 - E cos(moved, y) under the entropic optimal transport of two batches of unit rows (n, e).
 
-    P is a constant, so the gradient is that of the optimal entropic cost (Feydy et al. 2019). Grave, Joulin
-    and Berthet (2019) minimise the same over orthogonal maps.
+    The plan is a constant, so the gradient is that of the optimal entropic cost (Feydy et al. 2019). Grave,
+    Joulin and Berthet (2019) minimise the same over orthogonal maps.
     """
     return 1 - (moved * partners(moved.detach(), y.detach(), inverse_temperature)).sum(1).mean()
 

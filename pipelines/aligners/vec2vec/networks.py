@@ -2,8 +2,7 @@
 
     F1 = B2 T A1    F2 = B1 T A2    R1 = B1 T A1    R2 = B2 T A2
 
-F: translation. R: reconstruction. A: input adapter of an encoder. T: backbone, shared by all. B: output
-adapter.
+F: translation. R: reconstruction. A: input adapter. T: backbone, shared by all encoders. B: output adapter.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from pipelines.runtime.errors import BadInput
 
 
 class Vec2Vec(nn.Module):
-    """Any number of encoders around one backbone; takes and returns unit vectors.
+    """Connect any number of encoders by one backbone. Vectors in and out are unit vectors.
 
     `adapter_depth: 0`: adapters are `Tied`. All encoders start from the same random orthonormal rows, each
-    with random signs, so F starts as sign changes of the columns. Only products of two adapters count: the
-    last one stays as drawn. `backbone_depth: 0`: T is the identity. `axes`: number of columns that a decoder
-    returns, the first ones; None: all.
+    with random signs, so F starts as sign changes of the columns. Only products of two adapters matter, so
+    the last encoder's adapter is not trained.
+    `backbone_depth: 0`: T is the identity.
+    `axes`: number of leading columns that a decoder returns; None: all.
     """
 
     axes: int | None = None
@@ -89,9 +89,7 @@ class Vec2Vec(nn.Module):
         self.outputs[name] = ResidualMLP(depth, width, width, dim, norm, dropout).to(device)
 
     def freeze(self) -> None:
-        """Freeze everything that exists: no gradients, and batch norms keep their statistics in training,
-        too.
-        """
+        """Freeze all that exists: no gradients, and batch norms keep their statistics in training."""
         self.requires_grad_(False)
         self.frozen = [*self.inputs.values(), *self.outputs.values(), self.backbone]
         self.train(self.training)
@@ -104,9 +102,7 @@ class Vec2Vec(nn.Module):
 
     @torch.no_grad()
     def redraw(self, name: str) -> None:
-        """Draw new random weights for one encoder. A tied adapter gets the rows of the others with random
-        signs.
-        """
+        """Draw new weights for one encoder. A tied adapter gets the others' rows with random signs."""
         adapter = self.inputs[name]
         if not isinstance(adapter, Tied):
             for part in (adapter, self.outputs[name]):
@@ -116,9 +112,7 @@ class Vec2Vec(nn.Module):
         random = torch.randn(self.width, self.width, device=adapter.weight.device)
         if others:
             longest = max(others, key=len)
-            basis = torch.linalg.qr(
-                torch.cat([longest, random]).T
-            ).Q.T  # begins with the rows of `longest`, up to sign
+            basis = torch.linalg.qr(torch.cat([longest, random]).T).Q.T  # starts with `longest`, up to signs
             adapter.draw_signs(basis)
 
     @torch.no_grad()
@@ -131,7 +125,7 @@ class Vec2Vec(nn.Module):
 
 
 class ResidualMLP(nn.Module):
-    """(n, inputs) -> (n, outputs): `depth` residual layers with SiLU, as in the official code.
+    """Map (n, inputs) to (n, outputs) by `depth` residual layers with SiLU, as in the official code.
 
     The first layer has no norm; the last has two matrices and no norm. Missing columns of the input are zero.
     """
@@ -151,14 +145,12 @@ class ResidualMLP(nn.Module):
         initialise(self)
 
     def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
-        """`outputs`: return only so many columns, the first ones; None: all."""
+        """Return (n, outputs), or only the first `outputs` columns."""
         return self._residual(x, len(self.layers))[:, :outputs]
 
     @torch.no_grad()
     def update_statistics(self, x: Tensor) -> None:
-        """Update the running statistics of batch norms as `forward` of x (n, inputs) would, without any
-        dropout.
-        """
+        """Update the running statistics of batch norms as `forward` of x (n, inputs) would."""
         last_normed = len(self.layers) - 2
         if self.norm != "batch" or last_normed < 1:
             return
@@ -173,8 +165,7 @@ class ResidualMLP(nn.Module):
 
 
 class Tied(nn.Module):
-    """Adapters of depth 0 with tied weights: A is x -> x W with one matrix (inputs, width), B is its
-    transpose.
+    """Both adapters of an encoder as one matrix W (inputs, width): A is x -> x W, B is its transpose.
 
     Missing columns of the input are zero.
     """
@@ -187,14 +178,12 @@ class Tied(nn.Module):
         return x @ self.weight[: x.shape[1]]
 
     def transposed(self, latent: Tensor, outputs: int | None = None) -> Tensor:
-        """(n, width) -> (n, inputs), or only the first `outputs` columns."""
+        """Return (n, inputs) from latents (n, width), or only the first `outputs` columns."""
         return latent @ self.weight[:outputs].T
 
     @torch.no_grad()
     def draw_signs(self, basis: Tensor) -> None:
-        """Set W to the first rows of an orthonormal basis (at least `inputs`, width), each with a random
-        sign.
-        """
+        """Set W to the first rows of an orthonormal basis (inputs or more, width) with random signs."""
         signs = torch.randint(2, (len(self.weight), 1)).to(basis) * 2 - 1
         self.weight.copy_(basis[: len(self.weight)] * signs)
 
@@ -213,9 +202,9 @@ class Tied(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """(n, inputs) -> (n, 1) logits: `depth` matrices with SiLU and layer norm between them, no residuals.
+    """Map (n, inputs) to logits (n, 1) by `depth` matrices, with SiLU and layer norm between them.
 
-    Missing columns of the input are zero.
+    There are no residuals. Missing columns of the input are zero.
     """
 
     def __init__(self, depth: int, inputs: int, width: int) -> None:
@@ -235,7 +224,7 @@ class Discriminator(nn.Module):
 
 
 def initialise(module: nn.Module) -> None:
-    """Draw Kaiming-normal matrices, zero biases, batch norms N(1, 0.02) and N(0, 0.02), as the official code."""
+    """Initialise as the official code: Kaiming-normal matrices, batch norms near 1 and 0."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
             nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
@@ -246,9 +235,7 @@ def initialise(module: nn.Module) -> None:
 
 
 def fitted(x: Tensor, size: int) -> Tensor:
-    """Return (n, size) from (n, d), with zeros appended or columns cut: the shortcut between layers of
-    unequal size.
-    """
+    """Return (n, size) from (n, d): append zeros or cut columns, the shortcut between unequal layers."""
     if x.shape[1] == size:
         return x
     return pad(x, (0, size - x.shape[1])) if x.shape[1] < size else x[:, :size]

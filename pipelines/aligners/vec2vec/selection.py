@@ -42,10 +42,13 @@ class Best:
 def unpaired_score(model: Vec2Vec, held_out: Mapping[str, Tensor]) -> dict[str, float]:
     """Score a model on held-out rows (n, d) of encoders that need not share a text.
 
-    score = mean over ordered pairs of (share of mutual neighbours x their cosine) x mean cosine after a
-    cycle. The first falls when translations collapse onto few points, the second when they miss the target's
-    vectors, the third when a cycle does not return. Each alone can be high for a bad model. Returns the score
-    and its parts.
+    score = (mean over ordered pairs of share x cosine) x cycle, with
+
+    share: fraction of rows with a mutual nearest neighbour. It falls when translations collapse.
+    cosine: mean cosine to that neighbour. It falls when translations miss the target's vectors.
+    cycle: mean cosine between rows and their cycles. It falls when a translation loses information.
+
+    Returns the score and its parts. Each part alone can be high for a bad model.
     """
     training = model.training
     model.eval()
@@ -64,10 +67,9 @@ def unpaired_score(model: Vec2Vec, held_out: Mapping[str, Tensor]) -> dict[str, 
 
 
 def agreement(moved: Tensor, cloud: Tensor) -> tuple[float, float]:
-    """Return how well translated rows (n, e) mix with real rows (m, e), both centred first.
+    """Return share and cosine of `unpaired_score`, of translated rows (n, e) among real rows (m, e).
 
-    The fraction of rows with a mutual nearest neighbour under CSLS, and the mean cosine to it (0 without
-    any).
+    Both sides are centred, and neighbours are found under CSLS. Without any neighbour the cosine is 0.
     """
     a, b = (normalize(z - z.mean(0), dim=1) for z in (moved, cloud))
     i, j = mutual(csls(a, b, NEIGHBOURS))
@@ -82,10 +84,10 @@ def best_start(
     held_out: Mapping[str, Tensor],
     log: Log | None,
 ) -> Training:
-    """Return the best of many short trainings from random weights: successive halving by the unpaired score.
+    """Return the best of many short trainings from random weights, by the unpaired score.
 
-    Most starts of a GAN show early that they fail (successive halving: Jamieson and Talwalkar 2016). All
-    starts see the same batches. Later rounds have fewer starts, more columns and a sharper transport.
+    This is successive halving (Jamieson and Talwalkar 2016): most bad starts of a GAN show early. All starts
+    see the same batches. Later rounds have fewer starts, more columns and a sharper transport.
     """
     trainings: Iterable[Training] = (start() for _ in range(settings.starts[0]))
     rounds = list(zip(settings.starts, settings.start_axes, strict=True))

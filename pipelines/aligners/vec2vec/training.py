@@ -37,7 +37,7 @@ class Pass:
 
 
 class Training:
-    """Translator, discriminators and their optimisers; `step` trains on one batch.
+    """Hold translator, discriminators and their optimisers. `step` trains on one batch.
 
     Every ordered pair of encoders is trained. With `learning`, only pairs with one of these encoders are: the
     others are frozen. In the latent space, `real` encoders are the target: the first one, or all frozen ones.
@@ -55,9 +55,7 @@ class Training:
         self.optimiser, self.disc_optimiser = self._new_optimisers()
         self.inverse_temperature = INVERSE_TEMPERATURE
         self.done = 0  # steps
-        self.collapsed = dict.fromkeys(
-            self.discriminators, 0
-        )  # steps in a row that a discriminator looked collapsed
+        self.collapsed = dict.fromkeys(self.discriminators, 0)  # steps in a row that each looked collapsed
         self.names: list[str] = []  # of a step's metrics
         self.unread: list[Tensor] = []  # metrics (m,) of the steps since the last `check`
         self.seen: dict[str, float] = {}  # metrics of the last step that `check` has read
@@ -113,7 +111,7 @@ class Training:
     def discriminator_losses(self, outputs: Pass) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the total loss of all discriminators, and metrics of each."""
         s, total, metrics = self.settings, torch.zeros((), device=self.device), {}
-        for name, (real, fake) in self._contests(outputs).items():
+        for name, (real, fake) in self._real_and_fake(outputs).items():
             with self._autocast():
                 logits = self.discriminators[name](torch.cat([real, fake]).detach())
             real, fake = logits.split([len(real), len(fake)])
@@ -126,12 +124,11 @@ class Training:
 
     def translator_losses(self, outputs: Pass) -> Weighted:
         """Return all losses of the translator."""
-        return (
-            self.geometry_losses(outputs) | self._adversarial_losses(outputs) | self._transport_loss(outputs)
-        )
+        weighted = self.geometry_losses(outputs)
+        return weighted | self._adversarial_losses(outputs) | self._transport_loss(outputs)
 
     def geometry_losses(self, outputs: Pass) -> Weighted:
-        """Return reconstruction, cycle consistency and vector space preservation, before and after a cycle."""
+        """Return reconstruction, cycle consistency and vector space preservation (VSP)."""
         s, x = self.settings, outputs.x
         own = list(outputs.reconstructions.items())
         moved = [(source, y) for (source, _), y in outputs.translations.items()]
@@ -157,14 +154,13 @@ class Training:
         return weighted
 
     def limit_axes(self, axes: int | None, inverse_temperature: float) -> None:
-        """Train on the first `axes` columns only (None: all), with this inverse temperature of the transport."""
+        """Train on the first `axes` columns (None: all), with this inverse temperature of transport."""
         self.model.axes, self.inverse_temperature = axes, inverse_temperature
 
     def check(self) -> None:
         """Read the metrics of all steps since the last call, in one transfer from the device.
 
-        Raises BadInput, naming the first bad step, for a number that is not finite or a collapsed
-        discriminator.
+        Raises BadInput with the first bad step: a number is not finite, or a discriminator has collapsed.
         """
         if not self.unread:
             return
@@ -175,9 +171,7 @@ class Training:
             self._check(step, self.seen)
 
     def state(self) -> dict[str, Any]:
-        """Return all that the next step depends on, with the global random state. Raises BadInput as `check`
-        does.
-        """
+        """Return all that the next step depends on, with torch's random state. Raises BadInput as `check`."""
         self.check()
         states: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
@@ -198,7 +192,7 @@ class Training:
         return {name: getattr(self, name) for name in names}
 
     def _new_discriminators(self, dims: dict[str, int]) -> nn.ModuleDict:
-        """One per encoder and one of latents, in the paper a second one with real and fake exchanged."""
+        """Return one per encoder and one of latents; the paper has a second, with real and fake exchanged."""
         s = self.settings
         sizes = dims | {"latent": s.width}
         if s.latent_discriminators == "both":
@@ -208,7 +202,7 @@ class Training:
         return nn.ModuleDict(each).to(self.device)
 
     def _new_optimisers(self) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
-        """Those of the translator and of the discriminators; momenta and epsilons are the code's."""
+        """Return those of the translator and of the discriminators, with the official code's constants."""
         s, adam = self.settings, {"betas": (0.5, 0.999), "fused": True}
         if s.optimiser == "sgd":
             optimiser = torch.optim.SGD(self.model.parameters(), lr=s.lr, momentum=0.5)
@@ -242,7 +236,7 @@ class Training:
 
     def _adversarial_losses(self, outputs: Pass) -> Weighted:
         s, weighted = self.settings, {}
-        for name, (_, fake) in self._contests(outputs).items():
+        for name, (_, fake) in self._real_and_fake(outputs).items():
             with self._autocast():
                 logits = self.discriminators[name](fake)
             loss = losses.generator_loss(logits, s.gan, s.swapped_labels)
@@ -258,18 +252,16 @@ class Training:
         ]
         return {"transport": (torch.stack(each).mean(), self.settings.transport_weight)}
 
-    def _contests(self, outputs: Pass) -> dict[str, tuple[Tensor, Tensor]]:
-        """Real and fake rows of each discriminator. Translations into one space from several are fake
-        together.
-        """
-        contests = {}
+    def _real_and_fake(self, outputs: Pass) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return real and fake rows of each discriminator; all translations into a space are fake rows."""
+        sides_of = {}
         for name, rows in outputs.x.items():
             fake = [moved for (_, target), moved in outputs.translations.items() if target == name]
-            contests[name] = rows, stacked(fake)
+            sides_of[name] = rows, stacked(fake)
         real = stacked([latent for name, latent in outputs.latents.items() if name in self.real])
         fake = stacked([latent for name, latent in outputs.latents.items() if name not in self.real])
-        contests |= {"latent": (real, fake), "latent_back": (fake, real)}
-        return {name: sides for name, sides in contests.items() if name in self.discriminators}
+        sides_of |= {"latent": (real, fake), "latent_back": (fake, real)}
+        return {name: sides for name, sides in sides_of.items() if name in self.discriminators}
 
     def _weight(self, discriminator: str) -> float:
         return self.settings.latent_gan_weight if discriminator in LATENT else self.settings.gan_weight
@@ -302,7 +294,7 @@ class Training:
             self.collapsed[name] = self.collapsed[name] + 1 if min(spread, loss) < 1e-6 else 0
             if self.collapsed[name] >= COLLAPSED:
                 raise BadInput(
-                    f"vec2vec: step {step}: discriminator {name} has collapsed: for {self.collapsed[name]} steps "
+                    f"vec2vec: step {step}: discriminator {name} has collapsed for {COLLAPSED} steps: "
                     f"loss/discriminator_{name} {loss:.3g}, spread of logits {spread:.3g}"
                 )
 

@@ -12,8 +12,7 @@ from pipelines.runtime.errors import BadInput
 
 
 class Vec2VecTranslator(Translator):
-    """y = F(unit(x - source_mean)) * target_scale + target_mean, from raw vectors (n, d) to raw vectors (n,
-    e).
+    """Translate raw vectors (n, d) to (n, e): y = F(unit(x - source_mean)) * target_scale + target_mean.
 
     `source` and `target` are two of the encoders of `dims`. Means are zero where the training data was not
     centred. `principal`: F takes and returns coordinates on the principal axes of the training data.
@@ -35,9 +34,7 @@ class Vec2VecTranslator(Translator):
         return out * self.get_buffer(f"{target}_scale") + self.get_buffer(f"{target}_mean")
 
     def prepared(self, vectors: Tensor, name: str) -> Tensor:
-        """Return an encoder's raw vectors (n, d) as the networks take them: unit rows, on principal axes if
-        asked.
-        """
+        """Return an encoder's raw vectors (n, d) as the networks take them: as unit rows."""
         rows = normalize(vectors - self.get_buffer(f"{name}_mean"), dim=1)
         return rows @ self.get_buffer(f"{name}_axes") if self.config["principal"] else rows
 
