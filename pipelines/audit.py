@@ -26,7 +26,10 @@ from pipelines import freeze_gc
 from pipelines.align import each
 from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.core.verdict import Verdict, judge, replicate
-from pipelines.corpora import dumps, path
+from pipelines.corpora.core.files import located
+from pipelines.corpora.core.texts import mapped
+from pipelines.corpora.sources.path import read
+from pipelines.corpora.sources.vectors import dumps
 from pipelines.encoders import query
 from pipelines.inverters import Space, search
 from pipelines.inverters.attacker import learn
@@ -48,7 +51,6 @@ TOPICS = (
     "science & technology", "sports", "travel & adventure", "school & students", "law", "medicine", "energy", "finance",
     "meetings & appointments", "software",
 )  # fmt: skip
-NAMES = ("text", "body", "content", "document")  # what a column of texts is called
 MARGIN = 0.1  # of cosine
 Judge = Callable[[Tensor, Translator, Sequence[Translator]], Verdict]
 
@@ -141,11 +143,7 @@ class Clock:
 
 def known_texts(where: Path | None, row: Audit) -> list[str]:
     """The auditor's own texts, distinct, at most `known`, drawn with the row's seed."""
-    frame = (
-        store.read_corpus(row.corpus, ["text"])
-        if where is None
-        else path.mapped(path.read(where), {}, str(where), NAMES)
-    )
+    frame = store.read_corpus(row.corpus, ["text"]) if where is None else mapped(read(where), {}, str(where))
     texts = list(dict.fromkeys(t for t in frame["text"].to_list() if t and not t.isspace()))
     if len(texts) < 100:
         raise BadInput(
@@ -299,7 +297,7 @@ def main(argv: list[str]) -> int:
     try:
         study = params.load()
         row = params.find("audit", "default", study.audit)
-        dump, texts = path.located(argv[0]), path.located(argv[1]) if len(argv) == 2 else None
+        dump, texts = located(argv[0]), located(argv[1]) if len(argv) == 2 else None
         with track.run("audit", dump.stem, row, study.study) as run:
             findings = audit(dump, texts, row, study)
             # Two dumps may have one name, in two folders or in two formats.

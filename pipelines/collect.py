@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines import corpora
+from pipelines.corpora.core import collect as collected
 from pipelines.runtime import stage, store, track
 from pipelines.study import AnyCorpus, params
 
 
 def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> None:
-    """Read or generate the corpus, check it, write it, and count. Twenty of its rows go to MLflow unless it is private."""
-    frame = corpora.collect(row)
+    """Read or generate the corpus and write it. Unless it is private, log twenty rows to MLflow."""
+    frame = collected(row)
     store.write_corpus(name, frame)
     words = frame["text"].str.count_matches(r"\S+")
     metrics = {

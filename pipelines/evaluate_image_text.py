@@ -15,7 +15,7 @@ from pipelines.contrastive.pairs import captions_of, check_images, generator
 from pipelines.contrastive.pixels import Pixels
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
-from pipelines.corpora.synthetic.scenes import pmi as pmi_of
+from pipelines.corpora.kinds.scenes.synthetic import pmi as pmi_of
 from pipelines.measures import image_text, summary
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve

@@ -337,8 +337,12 @@ FILES: dict[str, Write] = {
 
 def read(path: Path) -> str:
     """What became of a file: "" where it was read, the line of BadInput, or the name of any other exception after a `!`."""
-    from pipelines.corpora import dumps, images, vectors
-    from pipelines.corpora import path as texts
+    from pipelines.corpora.core import texts
+    from pipelines.corpora.core.files import located
+    from pipelines.corpora.kinds import images
+    from pipelines.corpora.sources import path as source
+    from pipelines.corpora.sources import vectors
+    from pipelines.corpora.sources.vectors import dumps
     from pipelines.runtime.errors import BadInput
     from pipelines.study import PathCorpus, VectorsCorpus
 
@@ -346,12 +350,14 @@ def read(path: Path) -> str:
     columns = {"text": "body"} if kind == "mail" else {}
     try:
         if kind == "dump":
-            dumps.sample(texts.located(str(path)), 1000)
+            dumps.sample(located(str(path)), 1000)
         elif kind == "vectors":
             vectors.rows(VectorsCorpus(source="vectors", path=str(path), kind="passages"))
         else:
             corpus = PathCorpus(source="path", path=str(path), kind="passages", columns=columns)
-            frame = (images if kind == "images" else texts).rows(corpus)
+            frame = (
+                images.rows(corpus, source) if kind == "images" else texts.rows(corpus, source.table(corpus))
+            )
             assert frame.select(pl.col(pl.String)).height
     except BadInput as error:
         return str(error)

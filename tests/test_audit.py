@@ -19,7 +19,7 @@ from pipelines import encoders
 from pipelines.aligners import procrustes
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
-from pipelines.corpora import dumps
+from pipelines.corpora.sources.vectors import dumps, formats
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
 from pipelines.pages import audit as audit_page
@@ -112,7 +112,7 @@ WRITERS |= {"file.arrow": write_arrow, "stream.arrow": lambda p: write_arrow(p, 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
-    monkeypatch.setattr(dumps, "BLOCK", 64)
+    monkeypatch.setattr(formats, "BLOCK", 64)
     WRITERS[name](tmp_path / name)
     found = dumps.sample(tmp_path / name, 1000)
     assert found.rows == 300
@@ -128,7 +128,7 @@ def write_shards(folder, tables):
 
 
 def test_a_folder_of_shards_is_one_dump(tmp_path, monkeypatch):
-    monkeypatch.setattr(dumps, "BLOCK", 16)
+    monkeypatch.setattr(formats, "BLOCK", 16)
     table = pa.table({"id": range(300), "vector": lists()})
     pq.write_table(table, tmp_path / "whole.parquet")
     cuts = [0, 7, 7, 50, 90, 100, 151, 200, 230, 299, 300]  # ten shards, one of them empty
@@ -181,7 +181,7 @@ def test_of_several_chroma_collections_one_must_be_chosen(tmp_path):
 
 
 def test_a_sample_is_uniform_and_seeded_and_never_holds_the_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(dumps, "BLOCK", 16)
+    monkeypatch.setattr(formats, "BLOCK", 16)
     np.save(tmp_path / "a.npy", VECTORS)
     first, again, other = (dumps.sample(tmp_path / "a.npy", 20, seed) for seed in (0, 0, 1))
     assert first.vectors.shape == (20, 8)
@@ -575,7 +575,7 @@ def test_texts_too_few_or_absent_are_one_line(world, tmp_path):
     for name, message in (
         ("few.txt", "2 distinct texts"),
         ("no.txt", "cannot be read|no such file"),
-        ("bad.parquet", "cannot be read"),
+        ("bad.parquet", "not a whole parquet file"),
         ("latin.txt", "not UTF-8"),
     ):
         with pytest.raises(BadInput, match=message):

@@ -5,7 +5,6 @@ import json
 import mailbox
 from email.message import EmailMessage
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -13,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.corpora import KINDS, collect, hub, library, path
-from pipelines.corpora.chunk import cut
-from pipelines.corpora.synthetic.tweets import TOPICS
-from pipelines.corpora.tweets import named
+from pipelines.corpora.core import collect
+from pipelines.corpora.core.chunk import cut
+from pipelines.corpora.core.texts import mapped
+from pipelines.corpora.kinds.tweets import TOPICS, named
+from pipelines.corpora.sources import hub, library
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus, params
-from pipelines.study.corpora import Kind
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
@@ -130,9 +129,9 @@ def test_relative_path_may_start_at_corpora_root(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("frame", "columns", "says"),
     [
-        ({"body": ["x"], "title": ["y"]}, {}, "no column 'text'; there are: body, title"),
+        ({"prose": ["x"], "title": ["y"]}, {}, "no column 'text'; there are: prose, title"),
         ({"body": ["x"]}, {"text": "bdy"}, "no column 'bdy'"),
-        ({"text": ["a", " ", "b"]}, {}, "empty, the first in row 2"),
+        ({"text": ["a", " ", "b"]}, {}, "empty, the first is row 2"),
         ({"text": ["a", "b", "a"]}, {}, "rows 1 and 3"),
         ({"text": ["a", "b"], "id": ["1", "1"]}, {}, "share their id"),
         ({"text": []}, {}, "no rows"),
@@ -155,7 +154,7 @@ def test_bad_files_get_one_line(tmp_path):
     for name, says in {
         "gone.csv": "no such file",
         "latin.csv": "not UTF-8: byte 13 is 0xe9",
-        "broken.parquet": "cannot be read",
+        "broken.parquet": "not a whole parquet file",
         "x.docx": ".docx is none of",
         "empty.txt": "no rows",
     }.items():
@@ -168,10 +167,11 @@ def test_test_rows_must_leave_train_rows(tmp_path):
         collect(file(write(tmp_path / "t.csv", pl.DataFrame({"text": TEXTS})), rows=5, test=5))
 
 
-def test_a_row_may_be_of_every_kind_and_of_no_other():
-    assert set(get_args(Kind)) == set(KINDS)
-    with pytest.raises(ValueError, match="kind"):
-        file(Path("x"), "poems")
+def test_a_kind_is_a_package_of_kinds_and_names_its_sources(tmp_path):
+    with pytest.raises(ValueError, match="'poems' is no kind of corpus; there are: emails, images"):
+        file(tmp_path, "poems")
+    with pytest.raises(BadInput, match="scenes has no source path; its sources are synthetic"):
+        collect(file(tmp_path, "scenes"))
 
 
 # ---------------------------------------------------------------- chunks
@@ -348,8 +348,8 @@ def test_absent_noteevents_is_one_line(tmp_path):
 
 def test_tweet_labels_get_their_names():
     hot = ["1" if topic in ("family", "sports") else "0" for topic in TOPICS]
-    frame = pl.DataFrame({"labels": [hot, ["8", "16"], ["music"]]})
-    assert named(frame)["labels"].to_list() == [["family", "sports"], ["food_&_dining", "sports"], ["music"]]
+    labels = pl.Series([hot, ["8", "16"], ["music"]])
+    assert named(labels).to_list() == [["family", "sports"], ["food_&_dining", "sports"], ["music"]]
 
 
 def test_hub_without_network_is_one_line(monkeypatch):
@@ -475,10 +475,10 @@ def test_bad_vectors_get_one_line(tmp_path):
     nan, zero = array.copy(), array.copy()
     nan[2, 1], zero[1] = np.nan, 0
     for place, says in {
-        mixed: "2 in row 1, 1 in row 3",
+        mixed: "different dimensions: 1, and 2",
         save(tmp_path / "nan.npy", nan): "not finite, the first in row 3",
         save(tmp_path / "zero.npy", zero): "zero, the first in row 2",
-        save(tmp_path / "one.npy", array[:1]): "1 vectors are nothing to align",
+        save(tmp_path / "one.npy", array[:1]): "1 vectors are too few to align",
         save(tmp_path / "flat.npy", array[0]): "not one vector",
     }.items():
         with pytest.raises(BadInput, match=says):
@@ -544,5 +544,5 @@ def test_library_reads_what_constraints_name_up_to_the_cap(tmp_path):
 
 
 def test_labels_written_as_json_are_lists(tmp_path):
-    frame = path.mapped(pl.DataFrame({"text": ["a"], "labels": ['["x", "y"]']}), {}, "t.csv")
+    frame = mapped(pl.DataFrame({"text": ["a"], "labels": ['["x", "y"]']}), {}, "t.csv")
     assert frame["labels"].to_list() == [["x", "y"]]

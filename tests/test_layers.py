@@ -35,7 +35,13 @@ ROOMS = {
 }
 CARRIERS = ("pipelines", "pipelines.runtime", "pipelines.study")  # docs/decisions/0003
 # Where a name in a row or in a file decides what is imported: an aligner, an inverter, a translator's class.
-NAMED_BY_ROWS = {"study.translation", "study.attacks", "aligners.core.translator"}
+NAMED_BY_ROWS = {
+    "corpora.core",
+    "corpora.sources.synthetic",
+    "study.translation",
+    "study.attacks",
+    "aligners.core.translator",
+}
 
 
 @cache

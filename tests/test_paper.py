@@ -21,7 +21,7 @@ import torch
 import yaml
 from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
-from pipelines.corpora import hub
+from pipelines.corpora.sources import hub
 from pipelines.runtime import track
 from pipelines.study import params
 from pipelines.study.row import Ref, Row

@@ -21,7 +21,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import load_state
 from pipelines.study import EvaluateImageText, Head, SyntheticCorpus, TextTower, TrainImageText
 
-generator = importlib.import_module("pipelines.corpora.synthetic.scenes")
+generator = importlib.import_module("pipelines.corpora.kinds.scenes.synthetic")
 TINY = {"width": 16, "depth": 1, "heads": 2}
 TINY_TEXT = TINY | {"context": 12}
 
@@ -50,7 +50,7 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def frame():
-    frame = generator.scenes(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))
+    frame = generator.rows(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))
     return frame.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
 
 

@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines import distributed
-from pipelines.corpora.synthetic.scenes import scenes
+from pipelines.corpora.kinds.scenes import synthetic as scenes
 from pipelines.runtime import store
 from pipelines.runtime.device import resolve
 from pipelines.runtime.track import Silent

@@ -29,7 +29,12 @@ FEW = {
 STUDY = {
     "study": "tiny",
     "corpora": {
-        "passages": {"source": "synthetic", "path": "pipelines/corpora/synthetic", "rows": 160, "test": 40}
+        "passages": {
+            "source": "synthetic",
+            "path": "pipelines/corpora/sources/synthetic/words.yaml",
+            "rows": 160,
+            "test": 40,
+        }
     },
     "encoders": {
         "minilm": {"source": "wheel", "path": "constraints.txt", "max_tokens": 16},

@@ -1,6 +1,5 @@
 """Scenes whose p(image, caption) is known, and images of the user's own."""
 
-import importlib
 import io
 import tarfile
 
@@ -9,16 +8,14 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from pipelines import corpora
 from pipelines.contrastive.pixels import pixels
-from pipelines.corpora import images
+from pipelines.corpora.core import collect
+from pipelines.corpora.kinds import images
+from pipelines.corpora.kinds.scenes import synthetic as scenes
+from pipelines.corpora.sources import path as source
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus, SyntheticCorpus
-
-scenes = importlib.import_module(
-    "pipelines.corpora.synthetic.scenes"
-)  # the package exports a function of the same name
 
 
 def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
@@ -28,20 +25,16 @@ def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
 
 
 def corpus(path, **more):
-    return images.rows(PathCorpus(source="path", kind="images", path=str(path), **more))
+    return images.rows(PathCorpus(source="path", kind="images", path=str(path), **more), source)
 
 
 @pytest.fixture(scope="module")
 def generated():
-    return corpora.collect(
-        SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3)
-    )
+    return collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
 
 
 def test_a_scene_corpus_is_a_corpus_and_the_same_each_time(generated):
-    again = corpora.collect(
-        SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3)
-    )
+    again = collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
     store.check_corpus("scenes", generated)
     assert generated.equals(again)
     assert generated["captions"].list.len().unique().to_list() == [scenes.CAPTIONS]
@@ -105,7 +98,7 @@ def test_images_of_a_parquet_file_with_faults_skipped_and_counted(tmp_path, caps
     )
     frame = corpus(tmp_path / "a.parquet")
     assert frame["text"].to_list() == ["red", "warm"]
-    assert "1 image missing, 1 image corrupt, 1 caption empty, 1 repeated" in capsys.readouterr().out
+    assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out
 
 
 def test_a_class_set_has_its_labels_for_captions(tmp_path):

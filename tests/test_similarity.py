@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sentence_transformers import SentenceTransformer
 
-from pipelines import corpora, report
 from pipelines import geometry as geometry_stage
+from pipelines import report
 from pipelines import similarity as stages
 from pipelines.contrastive import scratch
+from pipelines.corpora.core import collect
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
 from pipelines.measures.vectors import overlap
@@ -173,7 +174,7 @@ def test_a_calibrated_value_is_above_zero_where_p_is_small_and_there_only(raw, n
 
 
 def collected(kind, **row):
-    return corpora.collect(
+    return collect(
         Study.model_validate({"study": "t", "corpora": {kind: {"path": "x", **row}}}).corpora[kind]
     )
 

@@ -3,15 +3,14 @@
 import polars as pl
 import pytest
 
-from pipelines.corpora import collect
-from pipelines.corpora.synthetic import emails, notes, passages, tweets
-from pipelines.corpora.synthetic.conditions import SPECIALTIES
-from pipelines.corpora.synthetic.engine import Draft, Pen, split, zipf
-from pipelines.corpora.synthetic.tweets import TOPICS
+from pipelines.corpora.core import collect
+from pipelines.corpora.kinds.notes.synthetic import SPECIALTIES
+from pipelines.corpora.kinds.tweets import TOPICS
+from pipelines.corpora.sources.synthetic import rows
+from pipelines.corpora.sources.synthetic.engine import Draft, Pen, zipf
 from pipelines.runtime.store import check_corpus
 from pipelines.study import SyntheticCorpus
 
-MAKERS = {"passages": passages, "tweets": tweets, "notes": notes, "emails": emails}
 FACTS = {
     "passages": [],
     "tweets": ["names", "dates", "places"],
@@ -20,13 +19,13 @@ FACTS = {
 }
 
 
-def row(kind: str, rows: int = 400, **more) -> SyntheticCorpus:
+def row(kind: str, count: int = 400, **more) -> SyntheticCorpus:
     return SyntheticCorpus.model_validate(
-        {"kind": kind, "source": "synthetic", "path": "x", "rows": rows, **more}
+        {"kind": kind, "source": "synthetic", "path": "x", "rows": count, **more}
     )
 
 
-@pytest.fixture(scope="module", params=MAKERS)
+@pytest.fixture(scope="module", params=FACTS)
 def made(request) -> tuple[str, pl.DataFrame]:
     return request.param, collect(row(request.param, test=50))
 
@@ -58,23 +57,23 @@ def test_texts_differ_in_length(made):
     assert words.max() > 3 * words.min()
 
 
-@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("kind", FACTS)
 def test_one_seed_one_corpus(kind):
     assert collect(row(kind, 60, seed=3)).equals(collect(row(kind, 60, seed=3)))
     assert not collect(row(kind, 60, seed=3))["text"].equals(collect(row(kind, 60, seed=4))["text"])
 
 
 def test_tweets_carry_the_19_labels_several_at_once():
-    frame = tweets(row("tweets", 1500))
+    frame = rows(row("tweets", 1500))
     assert len(TOPICS) == 19
     assert set(frame["labels"].explode()) == set(TOPICS)
     assert 0.3 < (frame["labels"].list.len() > 1).sum() / len(frame) < 0.7
 
 
 def test_notes_have_many_conditions_several_per_note():
-    known = [c for words in SPECIALTIES.values() for c in split(words["conditions"])]
+    known = [c for words in SPECIALTIES.values() for c in words["conditions"]]
     assert len(known) == len(set(known)) >= 150
-    frame = notes(row("notes", 800))
+    frame = rows(row("notes", 800))
     assert set(frame["labels"].explode()) <= set(known)
     assert frame["labels"].list.len().sum() > 2 * len(frame)
     for text, labels in zip(frame["text"].str.to_lowercase(), frame["labels"].to_list(), strict=True):
@@ -82,19 +81,19 @@ def test_notes_have_many_conditions_several_per_note():
 
 
 def test_email_has_a_sender_and_a_subject_of_its_own():
-    frame = emails(row("emails", 300))
+    frame = rows(row("emails", 300))
     signed = frame.filter(pl.col("text").str.ends_with(pl.col("sender")))
     assert len(signed) > 100
     assert (signed["names"].list.contains(signed["sender"])).all()
 
 
 def test_frequencies_are_skewed():
-    counts = passages(row("passages", 2000))["labels"].list.first().value_counts(sort=True)["count"]
+    counts = rows(row("passages", 2000))["labels"].list.first().value_counts(sort=True)["count"]
     assert counts[0] > 3 * counts[-1]
 
 
 def test_ten_thousand_passages_are_distinct():
-    assert passages(row("passages", 10_000))["text"].n_unique() == 10_000
+    assert rows(row("passages", 10_000))["text"].n_unique() == 10_000
 
 
 def test_zipf_is_proportional_to_the_inverse_rank():

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.study.row import Row, Seed, Text, Watched
 
-Kind = Literal[
-    "passages", "tweets", "notes", "emails", "sts", "nli", "scenes", "images"
-]  # each a line of corpora.KINDS
+_PACKAGES = Path(__file__).parents[1] / "corpora" / "kinds"
+KINDS = tuple(sorted(path.parent.name for path in _PACKAGES.glob("*/__init__.py")))
+
+
+def _kind(name: str) -> str:
+    if name not in KINDS:
+        raise ValueError(f"{name!r} is no kind of corpus; there are: {', '.join(KINDS)}")
+    return name
+
+
+Kind = Annotated[str, AfterValidator(_kind)]
 
 
 class Chunk(Row):

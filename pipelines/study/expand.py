@@ -35,9 +35,9 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import product
 from math import prod
-from typing import Any, get_args
+from typing import Any
 
-from pipelines.study.corpora import Kind
+from pipelines.study.corpora import KINDS
 from pipelines.study.row import known
 
 Rows = dict[str, Any]
@@ -45,14 +45,14 @@ Tables = dict[str, Any]
 
 SLOT = re.compile(r"\{(\w+)\}")
 MOST = 10_000  # rows of one table
-KINDS = get_args(Kind)
+
 SIDES = ("source", "target")
 TRANSLATORS = "data/translators/"
 SCRATCH = "pipelines/contrastive/scratch.py"
 PATHS = {
     ("corpora", "library"): "constraints.txt",
-    ("corpora", "synthetic"): "pipelines/corpora/synthetic",
-    ("corpora", "hub"): "pipelines/corpora/hub.py",
+    ("corpora", "synthetic"): "pipelines/corpora/sources/synthetic/words.yaml",
+    ("corpora", "hub"): "pipelines/corpora/sources/hub/__init__.py",
     ("encoders", "wheel"): "constraints.txt",
     ("encoders", "hub"): "pipelines/encoders",
 }

@@ -1,0 +1,63 @@
+"""Find and open files of the user, which may be damaged or hostile."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import of_a_file
+
+
+def located(path: str) -> Path:
+    """Return `path`, or `path` below $CORPORA_ROOT. Raises BadInput if neither is a file or a folder."""
+    places = [Path(path)]
+    if root := os.environ.get("CORPORA_ROOT"):
+        places.append(Path(root) / path)
+    for place in places:
+        if place.exists():
+            return _usable(place)
+    raise BadInput(f"{' and '.join(map(str, places))}: there is no such file or folder")
+
+
+def _usable(path: Path) -> Path:
+    if path.as_posix() != printable(path):
+        raise BadInput(f"{printable(path)}: the name is not UTF-8; rename it")
+    if not path.is_file() and not path.is_dir():
+        raise BadInput(f"{path}: neither a regular file nor a folder")
+    return path
+
+
+def printable(path: Path) -> str:
+    r"""Return a path as text that can be stored and printed: bytes that are not UTF-8 become \xff."""
+    return os.fsencode(path.as_posix()).decode(errors="backslashreplace")
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the regular files below a folder, sorted, without links that lead out of it."""
+    root = folder.resolve()
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    inside = [path for path in files if path.resolve().is_relative_to(root)]
+    if left_out := len(files) - len(inside):
+        print(f"{folder}: {left_out} links lead out of the folder and are not read")
+    return inside
+
+
+@contextmanager
+def quiet(where: str | Path, what: str) -> Iterator[None]:
+    """Raise BadInput for a library's error about a file of texts.
+
+    It gives the kind of error and its line, but not the library's message, which may quote a private text.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not of_a_file(error):
+            raise
+        line = re.search(r"\bline:? (\d+)", str(error))
+        raise BadInput(
+            f"{where}: {what}: {type(error).__name__}" + (f", {line[0]}" if line else "")
+        ) from None

@@ -1,0 +1,34 @@
+"""Tables of sentence pairs and triples, where rows are distinct but texts may repeat."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines.corpora.core import texts
+from pipelines.study import HubCorpus, PathCorpus
+
+SPLITS = {"validation": "dev", "val": "dev"}
+
+
+def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame, usual: dict[str, tuple[str, ...]]) -> pl.DataFrame:
+    """Return id, the columns of `usual`, and split if there is one.
+
+    `usual` gives each column of ours the names that it has in tables where `p.columns` does not say. Raises
+    BadInput for the first row that lacks one of them.
+    """
+    where = texts.name_of(p)
+    found = {
+        ours: next((t for t in theirs if t in table.columns), theirs[0]) for ours, theirs in usual.items()
+    }
+    frame = texts.mapped(table, found | p.columns, where)
+    for column in usual:
+        texts.refuse(frame, texts.empty(frame[column]), where, f"rows have no {column}")
+    return frame.with_columns(pl.col("split").replace(SPLITS)) if "split" in frame.columns else frame
+
+
+def distinct(frame: pl.DataFrame, columns: list[str], where: str) -> pl.DataFrame:
+    """Drop rows that repeat an earlier one in all of `columns`. Print one line if there were any."""
+    kept = frame.unique(columns, keep="first", maintain_order=True)
+    if len(kept) < len(frame):
+        print(f"{where}: {len(frame) - len(kept)} repeated rows of {len(frame)} dropped")
+    return kept

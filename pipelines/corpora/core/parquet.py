@@ -1,0 +1,46 @@
+"""Read parquet files that other programs wrote: one file, or a folder of them (Spark, Ray)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from pipelines.runtime.errors import BadInput, cut
+from pipelines.runtime.files import reading
+
+
+def shards(folder: Path, files: list[Path]) -> list[Path]:
+    """Return the parquet files among the `files_in` a folder. Names that begin with `_` or `.` are no data.
+
+    Raises BadInput for the first file that is damaged, or whose columns differ from those of the first.
+    """
+    files = [path for path in files if path.suffix == ".parquet" and not _hidden(path, folder)]
+    first: dict[str, str] = {}
+    for file in files:
+        with reading(file, "not a whole parquet file"):
+            columns = {field.name: str(field.type) for field in pq.read_schema(file)}
+        first = first or columns
+        if differs := sorted(dict(columns.items() ^ first.items())):
+            here, before = (cut(of.get(differs[0], "not there")) for of in (columns, first))
+            raise BadInput(f"{file}: column {cut(differs[0])!r} is {here}; in {files[0].name} it is {before}")
+    return files
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+
+
+def table(file: Path) -> pl.DataFrame:
+    """Return all of a parquet file.
+
+    pyarrow reads it and checks it. On some damaged files a thread of polars panics, and the others wait for
+    ever.
+    """
+    with reading(file, "not a whole parquet file"), pq.ParquetFile(file) as parquet:
+        read = parquet.read()
+        read.validate(full=True)
+    frame = pl.from_arrow(read)
+    assert isinstance(frame, pl.DataFrame)
+    return frame

@@ -1,0 +1,133 @@
+"""What kinds of text share: the columns that a row maps, checks of ids and texts, cleaning."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import polars as pl
+
+from pipelines.corpora.core.chunk import chunked
+from pipelines.corpora.core.files import quiet
+from pipelines.runtime.errors import BadInput, listed
+from pipelines.study import AnyCorpus, HubCorpus, PathCorpus
+
+USUAL = ("text", "body", "email_body", "content", "passage", "document")  # what a column of texts is called
+
+
+def name_of(row: AnyCorpus) -> str:
+    """Return what a message calls the source of a row."""
+    return f"hub {row.id}" if isinstance(row, HubCorpus) else row.path
+
+
+def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
+    """Return id, text, and split and labels where the table has them, then what else `p.columns` maps.
+
+    Texts are cut if `p.chunk` says so. Empty and repeated texts are dropped, except from a file that is not
+    cut: there they raise BadInput, which names the row.
+    """
+    where = name_of(p)
+    frame = mapped(table, p.columns, where)
+    if p.chunk is None and isinstance(p, PathCorpus):
+        return check(frame, where)
+    frame = cleaned(frame, where)
+    return frame if p.chunk is None else cleaned(chunked(frame, p.chunk), f"{where}, chunked")
+
+
+def mapped(
+    frame: pl.DataFrame, columns: dict[str, str], where: str, text: tuple[str, ...] = USUAL
+) -> pl.DataFrame:
+    """Rename columns by `columns`: ours -> theirs, where `a + b` joins two by a blank line; set the types of
+    ours.
+
+    Columns id, split and labels are taken by these names where `columns` does not say; so is the text, by the
+    first of the names `text`. Where there is no id, rows are numbered. Raises BadInput for a column that is
+    not there.
+    """
+    if frame.is_empty():
+        raise BadInput(f"{where}: no rows")
+    wanted = {name: name for name in ("id", "split", "labels") if name in frame.columns}
+    wanted["text"] = next((name for name in text if name in frame.columns), "text")
+    wanted |= columns
+    with quiet(where, "columns that cannot be text"):
+        out = frame.select(_column(frame, theirs, where, ours) for ours, theirs in wanted.items())
+        if "id" not in wanted:
+            number = pl.int_range(pl.len()).cast(pl.String)
+            out = out.with_columns(id=pl.lit(f"{Path(where).stem}-") + number)
+        if "labels" in out.columns:
+            out = out.with_columns(labels=_labels(out["labels"]))
+        simple = [c for c in ("id", "text", "split") if c in out.columns]
+        for column in simple:
+            if out[column].dtype.is_nested():
+                raise BadInput(f"{where}: the column for {column} is {out[column].dtype}, not text")
+        return out.with_columns(pl.col(simple).cast(pl.String))
+
+
+def _column(frame: pl.DataFrame, theirs: str, where: str, ours: str) -> pl.Expr:
+    names = [theirs] if theirs in frame.columns else [part.strip() for part in theirs.split("+")]
+    for name in names:
+        if name not in frame.columns:
+            hint = f"; say which with `columns: {{{ours}: ...}}`" if name == ours else ""
+            raise BadInput(f"{where}: there is no column {name!r}; there are: {listed(frame.columns)}{hint}")
+    joined = (
+        pl.col(names[0]) if len(names) == 1 else pl.concat_str(names, separator="\n\n", ignore_nulls=True)
+    )
+    return joined.alias(ours)
+
+
+def _labels(column: pl.Series) -> pl.Series:
+    """Return list[str] from lists, from single values, or from lists written as JSON."""
+    if column.dtype.is_nested():
+        return column.cast(pl.List(pl.String)).fill_null([]).alias("labels")
+    values = [_label(value) for value in column.cast(pl.String).to_list()]
+    return pl.Series("labels", values, dtype=pl.List(pl.String))
+
+
+def _label(value: str | None) -> list[str]:
+    if value and value.startswith("["):
+        with suppress(json.JSONDecodeError):
+            return [str(label) for label in json.loads(value)]
+    return [value] if value else []
+
+
+def check(frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Return the frame. Raises BadInput for the first empty or repeated text, or missing or repeated id."""
+    refuse(frame, empty(frame["text"]), where, "texts are empty")
+    refuse(frame, frame["id"].is_null(), where, "rows have no id")
+    for column in ("text", "id"):
+        repeated = frame[column].is_duplicated()
+        if repeated.any():
+            first = int(repeated.arg_max() or 0)
+            second = first + 1 + int((frame[column].slice(first + 1) == frame[column][first]).arg_max() or 0)
+            two = f"the first two are rows {first + 1} and {second + 1}"
+            raise BadInput(f"{where}: {repeated.sum()} rows share their {column}, {two}")
+    return frame
+
+
+def empty(column: pl.Series) -> pl.Series:
+    """Return a mask: True where there is no text."""
+    return column.cast(pl.String).fill_null("").str.strip_chars() == ""
+
+
+def refuse(frame: pl.DataFrame, bad: pl.Series, where: str, what: str) -> None:
+    """Raise BadInput if the mask marks a row; it names the first."""
+    if bad.any():
+        row = int(bad.arg_max() or 0)
+        raise BadInput(f"{where}: {bad.sum()} {what}, the first is row {row + 1} (id {frame['id'][row]!r})")
+
+
+def distinct(frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Drop empty texts, and all but the first of equal texts. Print one line if there were any."""
+    kept = frame.filter(~empty(frame["text"])).unique("text", keep="first", maintain_order=True)
+    if dropped := len(frame) - len(kept):
+        print(f"{where}: {dropped} empty or repeated texts of {len(frame)} dropped")
+    return kept
+
+
+def cleaned(frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Return the distinct texts. Raises BadInput if none is left, or if ids repeat."""
+    kept = distinct(frame, where)
+    if kept.is_empty():
+        raise BadInput(f"{where}: no text is left")
+    return check(kept, where)

@@ -1,0 +1,22 @@
+"""nli: a sentence, one that it entails, and one that contradicts it, for supervised SimCSE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from pipelines.corpora.core import paired, texts
+from pipelines.study import HubCorpus, PathCorpus
+
+SOURCES = ("synthetic", "hub", "path")
+USUAL = {
+    "text": ("text", "anchor", "sent0"),
+    "positive": ("positive", "pos", "sent1"),
+    "negative": ("negative", "neg", "hard_neg"),
+}
+
+
+def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+    """Return id, text (the anchor), positive, negative, and split if there is one. No triple occurs twice."""
+    return paired.distinct(paired.rows(p, source.table(p), USUAL), list(USUAL), texts.name_of(p))

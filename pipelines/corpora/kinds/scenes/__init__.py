@@ -1,0 +1,3 @@
+"""scenes: rendered scenes with many captions each, generated here; p(image, caption) is known."""
+
+SOURCES = ("synthetic",)

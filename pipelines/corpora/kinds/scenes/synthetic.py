@@ -1,0 +1,168 @@
+"""Rendered scenes with captions, where p(image, caption) is known.
+
+A scene has one to three objects in four cells. An object has a shape, a colour and a size. A caption names a
+part of the scene: an object with or without its size, colour and place; two objects and how they lie; or how
+many there are. So one image has dozens of true captions, and one caption fits thousands of images. A share
+NOISE of the captions belongs to other scenes, as on the web. It also keeps the pointwise mutual information
+finite:
+
+    PMI(x, y) = log p(y | x) / p(y) = log((1 - NOISE) q(y | scene) / q(y) + NOISE)
+
+where q is the grammar without noise.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import json
+from collections import defaultdict
+
+import numpy as np
+import polars as pl
+
+from pipelines.study import SyntheticCorpus
+
+SHAPES = ("circle", "square", "triangle", "cross")
+COLOURS = {"red": (214, 40, 40), "green": (44, 150, 60), "blue": (40, 80, 200), "yellow": (232, 196, 30)}
+COLOURS["white"] = (240, 240, 240)
+SIZES = {"small": 3.6, "large": 6.4}
+PLACES = ("top left", "top right", "bottom left", "bottom right")
+NUMBERS = ("one", "two", "three")
+SIDE, NOISE, CAPTIONS = 32, 0.1, 8  # pixels; share of foreign captions; captions drawn per scene
+
+Thing = tuple[str, str, str, int]  # size, colour, shape, cell
+OBJECTS = tuple(itertools.product(SIZES, COLOURS, SHAPES))
+
+
+def rows(p: SyntheticCorpus) -> pl.DataFrame:
+    """Return generated scenes: id, text (the first caption), labels (the "colour shape" there are), captions
+    (CAPTIONS of them), image (PNG), scene (JSON)."""
+    rng = np.random.default_rng(p.seed)
+    made = []
+    for i in range(p.rows or 2000):
+        scene = draw_scene(rng)
+        texts = [draw_caption(scene, rng) for _ in range(CAPTIONS)]
+        labels = sorted({f"{colour} {shape}" for _, colour, shape, _ in scene})
+        made.append((f"scene-{i}", texts[0], labels, texts, render(scene, rng), json.dumps(scene)))
+    strings = pl.List(pl.String)
+    schema = {"id": pl.String, "text": pl.String, "labels": strings, "captions": strings}
+    return pl.DataFrame(made, schema={**schema, "image": pl.Binary, "scene": pl.String}, orient="row")
+
+
+def _names(thing: Thing) -> list[str]:
+    """Return four ways to name a thing, equally likely: size and colour may be left out."""
+    size, colour, shape, _ = thing
+    return [f"{colour} {shape}", f"{size} {colour} {shape}", f"{size} {shape}", shape]
+
+
+def _relations(a: Thing, b: Thing) -> list[str]:
+    """Return how a lies to b: one way or two, equally likely."""
+    (row_a, column_a), (row_b, column_b) = divmod(a[3], 2), divmod(b[3], 2)
+    words = [("above", "below")[row_a > row_b]] if row_a != row_b else []
+    return words + ([("left of", "right of")[column_a > column_b]] if column_a != column_b else [])
+
+
+def captions(scene: tuple[Thing, ...]) -> dict[str, float]:
+    """Return q(y | scene): every true caption and its probability."""
+    out: dict[str, float] = defaultdict(float)
+    pairs = list(itertools.permutations(scene, 2))
+    single = 0.45 if pairs else 0.9
+    out[f"{NUMBERS[len(scene) - 1]} object{'s' * (len(scene) > 1)}"] += 0.1
+    for thing in scene:
+        _add(out, _single(thing), single / len(scene))
+    for a, b in pairs:
+        _add(out, _double(a, b), 0.45 / len(pairs))
+    return dict(out)
+
+
+def _add(out: dict[str, float], texts: list[str], share: float) -> None:
+    for text in texts:
+        out[text] += share / len(texts)
+
+
+def _single(thing: Thing) -> list[str]:
+    return [text for name in _names(thing) for text in (f"a {name}", f"a {name} at the {PLACES[thing[3]]}")]
+
+
+def _double(a: Thing, b: Thing) -> list[str]:
+    """Return conjunctions and relations of two objects, equally likely."""
+    ways = ["and", *_relations(a, b)]
+    return [f"a {m} {way} a {n}" for m in _names(a) for n in _names(b) for way in ways]
+
+
+@functools.cache
+def marginal() -> dict[str, float]:
+    """Return q(y) over all scenes, exactly: objects are independent, and a caption has at most two."""
+    out: dict[str, float] = defaultdict(float)
+    for count, word in enumerate(NUMBERS, 1):
+        out[f"{word} object{'s' * (count > 1)}"] += 0.1 / 3
+    things = [(*o, cell) for o in OBJECTS for cell in range(4)]
+    for thing in things:
+        _add(out, _single(thing), (0.9 + 0.45 + 0.45) / 3 / len(things))
+    cells = list(itertools.permutations(range(4), 2))
+    for a, b in itertools.product(OBJECTS, repeat=2):
+        for i, j in cells:
+            _add(out, _double((*a, i), (*b, j)), 0.45 * 2 / 3 / (len(OBJECTS) ** 2 * len(cells)))
+    return dict(out)
+
+
+def pmi(scenes: list[str], texts: list[str]) -> np.ndarray:
+    """Return the true PMI (n, m) of scenes (the corpus's column `scene`) and captions; natural logarithm."""
+    column = {text: j for j, text in enumerate(texts)}
+    ratio = np.zeros((len(scenes), len(texts)))
+    for i, scene in enumerate(scenes):
+        for text, p in captions(_things(scene)).items():
+            if text in column:
+                ratio[i, column[text]] = p / marginal()[text]
+    return np.log((1 - NOISE) * ratio + NOISE)
+
+
+def _things(scene: str) -> tuple[Thing, ...]:
+    return tuple((size, colour, shape, cell) for size, colour, shape, cell in json.loads(scene))
+
+
+def draw_scene(rng: np.random.Generator) -> tuple[Thing, ...]:
+    """Draw one to three objects, equally likely, in cells drawn without repetition; each object uniform."""
+    cells = sorted(rng.permutation(4)[: rng.integers(1, 4)].tolist())
+    return tuple((*OBJECTS[rng.integers(len(OBJECTS))], cell) for cell in cells)
+
+
+def draw_caption(scene: tuple[Thing, ...], rng: np.random.Generator) -> str:
+    """Draw from p(y | scene): with probability NOISE a caption of another scene."""
+    q = captions(draw_scene(rng) if rng.random() < NOISE else scene)
+    return str(rng.choice(list(q), p=np.fromiter(q.values(), float)))
+
+
+def render(scene: tuple[Thing, ...], rng: np.random.Generator) -> bytes:
+    """Draw a PNG of SIDE x SIDE pixels, at 4x. Background, shade, place and pixels vary at random."""
+    from PIL import Image, ImageDraw
+
+    zoom = 4
+    image = Image.new("RGB", (SIDE * zoom, SIDE * zoom), (int(rng.integers(40, 110)),) * 3)
+    pen = ImageDraw.Draw(image)
+    for size, colour, shape, cell in scene:
+        r = SIZES[size] * rng.uniform(0.9, 1.1)
+        row, column = divmod(cell, 2)
+        x, y = (SIDE / 4 + SIDE / 2 * at + rng.uniform(-1.3, 1.3) for at in (column, row))
+        shade = tuple(int(c * rng.uniform(0.85, 1)) for c in COLOURS[colour])
+        _draw(pen, shape, x * zoom, y * zoom, r * zoom, shade)
+    pixels = np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32)
+    pixels = np.clip(pixels + rng.normal(0, 6, pixels.shape), 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def _draw(pen, shape: str, x: float, y: float, r: float, colour: tuple[int, ...]) -> None:
+    match shape:
+        case "circle":
+            pen.ellipse((x - r, y - r, x + r, y + r), fill=colour)
+        case "square":
+            pen.rectangle((x - 0.88 * r, y - 0.88 * r, x + 0.88 * r, y + 0.88 * r), fill=colour)
+        case "triangle":
+            pen.polygon([(x, y - r), (x - r, y + 0.85 * r), (x + r, y + 0.85 * r)], fill=colour)
+        case _:
+            pen.rectangle((x - r, y - 0.34 * r, x + r, y + 0.34 * r), fill=colour)
+            pen.rectangle((x - 0.34 * r, y - r, x + 0.34 * r, y + r), fill=colour)

@@ -1,0 +1,28 @@
+"""sts: sentence pairs with a human score of similarity, 0 to 5: STS12 to STS16, STS-B, SICK-R (1 to 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from pipelines.corpora.core import paired, texts
+from pipelines.corpora.core.files import quiet
+from pipelines.study import HubCorpus, PathCorpus
+
+SOURCES = ("synthetic", "hub", "path")
+USUAL = {
+    "text": ("text", "sentence1"),
+    "pair": ("pair", "sentence2"),
+    "score": ("score", "relatedness_score"),
+}
+
+
+def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+    """Return id, text, pair, score float, and split if there is one.
+
+    All subsets of a task are one list of pairs ("all"). Repeated pairs stay: published numbers include them.
+    """
+    frame = paired.rows(p, source.table(p), USUAL)
+    with quiet(texts.name_of(p), "a score is not a number"):
+        return frame.with_columns(pl.col("score").cast(pl.Float64))

@@ -1,0 +1,57 @@
+"""tweets: short texts with some of the 19 TweetTopic labels (Antypas et al. 2022)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from pipelines.corpora.core import texts
+from pipelines.study import HubCorpus, PathCorpus
+
+SOURCES = ("synthetic", "hub", "path")
+TOPICS = (  # a label's number in TweetTopic is its place here
+    "arts_&_culture",
+    "business_&_entrepreneurs",
+    "celebrity_&_pop_culture",
+    "diaries_&_daily_life",
+    "family",
+    "fashion_&_style",
+    "film_tv_&_video",
+    "fitness_&_health",
+    "food_&_dining",
+    "gaming",
+    "learning_&_educational",
+    "music",
+    "news_&_social_concern",
+    "other_hobbies",
+    "relationships",
+    "science_&_technology",
+    "sports",
+    "travel_&_adventure",
+    "youth_&_student_life",
+)
+
+
+def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+    """Return id, text, labels (names of topics), and what else the row maps.
+
+    Of the hub: cardiffnlp/tweet_topic_multilingual (config en) or tweet_topic_multi. Labels given as numbers
+    0 to 18, or as 19 zeros and ones, become names.
+    """
+    table = source.table(p)
+    if "labels" not in {*p.columns, *table.columns} and "label" in table.columns:
+        table = table.rename({"label": "labels"})
+    frame = texts.rows(p, table)
+    return frame.with_columns(labels=named(frame["labels"])) if "labels" in frame.columns else frame
+
+
+def named(labels: pl.Series) -> pl.Series:
+    """Return labels list[str] as names of topics."""
+    return pl.Series([_names(of_a_text) for of_a_text in labels.to_list()], dtype=pl.List(pl.String))
+
+
+def _names(labels: list[str]) -> list[str]:
+    if len(labels) == len(TOPICS) and all(label in ("0", "1") for label in labels):
+        return [topic for topic, label in zip(TOPICS, labels, strict=True) if label == "1"]
+    return [TOPICS[int(x)] if x.isdigit() and int(x) < len(TOPICS) else x for x in labels]

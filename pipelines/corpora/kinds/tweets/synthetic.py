@@ -1,0 +1,63 @@
+"""Short informal texts with one to three TweetTopic labels, some with planted people, places and dates."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from pipelines.corpora.sources.synthetic.engine import Draft, Pen, corpus, lexicon, people
+from pipelines.study import SyntheticCorpus
+
+WORDS = lexicon(__file__)
+TEMPLATES, LEXICON = WORDS["templates"], WORDS["topics"]
+FACTS = ("names", "dates", "places")
+
+
+def rows(p: SyntheticCorpus) -> pl.DataFrame:
+    """Return generated tweets: id, text, labels (topics), names, dates, places."""
+    known: list[str] = []
+
+    def write(pen: Pen, _: int) -> tuple[str, Draft]:
+        if not known:
+            known.extend(people(pen, max(50, (p.rows or 2000) // 10)))
+        return _tweet(pen, known)
+
+    return corpus(p, "tweet", FACTS, write)
+
+
+def _tweet(pen: Pen, known: list[str]) -> tuple[str, Draft]:
+    topics = [pen.skewed(tuple(LEXICON), 0.7)]
+    while len(topics) < 3 and pen.chance(0.45):
+        other = pen.skewed(LEXICON[topics[0]]["goes_with"], 0.8)
+        if other not in topics:
+            topics.append(other)
+    draft = Draft(labels=sorted(topics))
+    for topic in topics:  # each label has a sentence of its own, so that the text shows it
+        words = LEXICON[topic]
+        place = float(pen.rng.random())
+        scope = {
+            "thing": lambda w=words, at=place: pen.near(w["things"], at, 0.15),
+            "doing": lambda w=words, at=place: pen.near(w["doings"], at, 0.15),
+            "view": lambda w=words: pen.skewed(w["views"], 0.4),
+            "tag": lambda w=words: pen.skewed(w["tags"], 0.5),
+            "person": lambda: pen.skewed(known, 0.8),
+            "place": pen.faker.city,
+            "date": lambda: f"{pen.faker.month_name()} {pen.number(1, 28)}",
+            "count": lambda: str(pen.number(2, 365)),
+        }
+        pen.write(
+            pen.any(TEMPLATES["planted"]) if pen.chance(0.35) else pen.skewed(TEMPLATES["plain"], 0.4),
+            scope,
+            draft,
+        )
+    return _informal(pen, draft), draft
+
+
+def _informal(pen: Pen, draft: Draft) -> str:
+    """Return the sentences in random order, in one of three texts in lower case, except planted facts."""
+    sentences = [draft.sentences[i] for i in pen.rng.permutation(len(draft.sentences))]
+    facts = [fact for column in draft.facts.values() for fact in column]
+    if pen.chance(0.33):
+        sentences = [
+            s[0].lower() + s[1:] if not any(s.startswith(f) for f in facts) else s for s in sentences
+        ]
+    return " ".join(sentences)

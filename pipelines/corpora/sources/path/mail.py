@@ -1,0 +1,111 @@
+"""E-mails from an mbox file, a Maildir, or a tree of files with one message each, such as the Enron set."""
+
+from __future__ import annotations
+
+import mailbox
+import re
+from collections.abc import Callable, Iterator
+from email import message_from_binary_file
+from email.message import EmailMessage
+from email.policy import EmailPolicy
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipelines.corpora.core.files import printable
+from pipelines.runtime.errors import BadInput, cut
+from pipelines.runtime.files import of_a_file
+from pipelines.runtime.progress import progress
+
+COLUMNS = ("id", "owner", "folder", "date", "from", "to", "subject", "body")
+LONGEST = 50_000  # characters of a header that are read: parsing takes time with the square of its length
+
+Mail = tuple[str, str, str, Callable[[], EmailMessage]]  # id, owner, folder, and a function that parses it
+
+
+class _ShortHeaders(EmailPolicy):
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        return super().header_fetch_parse(name, value[:LONGEST])
+
+
+def mbox(path: Path) -> pl.DataFrame:
+    """Return one row per message: id, owner, folder, date, from, to, subject, body, all str.
+
+    The body is the first part of plain text. What has no header is not a message.
+    """
+    box = mailbox.mbox(str(path), factory=_parsed, create=False)  # type: ignore[arg-type]
+
+    def mails() -> Iterator[Mail]:
+        for key in box.keys():  # noqa: SIM118 - a mailbox iterates over messages, not keys
+            yield f"{path.stem}-{key}", "", "", lambda: box[key]  # type: ignore[return-value] # noqa: B023
+
+    return _table(path, mails())
+
+
+def tree(folder: Path, files: list[Path]) -> pl.DataFrame:
+    """Return that table for files with a message each: `owner` is the first folder, `folder` the rest."""
+    return _table(folder, (_in_tree(folder, file) for file in files if not file.name.startswith(".")))
+
+
+def _in_tree(root: Path, file: Path) -> Mail:
+    def message() -> EmailMessage:
+        with open(file, "rb") as stream:
+            return _parsed(stream)
+
+    place = file.relative_to(root)
+    folders = [part for part in place.parts[:-1] if part not in ("cur", "new", "tmp")]
+    return printable(place), folders[0] if folders else "", "/".join(folders[1:]), message
+
+
+def _parsed(stream: Any) -> EmailMessage:
+    return message_from_binary_file(stream, policy=_ShortHeaders())  # type: ignore[return-value]
+
+
+def _table(path: Path, mails: Iterator[Mail]) -> pl.DataFrame:
+    """Read all mails. Those that cannot be parsed are left out; a line counts them and names the first."""
+    kept, damaged = [], []
+    for name, owner, folder, parsed in progress(mails, what=path.name, unit="mails"):
+        try:
+            message = parsed()
+            if len(message):
+                kept.append((name, owner, folder, *_headers(message), _body(message)))
+        except Exception as error:
+            if not of_a_file(error):
+                raise
+            damaged.append(name)
+    if damaged:
+        print(f"{path}: {len(damaged)} mails cannot be read and are left out, the first is {cut(damaged[0])}")
+    if not kept:
+        raise BadInput(f"{path}: there is no e-mail in it")
+    rows = [tuple(text.encode(errors="backslashreplace").decode() for text in row) for row in kept]
+    return pl.DataFrame(rows, schema={column: pl.String for column in COLUMNS}, orient="row")
+
+
+def _headers(message: EmailMessage) -> list[str]:
+    return [" ".join(str(_header(message, name)).split()) for name in ("date", "from", "to", "subject")]
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    try:
+        return str(message[name] or "")
+    except (ValueError, IndexError, AttributeError):  # the parser gives up on some headers of real mail
+        return ""
+
+
+def _body(message: EmailMessage) -> str:
+    try:
+        part = message.get_body(("plain", "html"))
+        text = part.get_content() if part is not None else ""
+    except (LookupError, ValueError, AttributeError, TypeError):  # an unknown charset or content type
+        payload = message.get_payload(decode=True) if not message.is_multipart() else None
+        part, text = None, payload.decode("latin-1") if isinstance(payload, bytes) else ""
+    if part is not None and part.get_content_subtype() == "html":
+        text = _without_tags(text)
+    return str(text).strip()
+
+
+def _without_tags(html: str) -> str:
+    """Replace tags by spaces. There is none behind the last `>`: a search there takes quadratic time."""
+    end = html.rfind(">") + 1
+    return re.sub(r"<[^>]+>", " ", html[:end]) + html[end:]

@@ -1,0 +1,55 @@
+"""Vectors without text, as in a leaked vector database, in any format that `formats` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from pipelines.corpora.core.files import located
+from pipelines.corpora.sources.vectors import formats
+from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
+from pipelines.study import VectorsCorpus
+
+
+def rows(p: VectorsCorpus) -> pl.DataFrame:
+    """Return id, text (null), vector (n, d) as Array(Float32, d), and split if there is one.
+
+    `columns` maps `vector`, `id` and `split` to the file's own names. Rows are numbered if there is no id.
+    Raises BadInput, which names file and row, for vectors of different dimensions, vectors that are zero or
+    not finite, repeated ids, or fewer than two vectors.
+    """
+    path = located(p.path)
+    vectors = _vectors(path, p.columns.get("vector"))
+    ids = formats.words(path, p.columns.get("id"), ("id", "ids"))
+    if ids is None:
+        ids = [f"{path.stem}-{i}" for i in range(len(vectors))]
+    _check(path, vectors, ids)
+    frame: dict[str, object] = {"id": ids, "text": pl.repeat(None, len(ids), dtype=pl.String, eager=True)}
+    if (split := formats.words(path, p.columns.get("split"), ("split",))) is not None:
+        frame["split"] = pl.Series(split, dtype=pl.String)
+    return pl.DataFrame({**frame, "vector": pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1]))})
+
+
+def _vectors(path: Path, column: str | None) -> np.ndarray:
+    """Return all vectors as (n, d) float32."""
+    with reading(path, "not one vector of numbers per row"), np.errstate(over="ignore", invalid="ignore"):
+        blocks = [np.asarray(block, np.float32) for block in formats.blocks(path, column)]
+    if not sum(map(len, blocks)):
+        raise BadInput(f"{path}: no vectors")
+    return np.concatenate(blocks)
+
+
+def _check(path: Path, vectors: np.ndarray, ids: list[str]) -> None:
+    if len(ids) != len(vectors):
+        raise BadInput(f"{path}: {len(vectors)} vectors, but {len(ids)} ids")
+    if len(vectors) < 2:
+        raise BadInput(f"{path}: {len(vectors)} vectors are too few to align")
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    for bad, what in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
+        if bad.any():
+            raise BadInput(f"{path}: {bad.sum()} vectors are {what}, the first in row {bad.argmax() + 1}")
+    if len(set(ids)) < len(ids):
+        raise BadInput(f"{path}: ids are not unique")

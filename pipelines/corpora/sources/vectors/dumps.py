@@ -1,0 +1,83 @@
+"""A sample of the vectors of a dump, for an audit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.corpora.sources.vectors.formats import blocks
+from pipelines.runtime.errors import BadInput
+
+HELD = 2**29  # bytes of vectors that are kept
+FAR = 10  # times the median distance from the centre: rows beyond are errors, and a few would move every mean
+USUAL = 2.0**40  # lengths from 1 / USUAL to USUAL stay: float32 holds their squares
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Hold the vectors that are kept of a dump, and counts of the others."""
+
+    vectors: (
+        np.ndarray
+    )  # (n, d) float32, distinct, finite, not zero, none far off; drawn uniformly from these
+    rows: int  # of the dump
+    left_out: int  # rows that are zero or not finite
+    repeated: int  # drawn rows that equal one before
+    far_off: int  # drawn rows beyond FAR
+
+
+def sample(path: Path, limit: int, seed: int = 0) -> Sample:
+    """Draw at most `limit` vectors by reservoir sampling, in one pass.
+
+    Raises BadInput, which names file and row, for an unknown format, dimensions that differ, fewer than two
+    vectors, or vectors that are all the same.
+    """
+    generator, rows, left_out, dimension = np.random.default_rng(seed), 0, 0, 0
+    held, keys = np.zeros((0, 0), np.float32), np.zeros(0)
+    for block in blocks(path):
+        if block.ndim != 2 or not block.shape[1]:
+            raise BadInput(f"{path}: {block.shape[1:]} numbers in row {rows + 1}, not a vector")
+        if dimension and block.shape[1] != dimension:
+            differ = f"{dimension}, and {block.shape[1]} in row {rows + 1}"
+            raise BadInput(f"{path}: vectors of different dimensions: {differ}")
+        dimension, rows = block.shape[1], rows + len(block)
+        limit = min(limit, HELD // (4 * dimension))
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = np.asarray(block, np.float32)
+            squares = np.einsum("ij,ij->i", block, block, dtype=np.float64)
+        good = np.isfinite(squares) & (squares > 0)
+        left_out += int((~good).sum())
+        block = block[good]
+        key = generator.random(len(block))
+        held, keys = (np.concatenate(x) for x in ((held.reshape(-1, dimension), block), (keys, key)))
+        if len(keys) > 2 * limit:
+            kept = np.sort(np.argpartition(keys, limit)[:limit])
+            held, keys = held[kept], keys[kept]
+    if rows < 2:
+        raise BadInput(f"{path}: {rows} vector{'' if rows == 1 else 's'}: nothing to align")
+    if len(held) < 2:
+        raise BadInput(f"{path}: {left_out} of {rows} vectors are zero or not finite: nothing is left")
+    held = held[np.sort(np.argsort(keys)[:limit])]
+    _, first = np.unique(held, axis=0, return_index=True)
+    if len(first) < 2:
+        raise BadInput(f"{path}: all {rows} vectors are the same")
+    vectors = near(held[np.sort(first)])
+    return Sample(vectors, rows, left_out, len(held) - len(first), len(first) - len(vectors))
+
+
+def near(vectors: np.ndarray) -> np.ndarray:
+    """Return the rows of (n, d), all distinct, within FAR times the median distance from their centre, in
+    float32.
+
+    The centre is the median of each coordinate, so that a minority of rows cannot move it. If float32 cannot
+    hold the squares of the lengths, all rows are scaled by a power of two, which changes no direction.
+    """
+    wide = vectors.astype(np.float64)
+    distances = np.linalg.norm(wide - np.median(wide, axis=0), axis=1)
+    kept = distances <= FAR * np.median(distances)
+    length = np.median(np.linalg.norm(wide[kept], axis=1))
+    if 1 / USUAL <= length <= USUAL:
+        return vectors[kept]
+    return (wide[kept] * 2.0 ** -np.round(np.log2(length))).astype(np.float32)
