@@ -1,4 +1,6 @@
-"""The audit: dumps of every format, bad ones in one line, defences, and no leak claimed where nothing was aligned."""
+"""The audit: dumps of every format, bad ones in one line, defences, and no leak claimed where nothing was
+aligned.
+"""
 
 import json
 import sqlite3
@@ -24,7 +26,7 @@ from pipelines.measures.defences import Defence, Keys, defend, known_pair_attack
 from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
 from pipelines.pages import audit as audit_page
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Audit, Encoder, params
+from pipelines.study import Audit, params
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -238,8 +240,10 @@ def test_rows_that_most_are_copies_of_leave_the_others_in(tmp_path):
 def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     tmp_path_factory, seed, scale, shift, powers, empty
 ):
-    """A dump of 400 vectors moved by `shift` in every coordinate, then copies of rows times 10^power, then rows of NaN, all of it
-    times 10^scale. True pairs stand in for a fit, so that only the centre and the lengths decide."""
+    """A dump of 400 vectors moved by `shift` in every coordinate, then copies of rows times 10^power, then
+    rows of NaN, all of it times 10^scale. True pairs stand in for a fit, so that only the centre and the
+    lengths decide.
+    """
     rng = np.random.default_rng(seed)
     clean = rng.normal(size=(400, 40))
     known = torch.from_numpy(clean @ np.linalg.qr(rng.normal(size=(40, 40)))[0]).float()
@@ -317,8 +321,16 @@ def test_a_secret_rotation_keeps_every_angle(seed, dimension):
 
 def test_what_defences_cost_in_retrieval():
     vectors = torch.from_numpy(VECTORS)
-    kept = {d: recall_kept(vectors, defend(vectors, Defence(*d))).mean().item() for d in
-            [("none", 0), ("rotate", 0), ("int8", 0), ("noise", 0.1), ("noise", 1), ("drop", 0.5), ("round", 2)]}  # fmt: skip
+    defences = [
+        ("none", 0),
+        ("rotate", 0),
+        ("int8", 0),
+        ("noise", 0.1),
+        ("noise", 1),
+        ("drop", 0.5),
+        ("round", 2),
+    ]
+    kept = {d: recall_kept(vectors, defend(vectors, Defence(*d))).mean().item() for d in defences}
     assert kept["none", 0] == 1
     assert kept["rotate", 0] > 0.99
     assert kept["int8", 0] > 0.9
@@ -403,7 +415,7 @@ def test_noise_is_as_long_as_it_says():
     with pytest.raises(BadInput, match="501 cells are more than the 500 vectors"):
         defend(vectors, Defence("cells", 501))
     with pytest.raises(BadInput, match="no defence"):
-        audits.defences(["noise much"])
+        audits.parsed(["noise much"])
 
 
 # ---------------------------------------------------------------- the whole, in a world of twenty subjects
@@ -430,6 +442,9 @@ def some_texts(count, seed):
     ]
 
 
+WHEEL = {"source": "wheel", "path": "x"}
+
+
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     texts = tmp_path / "own.txt"
@@ -438,14 +453,12 @@ def world(tmp_path, monkeypatch):
     np.save(tmp_path / "dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(encoders.query, "as_function", lambda folder, row, device: secret_encoder)
-    encoder = {"one": Encoder(source="wheel", path="x")}
-    study = params.Study(study="test", corpora={}, encoders=encoder)
+    study = params.Study.model_validate({"study": "test", "encoders": {"one": WHEEL}})
     tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1}
     row = Audit.model_validate({
-        "corpus": "none", "limit": 300, "known": 250, "shown": 3, "defended": 200, "labels": SUBJECTS, "template": "{label}",
-        "aligner": "identity",
-        "inverter": tiny, "search": {"samples": 2, "rounds": 1, "swaps": 2},
-        "defences": ["noise 1", "drop 0.5", "rotate", "cells 4"], "pairs": [50, 1000],
+        "corpus": "none", "aligner": "identity", "inverter": tiny, "labels": SUBJECTS, "template": "{label}",
+        "limit": 300, "known": 250, "shown": 3, "search": {"samples": 2, "rounds": 1, "swaps": 2},
+        "defended": 200, "defences": ["noise 1", "drop 0.5", "rotate", "cells 4"], "pairs": [50, 1000],
     })  # fmt: skip
     return tmp_path, texts, row, study
 
@@ -495,7 +508,7 @@ def test_without_alignment_nothing_is_claimed(world, word):
     assert f"Verdict: {word}" in twin
     assert "Inverted" not in twin
     assert "Inferred" not in twin
-    assert f"The attack saw {found.about['used']} vectors. It reads with 10,000" in twin
+    assert f"The attack saw {found.about['used']} vectors. With 10,000 it reads more" in twin
     if word == "failed":
         assert "no evidence of leakage by this attack" in twin
 
@@ -536,14 +549,11 @@ def test_texts_of_the_dump_itself_are_told_of():
     dump, other = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(3))
     best = audit_page.Tried("one", 300, 0.9, "aligned", 1.0)
     for known, told in ((dump, True), (other, False)):
-        attempt = audits.Attempt(
-            audits.Known("one", [], known, secret_encoder),
-            Identity(64, 64),
-            Verdict(0.9, "aligned", 0.0, 300),
-            1.0,
-        )
-        findings = audit_page.Findings("dump", {"used": 300}, [best], best, held=audits.held(dump, attempt))
-        assert any("stand out as texts of the dump" in said for said in audit_page.advice(findings)) == told
+        verdict = Verdict(0.9, "aligned", 0.0, 300)
+        attempt = audits.Attempt("one", [], known, secret_encoder, Identity(64, 64), verdict, 1.0)
+        share = audits.in_dump(dump, attempt)
+        findings = audit_page.Findings("dump", {"used": 300}, [best], best, in_dump=share)
+        assert any("probably in the dump" in said for said in audit_page.advice(findings)) == told
 
 
 @given(st.integers(0, 2**16), st.integers(2, 30), st.integers(1, 30), st.integers(1, 7))
@@ -561,7 +571,7 @@ def test_who_is_singled_out(seed, keys, queries, block):
 
 def test_the_best_verdict_wins_over_the_best_score(world):
     folder, texts, row, _study = world
-    two = params.Study(study="test", encoders={n: Encoder(source="wheel", path="x") for n in ("one", "two")})
+    two = params.Study.model_validate({"study": "test", "encoders": {"one": WHEEL, "two": WHEEL}})
     said = iter([Verdict(0.9, "failed", 0.0, 100), Verdict(0.2, "doubtful", 0.0, 100)])
     found = audits.audit(folder / "dump.npy", texts, row, two, lambda *_: next(said))
     assert (found.best.encoder, found.best.verdict) == ("two", "doubtful")

@@ -1,7 +1,8 @@
-"""The audit's page: one HTML file that opens without a network, and a Markdown twin."""
+"""The page of an audit: one HTML file that opens without a network, and a Markdown twin."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,17 +11,34 @@ from typing import Any
 from pipelines.pages import page, pictures
 from pipelines.pages.tables import ENOUGH, escaped, table
 
-Table = tuple[str, str, list[dict[str, Any]]]  # heading, explanation, rows
-HELD = 0.1  # texts that stand out: of other texts it is .02 (docs/experiments.md)
-KEPT, LEFT = (
-    0.9,
-    0.5,
-)  # worth its cost: a defence that keeps so much of retrieval, and leaves at most so much of the leakage
+IN_DUMP = 0.1  # share of texts found in the dump; .02 of other texts (docs/experiments.md)
+# A defence is worth its cost if it keeps KEPT of retrieval, and leaves at most LEFT of the leakage.
+KEPT, LEFT = 0.9, 0.5
+ABOUT = {  # of each section
+    "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",
+    "Encoders tried": (
+        "Each fit maps the dump to one encoder, without a single pair. The verdict uses unpaired data only."
+    ),
+    "Inferred topics": "The label nearest to each translated vector. No label was known.",
+    "Inverted texts": (
+        "What the inverter writes for a vector, and the nearest of the attacker's texts. These are guesses, "
+        "not quotations: names and numbers may come from the attacker's texts. How many are right can be "
+        "measured only if the true texts are known: see Inversion in the report."
+    ),
+    "Defences": (
+        "utility: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on the "
+        "defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with another "
+        "seed. *n* pairs: leakage to an attacker who also knows *n* bare vectors, and the cells; the best "
+        "of four maps. `cells`: a secret rotation for each k-means cell; its utility is that of searching the "
+        "cells nearest to a query, as many as the square root of their number."
+    ),
+    "Time": "Seconds of each step.",
+}
 
 
 @dataclass(frozen=True)
 class Tried:
-    """How the attack with one encoder ended."""
+    """The result of the attack with one encoder."""
 
     encoder: str
     known_texts: int
@@ -40,26 +58,44 @@ class Findings:
     attributes: list[dict[str, Any]] = field(default_factory=list)
     inversions: list[dict[str, Any]] = field(default_factory=list)
     defences: list[dict[str, Any]] = field(default_factory=list)
-    held: float = 0.0  # share of the attacker's texts that stand out as texts of the dump
-    seconds: dict[str, float] = field(default_factory=dict)
+    in_dump: float = 0.0  # share of the attacker's texts that are probably in the dump
+    seconds: dict[str, float] = field(default_factory=dict)  # of each step
 
     @property
     def evidence(self) -> bool:
         return self.best.verdict == "aligned"
 
 
+def write(findings: Findings, folder: Path, stem: str) -> Path:
+    """Write `stem`.html, `stem`.md and a picture of the defences. Return the path of the HTML."""
+    title = f"Audit of {findings.dump}"
+    markdown = [f"# {escaped(title)}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
+    markdown += [f"- {line}" for line in advice(findings)]
+    for heading, rows in tables(findings).items():
+        markdown += ["", f"## {heading}", "", ABOUT[heading], ""]
+        cells = [[escaped(shown(value)) for value in row.values()] for row in rows]
+        markdown += table(list(rows[0]), cells) if rows else ["none"]
+        if heading == "Defences":
+            # The name is a digest: a dump's name may hold what a link cannot.
+            name = f"{hashlib.sha256(stem.encode()).hexdigest()[:12]}.png"
+            picture(folder / name, rows)
+            markdown += ["", f"![utility against leakage]({name})"]
+    return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
+
+
 def conclusion(findings: Findings) -> str:
-    """The one sentence that is to be read if nothing else is."""
+    """Return the verdict in one or two sentences."""
     best = findings.best
     if findings.evidence:
         return (
-            f"Verdict: aligned with {best.encoder} (score {best.score:.2f}). These vectors can be read "
-            "by somebody who has nothing but them and texts of his own: what follows is what he reads."
+            f"Verdict: aligned with {best.encoder} (score {best.score:.2f}). "
+            "An attacker who has only these vectors and texts of his own can read them. "
+            "This page shows what he reads."
         )
     if best.verdict == "doubtful":
         return (
-            f"Verdict: doubtful (best: {best.encoder}, score {best.score:.2f}). No leak is claimed: "
-            "with more vectors, or texts nearer to those behind the dump, the attack may yet work."
+            f"Verdict: doubtful (best: {best.encoder}, score {best.score:.2f}). No leak is claimed. "
+            "The attack may work with more vectors, or with texts closer to those behind the dump."
         )
     return (
         f"Verdict: failed: no evidence of leakage by this attack (best score {best.score:.2f}). "
@@ -68,143 +104,89 @@ def conclusion(findings: Findings) -> str:
 
 
 def advice(findings: Findings) -> list[str]:
-    """How grave it is, and what to do."""
+    """Return the severity, and what to do."""
     if findings.evidence:
         return [
-            "Severity: high. Handle these vectors like the texts behind them: the same access, the same encryption, deleted as "
-            "soon, and if they are lost, the same people are to be told.",
-            "The attack needs thousands of vectors of one encoder: hand out as few as will do.",
-            *_held(findings.held),
-            *_worth({row["defence"]: row for row in findings.defences}),
+            "Severity: high. Handle these vectors like their texts. They need the same access rules, "
+            "encryption and deletion. If they are lost, notify the same people.",
+            "The attack needs thousands of vectors of one encoder: share as few as possible.",
+            *_about_texts(findings.in_dump),
+            *_about_defences({row["defence"]: row for row in findings.defences}),
         ]
     if findings.best.verdict == "doubtful":
         said = ["Severity: unknown. Handle the vectors like their texts until an audit says otherwise."]
     else:
         said = [
-            "Severity: none shown, which proves no safety: known pairs, or the encoder itself, may read them."
+            "Severity: none shown. This is no proof of safety: "
+            "an attacker with known pairs, or with the encoder itself, may read them."
         ]
     if (used := findings.about["used"]) < ENOUGH:
         said.append(
-            f"The attack saw {used:,} vectors. It reads with {ENOUGH:,} what it cannot read with fewer: audit again with more of "
-            "them, and with texts as near as possible to those behind the dump."
+            f"The attack saw {used:,} vectors. With {ENOUGH:,} it reads more: audit again with more vectors, "
+            "and with texts as close as possible to those behind the dump."
         )
     return said
 
 
-def _held(share: float) -> list[str]:
-    if share <= HELD:
+def _about_texts(share: float) -> list[str]:
+    if share <= IN_DUMP:
         return []
     return [
-        f"Of the texts that the attack was given, {share:.0%} stand out as texts of the dump itself. A thief has others: audit "
-        "again without them, for what was read here may be what was given."
+        f"{share:.0%} of the texts that the attack was given are probably in the dump itself. "
+        "An attacker has other texts: audit again without them."
     ]
 
 
-def _worth(defences: dict[str, dict[str, Any]]) -> list[str]:
-    """Which of the defences that were tried is worth its cost, and what a rotation is worth."""
+def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
+    """Say which of the defences is worth its cost, and what a rotation is worth."""
 
-    def leaks(name: str) -> float:  # to the attacker who knows most
+    def leaks(name: str) -> float:
+        """Return the leakage to the attacker who knows most."""
         return max(v for k, v in defences[name].items() if k == "leakage" or k.endswith(" pairs"))
 
     if not defences or not (bare := leaks("none")):
         return []
-    worth = [
-        n for n in defences if n != "none" and defences[n]["utility"] >= KEPT and leaks(n) <= LEFT * bare
-    ]
-    said = [
-        f"No defence that was tried keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage."
-    ]
-    if worth:
-        best = min(worth, key=leaks)
+    good = [name for name, row in defences.items() if name != "none" and row["utility"] >= KEPT]
+    good = [name for name in good if leaks(name) <= LEFT * bare]
+    if good:
+        best = min(good, key=leaks)
         said = [
-            f"Worth its cost: `{best}` keeps {defences[best]['utility']:.0%} of retrieval, and leaves {leaks(best) / bare:.0%} "
-            "of the leakage to the attacker who knows most."
+            f"Worth its cost: `{best}` keeps {defences[best]['utility']:.0%} of retrieval, and leaves "
+            f"{leaks(best) / bare:.0%} of the leakage to the attacker who knows most."
         ]
+    else:
+        bar = f"keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage"
+        said = [f"No defence that was tried {bar}."]
     if "rotate" in defences and leaks("rotate") > LEFT * bare:
-        said.append(
-            f"A secret rotation (`rotate`) is no defence: it leaves {leaks('rotate') / bare:.0%} of the leakage."
-        )
+        left = leaks("rotate") / bare
+        said.append(f"A secret rotation (`rotate`) is no defence: it leaves {left:.0%} of the leakage.")
     return said
 
 
-def tables(findings: Findings) -> list[Table]:
-    """Every table of the page; of the attack's results only where the verdict is `aligned`."""
-    tried = [
-        {name.replace("_", " "): value for name, value in asdict(attempt).items()}
-        for attempt in findings.tried
-    ]
-    out: list[Table] = [
-        (
-            "The dump",
-            "Far off: so much further from the centre than the others that they can only be errors.",
-            [findings.about],
-        ),
-        (
-            "Encoders tried",
-            "Each: the dump's vectors mapped to this encoder without a single pair; the verdict uses unpaired data only.",
-            tried,
-        ),
-    ]
+def tables(findings: Findings) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of every section. Results of the attack are shown only if the verdict is `aligned`."""
+    tried = [{key.replace("_", " "): value for key, value in asdict(t).items()} for t in findings.tried]
+    out = {"The dump": [findings.about], "Encoders tried": tried}
     if findings.evidence:
-        out += [
-            (
-                "Inferred topics",
-                "The label nearest to each translated vector; no label was known.",
-                findings.attributes,
-            ),
-            (
-                "Inverted texts",
-                "What the inverter writes for a vector, and the nearest of the attacker's own texts. Guesses, not quotations: "
-                "names and numbers in them may be the attacker's own. How many come back above the floor can be measured only "
-                "where the true texts are known: the report's section Inversion does.",
-                findings.inversions,
-            ),
-        ]
+        out |= {"Inferred topics": findings.attributes, "Inverted texts": findings.inversions}
     if findings.defences:
-        out += [
-            (
-                "Defences",
-                "utility: of the 10 nearest neighbours, the share that is kept. leakage: what a fresh attack on the "
-                "defended vectors still agrees on with the attack on the bare ones, 0 by chance; "
-                "`none` is the same attack with another seed. *n* pairs: the leakage to an attacker who knows the bare "
-                "vectors of *n* of them besides, and the cells; of four maps the best. `cells`: a secret rotation for each of "
-                "so many k-means cells; its utility is that of searching the cells nearest to a query, the square root of "
-                "their number.",
-                findings.defences,
-            ),
-        ]
-    return [*out, ("Time", "Seconds.", [findings.seconds])]
+        out["Defences"] = findings.defences
+    return out | {"Time": [findings.seconds]}
 
 
-def write(findings: Findings, folder: Path, stem: str) -> Path:
-    """Write `stem`.html and `stem`.md; returns the first."""
-    title = f"Audit of {findings.dump}"
-    markdown = [f"# {title}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
-    markdown += [f"- {line}" for line in advice(findings)]
-    for heading, about, rows in tables(findings):
-        cells = [
-            [escaped(f"{v:.3f}" if isinstance(v, float) else str(v)) for v in row.values()] for row in rows
-        ]
-        markdown += ["", f"## {heading}", "", *([about, ""] if about else [])]
-        markdown += table(list(rows[0]), cells) if rows else ["none"]
-        if heading == "Defences":
-            picture(folder / f"{stem}.png", rows)
-            markdown += ["", f"![utility against leakage]({stem}.png)"]
-    return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
+def shown(value: Any) -> str:
+    """Return a value as text, floats with three decimals."""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def picture(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Utility against leakage, one point per defence: the upper left corner is where an owner wants to be."""
+    """Draw utility against leakage, one point per defence. Upper left is best."""
     with pictures.figure(path, figsize=(6.4, 4.4)) as (_, ax):
         for row in rows:
-            colour = pictures.SOURCE if row["defence"] == "none" else pictures.TARGET
-            ax.scatter(row["leakage"], row["utility"], color=colour, zorder=3)
             at = (row["leakage"], row["utility"])
+            colour = pictures.SOURCE if row["defence"] == "none" else pictures.TARGET
+            ax.scatter(*at, color=colour, zorder=3)
             ax.annotate(row["defence"], at, xytext=(5, 4), textcoords="offset points", fontsize=8)
-        ax.set(
-            xlabel="leakage that is left",
-            ylabel="retrieval recall@10 kept",
-            xlim=(-0.03, 1.08),
-            ylim=(-0.03, 1.08),
-        )
+        limits = (-0.03, 1.08)
+        ax.set(xlabel="leakage that is left", ylabel="retrieval recall@10 kept", xlim=limits, ylim=limits)
         ax.grid(alpha=0.3)
