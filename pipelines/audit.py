@@ -173,10 +173,7 @@ class Steps:
 
 def known_texts(where: Path | None, row: Audit) -> list[str]:
     """Return the distinct texts of the attacker, at most `known`, drawn with the row's seed."""
-    if where is None:
-        frame = store.read_corpus(row.corpus, ["text"])
-    else:
-        frame = mapped(read(where), {}, str(where))
+    frame = store.read_corpus(row.corpus, ["text"]) if where is None else mapped(read(where), {}, str(where))
     texts = list(dict.fromkeys(t for t in frame["text"].to_list() if t and not t.isspace()))
     if len(texts) < 100:
         raise BadInput(

@@ -266,7 +266,7 @@ def lists(rows, width=None):
         (lambda: lists([[1.0] * 5], 5), LABEL, "column 'vector' has 5 dimensions, but ab translates from 7"),
         (lambda: lists([[1.0] * 5]), LABEL, "column 'vector' has 5 dimensions, but ab translates from 7"),
         (lambda: None, LABEL | {"column": "id"}, r"in/0\.parquet: column 'id': .*string are no vectors"),
-        (lambda: lists([[1.0] * 7, [1.0] * 6]), LABEL, "1 of 4 .*: 1 vectors are not of dimension 7, .* row 1"),
+        (lambda: lists([[1.0] * 7, [1.0] * 6]), LABEL, "1 of 4 .*: 1 vectors are not of dimension 7, .* 1"),
     ],
 )  # fmt: skip
 def test_bad_shards_get_one_line(change, row, line):

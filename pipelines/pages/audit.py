@@ -26,11 +26,11 @@ ABOUT = {  # of each section
         "measured only if the true texts are known: see Inversion in the report."
     ),
     "Defences": (
-        "utility: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on the "
-        "defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with another "
-        "seed. *n* pairs: leakage to an attacker who also knows *n* bare vectors, and the cells; the best "
-        "of four maps. `cells`: a secret rotation for each k-means cell; its utility is that of searching the "
-        "cells nearest to a query, as many as the square root of their number."
+        "utility: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on "
+        "the defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with "
+        "another seed. *n* pairs: leakage to an attacker who also knows *n* bare vectors, and the cells; "
+        "the best of four maps. `cells`: a secret rotation for each k-means cell; its utility is that of "
+        "searching the cells nearest to a query, as many as the square root of their number."
     ),
     "Time": "Seconds of each step.",
 }
