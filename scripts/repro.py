@@ -1,144 +1,182 @@
-"""`dvc repro` in two lanes that says what is going on: which stage of how many, how far, how long still, and the first table once
-it is there.
+"""Run `dvc repro`, two stages at a time. Print stage n of m, time left, and the first table once it exists.
 
-    python scripts/repro.py [--lanes n] [stage ...]
+    python scripts/repro.py [stage ...]
 
-A lane is a process that has DVC imported (`scripts/lane.py`); the first stage in DVC's order whose needs are done goes to the
-first lane that is free. Stages of DVC's pool `gpu` run one at a time where there is a GPU. What a stage itself says passes
-through; DVC's own lines become one line a stage. Seconds that stages took are kept for the next time. The first stage that
-fails ends all, with DVC's exit code; so do Ctrl-C and SIGTERM, with 130 and 143.
+A worker is a fork of this process, which has imported DVC, and runs one stage. Stages of DVC's pool `gpu` run
+one at a time where there is a GPU. A stage that fails interrupts the other one; the exit code is DVC's.
+Ctrl-C and SIGTERM interrupt both; the exit code is 130 or 143. All that a stage started has ended by then.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 import os
-import queue
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
+from multiprocessing import connection, get_context
 from pathlib import Path
 
+import dvc.lock
 import yaml
+from dvc.cli import main as dvc_command
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro
 
-RWLOCK = Path(".dvc/tmp/rwlock")
-SECONDS = Path(".cache/seconds.json")
-NICE = 5  # of 19: what the first table does not need, as long as that is not there
-PATIENCE = 8.0  # seconds of silence before a line says what still runs
-END = "\x1e"  # of lane.py
-STAGE = re.compile(r"(Running stage|Stage) '([^']+)'")
-CHATTER = re.compile(  # of DVC
-    r"\s*$|> python|(Updating|Generating) lock file|Data and pipelines are up|Use `dvc push`|To (track the changes|enable auto)"
-    r"|\s*(git add|dvc config) "
-)
-QUIET = {"PYTHONUNBUFFERED": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+dvc.lock.DEFAULT_TIMEOUT = 0.3  # seconds; DVC tries its lock six times in that time
+RWLOCK, SECONDS = Path(".dvc/tmp/rwlock"), Path(".cache/seconds.json")  # DVC's; what stages took, by study
+SILENCE = 8.0  # seconds without a line before the running stages are named
+NICE = 5  # of 19, for stages that the first table does not need, until it exists
 GPU = any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd"))
+BEGINS = re.compile(r"(Running stage|Stage) '")
+COLOUR = re.compile("\x1b\\[[0-9;]*m")
+CHATTER = re.compile(
+    r"\s*$|> python|(Updating|Generating) lock file|Data and pipelines|Use `dvc push|To (track|enable)"
+    r"|\s*(git add|dvc config)"
+)
 
 
-class Lane:
-    """A process that has DVC imported. What it says comes as (lane, line), and its end as (lane, None)."""
+class Worker(get_context("fork").Process):
+    """Runs one stage in a process group of its own; what the stage prints comes through a pipe."""
 
-    def __init__(self, lines: queue.SimpleQueue[tuple[Lane, str | None]], nice: bool = False) -> None:
-        self.stage, self.nice = (
-            "",
-            nice,
-        )  # the stage that it is at, and whether it leaves the cores to other lanes
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("lane.py")), str(NICE * nice)], env=os.environ | QUIET,
-            process_group=0,  # Ctrl-C comes to it and its stage from here, and once
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", bufsize=1,
-        )  # fmt: skip
-        self.reader = threading.Thread(target=self._read, args=(lines,), daemon=True)
-        self.reader.start()
+    def __init__(self, stage: str, nice: int) -> None:
+        super().__init__()
+        self.stage, self.nice, self.ran, self.rest = stage, nice, False, b""
+        self.began = time.monotonic()
+        self.pipe, self.write = os.pipe()
+        self.start()
+        os.close(self.write)
 
-    def _read(self, lines: queue.SimpleQueue[tuple[Lane, str | None]]) -> None:
-        for line in self.process.stdout or ():
-            lines.put((self, line.rstrip()))
-        lines.put((self, None))
+    def __str__(self) -> str:
+        return self.stage.replace("@", " ")
 
-    def ask(self, *words: str) -> None:
-        with suppress(BrokenPipeError):  # `_read` tells
-            print(*words, file=self.process.stdin)
+    def run(self) -> None:
+        os.setpgid(0, 0)  # Ctrl-C comes from `Repro.stop`, once
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.dup2(self.write, 1)
+        os.dup2(self.write, 2)
+        sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+        os.nice(self.nice)
+        sys.exit(dvc_command(["--wait-for-lock", "repro", "--single-item", self.stage]))
+
+    def lines(self) -> list[str] | None:
+        """Return the whole lines that came; None once the stage and all that it started have ended."""
+        if not (new := os.read(self.pipe, 2**16)):
+            os.close(self.pipe)
+            self.join()
+            return None
+        *lines, self.rest = (self.rest + new).split(b"\n")
+        return [COLOUR.sub("", line.decode(errors="replace")).rstrip() for line in lines]
 
     def interrupt(self) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGINT)
-
-    def close(self) -> None:
-        if self.process.stdin:
-            self.process.stdin.close()
-        self.process.wait()
-        self.reader.join()  # a shell may end before the stage that it started: until nobody is left who could write
+            os.killpg(self.pid or 0, signal.SIGINT)
 
 
-class Study:
-    """Its stages: what may start, how far they are, how long they took; and what is said of that."""
+class Repro:
+    """One run. Once its exit code is not 0, no stage is started and nothing is printed."""
 
-    def __init__(self, plan: list[tuple[str, list[str], bool, str | None]], lanes: int) -> None:
-        self.needs = {stage: set(needs) for stage, needs, *_ in plan}
-        self.gpu = {stage for stage, *_, pool in plan if GPU and pool == "gpu"}
-        self.left = [stage for stage, _, changed, _ in plan if changed]
-        self.done = {*self.needs}.difference(self.left)
-        self.lanes, self.ran, self.at, self.since = lanes, 0, len(self.done), dict[str, float]()
+    def __init__(self, targets: list[str]) -> None:
+        self.code, self.ran, self.show_table, self.workers = 0, 0, False, list[Worker]()
+        self.needs, self.left, self.gpu = dict[str, set[str]](), list[str](), set[str]()
+        with Repo(_wait_for_lock=True) as repo, repo.lock:
+            graph = get_active_graph(repo.index.graph)
+            for stage in plan_repro(graph, collect_stages(repo, targets) or None):
+                name = stage.addressing
+                self.needs[name] = {need.addressing for need in graph.successors(stage)}
+                if self.needs[name].intersection(self.left) or stage.changed():
+                    self.left.append(name)
+                if GPU and (stage.meta or {}).get("pool") == "gpu":
+                    self.gpu.add(name)
+        self.done = set(self.needs).difference(self.left)
+        self.number = len(self.done)
         study = yaml.load(Path("params.yaml").read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        pairs = {
-            f"evaluate@{name}": (row["source"], row["target"]) for name, row in study["evaluate"].items()
-        }
-        first = {stage for stage, pair in pairs.items() if pair == next(iter(pairs.values()))}
-        self.table = first.intersection(self.needs)  # stages of the first table
-        self.path = {*self.table}  # and all that they need
-        for stage, needs, *_ in reversed(plan):
-            self.path |= set(needs) if stage in self.path else set()
-        self.kept: dict[str, dict[str, float]] = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+        rows = {f"evaluate@{name}": (row["source"], row["target"]) for name, row in study["evaluate"].items()}
+        first = next(iter(rows.values()), None)
+        self.table = {stage for stage in rows if rows[stage] == first}.intersection(self.needs)
+        self.hurried = set(self.table)  # and what they need
+        for stage in reversed(self.needs):
+            self.hurried |= self.needs[stage] if stage in self.hurried else set()
+        self.kept = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
         self.took = self.kept.setdefault(study["study"], {})
 
-    def next(self, running: set[str]) -> str | None:
-        """The first stage that may start beside those."""
-        held = self.gpu if self.gpu & running else set()
-        return next(
-            (stage for stage in self.left if self.needs[stage] <= self.done and stage not in held), None
-        )
+    def run(self) -> None:
+        """Run stages until nothing is left or one fails. One sender takes the runs of all to MLflow."""
+        command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
+        sender = subprocess.Popen(command, stdin=subprocess.PIPE) if self.left else None
+        self.start()
+        while self.workers:
+            self.listen()
+            self.start()
+        if sender:
+            sender.communicate()
 
-    def nice(self, stage: str) -> bool:
-        """Whether it is for the first table to go first."""
-        return stage not in self.path and not self.table <= self.done
+    def start(self) -> None:
+        """Start the stages that may start, then show the first table if it is new."""
+        while not self.code and len(self.workers) < 2 and (stage := self.next()):
+            self.left.remove(stage)
+            hurried = stage in self.hurried or self.table <= self.done
+            self.workers.append(worker := Worker(stage, 0 if hurried else NICE))
+            if self.code:  # a signal came meanwhile
+                worker.interrupt()
+        if self.show_table:
+            subprocess.run([sys.executable, "-m", "pipelines.pages"], check=False)
+            self.show_table = False
 
-    def hear(self, line: str, stage: str, alone: bool) -> None:
-        """A line of DVC or of a stage."""
-        if said := STAGE.match(line):
-            self.at += 1
-            if said[1] == "Running stage":
-                self.ran, self.since[stage] = self.ran + 1, time.monotonic()
-                rest = [self.took.get(name, 0.0) for name in (*self.since, *self.left)]
-                still = f"; about {clock(sum(rest) / self.lanes)} to go if all must run" if all(rest) else ""
-                print(f"stage {self.at} of {len(self.needs)}: {shown(stage)}{still}", flush=True)
+    def listen(self) -> None:
+        """Wait for lines or ends of stages, SILENCE at most."""
+        ready = connection.wait([worker.pipe for worker in self.workers], SILENCE)
+        for worker in [worker for worker in self.workers if worker.pipe in ready]:
+            if (lines := worker.lines()) is None:
+                self.end(worker)
+            for line in () if self.code else lines or ():
+                self.hear(worker, line)
+        for worker in () if ready or self.code else self.workers:
+            last = f" (last time {clock(self.took[worker.stage])})" if worker.stage in self.took else ""
+            print(f"    {worker}: {clock(time.monotonic() - worker.began)}{last}", flush=True)
+
+    def next(self) -> str | None:
+        """Return the first stage, in DVC's order, that may start now."""
+        busy = self.gpu.intersection(worker.stage for worker in self.workers)
+        ready = (stage for stage in self.left if self.needs[stage] <= self.done)
+        return next((stage for stage in ready if not (busy and stage in self.gpu)), None)
+
+    def hear(self, worker: Worker, line: str) -> None:
+        """Print a line of a stage; of DVC's own lines, print one for each stage."""
+        if begins := BEGINS.match(line):
+            self.number += 1
+            if begins[1] == "Running stage":
+                self.ran, worker.ran = self.ran + 1, True
+                rest = [self.took.get(stage, 0.0) for stage in (*(w.stage for w in self.workers), *self.left)]
+                still = f"; about {clock(sum(rest) / 2)} to go if all must run" if all(rest) else ""
+                print(f"stage {self.number} of {len(self.needs)}: {worker}{still}", flush=True)
         elif not CHATTER.match(line):
-            whose = "" if alone else f"{shown(stage)}: "
+            whose = f"{worker}: " if len(self.workers) > 1 else ""
             print(line if line.startswith("ERROR") else f"    {whose}{line}", flush=True)
 
-    def end(self, stage: str) -> bool:
-        """A stage has ended well. Returns whether the first table is there."""
-        self.done.add(stage)
-        if stage not in self.since:  # as it was
-            return False
-        self.took[stage] = time.monotonic() - self.since.pop(stage)
-        SECONDS.parent.mkdir(exist_ok=True)
-        SECONDS.write_text(json.dumps(self.kept))
-        return stage in self.table and self.table <= self.done
+    def end(self, worker: Worker) -> None:
+        """Note what a stage took. After a failure, stop the others."""
+        self.workers.remove(worker)
+        if not worker.exitcode:
+            self.done.add(worker.stage)
+            if worker.ran:  # and was not restored
+                self.took[worker.stage] = time.monotonic() - worker.began
+                SECONDS.parent.mkdir(exist_ok=True)
+                SECONDS.write_text(json.dumps(self.kept))
+                self.show_table = worker.stage in self.table <= self.done
+        elif not self.code:
+            if worker.exitcode < 0:
+                print(f"ERROR: DVC was killed while it ran {worker}", flush=True)
+            self.stop(max(worker.exitcode, 1))
 
-    def silence(self) -> None:
-        for stage, since in self.since.items():
-            usual = f" (last time {clock(self.took[stage])})" if stage in self.took else ""
-            print(f"    {shown(stage)}: {clock(time.monotonic() - since)}{usual}", flush=True)
-
-
-def shown(stage: str) -> str:
-    return stage.replace("@", " ")
+    def stop(self, code: int) -> None:
+        """Start nothing more, and interrupt what runs."""
+        self.code = self.code or code
+        for worker in self.workers:
+            worker.interrupt()
 
 
 def clock(seconds: float) -> str:
@@ -146,94 +184,7 @@ def clock(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-class Repro:
-    """One run: its lanes, and the sender of what its stages have for MLflow."""
-
-    def __init__(self, lanes: int) -> None:
-        self.lines: queue.SimpleQueue[tuple[Lane, str | None]] = queue.SimpleQueue()
-        self.most, self.lanes, self.code = lanes, [Lane(self.lines)], 0
-        self.sender: subprocess.Popen[bytes] | None = None
-        self.table = False  # whether the first is there, and not shown yet
-
-    def stop(self, code: int) -> None:
-        """Start nothing more, and interrupt what runs."""
-        self.code = self.code or code
-        for lane in self.lanes:
-            lane.interrupt()
-
-    def plan(self, targets: list[str]) -> list[tuple[str, list[str], bool, str | None]]:
-        self.lanes[0].ask("plan", *targets)
-        plan = []
-        while (line := self.lines.get()[1]) is not None and not line.startswith(END):
-            if line.startswith("[["):
-                plan = json.loads(line)
-            elif line and not self.code:
-                print(line, flush=True)
-        self.code = self.code or (int(line[1:]) if line else 1)
-        return plan
-
-    def run(self, study: Study) -> None:
-        while True:
-            busy = {lane.stage for lane in self.lanes if lane.stage}
-            while not self.code and len(busy) < self.most and (stage := study.next(busy)):
-                study.left.remove(stage)
-                busy.add(stage)
-                self.start(stage, study.nice(stage))
-            if self.table:  # when lanes are at work again
-                subprocess.run([sys.executable, "-m", "pipelines.pages"], check=False)
-                self.table = False
-            if not busy:
-                return
-            try:
-                lane, line = self.lines.get(timeout=PATIENCE)
-            except queue.Empty:
-                study.silence()
-                continue
-            if line is None and not self.code:
-                print(f"ERROR: DVC was killed while it ran {shown(lane.stage)}", flush=True)
-            if line is None or line.startswith(END):
-                self.end(study, lane, int(line[1:]) if line else 1)
-            elif not self.code:
-                study.hear(line, lane.stage, len(busy) == 1)
-            if study.ran and not self.sender:
-                self.sender = subprocess.Popen(
-                    [sys.executable, "-m", "pipelines.runtime.sender", "--serve"], stdin=subprocess.PIPE
-                )
-
-    def start(self, stage: str, nice: bool) -> None:
-        lane = next((lane for lane in self.lanes if not lane.stage and lane.nice == nice), None)
-        if lane is None:
-            lane = Lane(self.lines, nice)
-            self.lanes.append(lane)
-        lane.stage = stage
-        lane.ask("run", stage)
-        if self.code:  # the signal came meanwhile
-            lane.interrupt()
-
-    def end(self, study: Study, lane: Lane, code: int) -> None:
-        stage, lane.stage = lane.stage, ""
-        if not code:
-            self.table = study.end(stage)
-        elif not self.code:  # a stage that is interrupted once saves what it has; twice, and it could not
-            self.stop(code)
-
-    def close(self) -> None:
-        for lane in self.lanes:
-            lane.close()
-        if self.sender:
-            self.sender.communicate()
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description="dvc repro that says what is going on")
-    parser.add_argument(
-        "--lanes",
-        type=int,
-        default=min(2, os.cpu_count() or 1),
-        help="stages at a time (default: %(default)s)",
-    )
-    parser.add_argument("targets", nargs="*", help="stages, with what they need (default: all)")
-    asked = parser.parse_args()
     try:
         json.loads(RWLOCK.read_bytes() if RWLOCK.exists() else b"{}")
     except ValueError:  # DVC itself ends with a traceback
@@ -242,20 +193,21 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    start, repro = time.monotonic(), Repro(max(1, asked.lanes))
+    start = time.monotonic()
+    try:
+        repro = Repro(sys.argv[1:])
+    except DvcException as error:
+        print(f"ERROR: {error}" + (f": {error.__cause__}" if error.__cause__ else ""))
+        return 255
+    except KeyboardInterrupt:
+        return 130
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: repro.stop(128 + number))
-    plan = repro.plan(asked.targets)
+    repro.run()
     if not repro.code:
-        repro.run(study := Study(plan, repro.most))
-    repro.close()
-    if not repro.code:
-        done = (
-            f"{study.ran} of them run, in {clock(time.monotonic() - start)}"
-            if study.ran
-            else "all up to date"
-        )
-        print(f"{len(study.needs)} stages, {done}")
+        took = clock(time.monotonic() - start)
+        done = f"{repro.ran} of them run, in {took}" if repro.ran else "all up to date"
+        print(f"{len(repro.needs)} stages, {done}")
     return repro.code
 
 
