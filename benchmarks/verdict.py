@@ -22,9 +22,9 @@ import numpy as np
 import polars as pl
 import torch
 
-from pipelines.align import halves
 from pipelines.aligners import wasserstein_procrustes as aligner
 from pipelines.aligners.core.verdict import agreement
+from pipelines.fitting.splitting import halves
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
 from pipelines.runtime.threads import side_by_side

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 
 from pipelines import freeze_gc
-from pipelines.align import each
 from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.core.verdict import Verdict, judge, replicate
 from pipelines.corpora.core.files import located
@@ -35,6 +34,7 @@ from pipelines.corpora.core.texts import mapped
 from pipelines.corpora.sources.path import read
 from pipelines.corpora.sources.vectors import dumps
 from pipelines.encoders import query
+from pipelines.fitting.fits import run_fits
 from pipelines.inverters import Queries, Space
 from pipelines.inverters.attacker import learn
 from pipelines.inverters.consensus import Voters, stating
@@ -208,7 +208,7 @@ def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) 
         return aligner_module(row.aligner).fit(x, y, row.settings, seed)
 
     fits = (partial(fit, vectors, known, seed), partial(replicate, fit, vectors, known, seed))
-    translator, replicated = each(fits, row.aligner, (vectors, known))
+    translator, replicated = run_fits(fits, row.aligner, (vectors, known))
     return translator, judge(vectors, translator, [replicated])
 
 

@@ -12,6 +12,9 @@ from pipelines import align as verb
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds
+from pipelines.aligners.core.verdict import REPLICATE
+from pipelines.fitting.fits import RESTART
+from pipelines.fitting.splitting import halves, paired_rows
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Align
@@ -40,7 +43,7 @@ def texts(vectors):
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10_000), pairs=st.integers(0, 20), limit=st.integers(2, 40))
 def test_halves_share_no_text_but_the_known_pairs(seed, pairs, limit):
-    data = verb.halves(embeddings("a"), embeddings("b"), row(pairs=pairs, limit=limit), seed)
+    data = halves(embeddings("a"), embeddings("b"), row(pairs=pairs, limit=limit), seed)
     source, target = texts(data.source), texts(data.target)
     assert max(source | target) <= N - TEST  # no held-out text on either side
     assert len(source & target) == pairs
@@ -70,7 +73,7 @@ def cut_in_pieces(sizes, name="a"):
 )
 def test_no_document_has_rows_in_both_halves(sizes, seed, pairs, limit):
     a, b = cut_in_pieces(sizes), cut_in_pieces(sizes, "b")
-    data = verb.halves(a, b, row(pairs=pairs, limit=limit), seed)
+    data = halves(a, b, row(pairs=pairs, limit=limit), seed)
     source, target = data.source[: len(data.source) - pairs], data.target[: len(data.target) - pairs]
     ours, theirs = ({a.documents[i - 1] for i in texts(side)} for side in (source, target))
     assert not ours & theirs
@@ -82,63 +85,61 @@ def test_no_document_has_rows_in_both_halves(sizes, seed, pairs, limit):
 
 def test_an_oracle_sees_as_many_rows_as_the_source_half_of_whole_documents():
     a = cut_in_pieces([3] * 15)
-    x, _ = verb.paired_rows(a, cut_in_pieces([3] * 15, "b"), row(), 0)
-    assert texts(x) == texts(verb.halves(a, a, row(), 0).source)
+    x, _ = paired_rows(a, cut_in_pieces([3] * 15, "b"), row(), 0)
+    assert texts(x) == texts(halves(a, a, row(), 0).source)
 
 
 def test_each_side_may_have_a_limit():
-    data = verb.halves(embeddings("a"), embeddings("b"), row(limit=[7, 20]), 0)
+    data = halves(embeddings("a"), embeddings("b"), row(limit=[7, 20]), 0)
     assert (len(data.source), len(data.target)) == (7, 20)
-    assert texts(data.source) <= texts(verb.halves(embeddings("a"), embeddings("b"), row(), 0).source)
-    pairs = verb.paired_rows(embeddings("a"), embeddings("b"), row(limit=[7, 20]), 0)
+    assert texts(data.source) <= texts(halves(embeddings("a"), embeddings("b"), row(), 0).source)
+    pairs = paired_rows(embeddings("a"), embeddings("b"), row(limit=[7, 20]), 0)
     assert [len(side) for side in pairs] == [7, 7]  # an oracle's pairs are as many as the smaller side has
 
 
 def test_halves_of_two_corpora_are_drawn_apart():
-    data = verb.halves(embeddings("a", "passages"), embeddings("b", "emails"), row(), 0)
+    data = halves(embeddings("a", "passages"), embeddings("b", "emails"), row(), 0)
     assert len(data.source) == len(data.target) == (N - TEST) // 2
 
 
 def test_the_same_seed_draws_the_same_halves_and_another_draws_others():
-    draw = lambda seed: texts(verb.halves(embeddings("a"), embeddings("b"), row(), seed).source)  # noqa: E731
+    draw = lambda seed: texts(halves(embeddings("a"), embeddings("b"), row(), seed).source)  # noqa: E731
     assert draw(1) == draw(1) != draw(2)
 
 
 def test_known_pairs_of_two_corpora_are_refused():
     with pytest.raises(BadInput, match="3 known pairs asked for, but a and b share 0"):
-        verb.halves(embeddings("a", "passages"), embeddings("b", "emails"), row(pairs=3), 0)
+        halves(embeddings("a", "passages"), embeddings("b", "emails"), row(pairs=3), 0)
 
 
 def test_oracles_see_true_pairs_of_train_texts():
-    x, y = verb.paired_rows(embeddings("a"), embeddings("b"), row(), 0)
+    x, y = paired_rows(embeddings("a"), embeddings("b"), row(), 0)
     assert torch.equal(x, y)
     assert max(texts(x)) <= N - TEST
 
 
 def test_of_two_splits_one_is_the_dump_and_the_other_the_attackers():
     apart = row(splits=["test", "train"], limit=15)
-    data = verb.halves(embeddings("a"), embeddings("b"), apart, 0)
+    data = halves(embeddings("a"), embeddings("b"), apart, 0)
     assert min(texts(data.source)) > N - TEST >= max(texts(data.target))
     assert len(data.source) == min(TEST, 15)
     assert len(data.target) == 15
-    half = verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), 0, replicate=True)
+    half = halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), 0, replicate=True)
     assert (len(half.source), len(half.target)) == (TEST // 2, (N - TEST) // 2)
-    x, y = verb.paired_rows(
-        embeddings("a"), embeddings("b"), apart, 0
-    )  # an oracle is told whose the dump's are
+    x, y = paired_rows(embeddings("a"), embeddings("b"), apart, 0)  # an oracle is told whose the dump's are
     assert torch.equal(x, y)
     assert texts(x) == texts(data.source)
 
 
 @pytest.mark.parametrize("seed", [999_999, 1_000_000, 20261121])
 def test_a_seed_is_a_number_and_never_halves_the_splits(seed):
-    data = verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), seed)
+    data = halves(embeddings("a"), embeddings("b"), row(splits=["test", "train"]), seed)
     assert (len(data.source), len(data.target)) == (TEST, N - TEST)
 
 
 def test_splits_that_are_not_two_or_not_there_are_refused():
     with pytest.raises(BadInput, match="b has 0 rows of split 'else'; two are needed"):
-        verb.halves(embeddings("a"), embeddings("b"), row(splits=["test", "else"]), 0)
+        halves(embeddings("a"), embeddings("b"), row(splits=["test", "else"]), 0)
     for wrong in ({"splits": ["test", "test"]}, {"splits": ["test", "train"], "pairs": 3}):
         with pytest.raises(ValueError, match="splits: "):
             row(**wrong)
@@ -207,8 +208,8 @@ def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, monkeyp
     fitted = []
 
     def fit(source, target, settings, seed, pairs, log, folder):
-        fitted.append((seed // verb.RESTART, seed % verb.RESTART, texts(source * 1e6)))
-        wrong = seed in (0, verb.RESTART)
+        fitted.append((seed // RESTART, seed % RESTART, texts(source * 1e6)))
+        wrong = seed in (0, RESTART)
         return Linear.of(-torch.eye(3) if wrong else torch.eye(3), source, target)
 
     stage(fit, restarts=3)
@@ -233,7 +234,7 @@ def test_a_lone_seed_restarts_with_its_replicate(stage, monkeypatch):
     monkeypatch.setattr(verdict, "FEW", 0)
 
     def fit(source, target, settings, seed, pairs, log, folder):
-        return Linear.of(-torch.eye(3) if seed == verb.REPLICATE else torch.eye(3), source, target)
+        return Linear.of(-torch.eye(3) if seed == REPLICATE else torch.eye(3), source, target)
 
     stage(fit, seeds=[0])
     assert store.read_metrics("align")["r"]["by seed"]["0"]["agreement"] < -0.9

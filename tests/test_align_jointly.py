@@ -13,13 +13,14 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from pipelines import align_jointly as verb
-from pipelines.align import RESTART
 from pipelines.aligners import vec2vec, wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_best, load_seeds
 from pipelines.aligners.vec2vec import Settings
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
+from pipelines.fitting.fits import RESTART
+from pipelines.fitting.splitting import parts
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import AlignJointly, params
@@ -166,7 +167,7 @@ def test_an_encoder_is_not_called_as_a_discriminator_is():
 @given(seed=st.integers(0, 10_000), limit=st.integers(2, 40))
 def test_spaces_of_one_corpus_share_no_text(seed, limit):
     spaces = {name: embeddings(name) for name in "abc"}
-    drawn = {name: texts(vectors) for name, vectors in verb.parts(spaces, row(limit=limit), seed).items()}
+    drawn = {name: texts(vectors) for name, vectors in parts(spaces, row(limit=limit), seed).items()}
     assert all(not drawn[a] & drawn[b] for a, b in permutations(drawn, 2))
     assert max(set().union(*drawn.values())) <= N - TEST
     assert {len(part) for part in drawn.values()} <= {
@@ -190,9 +191,7 @@ def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
     spaces = {name: embeddings(name) for name in "abc"}
     fitted = row(**OWNED, limit=[limit, 7], splits=splits)
     for replicate in (False, True):
-        drawn = {
-            name: texts(vectors) for name, vectors in verb.parts(spaces, fitted, seed, replicate).items()
-        }
+        drawn = {name: texts(vectors) for name, vectors in parts(spaces, fitted, seed, replicate).items()}
         assert drawn["b"] == drawn["c"]
         assert len(drawn["b"]) == 7
         assert not drawn["a"] & drawn["b"]

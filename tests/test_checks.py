@@ -12,7 +12,7 @@ import yaml
 from assets.study import StudyComponent
 from dagster_dvc.checks import checks
 from dagster_dvc.graph import Stage
-from pipelines.align import halves
+from pipelines.fitting.splitting import halves
 from pipelines.runtime import store
 from pipelines.study import Align
 

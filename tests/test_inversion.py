@@ -514,9 +514,9 @@ def test_a_column_of_facts_that_is_not_there_is_one_line(stored):
 
 
 def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeypatch):
-    from pipelines.align import write_verdicts
     from pipelines.aligners.core.translator import Linear, load_aligned, load_best, save
     from pipelines.aligners.core.verdict import Verdict
+    from pipelines.fitting.fits import write_verdicts
     from pipelines.runtime import store
 
     monkeypatch.chdir(tmp_path)
@@ -539,9 +539,9 @@ def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeyp
 
 def test_the_mean_of_all_that_are_aligned_is_attacked(stored):
     from pipelines import invert
-    from pipelines.align import write_verdicts
     from pipelines.aligners.core.translator import Linear, load_seeds, save
     from pipelines.aligners.core.verdict import Verdict
+    from pipelines.fitting.fits import write_verdicts
     from pipelines.runtime import store
 
     folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])

@@ -26,6 +26,7 @@ ROOMS = {
     "distributed": PLAIN,
     "measures": PLAIN,
     "aligners": {"measures", *PLAIN},
+    "fitting": {"aligners", "distributed", "runtime", "study"},
     "inverters": {"measures", *PLAIN},
     "batchwise": {"aligners", "encoders", "inverters", "measures", "study", *PLAIN},
     "corpora": {"study", *PLAIN},
