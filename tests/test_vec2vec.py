@@ -188,7 +188,7 @@ def test_gan_losses(gan, swapped):
 
 @pytest.mark.parametrize(
     ("gan", "swapped", "want"),
-    [("least_squares", False, 0.75), ("vanilla", False, (1 + 1 / 4) / 2), ("least_squares", True, 0.25)],
+    [("least_squares", False, 0.75), ("vanilla", False, 0.625), ("least_squares", True, 0.25)],
 )
 def test_accuracy_is_the_fraction_of_correct_rows(gan, swapped, want):
     real, fake = torch.tensor([[0.9], [0.1], [0.8], [2.0]]), torch.tensor([[0.2], [0.7], [-1.0], [0.3]])
@@ -321,20 +321,10 @@ def test_the_loss_curve_is_pinned(lr, want, tolerance):
 
 
 @pytest.mark.parametrize("gan", ["least_squares", "vanilla"])
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_every_gan_trains_in_every_precision(gan, precision):
-    mine = training(replace(SMALL, gan=gan, dropout=0.1, precision=precision))
-    before = copy.deepcopy(mine.discriminators.state_dict())
-    for seed in range(3):
-        metrics = mine.step(batch(seed))
-    assert all(math.isfinite(v) for v in metrics.values())
-    weights = {k: v for k, v in mine.discriminators.state_dict().items() if k.endswith("weight")}
-    assert not any(torch.equal(v, before[k]) for k, v in weights.items())
-
-
-def test_bf16_computes_the_same_losses_roughly_and_keeps_float32_weights():
-    half = training(replace(SMALL, precision="bf16"))
-    want, got = training().step(batch()), half.step(batch())
+def test_bf16_computes_the_same_losses_roughly_and_keeps_float32_weights(gan):
+    settings = replace(SMALL, gan=gan)
+    half = training(replace(settings, precision="bf16"))
+    want, got = training(settings).step(batch()), half.step(batch())
     generators = [name for name in want if name.startswith("loss/gen")]
     assert [float(got[k]) for k in generators] == pytest.approx(
         [float(want[k]) for k in generators], abs=0.03
@@ -453,13 +443,17 @@ def test_columns_beyond_the_axes_are_zero_in_the_input_and_cut_from_the_output(d
     assert torch.allclose(got, normalize(whole[:, :5], dim=1), atol=1e-5)
 
 
-def test_damping_towards_orthonormal_rows():
+@pytest.mark.parametrize("axes", [None, 4])
+def test_damping_towards_orthonormal_rows_of_the_first_axes(axes):
     tied = Tied(6, 9)
     with torch.no_grad():
         tied.weight.mul_(torch.rand(6, 1) + 0.4)
+    before = tied.weight.detach().clone()
     for _ in range(60):
-        tied.damp_singular_values(0.3, orthonormal=True)
-    assert torch.allclose(tied.weight @ tied.weight.T, torch.eye(6), atol=1e-4)
+        tied.damp_singular_values(0.3, orthonormal=True, axes=axes)
+    damped = tied.weight[:axes]
+    assert torch.allclose(damped @ damped.T, torch.eye(len(damped)), atol=1e-4)
+    assert torch.equal(tied.weight[len(damped) :], before[len(damped) :])
 
 
 def test_damping_settles_at_the_cube_root_of_the_gradient_and_lets_signs_change():
@@ -470,14 +464,6 @@ def test_damping_settles_at_the_cube_root_of_the_gradient_and_lets_signs_change(
             tied.weight += 0.01 * pull
             tied.damp_singular_values(0.01, orthonormal=False)
     assert torch.allclose(tied.weight, torch.diag(pull.diagonal() ** (1 / 3)), atol=0.02)
-
-
-def test_damping_of_the_first_axes_leaves_the_others_alone():
-    tied = Tied(6, 9)
-    before = tied.weight.detach().clone()
-    tied.damp_singular_values(0.3, orthonormal=False, axes=2)
-    assert torch.equal(tied.weight[2:], before[2:])
-    assert not torch.equal(tied.weight[:2], before[:2])
 
 
 def test_principal_axes_are_uncorrelated_and_fall_in_variance():
@@ -599,12 +585,9 @@ def test_the_unpaired_score_prefers_the_true_map_to_wrong_ones():
     for name, map in {"true": true, "random": random, "collapsed": true[:, :1] @ true[:, :1].T}.items():
         model.inputs["source"].weight.data, model.inputs["target"].weight.data = map, torch.eye(d)
         scores[name] = unpaired_score(model, held_out)["unpaired/score"]
+    x = held_out["source"]
+    assert agreement(x, x[torch.randperm(300)]) == pytest.approx((1.0, 1.0), abs=1e-5)
     assert scores["true"] > 1.2 * max(scores["random"], scores["collapsed"])
-
-
-def test_agreement_of_a_cloud_with_itself_is_one():
-    x = torch.randn(40, 8)
-    assert agreement(x, x[torch.randperm(40)]) == pytest.approx((1.0, 1.0), abs=1e-5)
 
 
 def test_the_best_state_is_kept_not_the_last():
