@@ -26,7 +26,8 @@ reads them. A full row may stand in a study, too: expanding it again changes not
 - `matrix` lists the values of each slot. Every combination is a row. A key of several slots has a table:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
 - A slot that is not in `matrix` names a table. `"{align}": {pictures: false}` in evaluate is one row for each
-  row of align, except those that evaluate has already.
+  row of align.
+- A row that is written out stands instead of one from a matrix, and both instead of one from a table.
 """
 
 from __future__ import annotations
@@ -81,61 +82,58 @@ def expand(tree: Mapping[str, Any]) -> Tables:
 
 
 def _repeated(table: str, rows: Rows, study: Tables) -> Rows:
-    """Return a copy of a table in which each row with slots is replaced by the rows that it stands for."""
-    full: Rows = {}
-    others: Rows = {}  # for slots that are tables: rows written out come first
+    """Return a copy of a table in which each row with slots is replaced by the rows that it stands for.
+
+    A row that is written out stands instead of one from a matrix, and both instead of one from a table.
+    """
+    ranks: list[Rows] = [{}, {}, {}]
     for name, row in rows.items():
+        where = f"{table}.{name}"
         if not isinstance(row, dict):
-            raise ValueError(f"{table}.{name}: a mapping of keys is needed")
-        if not _slots(name) and "matrix" not in row:
-            _add(full, table, name, row)
-            continue
-        matrix = _matrix(f"{table}.{name}", row)
-        tables = [slot for slot in _slots(name) if slot not in matrix[0]]
-        for slot in tables:
-            known(f"{table}.{name}", slot, {t: None for t in FILL}, "slot or table")
-        names = [[{slot: value} for value in _rows(study, slot)] for slot in tables]
-        row = {key: value for key, value in row.items() if key != "matrix"}
-        for parts in product(matrix, *names):
+            raise ValueError(f"{where}: a mapping of keys is needed")
+        columns = _matrix(where, row)
+        tables = [slot for slot in _slots(name) if slot not in {s for column in columns for s in column[0]}]
+        columns += [_names(where, slot, study) for slot in tables]
+        if prod(map(len, columns)) + sum(map(len, ranks)) > MOST:
+            raise ValueError(f"{where}: more than {MOST:,} rows")
+        made = ranks[2 if tables else 1 if columns else 0]
+        for parts in product(*columns):
             slots = {slot: value for part in parts for slot, value in part.items()}
-            if len(full) + len(others) >= MOST:
-                raise ValueError(f"{table}.{name}: more than {MOST:,} rows")
-            if tables:
-                others.setdefault(_filled(name, slots), _filled(row, slots))
-            else:
-                _add(full, table, _filled(name, slots), _filled(row, slots))
-    return {**full, **{name: row for name, row in others.items() if name not in full}}
-
-
-def _add(rows: Rows, table: str, name: Any, row: Rows) -> None:
-    if name in rows:
-        raise ValueError(
-            f"{table}.{name}: two rows have this name; each slot must stand in the name of its row"
-        )
-    rows[name] = {**row}
+            one = _filled(name, slots)
+            if one in made:
+                raise ValueError(f"{where}: two rows are called {one}: put every slot into the name")
+            made[one] = {key: _filled(value, slots) for key, value in row.items() if key != "matrix"}
+    full: Rows = {}
+    for made in ranks:
+        full |= {name: row for name, row in made.items() if name not in full}
+    return full
 
 
 def _slots(name: Any) -> list[str]:
     return SLOT.findall(name) if isinstance(name, str) else []
 
 
-def _matrix(where: str, row: Rows) -> list[dict[str, Any]]:
-    """Return the values of the slots, for each row of the product."""
-    columns = row.get("matrix", {})
-    if not isinstance(columns, dict):
+def _names(where: str, slot: str, study: Tables) -> list[dict[str, Any]]:
+    """Return the values of a slot that names a table: the names of its rows."""
+    known(where, slot, FILL, "slot or table")
+    return [{slot: name} for name in _rows(study, slot)]
+
+
+def _matrix(where: str, row: Rows) -> list[list[dict[str, Any]]]:
+    """Return the columns of a matrix: for each, a value of its slots on each line."""
+    matrix = row.get("matrix", {})
+    if not isinstance(matrix, dict):
         raise ValueError(f"{where}.matrix: a mapping of slots to lists is needed")
-    choices = []
-    for key, values in columns.items():
+    columns = []
+    for key, values in matrix.items():
         slots = str(key).split()
         if not isinstance(values, list) or not values or not slots:
             raise ValueError(f"{where}.matrix.{key}: a list of values is needed")
         lines = [[value] for value in values] if len(slots) == 1 else values
         if any(not isinstance(line, list) or len(line) != len(slots) for line in lines):
             raise ValueError(f"{where}.matrix.{key}: each line needs {len(slots)} values")
-        choices.append([dict(zip(slots, line, strict=True)) for line in lines])
-    if prod(len(choice) for choice in choices) > MOST:
-        raise ValueError(f"{where}: more than {MOST:,} rows")
-    return [{slot: value for part in parts for slot, value in part.items()} for parts in product(*choices)]
+        columns.append([dict(zip(slots, line, strict=True)) for line in lines])
+    return columns
 
 
 def _filled(value: Any, slots: Mapping[str, Any]) -> Any:
