@@ -12,9 +12,9 @@ reads them. A full row may stand in a study, too: expanding it again changes not
   embeddings, their row is added.
 - geometry: `corpus` is the name of the row.
 - align_jointly: `start` is the code of the aligner.
-- evaluate, attributes, invert: `translator` is the name of the row. `source` and `target` are the translator's
-  spaces or, with `corpus`, the embeddings of that corpus by the translator's two encoders. `aligner` is the
-  translator's. In attributes, `corpus`, `source_encoder` and `target_encoder` are those of the two spaces.
+- evaluate, attributes, invert: `translator` is the name of the row. `corpus` is that of the translator's source.
+  `source` and `target` are the embeddings of that corpus by the translator's two encoders. `aligner` is the
+  translator's. In attributes, `source_encoder` and `target_encoder` are those of the two embeddings.
 - inverters: `space` is named as the row or, with `corpus` and `encoder`, is the embeddings of that corpus by
   that encoder. `corpus` and `encoder` are those of the space.
 - invert: `inverter` is the name of the row. `corpus` is the inverter's, `encoder` the target's.
@@ -258,8 +258,10 @@ def _translated(where: str, name: str, row: Rows, study: Tables) -> None:
     for side in SIDES:
         own = fitted.get(side)
         if side not in row and own is not None:
-            encoder = _space(own, study).get("encoder")
-            row[side] = _embeddings(row["corpus"], encoder, study) if "corpus" in row else own
+            space = _space(own, study)
+            corpus = row.get("corpus", space.get("corpus"))
+            same = corpus == space.get("corpus")
+            row[side] = own if same else _embeddings(corpus, space.get("encoder"), study)
         _follows(where, row, "corpus", side, study, "corpus")
     aligner = fitted.get("aligner")
     if aligner and row.setdefault("aligner", aligner) != aligner:
