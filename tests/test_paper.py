@@ -24,6 +24,8 @@ from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGenera
 from pipelines.corpora.sources import hub
 from pipelines.runtime import track
 from pipelines.study import params
+from pipelines.study.expand import expand
+from pipelines.study.reading import read
 from pipelines.study.row import Ref, Row
 from tests import test_encoders as tiny
 
@@ -298,7 +300,7 @@ def offline(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", [pytest.param("paper", marks=pytest.mark.slow), "paper-mimic"])
 def test_every_kind_of_row_runs_and_the_report_shows_every_published_number(name, offline):
-    tree = yaml.safe_load((ROOT / "studies" / f"{name}.yaml").read_text())
+    tree = expand(read(ROOT / "studies" / f"{name}.yaml"))
     whole = params.Study.model_validate(tree)
     torch.manual_seed(0)
     tree = small(kept(whole, tree), language_model(offline / "t5"))

@@ -66,7 +66,9 @@ def test_documented_rows_for_vectors_without_text_go_with_the_study_of_own_texts
     study, more = (
         yaml.safe_load(text) for text in ((ROOT / "studies/own.yaml").read_text(), block.partition("```")[0])
     )
-    both = params.Study.model_validate(study | {table: study[table] | rows for table, rows in more.items()})
+    both = params.Study.model_validate(
+        study | {table: study.get(table, {}) | rows for table, rows in more.items()}
+    )
     assert both.translators()["leaked"].supervision == "unpaired"
 
 

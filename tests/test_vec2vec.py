@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from pydantic import ValidationError
 from torch.nn.functional import normalize, pad
 
@@ -22,7 +21,7 @@ from pipelines.aligners.vec2vec.selection import Best, agreement, best_start, un
 from pipelines.aligners.vec2vec.settings import MULTISTART, PAPER
 from pipelines.aligners.vec2vec.training import Training
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Align, settings_of
+from pipelines.study import Align, params, settings_of
 from tests.reference_vec2vec import Reference
 
 D, E = 12, 16
@@ -657,8 +656,8 @@ def test_a_row_of_align_names_a_recipe_and_its_other_keys_override_it():
 
 def test_the_rows_of_study_vec2vec_are_the_settings_that_were_measured():
     measured = Settings(recipe="multistart", **MULTISTART)
-    rows = yaml.safe_load((Path(__file__).parents[1] / "studies/vec2vec.yaml").read_text())["align"]
-    settings = {name: Align.model_validate(row).settings for name, row in rows.items()}
+    rows = params.load(Path(__file__).parents[1] / "studies/vec2vec.yaml").align
+    settings = {name: row.settings for name, row in rows.items()}
     assert settings["wordllama"] == measured
     other = replace(measured, starts=(48, 8, 2), start_axes=(32, 64, 96), start_steps=20, steps=150)
     assert settings["rotation"] == other
