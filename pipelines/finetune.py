@@ -1,8 +1,7 @@
-"""finetune: SimCSE on one corpus -> data/trained/<row>/, with alignment, uniformity and STS dev measured as it learns.
+"""finetune: SimCSE on one corpus -> data/trained/<row>/, with alignment, uniformity and STS dev measured during training.
 
-The loop replaces sentence-transformers' Trainer: every step draws its batch, dropout and masks from (seed, step), so
-that a killed run continues bit for bit; the batch is one however many ranks share it; and the Trainer would bring in another
-dependency. The losses are modules that also fit that Trainer: see pipelines/contrastive/simcse.py.
+The loop replaces sentence-transformers' Trainer. Each step draws its batch, dropout and masks from (seed, step), so a killed run
+continues bit for bit, and the global batch does not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import Finetune, Network, params
 
-STATE, BEST = "state.pt", "best.pt"  # the state to continue from; the best weights so far
-CLIP = 1.0  # largest norm of the gradient, as the Trainer that the paper used
+STATE, BEST = "state.pt", "best.pt"  # the state to resume from; the best weights so far
+CLIP = 1.0  # maximum norm of the gradient, as in the Trainer that the paper used
+LOGGED = 10  # steps between two logged losses
+
+Log = Callable[[dict, int], None]
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,16 @@ class Pairs:
 
 @dataclass
 class Training:
-    """The state of a run: the network, its training-only parts, the optimiser, the step, and the best checkpoint so far."""
+    """The state of a run."""
 
-    model: SentenceTransformer  # transformer and pooler, what will be saved
-    trained: SentenceTransformer  # the same modules, and the MLP head where there is one
+    model: SentenceTransformer  # transformer and pooler, which are saved
+    trained: SentenceTransformer  # the same modules, and the MLP head if it is used in training only
     words: simcse.MaskedWords | None
     optimiser: torch.optim.Optimizer
     step: int = 0
     best: float = -math.inf
     best_step: int = -1
-    losses: list[Tensor] = field(default_factory=list)  # of the last steps, which nothing has looked at yet
+    losses: list[Tensor] = field(default_factory=list)  # of the last steps, still on the device
     before: Tensor | None = None  # spectrum at step 0
     curve: list[dict[str, float]] = field(default_factory=list)
 
@@ -64,193 +66,170 @@ class Training:
 
 
 def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> None:
-    """Train, keep the checkpoint that is best on STS dev, write it with its curves."""
-    columns = columns_of(row, study)
-    dev = pairs(row.dev, "dev")
-    for corpus in (row.corpus, row.dev):
-        run.input(store.corpus_path(corpus), "train" if corpus == row.corpus else "dev")
-    made_from = (row, store.digest(store.corpus_path(row.corpus)), store.digest(store.corpus_path(row.dev)))
+    """Train, and write the checkpoint that is best on STS dev, with its curves."""
+    # 1. Read and check the texts.
+    columns = read_texts(row, study)
+    frame = store.read_pairs(row.dev, "dev")
+    dev = Pairs(frame["text"].to_list(), frame["pair"].to_list(), frame["score"].to_torch())
+    digests = []
+    for corpus, role in ((row.corpus, "train"), (row.dev, "dev")):
+        run.input(store.corpus_path(corpus), role)
+        digests.append(store.digest(store.corpus_path(corpus)))
     with (
         distributed.process_group(resolve(row.device)),
-        distributed.on_rank_zero(store.work("finetune", name, *made_from)) as folder,
+        distributed.on_rank_zero(store.work("finetune", name, row, *digests)) as folder,
     ):
-        training = begin(row, columns, folder)
+        # 2. Build the network, or resume.
+        training = build(row, columns, folder)
+        if distributed.broadcast((folder / STATE).exists()):  # asked once: rank 0 may write one soon
+            restore(training, folder)
+        distributed.barrier()
+
+        # 3. Train, and measure on dev.
         train(training, row, columns, dev, folder, run.log)
+
+        # 4. Write the best checkpoint.
         if distributed.rank() == 0:
             finish(name, row, training, dev, folder, run)
 
 
-# ---------------------------------------------------------------- what to train on
+# ---------------------------------------------------------------- 1. texts
 
 
-def columns_of(row: Finetune, study: params.Study) -> list[list[str]]:
-    """One column of texts (unsupervised), or three: anchors, positives, negatives. Checked before any work is done."""
+def read_texts(row: Finetune, study: params.Study) -> list[list[str]]:
+    """Return one column of texts (unsupervised), or three: anchors, positives, negatives.
+
+    Raise BadInput for missing columns, empty texts, or fewer texts than a batch.
+    """
     names = ["text", "positive", "negative"] if study.corpora[row.corpus].kind == "nli" else ["text"]
-    frame = store.read_corpus(row.corpus)
+    where, frame = f"finetune: corpus {row.corpus}", store.read_corpus(row.corpus)
     for column in names:
         if column not in frame.columns:
-            raise BadInput(
-                f"finetune: corpus {row.corpus} has no column {column!r}; a triple needs text, positive and negative"
-            )
+            raise BadInput(f"{where} has no column {column!r}; a triple needs text, positive and negative")
     frame = frame.filter(pl.col("split") == "train")
     for column in names:
         empty = frame[column].fill_null("").str.strip_chars() == ""
         if empty.any():
-            where = frame["id"][int(empty.arg_max() or 0)]
-            raise BadInput(
-                f"finetune: corpus {row.corpus}: {empty.sum()} rows have no {column}, the first with id {where!r}"
-            )
-    cut = "document" in frame.columns  # texts that overlap: halves are of documents
-    unit = frame["document"].rle_id().cast(pl.Int64).to_numpy() if cut else np.arange(len(frame))
-    order = np.random.default_rng(0).permutation(
-        unit.max(initial=-1) + 1
-    )  # halves are of the corpus, not of a seed
-    chosen = {None: order, "first": order[: len(order) // 2], "second": order[len(order) // 2 :]}[row.half]
-    rows = np.flatnonzero(np.isin(unit, chosen))
+            first = frame["id"][int(empty.arg_max() or 0)]
+            raise BadInput(f"{where}: {empty.sum()} rows have no {column}, the first with id {first!r}")
+    rows = rows_of_half(frame, row.half)
     if len(rows) < row.batch:
-        raise BadInput(
-            f"finetune: {len(rows)} train texts of corpus {row.corpus} do not fill a batch of {row.batch}"
-        )
+        raise BadInput(f"{where}: {len(rows)} train texts do not fill a batch of {row.batch}")
     return [frame[column].gather(rows).to_list() for column in names]
 
 
-def pairs(corpus: str, split: str | None) -> Pairs:
-    """The pairs of one split of an STS corpus. Raises BadInput if there are fewer than three."""
-    frame = store.read_pairs(corpus, split)
-    return Pairs(frame["text"].to_list(), frame["pair"].to_list(), frame["score"].to_torch())
+def rows_of_half(frame: pl.DataFrame, half: str | None) -> np.ndarray:
+    """Return the rows of one half of the documents; None: of all. The halves do not depend on the row's seed."""
+    overlapping = "document" in frame.columns
+    document = frame["document"].rle_id().cast(pl.Int64).to_numpy() if overlapping else np.arange(len(frame))
+    order = np.random.default_rng(0).permutation(document.max(initial=-1) + 1)
+    middle = len(order) // 2
+    chosen = {None: order, "first": order[:middle], "second": order[middle:]}[half]
+    return np.flatnonzero(np.isin(document, chosen))
 
 
-# ---------------------------------------------------------------- the network
+# ---------------------------------------------------------------- 2. the network
 
 
-def begin(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
-    """The network to train, from a folder or from nothing; where a killed run left a state, at that state."""
+def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
+    """Return the network to train, from a folder or untrained. Raise BadInput if it has too few positions."""
     transformer, head = start(row, columns, folder)
     positions = transformer.model.config.max_position_embeddings
     if row.max_tokens > positions:
         raise BadInput(
             f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of {row.start}"
         )
-    transformer.max_seq_length = positions if row.network else transformer.max_seq_length
+    if row.network:
+        transformer.max_seq_length = positions
     simcse.set_dropout(transformer, row.dropout)
-    width = pooling.width(transformer)
-    device = resolve(row.device)
-    torch.manual_seed(row.seed)  # the head's and the word model's weights
+    width, device = pooling.width(transformer), resolve(row.device)
+    torch.manual_seed(row.seed)  # for the weights of the head and of the word model
     pooler, head = pooling.pooler(row.pooling, width), head or pooling.head(width)
-    words = (
-        simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(device) if row.mlm else None
-    )
+    words = None
+    if row.mlm:
+        words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(device)
     kept = [transformer, pooler, *([head] if row.head == "always" else [])]
     model = SentenceTransformer(modules=kept, device=str(device))
     trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(device))
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]
-    training = Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
-    if distributed.broadcast((folder / STATE).exists()):  # asked once: the first rank may soon write one
-        restore(training, folder)
-    distributed.barrier()
-    return training
+    return Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
 
 
 def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, Dense | None]:
-    """The transformer of a folder of sentence-transformers or of transformers, and the head that was kept there, if any; or a
-    new one with a vocabulary learnt on the texts."""
+    """Return the transformer of the folder `row.start` and its head, if any; or a new transformer."""
     if row.start.endswith("scratch.py"):
         network = folder / "network"
-        if distributed.rank() == 0:  # transformers writes on the first rank only
+        if distributed.rank() == 0:
             shape = row.network or Network.model_validate({})
             scratch.network([text for column in columns for text in column], shape, row.seed, network)
         distributed.barrier()
         return Transformer(str(network)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
-    if not any(
-        Path(row.start, file).is_file() for file in ("modules.json", "config.json")
-    ):  # the latter: plain transformers
-        raise BadInput(
-            f"finetune: {row.start} is no folder of a model (there is no modules.json and no config.json)"
-        )
-    transformer, *others = pooling.opened(Path(row.start), device="cpu", local_files_only=True)
+    if not any(Path(row.start, file).is_file() for file in ("modules.json", "config.json")):
+        raise BadInput(f"finetune: {row.start} is no model: it has neither modules.json nor config.json")
+    transformer, *others = pooling.open_model(Path(row.start))
     if not isinstance(transformer, Transformer):
-        raise BadInput(
-            f"finetune: {row.start} starts with {type(transformer).__name__}, which is no transformer"
-        )
+        kind = type(transformer).__name__
+        raise BadInput(f"finetune: {row.start} starts with {kind}, which is no transformer")
     return transformer, next((module for module in others if isinstance(module, Dense)), None)
 
 
 def restore(training: Training, folder: Path) -> None:
+    """Continue from the state that `save` wrote."""
     state = files.load_state(folder / STATE)
     training.trained.load_state_dict(state["model"])
     training.optimiser.load_state_dict(state["optimiser"])
     if training.words:
         training.words.load_state_dict(state["words"])
-    training.step, training.best, training.best_step = state["step"], state["best"], state["best_step"]
-    training.before, training.curve = state["before"], state["curve"]
+    for key in ("step", "best", "best_step", "before", "curve"):
+        setattr(training, key, state[key])
 
 
-def keep(training: Training, folder: Path) -> None:
-    """The state to continue from, and the best weights so far, each in one rename."""
+def save(training: Training, folder: Path) -> None:
+    """Write the best weights so far, then the state to resume from."""
+    if training.best_step == training.step:
+        files.save_state(folder / BEST, training.model.state_dict())
     state: dict[str, Any] = {
         "model": training.trained.state_dict(),
         "optimiser": training.optimiser.state_dict(),
         "words": training.words.state_dict() if training.words else None,
     }
-    state |= {k: getattr(training, k) for k in ("step", "best", "best_step", "before", "curve")}
-    if training.best_step == training.step:
-        files.save_state(folder / BEST, training.model.state_dict())
+    for key in ("step", "best", "best_step", "before", "curve"):
+        state[key] = getattr(training, key)
     files.save_state(folder / STATE, state)
 
 
-# ---------------------------------------------------------------- the loop
+# ---------------------------------------------------------------- 3. training
 
 
 def train(
-    training: Training,
-    row: Finetune,
-    columns: list[list[str]],
-    dev: Pairs,
-    folder: Path,
-    log: Callable[[dict, int], None],
+    training: Training, row: Finetune, columns: list[list[str]], dev: Pairs, folder: Path, log: Log
 ) -> None:
-    """From where `training` is to `row.steps`, measuring on dev every `row.every` steps and at both ends."""
+    """Train up to `row.steps`. Measure on dev at step 0, every `row.every` steps, and at the end."""
     if not training.curve:
         measure(training, row, dev, float("nan"), folder, log)
     for _ in progress(range(training.step, row.steps), what="train", unit="steps"):
         training.losses.append(step(training, row, columns))
         if training.step % row.every == 0 or training.step == row.steps:
             measure(training, row, dev, last_loss(training), folder, log)
-        elif training.step % 10 == 0:
+        elif training.step % LOGGED == 0:
             log({"loss": last_loss(training)}, training.step)
 
 
-def last_loss(training: Training) -> float:
-    """The last step's loss, read in one transfer with those before it: a look at every step would have the device wait.
-
-    Raises BadInput, naming the first step whose loss is not finite.
-    """
-    losses = torch.stack(training.losses).tolist()
-    for at, loss in enumerate(losses, training.step - len(losses) + 1):
-        if not math.isfinite(loss):
-            raise BadInput(f"finetune: the loss is {loss} at step {at}; a lower lr may help")
-    training.losses.clear()
-    return losses[-1]
-
-
 def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
-    """One step of the optimiser -> its loss. Its batch, augmentation, dropout and masks come from (seed, step)."""
+    """Take one optimiser step and return its loss. Batch, augmentation, dropout and masks come from (seed, step)."""
     batch = distributed.shard(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
     torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + distributed.rank())
     views = [[column[i] for i in batch] for column in columns]
     if len(views) == 1:
         views = two_views(views[0], row, training.step, batch)
     training.trained.train()
-    loss = contrast(training, row, views)
+    vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
+    gathered = [distributed.all_gather(v) for v in vectors]
+    loss = losses.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
     if training.words is not None:
-        masked = (
-            [columns[0][i] for i in batch]
-            if row.mlm_of == "anchors"
-            else [text for view in views for text in view]
-        )
-        loss = loss + row.mlm * word_loss(training, row, masked)
+        loss = loss + row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
     training.optimiser.zero_grad()
     loss.backward()
     distributed.all_reduce_gradients(training.parameters())
@@ -263,65 +242,65 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
 
 
 def batch_rows(n: int, batch: int, seed: int, step: int) -> np.ndarray:
-    """Which rows the step sees: every epoch is a new permutation, its last incomplete batch left out."""
+    """Return the rows of one batch. Every epoch is a new permutation, without its last incomplete batch."""
     epoch, at = divmod(step, n // batch)
-    return permutation(n, seed, epoch)[at * batch : (at + 1) * batch]
+    return _permutation(n, seed, epoch)[at * batch : (at + 1) * batch]
 
 
 @lru_cache(maxsize=1)
-def permutation(n: int, seed: int, epoch: int) -> np.ndarray:
-    """One for all steps of an epoch: of a million rows it takes longer than a step."""
+def _permutation(n: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(n)
 
 
 def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> list[list[str]]:
-    """The same texts twice, for dropout to tell apart; the second or both augmented, each on its own."""
-    kind = row.augment
-    if kind is None:
+    """Return the texts twice, for dropout to tell apart. The second or both are augmented, each with its own draws."""
+    if row.augment is None:
         return [texts, texts]
     rngs = [np.random.default_rng([row.seed, step, int(i)]) for i in batch]
-    views = [
-        [simcse.augmented(t, kind, row.augment_share, rng) for t, rng in zip(texts, rngs, strict=True)]
-        for _ in range(2)
-    ]
+    views = []
+    for _ in range(2):
+        pairs = zip(texts, rngs, strict=True)
+        views.append([simcse.augment(text, row.augment, row.augment_share, rng) for text, rng in pairs])
     return views if row.augment_views == "both" else [texts, views[0]]
 
 
-def contrast(training: Training, row: Finetune, views: list[list[str]]) -> Tensor:
-    """InfoNCE of the whole batch, all ranks' texts in it."""
-    vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
-    gathered = [distributed.all_gather(v) for v in vectors]
-    return losses.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
-
-
 def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
-    """Mean cross entropy of the masked words of the whole batch; this rank's gradient is that of its own words."""
+    """Return the mean cross entropy of the masked words of the global batch, with gradient of this rank's words."""
     assert training.words is not None
     first: Any = training.trained[0]
     tokenizer, transformer = first.tokenizer, first.model
-    features = simcse.tokenized(training.trained, texts, row.max_tokens)
+    features = simcse.tokenize(training.trained, texts, row.max_tokens)
     allowed = features["attention_mask"].bool()
     for special in tokenizer.all_special_ids:
         allowed &= features["input_ids"] != special
-    ids, targets = simcse.masked(features["input_ids"], allowed, tokenizer.mask_token_id, len(tokenizer))
+    ids, targets = simcse.mask_words(features["input_ids"], allowed, tokenizer.mask_token_id, len(tokenizer))
     hidden = transformer(**{**features, "input_ids": ids}).last_hidden_state
-    return training.words(hidden[targets], features["input_ids"][targets]) / distributed.all_reduce(
-        targets.sum()
-    ).clamp(min=1)
+    count = distributed.all_reduce(targets.sum()).clamp(min=1)
+    return training.words(hidden[targets], features["input_ids"][targets]) / count
 
 
 def rate(step: int, row: Finetune) -> float:
-    """Learning rate as a share of `row.lr`: linear up from 0 during the warm-up, then linear down to 0 after the last step, as
-    the schedule of transformers' Trainer, which the paper used."""
+    """Return the learning rate as a fraction of `row.lr`: linear warm-up, then linear decay to 0."""
     if step < row.warmup:
         return step / row.warmup
     return (row.steps - step) / max(1, row.steps - row.warmup)
 
 
-def measure(
-    training: Training, row: Finetune, dev: Pairs, loss: float, folder: Path, log: Callable[[dict, int], None]
-) -> None:
-    """A point of the curve; a candidate for selection, unless nothing has been learnt yet."""
+def last_loss(training: Training) -> float:
+    """Return the last step's loss. Raise BadInput, naming the first step whose loss is not finite.
+
+    All pending losses are read in one transfer, because each read makes the device wait for the host.
+    """
+    losses = torch.stack(training.losses).tolist()
+    for at, loss in enumerate(losses, training.step - len(losses) + 1):
+        if not math.isfinite(loss):
+            raise BadInput(f"finetune: the loss is {loss} at step {at}; a lower lr may help")
+    training.losses.clear()
+    return losses[-1]
+
+
+def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: Path, log: Log) -> None:
+    """Add a point to the curve, and update the best checkpoint. Step 0 is no candidate if there are later ones."""
     if distributed.rank() == 0:
         first, second = encode(training.model, dev.first), encode(training.model, dev.second)
         point = {"step": training.step, "loss": loss, **similarity.sts(first, second, dev.scores)}
@@ -331,45 +310,42 @@ def measure(
         log({k: v for k, v in point.items() if k != "step" and math.isfinite(v)}, training.step)
         if (training.step > 0 or row.steps == 0) and point["spearman"] > training.best:
             training.best, training.best_step = point["spearman"], training.step
-        keep(training, folder)
+        save(training, folder)
     distributed.barrier()
 
 
 def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
-    """Vectors of texts, dropout off. n texts -> (n, d), on the CPU"""
-    return (
-        model.eval()
-        .encode(texts, batch_size=128, convert_to_tensor=True, show_progress_bar=False)
-        .float()
-        .cpu()
-    )
+    """Return vectors of texts without dropout. n texts -> (n, d), on the CPU"""
+    model.eval()
+    vectors = model.encode(texts, batch_size=128, convert_to_tensor=True, show_progress_bar=False)
+    return vectors.float().cpu()
 
 
-# ---------------------------------------------------------------- what is left behind
+# ---------------------------------------------------------------- 4. outputs
 
 
 def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Path, run: track.Run) -> None:
-    """Write the best checkpoint, its metrics, its curve, and the spectrum before and after."""
-    texts = list(dict.fromkeys(dev.first + dev.second))
-    plots = store.plots_path("finetune", name)
+    """Write the best checkpoint, its metrics, the curve, and the spectrum before and after training."""
     if not (folder / BEST).exists():
         raise BadInput(f"finetune.{name}: no checkpoint has a finite correlation on {row.dev}")
     training.model.load_state_dict(files.load_state(folder / BEST))
-    best = encode(training.model, texts)
+    vectors = encode(training.model, list(dict.fromkeys(dev.first + dev.second)))
     training.model.save(str(folder / "model"), create_model_card=False)
     store.move_into(folder / "model", store.trained_path(name))
+
+    plots = store.plots_path("finetune", name)
     store.write_csv(plots / "curve.csv", pl.DataFrame(training.curve))
     assert training.before is not None
-    spectra = {"before": training.before.numpy(), "after": geometry.spectrum(best).numpy()}
-    ranks = min(
-        map(len, spectra.values())
-    )  # of few texts fewer than dimensions: before, those that stand twice count twice
+    spectra = {"before": training.before.numpy(), "after": geometry.spectrum(vectors).numpy()}
+    ranks = min(map(len, spectra.values()))  # a spectrum is as long as there are texts, if these are few
     columns = {"rank": range(1, ranks + 1)} | {when: values[:ranks] for when, values in spectra.items()}
     store.write_csv(plots / "spectrum.csv", pl.DataFrame(columns))
-    chosen = next(p for p in training.curve if p["step"] == training.best_step)
-    points = {"dev": chosen, "before": training.curve[0]}
-    metrics = {part: {k: v for k, v in point.items() if k != "loss"} for part, point in points.items()}
-    metrics["dev"] |= geometry.anisotropy(best)
+
+    best = next(point for point in training.curve if point["step"] == training.best_step)
+    metrics = {}
+    for part, point in (("dev", best), ("before", training.curve[0])):
+        metrics[part] = {k: v for k, v in point.items() if k != "loss"}
+    metrics["dev"] |= geometry.anisotropy(vectors)
     store.write_metrics("finetune", name, metrics)
     run.log({"similarity": metrics})
     for table in ("curve.csv", "spectrum.csv"):

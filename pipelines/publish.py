@@ -26,7 +26,7 @@ import numpy as np
 from pipelines import freeze_gc
 from pipelines.aligners.core.translator import load_seeds
 from pipelines.batchwise import source_dimension
-from pipelines.encoders.pooling import opened
+from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import weights
 from pipelines.runtime import intact, sender, store, track
 from pipelines.runtime.errors import BadInput
@@ -224,7 +224,7 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
     if not folder.is_dir():
         raise BadInput(f"{folder}: no encoder there; `dvc repro` makes it")
     with reading(folder):
-        model = opened(folder, device="cpu", local_files_only=True)
+        model = open_model(folder)
     log = partial(
         sentence_transformers.log_model,
         model,

@@ -6,9 +6,9 @@ import polars as pl
 import torch
 from sentence_transformers.base.modules import Transformer
 
-from pipelines import encoders
 from pipelines.encoders import layers
 from pipelines.encoders.encode import encode
+from pipelines.encoders.loading import Loaded, load
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
 from pipelines.runtime import stage, store, track
@@ -16,7 +16,6 @@ from pipelines.runtime.device import resolve
 from pipelines.study import Similarity, params
 
 SHOWN = 1000  # sentences whose layers are dissected
-BATCH = 64
 WORDS = 25  # at either end of the table of words
 
 
@@ -27,7 +26,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     if row.pooling is not None:
         encoder = encoder.model_copy(update={"pooling": row.pooling, "layer": None})
     folder = store.intact(store.encoder_path(row.encoder))
-    loaded = encoders.load(folder, encoder, resolve(row.device))
+    loaded = load(folder, encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "pairs")
     texts = list(dict.fromkeys(frame["text"].to_list() + frame["pair"].to_list()))
     digest = store.digest(store.corpus_path(row.corpus))
@@ -45,19 +44,19 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     one_transformer = isinstance(loaded.model[0], Transformer) and not loaded.parts
     if one_transformer and row.pooling is None:  # the layers do not depend on the pooling
         exact = encoder.model_copy(update={"precision": "float32"})
-        metrics["layers"] = dissect(name, encoders.load(folder, exact, loaded.device), texts[:SHOWN])
+        metrics["layers"] = dissect(name, load(folder, exact, loaded.device), texts[:SHOWN])
     store.write_metrics("similarity", name, metrics)
     run.log({"similarity": metrics})
     for table in sorted(plots.glob("*.csv")):
         run.artifact(table)
 
 
-def dissect(name: str, loaded: encoders.Loaded, texts: list[str]) -> dict[str, float]:
+def dissect(name: str, loaded: Loaded, texts: list[str]) -> dict[str, float]:
     """Write SBERT-WK's figures: the cosine of neighbouring layers, and the words that vary most and least.
 
     Returns the mean cosine by layer.
     """
-    found = layers.dissect(loaded.model, texts, BATCH)
+    found = layers.dissect(loaded.model, texts)
     plots = store.plots_path("similarity", name)
     mean, spread = torch.as_tensor(found.mean).numpy(), torch.as_tensor(found.spread).numpy()
     cosines = {"layer": range(1, len(mean) + 1), "mean": mean, "spread": spread}

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import encoders
 from pipelines.attributes import nearest
+from pipelines.encoders import query
 from pipelines.measures import attributes as measures
 from pipelines.runtime.errors import BadInput
 
@@ -142,7 +142,7 @@ def stored(tmp_path, monkeypatch):
     store.translators_path("none").mkdir(parents=True)
     save(Linear.of(-torch.eye(4), -vectors, vectors), store.translators_path("none") / "seed-0")
     by_name = lambda folder, row, device: encode if folder.name == "b" else lambda t: -encode(t)  # noqa: E731
-    monkeypatch.setattr(encoders.query, "as_function", by_name)
+    monkeypatch.setattr(query, "as_function", by_name)
     return texts
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
 from pipelines import audit as audits
-from pipelines import encoders
 from pipelines.aligners import procrustes
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.sources.vectors import dumps, formats
+from pipelines.encoders import query
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
 from pipelines.pages import audit as audit_page
@@ -452,7 +452,7 @@ def world(tmp_path, monkeypatch):
     turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(2)))[0]
     np.save(tmp_path / "dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(encoders.query, "as_function", lambda folder, row, device: secret_encoder)
+    monkeypatch.setattr(query, "as_function", lambda folder, row, device: secret_encoder)
     study = params.Study.model_validate({"study": "test", "encoders": {"one": WHEEL}})
     tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1}
     row = Audit.model_validate({

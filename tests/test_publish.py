@@ -201,7 +201,7 @@ def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, c
     address = published(capsys, "simcse")
     model = mlflow.pyfunc.load_model(address)
     folder = Path("data/trained/simcse")
-    encoded = pooling.opened(folder, device="cpu").encode(TEXTS)
+    encoded = pooling.open_model(folder).encode(TEXTS)
     np.testing.assert_array_equal(model.predict(TEXTS), encoded)
     assert model.metadata.signature.outputs.inputs[0].shape == (-1, encoded.shape[1])
     version, logged = registered(client, address)
@@ -306,5 +306,5 @@ def test_a_server_answers_as_the_file_does(client, capsys, tmp_path):
 @pytest.mark.slow
 def test_a_server_encodes_as_the_folder_does(client, capsys, tmp_path):
     answers = served(published(capsys, "simcse"), tmp_path / "log", TEXTS)
-    encoded = pooling.opened(Path("data/trained/simcse"), device="cpu").encode(TEXTS)
+    encoded = pooling.open_model(Path("data/trained/simcse")).encode(TEXTS)
     np.testing.assert_allclose(answers, encoded, rtol=0, atol=1e-6)

@@ -51,7 +51,7 @@ IMAGES = {
     "text": TOWER | {"context": 12},
     "head": {"dim": 4, "features": 16},
 }
-IMAGES |= {"batch": 8, "steps": 4, "warmup": 2, "seeds": [0, 1], "checkpoint": 2, "lr": 1e-4}
+IMAGES |= {"batch": 8, "steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from sentence_transformers import SentenceTransformer
 from pipelines.contrastive import scratch
 from pipelines.encoders import layers as dissecting
 from pipelines.encoders import pooling
-from pipelines.encoders.sbert_wk import SbertWk, used_tokens, windows
+from pipelines.encoders.pooling import SbertWk
+from pipelines.encoders.sbert_wk import neighbours, used_tokens, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder, Network
 
@@ -45,14 +46,12 @@ def transformer(tmp_path_factory):
     return scratch.network(TEXTS * 5, shape, 0, tmp_path_factory.mktemp("network"))
 
 
-@pytest.mark.parametrize("factorisation", ["cholesky", "qr", "svd"])
-@pytest.mark.parametrize("edges", ["paper", "released"])
 @pytest.mark.parametrize("omega", [0.0, 0.3, 1.0])
-def test_it_is_the_reference(factorisation, edges, omega):
+def test_it_is_the_reference(omega):
     layers, mask = hidden(7, 3, 6, 24), masks([6, 3, 1], 6)
-    wk = SbertWk(24, omega=omega, start=0, factorisation=factorisation, edges=edges)
+    wk = SbertWk(24, omega=omega, start=0)
     mine = wk({"all_layer_embeddings": tuple(layers), "attention_mask": mask})["sentence_embedding"]
-    theirs = reference.pool(torch.stack(layers).numpy(), mask.numpy(), omega=omega, edges=edges)
+    theirs = reference.pool(torch.stack(layers).numpy(), mask.numpy(), omega=omega)
     np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5)
 
 
@@ -74,7 +73,7 @@ def test_it_is_the_reference_for_any_batch_and_window(data):
         data.draw(st.sampled_from([0.05, 0.4, 2.0])),
     )
     mask = masks(lengths, tokens, data.draw(st.booleans()))
-    mine = SbertWk(20, window=window, start=0).pool(layers, used_tokens(mask, drop_last=True))
+    mine = SbertWk(20, window=window, start=0).pool(layers, mask)
     theirs = reference.pool(torch.stack(layers).numpy(), mask.numpy(), window=window)
     assume(
         abs(theirs).max() < 20
@@ -86,34 +85,31 @@ def test_padding_never_matters():
     layers, mask = hidden(6, 2, 8, 16), masks([5, 3], 8)
     spoilt = [torch.where(mask.bool()[..., None], layer, torch.nan) for layer in layers]
     wk = SbertWk(16, start=0)
-    together = wk.pool(spoilt, used_tokens(mask, True))
-    alone = wk.pool([layer[1:, :3] for layer in layers], used_tokens(mask[1:, :3], True))
+    together = wk.pool(spoilt, mask)
+    alone = wk.pool([layer[1:, :3] for layer in layers], mask[1:, :3])
     torch.testing.assert_close(together[1], alone[0])
 
 
 def test_the_last_token_is_left_out_on_either_side_of_the_padding():
-    assert used_tokens(torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0]]), True).tolist() == [
+    assert used_tokens(torch.tensor([[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 0]])).tolist() == [
         [True, True, False, False],
         [False, True, True, False],
         [False, False, True, False],
     ]
 
 
-def test_windows_of_the_paper_and_of_the_released_code():
-    assert windows(5, 2, "paper")[:, 0].tolist() == [False, True, True, False, False]
-    assert windows(5, 2, "released")[:2].tolist() == [
-        [False, True, True, False, False],
-        [False, False, True, True, False],
+def test_layers_at_the_edges_have_fewer_neighbours():
+    assert [row.nonzero().flatten().tolist() for row in neighbours(4, 2)] == [
+        [1, 2],
+        [0, 2, 3],
+        [0, 1, 3],
+        [1, 2],
     ]
-    assert torch.equal(windows(5, 2, "paper")[2:], windows(5, 2, "released")[2:])
 
 
-@pytest.mark.parametrize("factorisation", ["cholesky", "qr", "svd"])
-def test_equal_layers_give_finite_vectors(factorisation):
+def test_equal_layers_give_finite_vectors():
     layer = hidden(1, 2, 5, 16)[0]
-    vectors = SbertWk(16, start=0, factorisation=factorisation).pool(
-        [layer] * 5, used_tokens(masks([5, 4], 5), True)
-    )
+    vectors = SbertWk(16, start=0).pool([layer] * 5, masks([5, 4], 5))
     assert torch.isfinite(vectors).all()
     torch.testing.assert_close(
         vectors[0], layer[0, :4].mean(0)
@@ -121,51 +117,35 @@ def test_equal_layers_give_finite_vectors(factorisation):
 
 
 def test_more_neighbours_than_dimensions_leave_no_novelty():
-    wk = SbertWk(3, window=3, omega=0.0, start=0)
-    alpha, _ = wk.weights([layer[0] for layer in hidden(7, 1, 2, 3)], torch.arange(2))
+    alpha, _ = weights([layer[0] for layer in hidden(7, 1, 2, 3)], torch.arange(2), window=3, omega=0.0)
     assert torch.isfinite(alpha).all()
     torch.testing.assert_close(alpha.sum(1), torch.ones(2, dtype=alpha.dtype))
 
 
 def test_gradients_flow():
     layers = [layer.requires_grad_() for layer in hidden(5, 2, 4, 8)]
-    SbertWk(8, start=0).pool(layers, used_tokens(masks([4, 3], 4), True)).sum().backward()
+    SbertWk(8, start=0).pool(layers, masks([4, 3], 4)).sum().backward()
     assert all(
         layer.grad is not None and torch.isfinite(layer.grad).all() and layer.grad.any() for layer in layers
     )
 
 
-@pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "top2", "sbert-wk"])
+@pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "sbert-wk"])
 def test_every_pooler_composes_saves_and_opens(transformer, tmp_path, kind):
     model = SentenceTransformer(modules=[transformer, pooling.pooler(kind, 32)], device="cpu")
     before = model.encode(TEXTS)
     model.save(str(tmp_path), create_model_card=False)
-    opened = pooling.opened(tmp_path, device="cpu", local_files_only=True)
-    np.testing.assert_allclose(opened.encode(TEXTS), before, atol=1e-6)
-    np.testing.assert_allclose(
-        opened.encode(TEXTS[1:2])[0], before[1], atol=1e-5
-    )  # alone or padded, the same
+    again = pooling.open_model(tmp_path)
+    np.testing.assert_allclose(again.encode(TEXTS), before, atol=1e-6)
+    np.testing.assert_allclose(again.encode(TEXTS[1:2])[0], before[1], atol=1e-5)  # alone or padded, the same
 
 
 def test_first_last_is_the_mean_of_both_layers(transformer):
     model = SentenceTransformer(modules=[transformer, pooling.pooler("first-last", 32)], device="cpu")
     features = transformer.tokenizer(TEXTS[:1], return_tensors="pt")
-    layers = pooling.token_layers(model.eval(), features)
+    layers = transformer.model.eval()(**features, output_hidden_states=True).hidden_states
     expected = (layers[1] + layers[-1])[0].mean(0) / 2
     np.testing.assert_allclose(model.encode(TEXTS[:1])[0], expected.detach().numpy(), atol=1e-6)
-
-
-def test_top2_is_the_mean_of_the_two_last_layers_over_the_tokens_that_are_there(transformer):
-    model = SentenceTransformer(modules=[transformer, pooling.pooler("top2", 32)], device="cpu")
-    features = transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)
-    layers = [layer.detach().double() for layer in pooling.token_layers(model.eval(), features)]
-    for i, vector in enumerate(model.encode(TEXTS)):
-        tokens = [
-            (layers[-2][i, t] + layers[-1][i, t]) / 2
-            for t in range(layers[0].shape[1])
-            if features["attention_mask"][i, t]
-        ]
-        np.testing.assert_allclose(vector, (sum(tokens) / len(tokens)).numpy(), atol=1e-6)
 
 
 def test_pooler_is_the_transformers_own_output(transformer, tmp_path):
@@ -178,9 +158,7 @@ def test_pooler_is_the_transformers_own_output(transformer, tmp_path):
     ).pooler_output
     np.testing.assert_allclose(model.encode(TEXTS), own.detach().numpy(), atol=1e-6)
     model.save(str(tmp_path), create_model_card=False)
-    np.testing.assert_allclose(
-        pooling.opened(tmp_path, device="cpu", local_files_only=True).encode(TEXTS), model.encode(TEXTS)
-    )
+    np.testing.assert_allclose(pooling.open_model(tmp_path).encode(TEXTS), model.encode(TEXTS))
 
 
 def test_a_transformer_without_a_pooler_is_one_line(transformer):
@@ -192,7 +170,7 @@ def test_a_transformer_without_a_pooler_is_one_line(transformer):
 
 def test_dissection_measures_neighbouring_layers(transformer):
     model = SentenceTransformer(modules=[transformer, pooling.pooler("mean", 32)], device="cpu").eval()
-    found = dissecting.dissect(model, TEXTS * 5, batch=7)
+    found = dissecting.dissect(model, TEXTS * 5)
     assert found.mean.shape == (4,)
     assert 0 < found.mean.min() < found.mean.max() <= 1
     assert "the" in found.words
@@ -203,6 +181,6 @@ def test_bad_settings_and_networks_are_named(transformer):
     with pytest.raises(BadInput, match="omega 2"):
         SbertWk(8, omega=2)
     with pytest.raises(BadInput, match="three are needed"):
-        SbertWk(8, start=3).chosen([torch.empty(0)] * 5)
+        SbertWk(8, start=3).first_layer(5)
     with pytest.raises(BadInput, match="last layer only"):
         SbertWk(8)({"attention_mask": torch.ones(1, 2)})

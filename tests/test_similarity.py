@@ -291,7 +291,7 @@ def measured(**row):
 
 def test_the_similarity_stage_measures_and_dissects(house):
     found = measured()
-    model = pooling.opened(store.encoder_path("small"), device="cpu", local_files_only=True)
+    model = pooling.open_model(store.encoder_path("small"))
     first, second = (
         torch.from_numpy(model.encode(list(side))) for side in list(zip(*PAIRS, strict=True))[:2]
     )

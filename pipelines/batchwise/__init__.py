@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines import encoders
 from pipelines.aligners.core.translator import Translator
 from pipelines.encoders.encode import encode
+from pipelines.encoders.loading import load as load_encoder
 from pipelines.inverters import Space
 from pipelines.measures import attributes
 from pipelines.measures.vectors import neighbours
@@ -40,7 +40,7 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
     To the byte what `pipelines.embed` writes for a corpus of the batch's texts. The function raises BadInput for an empty
     text and for a vector that is zero or not finite.
     """
-    loaded = encoders.load(folder, row, resolve(device))
+    loaded = load_encoder(folder, row, resolve(device))
 
     def function(batch: Batch) -> pa.Table:
         texts = batch.column(column)

@@ -1,1 +1,1 @@
-"""Contrastive training: SimCSE, and the image and text side with weighted point sets beside CLIP."""
+"""Contrastive training: SimCSE on texts; weighted point sets beside CLIP on images with captions."""

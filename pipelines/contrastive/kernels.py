@@ -1,11 +1,11 @@
-"""Similarities of weighted point sets: kernel sums, exact and by random Fourier features.
+"""Similarities of weighted point sets: kernel sums, exact and by random Fourier features (Uesaka et al., ICLR 2025).
 
 An image or a text is a set {(w_i, v_i)} of M unit vectors with real weights. The similarity of two sets is
 
-    S = mean_ij w_i u_j [a1 <v_i, t_j> + a2 k(v_i, t_j)]                    (Uesaka et al., ICLR 2025)
+    S = mean_ij w_i u_j [a1 <v_i, t_j> + a2 k(v_i, t_j)]
 
-with a Gaussian kernel k = exp(-r^2 / 2 sigma^2) or the inverse multiquadric k = c / sqrt(c^2 + r^2), r = |v - t|, both
-scaled to k(v, v) = 1. Nothing here ever holds more than BLOCK kernel values at once.
+with a Gaussian kernel k = exp(-r^2 / 2 sigma^2) or the inverse multiquadric k = c / sqrt(c^2 + r^2), r = |v - t|. Both have
+k(v, v) = 1. No function holds more than BLOCK kernel values at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-BLOCK = 1 << 22  # kernel values held at once by `exact`
+BLOCK = 1 << 22  # kernel values that `exact` holds at once
 
 Law = Literal["gaussian", "imq"]
 
@@ -38,42 +38,42 @@ class PointSets:
         return PointSets(self.points[rows], self.weights[rows])
 
     def mean(self) -> Tensor:
-        """Mean of the weighted points: the linear feature, and the set's one vector. (n, d)"""
+        """Return the mean weighted point, which is the linear feature and the set's single vector. (n, d)"""
         return torch.einsum("nm,nmd->nd", self.weights, self.points) / self.weights.shape[1]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """a1 * linear + a2 * nonlinear; `scale` is the Gaussian's sigma or the inverse multiquadric's c."""
+    """linear * <v, t> + nonlinear * k(v, t)."""
 
     law: Law = "gaussian"
-    scale: float = 0.5
+    scale: float = 0.5  # the Gaussian's sigma or the inverse multiquadric's c
     linear: float = 2 / 3  # a1
     nonlinear: float = 1 / 3  # a2
 
     def __call__(self, squares: Tensor) -> Tensor:
-        """The nonlinear kernel of squared distances, elementwise."""
+        """Return k of squared distances, elementwise."""
         if self.law == "gaussian":
             return torch.exp(squares / (-2 * self.scale**2))
         return torch.rsqrt(1 + squares / self.scale**2)
 
 
 def exact(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
-    """S of every pair of sets, in blocks of `x` and `y`, which a backward pass computes again. (n, M, d), (m, M', d) -> (n, m)"""
+    """Return S of every pair of sets, in blocks that a backward pass recomputes. (n, M, d), (m, M', d) -> (n, m)"""
     linear = kernel.linear * x.mean() @ y.mean().T
     if kernel.nonlinear == 0:
         return linear
     side = max(1, math.isqrt(BLOCK // (x.weights.shape[1] * y.weights.shape[1])))
     sums = partial(checkpoint, _kernel_sums, use_reentrant=False) if torch.is_grad_enabled() else _kernel_sums
-    ys = [y[j : j + side] for j in range(0, len(y), side)]
-    rows = [
-        torch.cat([sums(x[i : i + side], part, kernel) for part in ys], 1) for i in range(0, len(x), side)
-    ]
+    rows = []
+    for i in range(0, len(x), side):
+        blocks = [sums(x[i : i + side], y[j : j + side], kernel) for j in range(0, len(y), side)]
+        rows.append(torch.cat(blocks, 1))
     return linear + kernel.nonlinear * torch.cat(rows)
 
 
 def _kernel_sums(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
-    """mean_ij w_i u_j k(v_i, t_j) of one block of pairs. -> (n, m)"""
+    """Return mean_ij w_i u_j k(v_i, t_j) of one block of pairs. -> (n, m)"""
     (n, m1), (m, m2) = x.weights.shape, y.weights.shape
     v, t = x.points.flatten(0, 1), y.points.flatten(0, 1)
     squares = v.square().sum(1)[:, None] + t.square().sum(1) - 2 * v @ t.T
@@ -83,7 +83,7 @@ def _kernel_sums(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
 
 @dataclass(frozen=True)
 class Fourier:
-    """One draw of D random Fourier features (Rahimi & Recht, 2007): phi(v) = sqrt(2 / D) cos(v W + b)."""
+    """One draw of D random Fourier features (Rahimi and Recht 2007): phi(v) = sqrt(2 / D) cos(v W + b)."""
 
     frequencies: Tensor  # W, (d, D), from the kernel's spectral density
     phases: Tensor  # b, (D,), uniform on [0, 2 pi)
@@ -95,11 +95,10 @@ class Fourier:
 def fourier(
     kernel: Kernel, dim: int, D: int, generator: torch.Generator, dtype: torch.dtype = torch.float32
 ) -> Fourier:
-    """Draw D frequencies of the kernel's exact spectral law in `dim` dimensions.
+    """Draw D frequencies of the kernel's exact spectral density in `dim` dimensions.
 
-    Gaussian: N(0, 1/sigma^2). Inverse multiquadric: c / sqrt(c^2 + r^2) = E[exp(-g^2 r^2 / 2 c^2)] with g ~ N(0, 1), the
-    Gaussian mixture behind its Bessel-K density |w|^((1-d)/2) K_((d-1)/2)(c |w|); so |g| / c times a standard normal vector
-    has that law exactly, in any dimension and without a grid.
+    Gaussian: N(0, 1/sigma^2). Inverse multiquadric: c / sqrt(c^2 + r^2) = E[exp(-g^2 r^2 / 2 c^2)] with g ~ N(0, 1). Its
+    density, |w|^((1-d)/2) K_((d-1)/2)(c |w|), is thus a mixture of Gaussians: that of |g| / c times a standard normal vector.
     """
     frequencies = torch.randn(dim, D, generator=generator, dtype=dtype) / kernel.scale
     if kernel.law == "imq":
@@ -108,16 +107,15 @@ def fourier(
 
 
 def features(sets: PointSets, kernel: Kernel, draw: Fourier | None) -> Tensor:
-    """Vectors whose inner products are S, the nonlinear part in expectation over `draw`. (n, M, d) -> (n, d + D)
+    """Return vectors whose inner products estimate S without bias. Time and memory are linear in M. (n, M, d) -> (n, d + D)
 
-    Without a draw (a2 = 0) they are the linear ones alone. Cost and memory are linear in the number of points.
+    Without a draw or with a2 = 0, only the linear features.
     """
     linear = math.sqrt(kernel.linear) * sets.mean()
     if draw is None or kernel.nonlinear == 0:
         return linear
     scale = math.sqrt(kernel.nonlinear * 2 / draw.phases.shape[0]) / sets.weights.shape[1]
-    angles = torch.addmm(draw.phases, sets.points.flatten(0, 1), draw.frequencies).view(
-        *sets.weights.shape, -1
-    )
-    nonlinear = torch.bmm((scale * sets.weights).unsqueeze(1), angles.cos()).squeeze(1)  # (n, D)
+    angles = torch.addmm(draw.phases, sets.points.flatten(0, 1), draw.frequencies)
+    cosines = angles.view(*sets.weights.shape, -1).cos()  # (n, M, D)
+    nonlinear = torch.bmm((scale * sets.weights).unsqueeze(1), cosines).squeeze(1)  # (n, D)
     return nonlinear if kernel.linear == 0 else torch.cat([linear, nonlinear], 1)

@@ -1,11 +1,11 @@
-"""InfoNCE (van den Oord et al. 2018) in the two forms that are used here: SimCSE's, and CLIP's.
+"""InfoNCE (van den Oord et al. 2018) as SimCSE and CLIP use it.
 
-SimCSE (Gao, Yao and Chen, EMNLP 2021), equation 8, with unit vectors h, p, n, temperature t and weight w of a text's own hard
-negative; without negatives n it is equations 1 and 4:
+SimCSE (Gao, Yao and Chen, EMNLP 2021), with unit vectors h, p, n and temperature t. Equations 1 and 4, without negatives n;
+equation 5, with a hard negative per text; equation 8, where a text's own hard negative has weight w:
 
     loss_i = -log exp(h_i . p_i / t) / sum_j [ exp(h_i . p_j / t) + w^(i = j) exp(h_i . n_j / t) ]
 
-CLIP (Radford et al. 2021), with s_ij the scaled similarity of image i and caption j, over a batch of n:
+CLIP (Radford et al. 2021), over a batch of n, with s_ij the scaled similarity of image i and caption j:
 
     loss = -1/2n sum_i [ log exp(s_ii) / sum_j exp(s_ij) + log exp(s_ii) / sum_j exp(s_ji) ]
 """
@@ -28,9 +28,9 @@ def info_nce(
     temperature: float = 0.05,
     negative_weight: float = 1.0,
 ) -> Tensor:
-    """SimCSE's loss, averaged over i. All (n, d), not yet normalised -> scalar. Raises BadInput for a batch of one.
+    """Return SimCSE's loss, averaged over i. All (n, d), of any norm -> scalar. Raise BadInput for a batch of one.
 
-    At w = 1 this is sentence-transformers' MultipleNegativesRankingLoss(scale=1/t), and a test holds the two together.
+    With w = 1 this is sentence-transformers' MultipleNegativesRankingLoss(scale=1/t).
     """
     _at_least_two(anchor)
     h = normalize(anchor, dim=1)
@@ -44,10 +44,9 @@ def info_nce(
 
 
 def symmetric_info_nce(similarity: Tensor) -> Tensor:
-    """CLIP's loss: the image of row i belongs to the caption of column i. (n, n) -> scalar. Raises BadInput for a batch of one.
+    """Return CLIP's loss, where image i belongs to caption i. (n, n) -> scalar. Raise BadInput for a batch of one.
 
-    On several ranks: of gathered rows, with the scale multiplied in before the gather, so that a gradient that flows through a
-    rank's own rows only can be summed over the ranks.
+    With several ranks, multiply the scale in before gathering: its gradient is then this rank's part, too.
     """
     _at_least_two(similarity)
     right = torch.arange(len(similarity), device=similarity.device)

@@ -1,4 +1,4 @@
-"""Images with their captions: a corpus with images, batches of pairs, and random draws that are a function of their keys."""
+"""Images with their captions, batches of pairs, and random generators that are a function of their keys."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Pairs:
     images: Pixels
     ids: Tensor  # (captions, context)
     starts: Tensor  # (images + 1,)
-    truncated: int
+    truncated: int  # captions
 
     def __len__(self) -> int:
         return len(self.images)
 
     def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Pixels and, of each image, the ids of one of its captions."""
+        """Return the pixels of these images, and of each the ids of one random caption."""
         counts = self.starts[rows + 1] - self.starts[rows]
         drawn = (torch.rand(len(rows), generator=generator) * counts).long()
         return self.images[rows], self.ids[self.starts[rows] + drawn]
 
 
 def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame. Raises BadInput for one without images, or without rows."""
+    """Return the frame. Raise BadInput if it has no images or no rows."""
     if "image" not in frame.columns:
         raise BadInput(f"corpus {corpus}: there is no column 'image'; kinds with images: scenes, images")
     if frame.is_empty():
@@ -43,23 +43,25 @@ def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def captions_of(frame: pl.DataFrame) -> list[list[str]]:
-    """Every image's captions: the column `captions`, or else the text alone."""
-    return (
-        frame["captions"].to_list()
-        if "captions" in frame.columns
-        else [[text] for text in frame["text"].to_list()]
-    )
+    """Return each image's captions: the column `captions`, or else the text alone."""
+    if "captions" in frame.columns:
+        return frame["captions"].to_list()
+    return [[text] for text in frame["text"].to_list()]
 
 
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
-    """Images of `size` pixels a side, and their captions in `words`."""
+    """Return the images, `size` pixels a side, with their tokenised captions."""
     captions = captions_of(frame)
-    ids, truncated = words([c for cs in captions for c in cs])
-    starts = torch.tensor([0, *np.cumsum([len(cs) for cs in captions])])
-    return Pairs(Pixels(frame["image"].to_list(), frame["id"].to_list(), size), ids, starts, truncated)
+    ids, truncated = words([caption for of_image in captions for caption in of_image])
+    starts = torch.tensor([0, *np.cumsum([len(of_image) for of_image in captions])])
+    return Pairs(pixels_of(frame, size), ids, starts, truncated)
+
+
+def pixels_of(frame: pl.DataFrame, size: int) -> Pixels:
+    return Pixels(frame["image"].to_list(), frame["id"].to_list(), size)
 
 
 def generator(*keys: int) -> torch.Generator:
-    """A generator for each combination of keys."""
+    """Return a random generator of its own for each combination of keys."""
     seed = np.random.SeedSequence(keys).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(seed >> np.uint64(1)))

@@ -1,12 +1,12 @@
-"""SimCSE (Gao, Yao and Chen, EMNLP 2021, arXiv:2104.08821): contrastive learning of sentence vectors.
+"""SimCSE (Gao, Yao and Chen, EMNLP 2021, arXiv:2104.08821): contrastive learning of sentence vectors. The loss is in losses.py.
 
 Unsupervised: a sentence is its own positive, seen through two dropout masks. Supervised: an entailed sentence is the
-positive, a contradiction the hard negative. The other sentences of the batch are negatives. The loss is in losses.py.
+positive, a contradiction the hard negative. The other sentences of the batch are negatives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,39 +15,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu
 
-from pipelines.contrastive.losses import info_nce
-
-Gather = Callable[[Tensor], Tensor]
 Features = dict[str, Tensor]
 
 
-class InfoNce(nn.Module):
-    """`info_nce` as a loss of sentence-transformers, for its Trainer and (text, text) or (text, positive, negative) columns.
-
-    >>> trainer = SentenceTransformerTrainer(model, train_dataset=triples, loss=InfoNce(model, negative_weight=0.5))
-    """
-
-    def __init__(
-        self, model: SentenceTransformer, temperature: float = 0.05, negative_weight: float = 1.0
-    ) -> None:
-        super().__init__()
-        self.model, self.temperature, self.negative_weight = model, temperature, negative_weight
-
-    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
-        vectors = [self.model(dict(features))["sentence_embedding"] for features in sentence_features]
-        return info_nce(*vectors, temperature=self.temperature, negative_weight=self.negative_weight)
-
-
 # ---------------------------------------------------------------- views
-
-
-def tokenized(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) -> Features:
-    """Padded token ids and mask of a batch, cut at `max_tokens`, on the model's device. n texts -> each (n, tokens)"""
-    transformer: Any = model[0]
-    batch = transformer.tokenizer(
-        list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
-    )
-    return {k: v.to(model.device) for k, v in batch.items()}
 
 
 def embed_columns(
@@ -56,37 +27,46 @@ def embed_columns(
     max_tokens: int,
     mask: Literal["independent", "fixed"],
 ) -> list[Tensor]:
-    """Vectors of k columns of n texts in one pass, so that every row has a dropout mask of its own. -> k x (n, d)
+    """Return the vectors of k columns of n texts. -> k x (n, d)
 
-    fixed: k passes from one state of the random number generator, so that a sentence meets the same mask twice; the paper's
-    "fixed 0.1", which loses the alignment that dropout noise gives.
+    independent: one pass, in which every row has its own dropout mask. fixed: k passes with the same masks, the paper's
+    "fixed 0.1", which has no dropout noise between the two views.
     """
     n = len(columns[0])
     if mask == "independent":
-        features = tokenized(model, [text for column in columns for text in column], max_tokens)
+        features = tokenize(model, [text for column in columns for text in column], max_tokens)
         return list(model(features)["sentence_embedding"].split(n))
     state, out = random_state(model.device), []
     for column in columns:
         set_random_state(state, model.device)
-        out.append(model(tokenized(model, column, max_tokens))["sentence_embedding"])
+        out.append(model(tokenize(model, column, max_tokens))["sentence_embedding"])
     return out
 
 
+def tokenize(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) -> Features:
+    """Return padded token ids and mask on the model's device, truncated to `max_tokens`. n texts -> each (n, tokens)"""
+    transformer: Any = model[0]
+    batch = transformer.tokenizer(
+        list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
+    )
+    return {k: v.to(model.device) for k, v in batch.items()}
+
+
 def random_state(device: torch.device) -> list[Tensor]:
-    """State of the CPU's random number generator, and of the device's where that is an accelerator."""
+    """Return the state of the CPU's random number generator, and of the accelerator's if `device` is one."""
     accelerator = [] if device.type == "cpu" else [torch.get_device_module(device).get_rng_state(device)]
     return [torch.get_rng_state(), *accelerator]
 
 
 def set_random_state(state: list[Tensor], device: torch.device) -> None:
-    """Continue from what `random_state` gave."""
+    """Set what `random_state` returned."""
     torch.set_rng_state(state[0])
     if device.type != "cpu":
         torch.get_device_module(device).set_rng_state(state[1], device)
 
 
-def augmented(text: str, kind: Literal["crop", "delete"], share: float, rng: np.random.Generator) -> str:
-    """The text without `share` of its words: crop keeps one stretch, delete drops words at random. At least a word stays."""
+def augment(text: str, kind: Literal["crop", "delete"], share: float, rng: np.random.Generator) -> str:
+    """Drop `share` of the words: crop keeps one stretch, delete drops words at random. At least one word stays."""
     words = text.split()
     keep = max(1, round(len(words) * (1 - share)))
     if kind == "crop":
@@ -96,7 +76,7 @@ def augmented(text: str, kind: Literal["crop", "delete"], share: float, rng: np.
 
 
 def set_dropout(model: nn.Module, p: float) -> None:
-    """Every dropout layer of the network to probability p, attention's included."""
+    """Set the probability of every dropout layer, including attention's."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = p
@@ -106,28 +86,26 @@ def set_dropout(model: nn.Module, p: float) -> None:
 
 
 class MaskedWords(nn.Module):
-    """BERT's masked language model on a transformer's last layer, its output layer tied to the word embeddings."""
+    """BERT's masked language model on a transformer's last layer. Its output layer is tied to the word embeddings."""
 
     def __init__(self, embeddings: nn.Embedding, width: int) -> None:
         super().__init__()
         self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
         self.bias = nn.Parameter(torch.zeros(embeddings.num_embeddings))
-        self._embeddings = [
-            embeddings
-        ]  # in a list: the transformer's parameter, not a second one of this module
+        self._embeddings = [embeddings]  # a list, so that the weights are not this module's parameters, too
 
     def forward(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Summed cross entropy of masked tokens. (m, width), (m,) -> scalar"""
+        """Return the summed cross entropy of masked tokens. (m, width), (m,) -> scalar"""
         hidden = self.norm(gelu(self.dense(hidden)))
         return cross_entropy(hidden @ self._embeddings[0].weight.T + self.bias, targets, reduction="sum")
 
 
-def masked(
+def mask_words(
     ids: Tensor, allowed: Tensor, mask_id: int, vocabulary: int, share: float = 0.15
 ) -> tuple[Tensor, Tensor]:
-    """BERT's masking: `share` of the allowed tokens are targets; of these 80% become [MASK], 10% any token, 10% stay.
+    """Mask as BERT: `share` of the allowed tokens are targets; 80% of them become [MASK], 10% a random token, 10% stay.
 
-    (n, t) ids, (n, t) bool -> ids with masks, which are targets
+    (n, t) ids, (n, t) bool -> (n, t) masked ids, (n, t) bool targets
     """
     targets = (torch.rand(ids.shape, device=ids.device) < share) & allowed
     fate = torch.rand(ids.shape, device=ids.device)

@@ -1,4 +1,4 @@
-"""The text side of a CLIP checkpoint as a sentence-transformers module; the image side is never loaded."""
+"""The text tower of a CLIP checkpoint as a module of sentence-transformers. The image tower is never loaded."""
 
 from __future__ import annotations
 
@@ -13,26 +13,15 @@ from transformers import AutoConfig, AutoTokenizer, CLIPTextModelWithProjection
 
 
 def is_clip(folder: Path) -> bool:
-    """Whether `folder` holds a plain CLIP checkpoint, as published: without sentence-transformers modules."""
+    """Tell whether `folder` holds a CLIP checkpoint as published, without modules of sentence-transformers."""
     config = folder / "config.json"
     if not config.is_file() or (folder / "modules.json").exists():
         return False
     return json.loads(config.read_text()).get("model_type") in ("clip", "clip_text_model")
 
 
-class _Network(CLIPTextModelWithProjection):
-    """Passes over the image side's weights without reporting each."""
-
-    _keys_to_ignore_on_load_unexpected = [
-        r"vision_model",
-        r"visual_projection",
-        r"logit_scale",
-        r"position_ids",
-    ]
-
-
-class TextSide(InputModule):
-    """Texts to the space shared with images: state at the end-of-text token, then the text projection.
+class ClipText(InputModule):
+    """Texts -> the space shared with images: the state at the end-of-text token, projected.
 
     Radford et al. 2021, "Learning Transferable Visual Models From Natural Language Supervision", section 2.4.
     """
@@ -44,11 +33,9 @@ class TextSide(InputModule):
         super().__init__()
         whole = AutoConfig.from_pretrained(folder, local_files_only=True)
         config = getattr(whole, "text_config", whole)
-        config.projection_dim = (
-            whole.projection_dim
-        )  # of the shared space; the text side's own copy may be a default
+        config.projection_dim = whole.projection_dim  # the text tower's own copy may be a default
         options: dict[str, Any] = {"config": config, "local_files_only": True, "dtype": torch.float32}
-        self.model: Any = _Network.from_pretrained(folder, **options)
+        self.model: Any = _TextTower.from_pretrained(folder, attn_implementation=None, **options)
         self.processor: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self.config = self.model.config
         self.max_seq_length = self.config.max_position_embeddings
@@ -61,7 +48,7 @@ class TextSide(InputModule):
         return self.config.projection_dim
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
-        texts = [(prompt or "") + t for t in inputs]
+        texts = [(prompt or "") + text for text in inputs]
         options: dict[str, Any] = {"padding": True, "truncation": True, "return_tensors": "pt"}
         return dict(self.processor(texts, max_length=self.max_seq_length, **options))
 
@@ -72,3 +59,14 @@ class TextSide(InputModule):
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         self.model.save_pretrained(output_path)
         self.processor.save_pretrained(output_path)
+
+
+class _TextTower(CLIPTextModelWithProjection):
+    """Ignores the weights of the image tower without a report of each."""
+
+    _keys_to_ignore_on_load_unexpected = [
+        r"vision_model",
+        r"visual_projection",
+        r"logit_scale",
+        r"position_ids",
+    ]

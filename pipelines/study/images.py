@@ -12,14 +12,10 @@ from pipelines.study.row import Computed, Ref, Row, Seeds, Shared
 if TYPE_CHECKING:
     from pipelines.study.params import Study
 
-Momentum = Annotated[float, Field(ge=0, lt=1)]
-
 
 class ImageTower(Row):
-    """A vision transformer over all patches: from scratch, or timm's `model` with weights from the hub or a local file."""
+    """A vision transformer over all patches, trained from scratch."""
 
-    source: Literal["scratch", "hub", "path"] = "scratch"
-    model: str = ""  # hub: timm's name of it; path: `name=file of weights`
     size: int = Field(32, ge=8)  # pixels of a side; images are resized and cut to it
     patch: int = Field(8, ge=2)
     width: int = Field(64, ge=8)
@@ -28,7 +24,7 @@ class ImageTower(Row):
 
     @model_validator(mode="after")
     def _fits(self) -> ImageTower:
-        if self.source == "scratch" and (self.size % self.patch or self.width % self.heads):
+        if self.size % self.patch or self.width % self.heads:
             raise ValueError("`patch` must divide `size`, and `heads` must divide `width`")
         return self
 
@@ -41,7 +37,6 @@ class TextTower(Row):
     width: int = Field(64, ge=8)
     depth: int = Field(2, ge=1)
     heads: int = Field(4, ge=1)
-    padding: Literal["learnt", "mask"] = "learnt"  # learnt: a null token for each position; mask: no weight
 
     @model_validator(mode="after")
     def _fits(self) -> TextTower:
@@ -56,8 +51,7 @@ class Head(Row):
 
     kind: Literal["points", "vector"] = "points"
     dim: int = Field(16, ge=1)
-    # tanh: 100 tanh(x / 100); positive only: sigmoid: 100 / (1 + exp(-x)); scaled-sigmoid, the code's: 100 / (1 + exp(-x / 100))
-    weight: Literal["tanh", "sigmoid", "scaled-sigmoid", "identity"] = "tanh"
+    weight: Literal["tanh", "sigmoid", "scaled-sigmoid"] = "tanh"  # of tokens; the sigmoids are positive
     points: int | None = Field(None, ge=1)  # tokens are averaged to this many; None: one point per token
     kernel: Literal["gaussian", "imq"] = "gaussian"
     scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c
@@ -79,13 +73,7 @@ class TrainImageText(Shared):
     steps: int = Field(500, ge=1)
     batch: int = Field(256, ge=2)  # over all ranks
     lr: Positive = 1e-3
-    lr_end: NonNegative = 1e-5
     warmup: int = Field(30, ge=0)  # steps
-    decay: NonNegative = 0.2  # of matrices
-    betas: tuple[Momentum, Momentum] = (0.9, 0.98)
-    precision: Literal["float32", "bf16"] = "float32"
-    negatives: Literal["gathered", "local"] = "gathered"  # on several ranks: of all of them, or of its own
-    checkpoint: int = Field(200, ge=1)  # steps between two checkpoints
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError where its embeddings would have the name of a row of embed."""

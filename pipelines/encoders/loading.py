@@ -1,0 +1,154 @@
+"""Open the folder of an encoder, ready to run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import nn
+from transformers.utils.logging import disable_progress_bar
+
+from pipelines.encoders.clip import ClipText, is_clip
+from pipelines.encoders.pooling import compose, open_model
+from pipelines.encoders.sources import part_folder, weights
+from pipelines.runtime.device import resolve
+from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
+from pipelines.study import Encoder
+
+log = logging.getLogger(__name__)
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An encoder, ready to run."""
+
+    model: SentenceTransformer  # with several parts: that of the first
+    name: str
+    pooling: str  # mean, cls, lasttoken, ...; several are joined by `+`; `none` without a pooling module
+    dimension: int
+    max_tokens: int | None  # None: no limit
+    prompt: str  # prefix of every text
+    precision: str  # as used: float32 where bf16 is not available
+    device: torch.device
+    weights: str  # sha256
+    parts: tuple[Loaded, ...] = ()  # of a row with several models
+
+
+def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Loaded:
+    """Open the encoder in `folder` on `device`; None: the default device (runtime.device).
+
+    With `precision: bf16` or `fp16`, matrix products run in 16 bits. Embeddings, norms, the residual stream, pooling and all
+    later modules stay in float32. A CPU without bf16 instructions computes in float32, with a warning.
+    Raise BadInput if the folder is no model, or needs code of its own.
+    """
+    device = device or resolve()
+    if len(row.parts) > 1:
+        return _side_by_side(tuple(load(part_folder(folder, part), part, device) for part in row.parts))
+    with reading(folder):
+        precision = _precision(row, device, folder)
+        digest = weights(folder)
+    model = compose(_open(folder, precision), row).to(device).eval()
+    _cast(model, DTYPES[precision])
+    return Loaded(
+        model=model,
+        name=str(row.model),
+        pooling=row.pooling or _pooling(model),
+        dimension=int(model.get_embedding_dimension() or 0),
+        max_tokens=_limit(model, row),
+        prompt=row.prompt or model.prompts.get(model.default_prompt_name or "") or "",
+        precision=precision,
+        device=device,
+        weights=digest,
+    )
+
+
+def _side_by_side(parts: tuple[Loaded, ...]) -> Loaded:
+    about = {key: "+".join(getattr(part, key) for part in parts) for key in ("name", "pooling", "weights")}
+    return replace(parts[0], **about, dimension=sum(part.dimension for part in parts), parts=parts)
+
+
+def _precision(row: Encoder, device: torch.device, folder: Path) -> str:
+    precision = row.precision
+    if precision == "fp16" and device.type == "cpu":
+        raise BadInput(f"encoder {row.model}: precision fp16 needs a GPU; on a CPU use bf16 or float32")
+    if precision == "fp16" and _is_t5(folder):
+        log.warning("encoder %s: T5 overflows in fp16; using bf16", row.model)
+        precision = "bf16"
+    if precision == "bf16" and not _has_bf16(device):
+        log.warning("encoder %s: this machine has no bf16 instructions; using float32", row.model)
+        return "float32"
+    return precision
+
+
+def _is_t5(folder: Path) -> bool:
+    """Tell whether the transformer is a T5. Its activations exceed 65504, the largest number of fp16."""
+    configs = (folder / "config.json", folder / "0_Transformer" / "config.json")
+    kinds = [json.loads(config.read_text()).get("model_type") for config in configs if config.is_file()]
+    return any(kind in ("t5", "mt5", "umt5") for kind in kinds)
+
+
+def _has_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    here = torch.cpu.get_capabilities()
+    return any(here.get(k) for k in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
+
+
+def _open(folder: Path, precision: str) -> SentenceTransformer:
+    disable_progress_bar()
+    # "auto" is the checkpoint's own dtype: a 16-bit model of billions of weights is never held in 32 bits.
+    dtype = torch.float32 if precision == "float32" else "auto"
+    try:
+        if is_clip(folder):
+            return SentenceTransformer(modules=[ClipText(folder)], device="cpu")
+        return open_model(folder, dtype)
+    except BadInput:
+        raise
+    except Exception as error:  # the libraries have no common class for damaged or hostile files
+        if "trust_remote_code" in str(error):
+            raise BadInput(f"encoder {folder}: it needs code of its own, which is not run here") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(f"encoder {folder}: no sentence-transformers model: {reason}") from error
+
+
+def _cast(model: SentenceTransformer, low: torch.dtype) -> None:
+    """Cast the transformer's linear layers to `low`, everything else to float32."""
+    linear = {id(m) for m in model[0].modules() if isinstance(m, nn.Linear)}
+    for module in model.modules():
+        dtype = low if id(module) in linear else torch.float32
+        for tensor in chain(module.parameters(recurse=False), module.buffers(recurse=False)):
+            if tensor.is_floating_point():
+                tensor.data = tensor.data.to(dtype)
+
+
+def _limit(model: SentenceTransformer, row: Encoder) -> int | None:
+    """Set and return the longest input in tokens. Raise BadInput if the model has fewer positions."""
+    own = model.max_seq_length
+    own = int(own) if own and own < 1_000_000 else None  # tokenizers say 1e30 for "any"
+    if row.max_tokens is None:
+        return own
+    positions = getattr(getattr(model[0], "config", None), "max_position_embeddings", None)
+    if positions and row.max_tokens > positions:
+        raise BadInput(
+            f"encoder {row.model}: max_tokens is {row.max_tokens}, but the model has {positions} positions"
+        )
+    if hasattr(model[0], "processor"):
+        model.max_seq_length = row.max_tokens
+    return row.max_tokens
+
+
+def _pooling(model: SentenceTransformer) -> str:
+    if hasattr(model[0], "pooling"):
+        return str(model[0].pooling)
+    if type(model[0]).__name__ == "StaticEmbedding":
+        return "mean"
+    modes: list[Any] = [m.pooling_mode for m in model if hasattr(m, "pooling_mode")]
+    return "+".join(m if isinstance(m, str) else "+".join(m) for m in modes) or "none"
