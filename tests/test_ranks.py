@@ -71,7 +71,7 @@ def built(tmp_path_factory):
     partners = [TEXTS[(i + i % 6 * 5) % len(TEXTS)] for i in range(len(TEXTS))]
     dev = base | {"split": "dev", "pair": partners, "score": [5.0 - i % 6 for i in range(len(TEXTS))]}
     store.write_corpus("sts", pl.DataFrame(dev, schema_overrides=schema))
-    images = scenes(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))
+    images = scenes.rows(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))
     store.write_corpus("scenes", images.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16)))
     synthetic = {"source": "synthetic", "path": "x"}
     study = {"study": "t", "corpora": dict.fromkeys(("nq", "sts", "scenes", "many"), synthetic)}
