@@ -2,12 +2,14 @@
 
 import importlib
 import math
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 
-from pipelines.runtime.settings import check_settings, inside
+from pipelines.runtime.settings import Bounds, Checked, Count, Positive
+from pipelines.study.row import settings_from
 
 PIPELINES = Path(__file__).parents[1] / "pipelines"
 METHODS = [
@@ -52,23 +54,33 @@ def test_no_number_may_be_infinite_or_negative(method, value):
             replace(settings(method), **{name: value})
 
 
+@dataclass(frozen=True)
+class Plain(Checked):
+    share: Annotated[float, Bounds(ge=0, lt=1)] = 0.5
+    rate: Positive = 1.0
+    most: Annotated[float, Bounds(gt=0, le=80)] = 1.0
+    sizes: tuple[Annotated[int, Bounds(ge=2)], ...] = (2,)
+    steps: Count | None = None
+    kind: Literal["a", "b"] = "a"
+
+
 @pytest.mark.parametrize(
-    ("value", "interval", "is_inside"),
+    "make", [Plain, lambda **keys: settings_from(Plain, keys)]
+)  # without and with pydantic
+@pytest.mark.parametrize(
+    ("key", "wrong", "line"),
     [
-        (0, "[0, 1)", True),
-        (1, "[0, 1)", False),
-        (0, "(0, 1]", False),
-        (1, "(0, 1]", True),
-        (5, "(0, inf)", True),
+        ("share", 1, r"1(\.0)? must be in \[0, 1\)"),
+        ("rate", 0, r"0(\.0)? must be more than 0"),
+        ("rate", math.nan, "nan must be finite"),
+        ("most", 81, r"81(\.0)? must be in \(0, 80\]"),
+        ("sizes", (2, 1), "1.* must be at least 2"),
+        ("steps", 0, "0 must be at least 1"),
+        ("kind", "c", "kind"),
     ],
 )
-def test_ends_of_intervals(value, interval, is_inside):
-    assert inside(value, interval) == is_inside
-
-
-def test_choices_and_tuples_are_checked_too():
-    with pytest.raises(ValueError, match=r"^method: 'best' is none of emd, sinkhorn"):
-        replace(settings("aligners.transport"), method="best")
-    with pytest.raises(ValueError, match=r"^rounds: \(1500, 1\) must be at least 2"):
-        replace(settings("aligners.wasserstein_procrustes"), rounds=(1500, 1))
-    check_settings(settings("inverters.search"), {"samples": 8})
+def test_bounds_hold_in_plain_dataclasses_and_in_rows(make, key, wrong, line):
+    make(share=0, most=80, sizes=(2, 3), steps=1, kind="b")
+    with pytest.raises(ValueError, match=line) as refused:
+        make(**{key: wrong})
+    assert key in str(refused.value)

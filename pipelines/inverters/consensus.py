@@ -23,7 +23,7 @@ from torch import Tensor
 from pipelines.measures import facts
 from pipelines.measures.inversion import words
 from pipelines.measures.vectors import neighbours
-from pipelines.runtime.settings import Checked, Number
+from pipelines.runtime.settings import Checked, Natural
 
 NEAR = 50  # texts that vote on a text
 CONCENTRATION = 10.0  # a text weighs exp(concentration * cosine)
@@ -34,7 +34,7 @@ VOTERS = 100  # texts that vote on facts
 class Settings(Checked):
     """How many facts are added to a guess."""
 
-    facts: Number = 0
+    facts: Natural = 0
 
 
 def consensus(

@@ -21,7 +21,7 @@ from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.splice import splice
 from pipelines.inverters.writer import TEMPERATURE, Writer
 from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import Checked, Count, Number
+from pipelines.runtime.settings import Checked, Count, Natural
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Settings(Checked):
     """How much is spent on one vector."""
 
     samples: Count = 8  # first guesses, one of them greedy
-    nearest: Number = 1  # of the attacker's texts, as further first guesses
-    splices: Number = 0  # rounds of splicing pieces of the nearest texts together
+    nearest: Natural = 1  # of the attacker's texts, as further first guesses
+    splices: Natural = 0  # rounds of splicing pieces of the nearest texts together
     pool: Count = 20  # texts whose pieces are spliced
     pieces: Count = 12  # tried in each round
-    beams: Number = 0  # 0: no guided beam search
+    beams: Natural = 0  # 0: no guided beam search
     branches: Count = 4  # continuations tried of each beam
     stride: Count = 8  # sub-words that a beam grows by between queries
-    rounds: Number = 4  # of swapping sub-words
+    rounds: Natural = 4  # of swapping sub-words
     swaps: Count = 8  # tried in each round
-    corrections: Number = 0  # rounds of the corrector
+    corrections: Natural = 0  # rounds of the corrector
     width: Count = 4  # corrections tried in each round
 
     @property

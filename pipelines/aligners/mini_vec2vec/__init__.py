@@ -33,7 +33,7 @@ from pipelines.aligners.mini_vec2vec.kmeans import kmeans, kmeans_from
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import Bounds, Checked, Count
+from pipelines.runtime.settings import Bounds, Checked, Count, Natural
 
 SUPERVISION = "unpaired"
 THREAD_SAFE = True
@@ -52,7 +52,7 @@ class Settings(Checked):
     repeats: Count = 30  # of k-means, each giving its own set of anchors
     assignment_restarts: Count = 30  # of 2-opt
     neighbours: Count = 50  # target rows averaged into a pseudo-partner
-    refine_steps: Annotated[int, Bounds(ge=0)] = 100
+    refine_steps: Natural = 100
 
 
 def fit(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pipelines.runtime.settings import Bounds, Checked, Count, NonNegative, Positive
+from pipelines.runtime.settings import Bounds, Checked, Count, Natural, NonNegative, Positive
 
-Natural = Annotated[int, Bounds(ge=0)]
 Norm = Literal["batch", "layer"]
 Gan = Literal["least_squares", "vanilla"]
 Error = Literal["cosine", "squared"]

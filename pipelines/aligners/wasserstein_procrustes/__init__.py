@@ -40,7 +40,7 @@ from pipelines.measures.vectors import centred_unit, kmeans
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import Bounds, Checked, Count, NonNegative, Share
+from pipelines.runtime.settings import Bounds, Checked, Count, Natural, NonNegative, Share
 
 SUPERVISION = "unpaired"
 THREAD_SAFE = True
@@ -69,8 +69,8 @@ class Settings(Checked):
     repeats: Count = 30  # of k-means, each a candidate
     assignment_restarts: Count = 12  # of each quadratic assignment
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # their batch sizes
-    refinements: Annotated[int, Bounds(ge=0)] = 160  # on random batches
-    passes: Annotated[int, Bounds(ge=0)] = 8  # over all vectors, at most LAST_PASS per side
+    refinements: Natural = 160  # on random batches
+    passes: Natural = 8  # over all vectors, at most LAST_PASS per side
     # The space in which cosines are taken. smaller: the one of fewer dimensions. A map into a larger space
     # reaches only a part of it, and what the other cloud has outside this part lowers every cosine.
     match_in: Literal["target", "smaller"] = "target"
