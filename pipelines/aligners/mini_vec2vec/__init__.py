@@ -84,12 +84,17 @@ def fit(
 def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Steps 1a and 1b: return anchors (repeats * clusters, d) and, row by row, their partners (..., e)."""
     cx, cy = (
-        torch.stack([kmeans(draw(z, SAMPLE, generator), s.clusters, generator) for _ in range(s.repeats)])
-        for z in (x, y)
+        repeated_kmeans(side, z, s, generator) for side, z in (("source", x), ("target", y))
     )  # (repeats, clusters, d), (repeats, clusters, e)
     partner = two_opt(centred_gram(cx), centred_gram(cy), s.assignment_restarts, generator)
     cy = cy.gather(1, partner[..., None].expand_as(cy))
     return normalize(cx.flatten(0, 1), dim=1), normalize(cy.flatten(0, 1), dim=1)
+
+
+def repeated_kmeans(side: str, cloud: Tensor, s: Settings, generator: torch.Generator) -> Tensor:
+    """Return centroids (repeats, clusters, d) of a cloud (n, d), each repeat on its own sample."""
+    repeats = progress(range(s.repeats), what=f"mini_vec2vec: cluster the {side}", unit="repeats")
+    return torch.stack([kmeans(draw(cloud, SAMPLE, generator), s.clusters, generator) for _ in repeats])
 
 
 def centred_gram(centroids: Tensor) -> Tensor:
@@ -120,7 +125,7 @@ def refine_by_neighbours(
     map: Tensor, x: Tensor, y: Tensor, s: Settings, generator: torch.Generator, log: Log | None
 ) -> Tensor:
     """Step 3a."""
-    for step in progress(range(s.refine_steps), what="refine", unit="steps"):
+    for step in progress(range(s.refine_steps), what="mini_vec2vec: refine", unit="steps"):
         batch = draw(x, REFINE_BATCH, generator)
         moved = spectral(batch.T @ nearest_mean(normalize(batch @ map, dim=1), y, y, s.neighbours))
         if log and step % 10 == 0:

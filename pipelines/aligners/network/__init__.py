@@ -84,7 +84,7 @@ def train(network: Network, source: Tensor, target: Tensor, steps: int, generato
     optimizer = torch.optim.AdamW(network.parameters(), RATE, weight_decay=WEIGHT_DECAY)
     warm = max(1, steps // 10)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / warm, 1 - n / steps))
-    for _ in progress(range(steps), what="network", unit="steps"):
+    for _ in progress(range(steps), what="network: train", unit="steps"):
         rows = torch.randperm(len(source), generator=generator)[:BATCH].to(source.device)
         logits = network.unit(source[rows], DROPOUT) @ target[rows].T / TEMPERATURE
         own = torch.arange(len(rows), device=logits.device)

@@ -123,7 +123,7 @@ def _train(training: Training, data: Data, best: Best, checkpoint: Checkpoint, l
         training.limit_axes(None, INVERSE_TEMPERATURE)
         training.check()
         training.done = 0
-    bar = progress(what="vec2vec", unit="steps", total=s.steps - training.done)
+    bar = progress(what="vec2vec: train", unit="steps", total=s.steps - training.done)
     while True:
         step = training.done
         # 2. Save a checkpoint: before the score, which a resumed run computes again

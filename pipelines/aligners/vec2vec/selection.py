@@ -97,7 +97,7 @@ def best_start(
         columns = {name: leading(rows, axes) for name, rows in held_out.items()}
         steps = range(number * settings.start_steps, (number + 1) * settings.start_steps)
         scores, best = [], []
-        what = f"vec2vec: round {number + 1} of {len(rounds)}"
+        what = f"vec2vec: compare random starts, round {number + 1} of {len(rounds)}"
         for training in progress(trainings, what=what, unit="starts", total=starts):
             training.limit_axes(axes, inverse_temperature)
             for step in steps:

@@ -234,7 +234,8 @@ class Fitting:
                 (draw(X, size, self.generator), draw(Y, size, self.generator)) for _ in range(ROUND_STEPS + 1)
             ]
             refined, scores = [], []
-            for W in progress(maps, what=f"round {number + 1} of {len(rounds)}", unit="maps"):
+            what = f"wasserstein_procrustes: compare candidates, round {number + 1} of {len(rounds)}"
+            for W in progress(maps, what=what, unit="maps"):
                 for x, y in batches[:-1]:
                     W = spectral(couple(x, y, W, WARM)[0] + given, POWER)
                 refined.append(W)
@@ -250,7 +251,8 @@ class Fitting:
         """Step 3: alternate coupling and Procrustes, and return the last cross-covariance (d, e)."""
         cross, refinements = given, self.settings.refinements
         last_softness = density(X[:LAST_PASS], Y[:LAST_PASS])
-        for step in progress(range(refinements + self.settings.passes), what="refine", unit="steps"):
+        steps = range(refinements + self.settings.passes)
+        for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
             share = step / max(refinements, 1)
             last = share >= 1
             size = (
