@@ -1,4 +1,6 @@
-"""attributes: infer labels from translated vectors, and compare with untranslated vectors, oracles and floors."""
+"""attributes: infer labels from translated vectors, and compare with untranslated vectors, oracles and
+floors.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from pipelines.study import Attributes, params
 
 
 def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) -> None:
-    """For each wording, score the labels of translated (every seed), naive, ideal source and target, majority, chance."""
+    """For each wording, score the labels of translated (every seed), naive, ideal source and target,
+    majority, chance.
+    """
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
@@ -71,7 +75,7 @@ def labelled(
     corpus = store.read_corpus(row.corpus)
     where = f"attributes.{name}: corpus {row.corpus}"
     if row.labels not in corpus.columns:
-        raise BadInput(f"{where}: there is no column {row.labels!r}; there are: {', '.join(corpus.columns)}")
+        raise BadInput(f"{where}: no column {row.labels!r}; there are: {', '.join(corpus.columns)}")
     if list(source.ids) != corpus["id"].to_list():
         raise BadInput(f"{where}: its ids are not those of {row.source}; `dvc repro` makes them agree")
     column = corpus[row.labels]
@@ -88,7 +92,7 @@ def labelled(
 
 
 def nearest(vectors: Tensor, k: int) -> Tensor | None:
-    """Return each vector's k nearest by centred cosine, itself among them. (n, d) -> (n, k); None if k is 1"""
+    """Return each vector's k nearest by centred cosine, itself included. (n, d) -> (n, k); None if k is 1"""
     if k == 1:
         return None
     x = centred_unit(vectors.float())
@@ -96,7 +100,7 @@ def nearest(vectors: Tensor, k: int) -> Tensor | None:
 
 
 def means(scores: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, float]]:
-    """Return each method's mean and standard error of each measure; `translated` is the mean over the seeds."""
+    """Return each method's mean and standard error of each measure; `translated` is the mean over seeds."""
     out = {method: summary(measured) for method, measured in scores.items()}
     seeds = [out.pop(method) for method in list(out) if method.startswith("translated")]
     return {"translated": {k: sum(s[k] for s in seeds) / len(seeds) for k in seeds[0]}, **out}
@@ -111,7 +115,7 @@ def frame(ids: Sequence[str], wording: str, method: str, scores: dict[str, Tenso
 def per_label(
     names: Sequence[str], wording: str, ranked: dict[str, Tensor], true: Tensor, k: int
 ) -> list[dict]:
-    """Return one row per label: the first seed's translation, and the ideal target with the prefix `ideal_`."""
+    """Return one row per label: the first seed's translation, and `ideal_` columns of the ideal target."""
     first = measures.per_label(next(iter(ranked.values())), true, k)
     ideal = measures.per_label(ranked["ideal target"], true, k)
     rows = []

@@ -1,4 +1,7 @@
-"""evaluate: measure a translator on true pairs. Writes scores per example, metrics, and tables for the pictures."""
+"""evaluate: measure a translator on true pairs.
+
+Writes scores per example, metrics, and tables for the pictures.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
 def scored(
     translator: Translator, source: Tensor, target: Tensor, rows: Tensor, batch: int
 ) -> dict[str, Tensor]:
-    """Return `paired_scores` for some rows of (n, d) and (n, e), on the CPU. Translates one batch at a time."""
+    """Return `paired_scores` for some rows of (n, d) and (n, e), on the CPU. It translates batch by batch."""
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
     return {k: torch.cat([s[k] for s in scores]).cpu() for k in scores[0]}
@@ -76,7 +79,8 @@ def scored(
 def heatmap(x: Tensor, translated: Tensor, y: Tensor, shown: int = 48) -> pl.DataFrame:
     """Return centred cosines between the first texts' vectors and the target vectors of the same texts.
 
-    x (n, d), translated (n, e), y (n, e) -> shown^2 rows of source and target (text numbers), untranslated, translated
+    x (n, d), translated (n, e), y (n, e) -> shown^2 rows of source and target (text numbers), untranslated,
+    translated
     """
     clouds = (Identity(x.shape[1], y.shape[1])(x), translated)
     targets = centred_unit(y)[:shown]

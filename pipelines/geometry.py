@@ -1,4 +1,6 @@
-"""geometry: compare every two embeddings of one corpus by linear CKA and shared neighbours, raw and against chance."""
+"""geometry: compare every two embeddings of one corpus by linear CKA and shared neighbours, raw and against
+chance.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Geometry, params
 
-PAIRINGS = 99  # random pairings of the permutation test, whose smallest p is 1 / 100
+PAIRINGS, SEED = 99, 0  # random pairings of the permutation test, whose smallest p is 1 / 100
 
 
 def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> None:
@@ -28,12 +30,11 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         run.input(store.embeddings_path(side.name), "pairs")
     rows = first_side.rows(row.split)[: row.limit]
     if len(rows) <= measures.NEIGHBOURS + 1:
-        raise BadInput(
-            f"geometry.{name}: {len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
-        )
+        few = f"{len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
+        raise BadInput(f"geometry.{name}: {few}")
     vectors = {encoder: side.vectors[rows] for encoder, side in sides.items()}
     near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}
-    orders = measures.random_orders(len(rows), PAIRINGS, row.seed).to(device)
+    orders = measures.random_orders(len(rows), PAIRINGS, SEED).to(device)
     metrics: dict[str, object] = {"texts": len(rows), "chance": measures.NEIGHBOURS / (len(rows) - 1)}
     pairs = []
     for a, b in combinations(vectors, 2):

@@ -22,7 +22,7 @@ from pipelines.inverters.judge import judge
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.intervals import difference
-from pipelines.measures.inversion import text_scores
+from pipelines.measures.inversion import MEASURES, text_scores
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -30,7 +30,6 @@ from pipelines.study import Invert, params
 
 JUDGED = Path(".cache/judge")
 EXAMPLES = 40
-MEASURES = ("token_f1", "set_f1", "bleu", "rouge_l", "exact", "cosine")
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,7 @@ def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
     kind.
     """
     out: dict[str, Any] = {"texts": len(victim.texts)}
-    measures = [*MEASURES, "judged"] if "judged" in table.columns else MEASURES
+    measures = [m.name for m in MEASURES] + (["judged"] if "judged" in table.columns else [])
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
         means: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:

@@ -1,5 +1,9 @@
-"""report: what the study found, then every table, in one page: report/report.html, its Markdown twin report/report.md, and the
-findings alone in report/findings.md. The same results give the same bytes: what a run took stands in report/stages.md."""
+"""report: write what the study found, and every table, in one page: report/report.html, and report.md beside
+it.
+
+report/findings.md has the findings alone. The same results give the same bytes, except for report/stages.md,
+which says how long each stage took.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +23,39 @@ from pipelines.runtime import stage, store, track
 from pipelines.study import params
 
 TABLES = (
-    corpora_table, translation_table, judged_table, sizes_table, similarity_table, trained_table, geometry_table,
-    attributes_table, inversion_table, image_text_table, published_table, again,
-)  # fmt: skip
+    corpora_table,
+    translation_table,
+    judged_table,
+    sizes_table,
+    similarity_table,
+    trained_table,
+    geometry_table,
+    attributes_table,
+    inversion_table,
+    image_text_table,
+    published_table,
+    again,
+)
+LONGEST = 5000  # characters of a study's `about`, and of a finding
 
 
 def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
-    """Draw every picture, write the page, the findings and the headline numbers; keep them with the MLflow run."""
+    """Draw every picture, write the page, the findings and the headline numbers, and log them to MLflow."""
     drawing.FOLDER.mkdir(parents=True, exist_ok=True)
-    drawing.draw(study)  # before the tables, which show what is drawn
+    drawing.draw(study)  # before the tables, which show the pictures
     headlines.write(study)
     found = findings(study)
     sections = ["\n".join(lines) for lines_of in TABLES if (lines := lines_of(study))]
     markdown = "\n\n".join([*beginning(study, found), contents(sections), *sections]) + "\n"
     path = page.write(store.REPORT / "report.html", f"{study.study}: universal geometry", markdown)
-    for file in (path, path.with_suffix(".md"), written(study, found, path), took(study)):
+    texts = {
+        path.with_name("findings.md"): alone(study, found, path),
+        path.with_name("stages.md"): stages(study),
+    }
+    for file, text in texts.items():
+        with store.atomic(file) as draft:
+            draft.write_text(text, encoding="utf-8")
+    for file in (path, path.with_suffix(".md"), *texts):
         run.artifact(file)
     for picture in sorted(drawing.FOLDER.glob("*.png")):
         run.artifact(picture, "pictures")
@@ -41,10 +63,10 @@ def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
 
 
 def beginning(study: params.Study, found: list[Finding]) -> list[str]:
-    """Title, what the study asks, and each finding with its picture and the way to its table."""
-    lines = [title(study), study.about]
+    """Return the title, what the study asks, and each finding with its picture and a link to its table."""
+    lines = [title(study), escaped(study.about, LONGEST)]
     for n, (sentence, picture, anchor) in enumerate(found, 1):
-        claim, stop, more = escaped(sentence, most=5000).partition(". ")
+        claim, stop, more = escaped(sentence, LONGEST).partition(". ")
         lines += [f"{n}. {claim}{stop.strip()}", f"   {more} [Table](#{anchor})"]
         if picture:
             lines.append(f"   ![{picture.stem.replace('.', ' ')}]({picture.relative_to(store.REPORT)})")
@@ -52,34 +74,22 @@ def beginning(study: params.Study, found: list[Finding]) -> list[str]:
 
 
 def title(study: params.Study) -> str:
-    return f"# {study.study}: what was found"
+    return f"# {escaped(study.study)}: what was found"
 
 
 def contents(sections: list[str]) -> str:
-    """A link to every section."""
+    """Return a link to every section."""
     headings = [section.partition("\n")[0].removeprefix("## ") for section in sections]
     return "## Contents\n\n" + " · ".join(f"[{heading}](#{page.slug(heading)})" for heading in headings)
 
 
-def written(study: params.Study, found: list[Finding], html: Path) -> Path:
-    """report/findings.md: the sentences alone, and where the page is; `make repro` ends with it."""
-    path = html.with_name("findings.md")
-    numbered = [f"{n}. {finding.sentence}" for n, finding in enumerate(found, 1)]
+def alone(study: params.Study, found: list[Finding], html: Path) -> str:
+    """Return findings.md: the sentences alone, and where the page is. `make repro` prints it."""
     sentences = [
-        textwrap.fill(line, 110, subsequent_indent="   ", break_on_hyphens=False) for line in numbered
+        textwrap.fill(f"{n}. {finding.sentence}", 110, subsequent_indent="   ", break_on_hyphens=False)
+        for n, finding in enumerate(found, 1)
     ]
-    with store.atomic(path) as draft:
-        draft.write_text(
-            "\n\n".join([title(study), *sentences, f"The page: {html} and {html.stem}.md"]) + "\n"
-        )
-    return path
-
-
-def took(study: params.Study) -> Path:
-    """report/stages.md: how long each stage took, on which device, at which commit."""
-    with store.atomic(path := store.REPORT / "stages.md") as draft:
-        draft.write_text(stages(study))
-    return path
+    return "\n\n".join([title(study), *sentences, f"The page: {html} and {html.with_suffix('.md')}"]) + "\n"
 
 
 if __name__ == "__main__":

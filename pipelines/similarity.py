@@ -1,4 +1,6 @@
-"""similarity: measure one encoder on an STS corpus: correlations, alignment, uniformity, spectrum, and its layers."""
+"""similarity: measure one encoder on an STS corpus: correlations, alignment, uniformity, spectrum, and its
+layers.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ WORDS = 25  # at either end of the table of words
 
 
 def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) -> None:
-    """Compare cosines of the encoder's raw vectors with the scores of all pairs of the split, without a regressor."""
+    """Compare cosines of the encoder's raw vectors with the scores of all pairs of the split, without a
+    regressor.
+    """
     frame = store.read_pairs(row.corpus, row.split)
     encoder = study.encoders[row.encoder]
     if row.pooling is not None:

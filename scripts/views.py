@@ -1,8 +1,9 @@
-"""Share views of MLflow's tables of runs that show what was measured, and print the way to that of translators.
+"""Share views of MLflow's tables of runs that show the measures, and print the path of the first view.
 
     python scripts/views.py http://127.0.0.1:5000
 
-MLflow's own table begins without a metric. A view that is shared is a tag of the experiment, and a link that names it.
+MLflow's own tables start without a metric. A shared view is a tag of the experiment, and a link that names
+the tag.
 """
 
 from __future__ import annotations
@@ -11,30 +12,46 @@ import base64
 import json
 import sys
 import zlib
+from typing import NamedTuple
 
 from mlflow import MlflowClient
 
+from pipelines.measures import Measure, attributes, shown, similarity, translation
+
 VIEW = "measured"
-COLUMNS = {  # the last metric is sorted by
-    "evaluate": {
-        "metrics": ("translation/centred_cosine", "translation/foscttm", "translation/top1"),
-        "params": ("align.aligner", "source.encoder", "target.encoder"),
-    },
-    "attributes": {
-        "metrics": ("attributes/name/naive/top1", "attributes/name/translated/top1"),
-        "params": ("translator",),
-    },
-    "similarity": {"metrics": ("similarity/spearman",), "params": ("encoder", "pooling", "corpus")},
+
+
+class Columns(NamedTuple):
+    """Columns of an experiment's table: measures under each prefix, and settings."""
+
+    prefixes: tuple[str, ...]
+    measures: list[Measure]
+    params: tuple[str, ...]
+
+
+EXPERIMENTS = {
+    "evaluate": Columns(
+        ("translation",), shown(translation.MEASURES), ("align.aligner", "source.encoder", "target.encoder")
+    ),
+    "attributes": Columns(
+        ("attributes/name/naive", "attributes/name/translated"),
+        attributes.measures((1,))[:1],
+        ("translator",),
+    ),
+    "similarity": Columns(("similarity",), shown(similarity.MEASURES), ("encoder", "pooling", "corpus")),
 }
 
 
-def state(columns: dict[str, tuple[str, ...]]) -> str:
-    """What MLflow's page keeps of such a table: JSON, deflated."""
-    names = [f"{kind}.`{name}`" for kind, of_kind in columns.items() for name in of_kind]
+def state(columns: Columns) -> str:
+    """Return what MLflow's page keeps of a table, as deflated JSON: its columns, sorted by the first headline
+    measure.
+    """
+    headline = next(m for m in columns.measures if m.headline)
+    names = [f"metrics.`{prefix}/{m.name}`" for prefix in columns.prefixes for m in columns.measures]
     view = {
-        "selectedColumns": ["attributes.`Created`", *names],
-        "orderByKey": f"metrics.`{columns['metrics'][-1]}`",
-        "orderByAsc": False,
+        "selectedColumns": ["attributes.`Created`", *names, *(f"params.`{name}`" for name in columns.params)],
+        "orderByKey": f"metrics.`{columns.prefixes[-1]}/{headline.name}`",
+        "orderByAsc": headline.better == "lower",
         "searchFilter": "",
         "startTime": "ALL",
         "lifecycleFilter": "Active",
@@ -46,14 +63,13 @@ def state(columns: dict[str, tuple[str, ...]]) -> str:
 
 def main(address: str) -> None:
     client = MlflowClient(address)
-    ways = []
-    for verb, columns in COLUMNS.items():
+    paths = []
+    for verb, columns in EXPERIMENTS.items():
         if experiment := client.get_experiment_by_name(verb):
-            client.set_experiment_tag(
-                experiment.experiment_id, f"mlflow.sharedViewState.{VIEW}", state(columns)
-            )
-            ways.append(f"/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={VIEW}")
-    print(ways[0] if ways else "")
+            tag = f"mlflow.sharedViewState.{VIEW}"
+            client.set_experiment_tag(experiment.experiment_id, tag, state(columns))
+            paths.append(f"/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={VIEW}")
+    print(paths[0] if paths else "")
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def study(tmp_path, monkeypatch):
 
 def test_every_table_is_drawn_to_the_same_bytes_each_time(study):
     drawn = drawing.draw(study)
-    expected = {f"{verb}.r.{picture}.png" for verb, picture, _, _ in drawing.PICTURES} | {
+    expected = {f"{verb}.r.{picture}.png" for verb, picture, _, _ in drawing.FROM_TABLES} | {
         "across.training.png"
     }
     assert {path.name for path in drawn} == {path.name for path in drawing.FOLDER.iterdir()} == expected

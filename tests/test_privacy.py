@@ -59,7 +59,7 @@ def encode(texts):
 def guesses(attacker, victim, encode, row):
     methods = ("generated", "corrected", "retrieved", "consensus")
     kinds = ("translated", "ceiling", "mismatched")
-    return [(kind, method, victim.texts, 0.0) for kind in kinds for method in methods]
+    return [invert.Guesses(kind, method, victim.texts) for kind in kinds for method in methods]
 
 
 def run_stages(study):

@@ -8,7 +8,8 @@ from markdown_it import MarkdownIt
 
 from pipelines.pages import page, pictures
 from pipelines.pages.tables import escaped, table
-from pipelines.pages.tables.study import measured, published_table
+from pipelines.pages.tables.study import cell_value, published_table
+from pipelines.report import beginning
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
 
@@ -22,20 +23,34 @@ STUDY = {
 }
 
 
-def test_a_page_is_one_file_with_its_pictures_and_a_twin(tmp_path):
-    with pictures.figure(tmp_path / "a.png") as (_, ax):
+@pytest.fixture
+def picture(tmp_path):
+    with pictures.figure(tmp_path / "page" / "a.png") as (_, ax):
         ax.plot([0, 1])
-    path = page.write(
-        tmp_path / "out" / "p.html",
-        "T & U",
-        "# T\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![a picture](../a.png)\n",
-    )
-    text = path.read_text()
-    assert base64.b64encode((tmp_path / "a.png").read_bytes()).decode() in text
+    return tmp_path / "page" / "a.png"
+
+
+def test_a_page_is_one_file_with_its_pictures_beside_its_markdown(picture):
+    markdown = "# T\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![a picture](a.png)\n"
+    path = page.write(picture.with_name("p.html"), "T & U", markdown)
+    text = path.read_text(encoding="utf-8")
+    assert base64.b64encode(picture.read_bytes()).decode() in text
     assert "<td>2</td>" in text
     assert "<title>T &amp; U</title>" in text
-    assert "src='http" not in text
-    assert path.with_suffix(".md").read_text().startswith("# T")
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == markdown
+
+
+@pytest.mark.parametrize(
+    "source", ["../secret.png", "{folder}/secret.png", "link.png", "gone.png", "http://x/a.png"]
+)
+def test_a_page_embeds_nothing_from_outside_its_folder(picture, source):
+    secret = picture.parents[1] / "secret.png"
+    secret.write_bytes(picture.read_bytes())
+    picture.with_name("link.png").symlink_to(secret)
+    html = page.rendered("t", f"![words]({source.format(folder=secret.parent)})", picture.parent)
+    assert "words" in html
+    assert "<img" not in html
+    assert "base64" not in html
 
 
 @pytest.mark.parametrize(
@@ -60,6 +75,20 @@ def test_a_foreign_text_is_one_cell_as_it_is(tmp_path, text):
     assert "<script>" not in page.rendered("t", markdown, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "text", ["![k]({file})", "x\n\n# forged", "# forged", "1. forged", "- forged", "> x", "x\n==="]
+)
+def test_a_study_s_own_texts_forge_nothing_in_the_report(picture, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    text = text.format(file=picture)
+    published = {"row": {"what": text, "value": 1, "by": text}}
+    study = params.Study.model_validate({"study": text, "about": text, "published": published})
+    lines = [*beginning(study, []), *published_table(study)]
+    html = page.rendered("t", "\n\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:]), picture.parent)
+    assert html.count("<h1") == html.count("<h2") == html.count("<table") == 1
+    assert not {"<img", "<li", "<blockquote"} & {tag for tag in ("<img", "<li", "<blockquote") if tag in html}
+
+
 def test_a_long_text_is_cut():
     assert escaped("word " * 200, most=20) == "word word word word…"
 
@@ -70,9 +99,9 @@ def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
     (tmp_path / "results/evaluate/row.json").write_text(
         json.dumps({"top1": 0.25, "raw_top1": 0.5, "deep": {"er": 3}})
     )
-    assert measured("evaluate.row.top1") == 0.25
-    assert measured("evaluate.row.deep.er") == 3
-    assert measured("evaluate.row.nothing.there") is None
+    assert cell_value("evaluate.row.top1") == 0.25
+    assert cell_value("evaluate.row.deep.er") == 3
+    assert cell_value("evaluate.row.nothing.there") is None
     rows = {
         "known": {"what": "top-1 of vec2vec", "value": 0.99, "by": "table 2", "of": "evaluate.row.top1"},
         "raw": {"what": "top-1 of vec2vec", "value": 0.98, "by": "table 2", "of": "evaluate.row.raw_top1"},

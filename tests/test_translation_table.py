@@ -3,7 +3,9 @@
 import polars as pl
 import pytest
 
-from pipelines.pages.tables.translation import MEASURES, translation_table
+from pipelines.measures import shown
+from pipelines.measures.translation import MEASURES
+from pipelines.pages.tables.translation import translation_table
 from pipelines.runtime import store
 from pipelines.study import params
 
@@ -30,7 +32,7 @@ def cells(tmp_path, monkeypatch):
     store.write_metrics("align", "mapped", {"seeds": 2, "verdict": 0.999, "aligned": 1.0})
     store.write_metrics("align", "naive", {"seeds": 1})
     for name in STUDY.evaluate:
-        scores = {measure: [0.5, 0.5] for measure in MEASURES}
+        scores = {m.name: [0.5, 0.5] for m in shown(MEASURES)}
         store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": [0, 1], **scores}))
     cells, corpus = {}, ""
     for line in translation_table(STUDY):

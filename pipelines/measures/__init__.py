@@ -1,7 +1,7 @@
 """Measures: tensors in, scores per example out. They need torch and numpy only.
 
-Each module lists its measures in MEASURES, beside the functions that compute them. The report, DVC's headline numbers
-and MLflow's view read these lists, so a new measure is declared once.
+Each module lists its measures in MEASURES, beside the functions that compute them. The report, DVC's headline
+numbers and MLflow's view read these lists, so a new measure is declared once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Measure:
     """How a number is named, shown and computed.
 
     name: its key in results/. title: its heading in the report; without a title it stays in results/.
-    headline: whether DVC's table shows it and MLflow's view sorts by it. compute: the function it was declared on.
+    headline: whether DVC's table shows it and MLflow's view sorts by it. compute: its function.
     """
 
     name: str
@@ -31,7 +31,10 @@ class Measure:
 
 
 def measure(measures: list[Measure], title: str = "", **about: Any) -> Callable[[Callable], Callable]:
-    """Append the decorated function to `measures`, under its own name. `about` holds the other fields of Measure."""
+    """Append the decorated function to `measures`, under its own name.
+
+    `about` holds the other fields of Measure.
+    """
 
     def declare(function: Callable) -> Callable:
         measures.append(Measure(function.__name__, title, compute=function, **about))
@@ -53,7 +56,7 @@ def summary(scores: dict[str, Tensor]) -> dict[str, float]:
 
 
 def mean_and_error(scores: Tensor) -> tuple[float, float]:
-    """Return the mean of per-example scores (n,) and its standard error s / sqrt(n), which is NaN for one example."""
+    """Return the mean of per-example scores (n,) and its standard error, s / sqrt(n); NaN for one example."""
     scores = scores.double()
     n = len(scores)
     return scores.mean().item(), (scores.std().item() / math.sqrt(n) if n > 1 else float("nan"))

@@ -1,6 +1,6 @@
-"""Infer attributes zero-shot: the labels whose text vectors lie nearest to a vector are its attributes (vec2vec, 5.1).
+"""Infer attributes zero-shot: a vector's attributes are the labels whose text vectors are nearest.
 
-Nothing is trained. Label texts are embedded in the space of the vectors, or in the space they were translated into.
+Nothing is trained. Labels are embedded in the space of the vectors, or of their translations (vec2vec, 5.1).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def measures(ks: Sequence[int]) -> list[Measure]:
         out.append(Measure(f"top{k}", f"top-{k}", headline=k == ks[0]))
         out.append(Measure(f"precision{k}", f"precision@{k}" if last else ""))
         out.append(Measure(f"recall{k}", f"recall@{k}" if last else ""))
-    out.append(Measure("mean_rank", "mean rank", better="lower"))
-    return [*out, Measure("mean_rank_all", "mean rank, all labels", better="lower")]
+    out.append(Measure("mean_rank", "mean rank", digits=1, better="lower"))
+    return [*out, Measure("mean_rank_all", "mean rank, all labels", digits=1, better="lower")]
 
 
 def scores(ranked: Tensor, true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
-    """Return scores per example for a ranking (n, labels) and its multi-hot truth (n, labels). -> {name: (n,)}
+    """Return scores per example for a ranking (n, labels) and multi-hot truth (n, labels). -> {name: (n,)}
 
-    top k: one of the k nearest labels is right. precision k: share of the k that are right. recall k: share of the right
-    labels among the k. mean_rank: rank of the best right label; mean_rank_all: mean rank of all right labels.
-    k is capped at the number of labels. Raises BadInput for an example without a label.
+    top k: one of the k nearest labels is right. precision k: share of the k that are right. recall k: share
+    of the right labels among the k. mean_rank: rank of the best right label; mean_rank_all: mean rank of all
+    right labels. k is capped at the number of labels. Raises BadInput for an example without a label.
     """
     if not bool(true.any(1).all()):
         raise BadInput(f"attributes: {int((~true.any(1)).sum())} examples have no label")
@@ -76,8 +76,8 @@ def chance(true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
 def per_label(ranked: Tensor, true: Tensor, k: int) -> list[dict[str, float]]:
     """Return for each label: number of examples, recall@k, precision@k and mean rank.
 
-    recall@k: share of its examples that have it among their k. precision@k: share of the examples with it among their k
-    that are right (0 if there are none). mean_rank: over its examples.
+    recall@k: share of its examples that have it among their k. precision@k: share of the examples with it
+    among their k that are right (0 if there are none). mean_rank: over its examples.
     """
     place = ranked.argsort(1) + 1  # (n, labels): rank of each label
     rows = []
@@ -98,8 +98,8 @@ def per_label(ranked: Tensor, true: Tensor, k: int) -> list[dict[str, float]]:
 def order(vectors: Tensor, label_vectors: Tensor, near: Tensor | None = None) -> Tensor:
     """Return the labels of each vector, nearest by cosine first. (n, d), (labels, d) -> (n, labels) int
 
-    near (n, k): score each vector by the mean cosine of these rows instead of its own. Raises BadInput for a row that is
-    not finite.
+    near (n, k): score each vector by the mean cosine of these rows instead of its own. Raises BadInput for a
+    row that is not finite.
     """
     vectors, label_vectors = finite("vectors", vectors), finite("label vectors", label_vectors)
     scores = normalize(vectors.float(), dim=1) @ normalize(label_vectors.float(), dim=1).T
@@ -109,7 +109,10 @@ def order(vectors: Tensor, label_vectors: Tensor, near: Tensor | None = None) ->
 
 
 def majority(true: Tensor) -> Tensor:
-    """Return the order that ranks the commonest labels first for every example, as a floor. (n, labels) -> (n, labels)"""
+    """Return the order that ranks the commonest labels first for every example, as a floor.
+
+    (n, labels) -> (n, labels)
+    """
     return true.sum(0).argsort(descending=True, stable=True).expand(len(true), -1)
 
 
@@ -135,6 +138,6 @@ def truth(labels: Sequence[Sequence[str]], names: Sequence[str]) -> Tensor:
 
 
 def wording(label: str, how: str) -> str:
-    """Return the text to embed for a label. name: `fitness_&_health` -> `fitness & health`; template: TEMPLATE filled."""
+    """Return the text to embed for a label: `fitness & health` for `fitness_&_health`, or TEMPLATE."""
     name = " ".join(label.replace("_", " ").split())
     return TEMPLATE.format(name) if how == "template" else name

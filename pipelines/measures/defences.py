@@ -3,9 +3,10 @@
 noise: Gaussian noise per coordinate; at `scale` 1 the noise is as long as the mean vector.
 int8: scalar quantisation to 255 steps. round: to `scale` decimals.
 drop: keep a share `scale` of the dimensions.
-rotate: one secret orthogonal matrix. Distances stay, so retrieval loses nothing, and neither does an attacker who fits a
-map anyway.
-cells: one secret orthogonal matrix for each of `scale` k-means cells, so that no single map undoes it (see `Keys`).
+rotate: one secret orthogonal matrix. Distances stay, so retrieval loses nothing, and neither does an attacker
+who fits a map anyway.
+cells: one secret orthogonal matrix for each of `scale` k-means cells, so that no single map undoes it (see
+`Keys`).
 """
 
 from __future__ import annotations
@@ -82,8 +83,9 @@ def rotation(d: int, generator: torch.Generator) -> Tensor:
 class Keys:
     """A secret rotation for each k-means cell of a database. The owner keeps it with the centroids.
 
-    This is the part of SHARD (Kurilenko 2026, arXiv 2606.27976) that stops a single map, without its public prefix and
-    its encrypted queries. Norms and products within a cell stay. Whoever has the database sees which vectors share a cell.
+    This is the part of SHARD (Kurilenko 2026, arXiv 2606.27976) that stops a single map, without its public
+    prefix and its encrypted queries. Norms and products within a cell stay. Whoever has the database sees
+    which vectors share a cell.
     """
 
     centroids: Tensor  # (c, d), of unit vectors
@@ -100,7 +102,10 @@ class Keys:
         return cls(centroids, rotations.to(vectors.device))
 
     def nearest(self, vectors: Tensor, count: int) -> Tensor:
-        """Return the cells with the nearest centroids to the unit vectors, nearest first. (n, d) -> (n, count)"""
+        """Return the cells with the nearest centroids to the unit vectors, nearest first.
+
+        (n, d) -> (n, count)
+        """
         scores = normalize(vectors, dim=1) @ self.centroids.T - self.centroids.square().sum(1) / 2
         return scores.topk(count, dim=1).indices
 
@@ -118,10 +123,12 @@ class Keys:
     def search(
         self, queries: Tensor, stored: Tensor, cells: Tensor, k: int = 10, probes: int | None = None
     ) -> Tensor:
-        """Return the rows of `stored` (n, d) with the largest dot products to each query, as the owner searches.
+        """Return the rows of `stored` (n, d) with the largest dot products to each query, as the owner
+        searches.
 
-        Each query is rotated by the keys of its `probes` nearest cells, by default ceil(sqrt(c)), and compared with
-        their vectors. Query i is row i and is skipped. (q, d) -> (q, k); -1 where fewer than k rows are in these cells.
+        Each query is rotated by the keys of its `probes` nearest cells, by default ceil(sqrt(c)), and
+        compared with their vectors. Query i is row i and is skipped. (q, d) -> (q, k); -1 where fewer than k
+        rows are in these cells.
         """
         probed = self.nearest(queries, probes or math.ceil(math.sqrt(len(self.centroids))))
         scores = torch.full((len(queries), len(stored)), -torch.inf, device=queries.device)
@@ -137,10 +144,11 @@ class Keys:
 def recall_kept(
     before: Tensor, after: Tensor, queries: int = 500, k: int = 10, keys: Keys | None = None
 ) -> Tensor:
-    """Return the share of each query's k nearest rows by cosine that a defence keeps. (n, d), (n, e) -> (queries,)
+    """Return the share of each query's k nearest rows by cosine that a defence keeps. (n, d), (n, e) ->
+    (queries,)
 
-    The queries are the first rows; a row is not its own neighbour. With `keys`, the owner searches by them. Raises
-    BadInput for a row that is not finite.
+    The queries are the first rows; a row is not its own neighbour. With `keys`, the owner searches by them.
+    Raises BadInput for a row that is not finite.
     """
     q, k = min(queries, len(before)), min(k, len(before) - 1)
     bare = normalize(finite("before", before).float(), dim=1)
@@ -155,8 +163,9 @@ def recall_kept(
 def known_pair_attacks(stored: Tensor, known: Tensor, cells: Tensor) -> list[Tensor]:
     """Return what attackers restore of defended vectors (n, e) if they know the first k bare vectors (k, d).
 
-    Each result is (n - k, d). The attacks are an orthogonal map (Procrustes) and ridge regression, fitted on the k pairs.
-    With more than one cell in `cells` (n,), which the database shows, both are also fitted cell by cell.
+    Each result is (n - k, d). The attacks are an orthogonal map (Procrustes) and ridge regression, fitted on
+    the k pairs. With more than one cell in `cells` (n,), which the database shows, both are also fitted cell
+    by cell.
     """
     k = len(known)
     pairs, rest = (stored[:k].double(), known.double()), stored[k:].double()

@@ -1,8 +1,9 @@
 """Find private facts in a text, and count which of them an inverted text recovers.
 
-A fact is a piece of the original text with a kind (names, amounts, ...). The generator plants it, or `annotate` finds it
-by pattern. A guess recovers a fact if it contains the fact's words, side by side and in order; case, spacing and
-punctuation are ignored. What a floor recovers too (vectors of other texts, no vector) is no leak.
+A fact is a piece of the original text with a kind (names, amounts, ...). The generator plants it, or
+`annotate` finds it by pattern. A guess recovers a fact if it contains the fact's words, side by side and in
+order; case, spacing and punctuation are ignored. What a floor recovers too (vectors of other texts, no
+vector) is no leak.
 """
 
 from __future__ import annotations
@@ -35,16 +36,19 @@ COMPANY = re.compile(
     r"(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|plc|Group|Bank|Energy|Partners|Capital|Holdings)\.?$"
 )
 SENTENCE_OPENERS = (
-    "The This That These Those There Here We You He She It They If In On At As For From To With And But Or So Not No Yes "
-    "All Any Each Our Your My His Her Please Thanks Thank Dear Hi Hello Regards Best Let Do Does Did Is Are Was Were Will "
-    "Would Can Could Should May Have Has Per Attached After Before When What Where Who How Why While Also Then Once "
-    "Subject Re Fwd Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
+    "The This That These Those There Here We You He She It They If In On At As For From To With And But "
+    "Or So Not No Yes All Any Each Our Your My His Her Please Thanks Thank Dear Hi Hello Regards Best Let "
+    "Do Does Did Is Are Was Were Will Would Can Could Should May Have Has Per Attached After Before When "
+    "What Where Who How Why While Also Then Once Subject Re Fwd Monday Tuesday Wednesday Thursday Friday "
+    "Saturday Sunday"
 )
 OPENERS = frozenset(SENTENCE_OPENERS.split())  # capitalised where they stand; no names
 
 
 def annotate(text: str) -> dict[str, list[str]]:
-    """Return the facts of a text by kind, each once, in order: emails, dates, amounts, phones, names and companies."""
+    """Return the facts of a text by kind, each once, in order: emails, dates, amounts, phones, names and
+    companies.
+    """
     found: dict[str, list[str]] = {}
     rest = text
     for kind, pattern in PATTERNS.items():

@@ -1,4 +1,5 @@
-"""Describe the shape of one cloud of vectors, and compare the shapes of two clouds whose rows belong together.
+"""Describe the shape of one cloud of vectors, and compare the shapes of two clouds whose rows belong
+together.
 
 All functions raise BadInput for a row that is not finite.
 """
@@ -35,7 +36,8 @@ MEASURES = [
 
 
 def spectrum(vectors: Tensor) -> Tensor:
-    """Return the singular values of the unit vectors, not centred, divided by the largest. (n, d) -> (min(n, d),) float64
+    """Return the singular values of the unit vectors, not centred, divided by the largest. (n, d) -> (min(n,
+    d),) float64
 
     They fall; a fast fall means anisotropy (SimCSE, section 5).
     """
@@ -47,8 +49,8 @@ def spectrum(vectors: Tensor) -> Tensor:
 def anisotropy(vectors: Tensor) -> dict[str, float]:
     """Return the measures of ANISOTROPY.
 
-    mean_cosine is that of two different vectors (0: isotropic). top is the first share of the squared singular values.
-    effective_rank is exp of the entropy of these shares (Roy and Vetterli 2007).
+    mean_cosine is that of two different vectors (0: isotropic). top is the first share of the squared
+    singular values. effective_rank is exp of the entropy of these shares (Roy and Vetterli 2007).
     """
     x = normalize(finite("vectors", vectors).double(), dim=1)
     n = len(x)
@@ -92,8 +94,8 @@ def linear_cka(x: Tensor, y: Tensor) -> float:
 def cka_chance(x: Tensor, y: Tensor) -> float:
     """Return the mean of `linear_cka` over all n! pairings of the rows. (n, d), (n, e)
 
-    It is |X|^2 |Y|^2 / ((n - 1) |X'X| |Y'Y|) after centring: the exact mean of the RV coefficient, which linear CKA
-    equals (Kazi-Aoual et al. 1995). Clouds of many dimensions score high by chance.
+    It is |X|^2 |Y|^2 / ((n - 1) |X'X| |Y'Y|) after centring: the exact mean of the RV coefficient, which
+    linear CKA equals (Kazi-Aoual et al. 1995). Clouds of many dimensions score high by chance.
     """
     x, y = _centred("first", x), _centred("second", y)
     return (x.square().sum() * y.square().sum() / (len(x) - 1) / _scale(x, y)).item()
@@ -121,14 +123,18 @@ def _scale(x: Tensor, y: Tensor) -> Tensor:
 def nearest_others(vectors: Tensor, k: int = NEIGHBOURS) -> Tensor:
     """Return the indices of each row's k nearest other rows by centred cosine. (n, d) -> (n, k)
 
-    The `overlap` of two of these is the mutual nearest-neighbour score of Huh et al. (ICML 2024); chance is k / (n - 1).
+    The `overlap` of two of these is the mutual nearest-neighbour score of Huh et al. (ICML 2024); chance is k
+    / (n - 1).
     """
     side = centred_unit(finite("vectors", vectors))
     return neighbours(side, side, k, others=True)
 
 
 def overlap_null(near_x: Tensor, near_y: Tensor, orders: Tensor) -> Tensor:
-    """Return the mean overlap of neighbours for each order of the second space's rows. (n, k), (n, k), (m, n) -> (m,)"""
+    """Return the mean overlap of neighbours for each order of the second space's rows.
+
+    (n, k), (n, k), (m, n) -> (m,)
+    """
     return torch.stack([overlap(near_x, order.argsort()[near_y[order]]).mean() for order in orders])
 
 
@@ -148,10 +154,11 @@ class Calibrated:
 
 
 def calibrate(raw: float, null: Tensor) -> Calibrated:
-    """Return max(0, (raw - t) / (1 - t)) and p for a null sample (k,) (Groeger, Wen and Brbic 2026, arXiv 2602.14486).
+    """Return max(0, (raw - t) / (1 - t)) and p for a null sample (k,) (Groeger, Wen and Brbic 2026, arXiv
+    2602.14486).
 
-    t is the value of rank ceil((1 - LEVEL)(k + 1)) among raw and the null; p is the share of these k + 1 that reach raw.
-    So the calibrated value is above 0 if and only if p is at most LEVEL.
+    t is the value of rank ceil((1 - LEVEL)(k + 1)) among raw and the null; p is the share of these k + 1 that
+    reach raw. So the calibrated value is above 0 if and only if p is at most LEVEL.
     """
     values = torch.cat([null.double().cpu(), torch.tensor([raw], dtype=torch.float64)])
     reached = int((values >= raw - ROUNDING).sum())

@@ -1,7 +1,8 @@
 """Measure a similarity matrix of images and captions.
 
-The symmetric InfoNCE loss is least where similarity = pointwise mutual information (PMI) + constant, so the theory is
-tested by agreement with a known PMI. An inner product of d-dimensional vectors reaches it only up to its rank.
+The symmetric InfoNCE loss is least where similarity = pointwise mutual information (PMI) + constant, so the
+theory is tested by agreement with a known PMI. An inner product of d-dimensional vectors reaches it only up
+to its rank.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ MEASURES = [
 
 
 def top1(similarity: Tensor, labels: Tensor) -> Tensor:
-    """Return whether the best class is right. (n, classes), (n,) -> (n,). Raises BadInput for a row that is not finite."""
+    """Return whether the best class is right. (n, classes), (n,) -> (n,).
+
+    Raises BadInput for a row that is not finite.
+    """
     return (finite("similarity", similarity).argmax(1) == labels).float()
 
 
 def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10)) -> dict[str, Tensor]:
     """Return R@k per query, in both directions: is a right partner among the k best?
 
-    similarity (n, m); right, bool (n, m), is True where an image and a text belong together. An image may have many texts.
-    -> image_to_text_r<k> (n,), text_to_image_r<k> (m,)
+    similarity (n, m); right, bool (n, m), is True where an image and a text belong together. An image may
+    have many texts. -> image_to_text_r<k> (n,), text_to_image_r<k> (m,)
     """
     directions = {
         "image_to_text": paired_ranks(similarity, right),
@@ -44,7 +48,8 @@ def retrieval(similarity: Tensor, right: Tensor, ks: tuple[int, ...] = (1, 5, 10
 
 
 def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:
-    """Return the rank (1 = best) of each row's best right column; ties count half. (n, m), bool (n, m) -> (n,)
+    """Return the rank (1 = best) of each row's best right column; ties count half. (n, m), bool (n, m) ->
+    (n,)
 
     Raises BadInput for a row that is not finite.
     """
@@ -56,7 +61,8 @@ def paired_ranks(similarity: Tensor, right: Tensor) -> Tensor:
 
 
 def agreement(similarity: Tensor, pmi: Tensor, dim: int) -> dict[str, float]:
-    """Return how well a similarity of `dim` dimensions agrees with the true PMI, over all entries. (n, m), (n, m)
+    """Return how well a similarity of `dim` dimensions agrees with the true PMI, over all entries. (n, m),
+    (n, m)
 
     pmi_unexplained is |PMI - (a S + b)|^2 / |PMI - mean|^2 with the best a and b.
     """
@@ -70,7 +76,8 @@ def agreement(similarity: Tensor, pmi: Tensor, dim: int) -> dict[str, float]:
 
 
 def rank_limit(pmi: Tensor, dim: int) -> float:
-    """Return the share of the PMI's variance that no inner product of `dim` dimensions plus a constant explains. (n, m)
+    """Return the share of the PMI's variance that no inner product of `dim` dimensions plus a constant
+    explains. (n, m)
 
     This is the residual of the best matrix of rank `dim` + 1 (Eckart and Young, 1936).
     """

@@ -1,8 +1,8 @@
 """Confidence intervals of a share, and of the difference of two shares, from counts.
 
-Newcombe 1998, "Interval estimation for the difference between independent proportions: comparison of eleven methods"
-(Statistics in Medicine 17, 873-890), method 10: a hybrid of two score intervals (Wilson 1927). Unlike a normal
-interval, it keeps its coverage for shares near 0 and for small counts.
+Newcombe 1998, "Interval estimation for the difference between independent proportions: comparison of eleven
+methods" (Statistics in Medicine 17, 873-890), method 10: a hybrid of two score intervals (Wilson 1927).
+Unlike a normal interval, it keeps its coverage for shares near 0 and for small counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Interval(NamedTuple):
 
 
 def share(count: float, of: float) -> Interval:
-    """Return count / of with Wilson's score interval. `count` may be a mean over seeds. Raises ValueError if not in [0, 1]."""
+    """Return count / of with Wilson's score interval. `count` may be a mean over seeds.
+
+    Raises ValueError if not in [0, 1].
+    """
     if not 0 <= count <= of or not of:
         raise ValueError(f"{count} of {of} is no share")
     p, scale = count / of, 1 + Z * Z / of
@@ -47,8 +50,8 @@ def share(count: float, of: float) -> Interval:
 def difference(count: float, of: float, floor: float, floor_of: float) -> Interval:
     """Return count / of - floor / floor_of with Newcombe's interval.
 
-    It takes all counts as independent. If both sides recover the same facts, the true interval is narrower. If facts of
-    one text are recovered together, it is wider.
+    It takes all counts as independent. If both sides recover the same facts, the true interval is narrower.
+    If facts of one text are recovered together, it is wider.
     """
     a, b = share(count, of), share(floor, floor_of)
     value = a.value - b.value

@@ -53,7 +53,10 @@ def token_f1(guess: Words, true: Words) -> float:
 
 
 def set_f1(guess: str, true: str) -> float:
-    """Return vec2text's F1 over sets of tokens, case kept. Tokens are words and single marks instead of nltk's tokens."""
+    """Return vec2text's F1 over sets of tokens, case kept.
+
+    Tokens are words and single marks instead of nltk's tokens.
+    """
     guessed, wanted = set(TOKEN.findall(guess)), set(TOKEN.findall(true))
     if not guessed or not wanted:
         return float(guessed == wanted)

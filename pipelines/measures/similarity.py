@@ -1,7 +1,8 @@
 """Measure how well cosines agree with human similarity scores, and how vectors spread on the unit sphere.
 
-STS follows SimCSE (appendix B): cosine, no regressor, Spearman over all pairs of a task together ("all"). Alignment
-and uniformity: Wang and Isola (ICML 2020), as in SimCSE, section 5.1. Vectors that are not finite raise BadInput.
+STS follows SimCSE (appendix B): cosine, no regressor, Spearman over all pairs of a task together ("all").
+Alignment and uniformity: Wang and Isola (ICML 2020), as in SimCSE, section 5.1. Vectors that are not finite
+raise BadInput.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def alignment(first: Tensor, second: Tensor, scores: Tensor) -> float:
 
 
 def uniformity(vectors: Tensor, block: int = 2048) -> float:
-    """Return log mean exp(-2 |x - y|^2) over all pairs of different rows, as unit vectors. (n, d) -> scalar"""
+    """Return log mean exp(-2 |x - y|^2) over all pairs of different unit rows. (n, d) -> scalar"""
     x = normalize(finite("vectors", vectors), dim=1)
     n, total = len(x), 0.0
     for i in range(0, n, block):

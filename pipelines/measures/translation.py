@@ -1,8 +1,8 @@
 """Compare translated vectors with their true partners (vec2vec, section 4; FOSCTTM: Liu et al. 2019).
 
-The raw cosine contains the mean vector: a random matching can score 0.8. So the cosine is also taken after centring
-each side, and ranks use centred cosines. `raw_top1` and `raw_mean_rank` are the measures that vec2vec publishes: each
-real vector ranks all translated vectors by raw cosine.
+The raw cosine contains the mean vector: a random matching can score 0.8. So the cosine is also taken after
+centring each side, and ranks use centred cosines. `raw_top1` and `raw_mean_rank` are the measures that
+vec2vec publishes: each real vector ranks all translated vectors by raw cosine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ MEASURES: list[Measure] = []
 
 
 class Pairs:
-    """Translated vectors (n, d) and their partners (n, d), row by row, with the ranks that several measures use."""
+    """Translated vectors (n, d) and their partners (n, d), row by row, with the ranks that several measures
+    use.
+    """
 
     def __init__(self, translated: Tensor, target: Tensor) -> None:
         self.translated, self.target = translated, target

@@ -1,4 +1,4 @@
-"""Operations on clouds of vectors that measures and aligners share: checks, centring, neighbours, clusters."""
+"""Operations on vectors that measures and aligners share: checks, centring, neighbours, clusters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def centred_unit(vectors: Tensor) -> Tensor:
 
 
 def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, others: bool = False) -> Tensor:
-    """Return the indices of each query's nearest keys by dot product, nearest first. (n, d), (m, d) -> (n, min(count, m))
+    """Return the indices of each query's nearest keys by dot product, nearest first. (n, d), (m, d) -> (n,
+    min(count, m))
 
     others: query i is key i and is skipped. Raises BadInput for a row that is not finite.
     """
@@ -65,7 +66,9 @@ def mutual_nearest(queries: Tensor, keys: Tensor, margin: float, block: int = BL
 
 
 def overlap(first: Tensor, second: Tensor) -> Tensor:
-    """Return the share of the ids in each row of `first` (n, k) that are in the same row of `second` (n, k). -> (n,) float64"""
+    """Return the share of the ids in each row of `first` (n, k) that are in the same row of `second` (n, k).
+    -> (n,) float64
+    """
     return (first[:, :, None] == second[:, None, :]).any(2).double().mean(1)
 
 
@@ -76,7 +79,10 @@ def kmeans(X: Tensor, clusters: int, repeats: int, generator: torch.Generator, s
 
 
 def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
-    """Run Lloyd's algorithm on X (n, d) from centroids (repeats, clusters, d). An empty cluster keeps its centroid."""
+    """Run Lloyd's algorithm on X (n, d) from centroids (repeats, clusters, d).
+
+    An empty cluster keeps its centroid.
+    """
     (n, d), (repeats, clusters) = X.shape, centroids.shape[:2]
     for _ in range(steps):
         flat = centroids.reshape(-1, d)

@@ -1,1 +1,4 @@
-"""What people read: tables, pictures, the report and the audit's page. No stage that trains depends on it."""
+"""The pages that people read: the report, the audit's page, tables and pictures.
+
+No training stage depends on them.
+"""

@@ -1,4 +1,7 @@
-"""python -m pipelines.pages: the first table of translations, of what has been measured so far; `make repro` shows it."""
+"""python -m pipelines.pages: print the first table of translations measured so far.
+
+`make repro` shows it early.
+"""
 
 from pipelines import freeze_gc
 from pipelines.pages.tables.translation import translation_table

@@ -1,4 +1,4 @@
-"""The pictures, each drawn from a small table. None computes: see drawing.py for where the tables come from."""
+"""The pictures, each drawn from a small table. drawing.py reads the tables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from pipelines.runtime import store
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-SOURCE, TARGET = "#d95f02", "#1b6ca8"  # told apart by colour-blind readers too
+SOURCE, TARGET = "#d95f02", "#1b6ca8"  # safe for colour-blind readers
+STYLES = ("-", "--", ":", "-.")
+COLOURS = 10  # of matplotlib's cycle
 
 
 @contextmanager
 def figure(path: Path, **subplots: Any) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes, written atomically, the same bytes for the same data."""
+    """Yield a figure and its axes, and write it: atomically, and the same bytes for the same data."""
     fig, axes = plt.subplots(layout="constrained", dpi=120, **subplots)
     yield fig, axes
     with store.atomic(path) as draft:
@@ -31,9 +33,9 @@ def figure(path: Path, **subplots: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def heatmap(path: Path, cosines: pl.DataFrame, source: str, target: str) -> None:
-    """Centred cosine of texts' vectors by the encoder `source` to those of the same texts by `target`: a diagonal is a match.
+    """Draw centred cosines between the texts of two encoders; a bright diagonal is a match.
 
-    A row for each pair of texts, by source text: untranslated, translated.
+    One row per pair of texts, by source text, with the columns untranslated and translated.
     """
     with figure(path, ncols=2, figsize=(9.5, 4.4), sharey=True) as (fig, axes):
         for ax, title in zip(axes, ("untranslated", "translated"), strict=True):
@@ -45,42 +47,38 @@ def heatmap(path: Path, cosines: pl.DataFrame, source: str, target: str) -> None
 
 
 def success(path: Path, panels: dict[str, dict[str, dict[int, list[float]]]], of: str) -> None:
-    """A number of something against top-1, a panel for each title: a point for every seed, a line through the medians, a colour
-    for each curve; dashes for oracles."""
+    """Draw top-1 against the number `of` something, one panel per title.
+
+    Each seed is a point, a line joins the medians, and oracles are dashed.
+    """
     numbers = sorted({n for curves in panels.values() for curve in curves.values() for n in curve})
-    with figure(
-        path, ncols=len(panels), figsize=(1.4 + 4.4 * len(panels), 4.4), sharey=True, squeeze=False
-    ) as (_, axes):
+    size = (1.4 + 4.4 * len(panels), 4.4)
+    with figure(path, ncols=len(panels), figsize=size, sharey=True, squeeze=False) as (_, axes):
         for ax, (title, curves) in zip(axes[0], panels.items(), strict=True):
             for label, curve in curves.items():
                 style = "--" if label.endswith("(oracle)") else "-"
-                (line,) = ax.plot(
-                    list(curve), [float(np.median(scores)) for scores in curve.values()], style, label=label
-                )
+                medians = [float(np.median(scores)) for scores in curve.values()]
+                (line,) = ax.plot(list(curve), medians, style, label=label)
                 points = [(n, score) for n, scores in curve.items() for score in scores]
                 ax.scatter(*zip(*points, strict=True), color=line.get_color(), s=18, alpha=0.7, lw=0)
             if 0 in numbers:
-                ax.set_xscale("symlog", linthresh=5)  # so that none has a place on the axis
+                ax.set_xscale("symlog", linthresh=5)  # 0 has no place on a log axis
             else:
                 ax.set_xscale("log")
             ax.set_xticks(numbers, [f"{n:,}" for n in numbers], fontsize=8)
             ax.minorticks_off()
             ax.set(title=title, xlabel=of, ylim=(-0.03, 1.03))
-            ax.legend(
-                frameon=False, fontsize=7, loc="center left" if 0 in numbers else "lower right"
-            )  # where no curve is
+            ax.legend(frameon=False, fontsize=7, loc="center left" if 0 in numbers else "lower right")
         axes[0, 0].set_ylabel("top-1, held-out pairs")
 
 
 def spaces(path: Path, points: pl.DataFrame, source: str, target: str, lines: int = 60) -> None:
-    """Both encoders' clouds on the target's two first principal axes; lines join the two vectors of one text.
+    """Draw both clouds on the target's first two principal axes; lines join the two vectors of one text.
 
-    A row for each text: untranslated_x, untranslated_y, translated_x, translated_y, target_x, target_y.
+    One row per text: untranslated_x, untranslated_y, translated_x, translated_y, target_x, target_y.
     """
-    clouds = {
-        name: points.select(f"{name}_x", f"{name}_y").to_numpy()
-        for name in ("untranslated", "translated", "target")
-    }
+    names = ("untranslated", "translated", "target")
+    clouds = {name: points.select(f"{name}_x", f"{name}_y").to_numpy() for name in names}
     with figure(path, ncols=2, figsize=(9.5, 4.6), sharex=True, sharey=True) as (_, axes):
         for ax, name in zip(axes, ("untranslated", "translated"), strict=True):
             ends = np.stack([clouds[name][:lines], clouds["target"][:lines]])  # (2, lines, 2)
@@ -92,33 +90,26 @@ def spaces(path: Path, points: pl.DataFrame, source: str, target: str, lines: in
         axes[0].legend(loc="upper left", markerscale=3, frameon=False)
 
 
-def curves(path: Path, curve: list[dict[str, float]]) -> None:
-    """STS Spearman, alignment and uniformity by step, and the plane of the two (SimCSE, figure 2): down and left is better."""
-    steps = [point["step"] for point in curve]
-    with figure(path, ncols=3, figsize=(11.5, 3.6)) as (_, axes):
-        axes[0].plot(steps, [point["spearman"] for point in curve], color=TARGET, marker=".")
+def curves(path: Path, curve: pl.DataFrame) -> None:
+    """Draw Spearman, alignment and uniformity by step, and the plane of the last two (SimCSE, figure 2)."""
+    step, alignment, uniformity = curve["step"], curve["alignment"], curve["uniformity"]
+    with figure(path, ncols=3, figsize=(11.5, 3.6)) as (fig, axes):
+        axes[0].plot(step, curve["spearman"], color=TARGET, marker=".")
         axes[0].set(xlabel="step", ylabel="STS dev, Spearman x 100")
-        axes[1].plot(
-            steps, [point["alignment"] for point in curve], color=SOURCE, marker=".", label="alignment"
-        )
-        axes[1].plot(
-            steps, [point["uniformity"] for point in curve], color=TARGET, marker=".", label="uniformity"
-        )
+        axes[1].plot(step, alignment, color=SOURCE, marker=".", label="alignment")
+        axes[1].plot(step, uniformity, color=TARGET, marker=".", label="uniformity")
         axes[1].set(xlabel="step", ylabel="lower is better")
         axes[1].legend(frameon=False)
-        at = axes[2].scatter(
-            [point["uniformity"] for point in curve],
-            [point["alignment"] for point in curve],
-            c=steps,
-            cmap="viridis",
-            s=18,
-        )
+        at = axes[2].scatter(uniformity, alignment, c=step, cmap="viridis", s=18)
         axes[2].set(xlabel="uniformity", ylabel="alignment")
-        axes[2].figure.colorbar(at, ax=axes[2], label="step")
+        fig.colorbar(at, ax=axes[2], label="step")
 
 
-def plane(path: Path, points: dict[str, tuple[float, float, float]]) -> None:
-    """Encoders on the alignment-uniformity plane (SimCSE, figure 3). name -> (uniformity, alignment, Spearman x 100)"""
+def plane(path: Path, points: dict[str, list[float]]) -> None:
+    """Draw encoders on the plane of uniformity and alignment (SimCSE, figure 3).
+
+    name -> [uniformity, alignment, Spearman x 100]
+    """
     with figure(path, figsize=(6.4, 4.8)) as (fig, ax):
         uniformity, alignment, spearman = zip(*points.values(), strict=True)
         at = ax.scatter(uniformity, alignment, c=spearman, cmap="viridis", s=40)
@@ -129,7 +120,7 @@ def plane(path: Path, points: dict[str, tuple[float, float, float]]) -> None:
 
 
 def spectra(path: Path, spectra: dict[str, np.ndarray], shown: int = 300) -> None:
-    """Singular values relative to the largest, by rank: a fast fall is anisotropy."""
+    """Draw singular values relative to the largest, by rank; a fast fall means anisotropy."""
     with figure(path, figsize=(5.6, 3.8)) as (_, ax):
         for (name, values), style in zip(spectra.items(), ("--", "-", ":", "-."), strict=False):
             ax.plot(range(1, len(values[:shown]) + 1), values[:shown], style, label=name)
@@ -138,23 +129,20 @@ def spectra(path: Path, spectra: dict[str, np.ndarray], shown: int = 300) -> Non
 
 
 def layer_cosines(path: Path, layers: pl.DataFrame) -> None:
-    """Cosine of a token's vectors in neighbouring layers, mean and spread over tokens (SBERT-WK, section III).
+    """Draw the cosine of a token's vectors in neighbouring layers: mean and spread over tokens (SBERT-WK,
+    section III).
 
-    A row for each layer k from 1: layer, mean, spread.
+    One row per layer from 1: layer, mean, spread.
     """
     layer, mean, spread = (layers[column].to_numpy() for column in ("layer", "mean", "spread"))
     with figure(path, figsize=(5.6, 3.6)) as (_, ax):
         ax.errorbar(layer, mean, spread, color=TARGET, marker="o", capsize=3)
-        ax.set(
-            xlabel="layers k-1 and k",
-            ylabel="cosine",
-            ylim=(min(0.0, float((mean - spread).min())), 1.02),
-            xticks=layer,
-        )
+        lowest = min(0.0, float((mean - spread).min()))
+        ax.set(xlabel="layers k-1 and k", ylabel="cosine", ylim=(lowest, 1.02), xticks=layer)
 
 
 def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str) -> None:
-    """A symmetric table of numbers in [0, 1] between encoders, as colours and figures. (k, k)"""
+    """Draw a symmetric matrix of numbers in [0, 1] between encoders. (k, k)"""
     side = 2.4 + 0.7 * len(names)
     with figure(path, figsize=(side + 0.8, side)) as (fig, ax):
         image = ax.imshow(values, vmin=0, vmax=1, cmap="viridis")
@@ -170,7 +158,7 @@ def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str)
 
 
 def contrast_curves(path: Path, curve: pl.DataFrame) -> None:
-    """The contrastive loss by step, one line per seed. A frame of seed, step, loss."""
+    """Draw the contrastive loss by step, one line per seed. Columns: seed, step, loss."""
     with figure(path, figsize=(5.6, 3.6)) as (_, ax):
         for (seed,), part in curve.group_by("seed", maintain_order=True):
             ax.plot(part["step"], part["loss"], lw=1, label=f"seed {seed}")
@@ -179,56 +167,54 @@ def contrast_curves(path: Path, curve: pl.DataFrame) -> None:
 
 
 def overlaid(path: Path, panels: dict[str, dict[str, pl.DataFrame]]) -> None:
-    """Curves over one another, a panel for each `title: measure`, which has by name a frame of step and value."""
+    """Draw named curves (step, value) in one panel for each `title: measure`."""
     with figure(path, ncols=len(panels), figsize=(4.6 * len(panels), 3.6), squeeze=False) as (_, axes):
         for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
             for n, (name, curve) in enumerate(curves.items()):
-                ax.plot(
-                    *curve.get_columns(), ("-", "--", ":", "-.")[n // 10 % 4], lw=1.2, label=name
-                )  # of ten colours
+                style = STYLES[n // COLOURS % len(STYLES)]
+                ax.plot(*curve.get_columns(), style, lw=1.2, label=name)
             title, _, ylabel = label.partition(": ")
             ax.set(title=title, xlabel="step", ylabel=ylabel)
             ax.legend(frameon=False, fontsize=7, ncols=1 + len(curves) // 15)
 
 
 def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
-    """Learnt similarity against true pointwise mutual information; a straight line is what the loss asks for.
+    """Draw learnt similarity against true pointwise mutual information; the loss asks for a straight line.
 
-    A row for each pair of image and caption: true (whether the caption is true of the image), pmi, similarity.
+    One row per pair of image and caption: true (whether the caption is true of the image), pmi, similarity.
     """
+    groups = ((False, "0.6", "pairs at regular intervals"), (True, TARGET, "caption true of the image"))
     with figure(path, figsize=(4.8, 4.2)) as (_, ax):
-        for true, colour, label in (
-            (False, "0.6", "pairs at regular intervals"),
-            (True, TARGET, "caption true of the image"),
-        ):
+        for true, colour, label in groups:
             part = pairs.filter(pl.col("true") == true)
             ax.scatter(part["pmi"], part["similarity"], s=3, lw=0, alpha=0.5, color=colour, label=label)
         ax.set(xlabel="true PMI (nats)", ylabel="learnt similarity")
         ax.legend(frameon=False, markerscale=3, fontsize=8)
 
 
-def by_dimension(
-    path: Path, lines: dict[str, tuple[list[float], list[float], list[float]]], ylabel: str
-) -> None:
-    """A measure against the embedding dimension: name -> (dimensions, means over seeds, standard deviations)."""
+def by_dimension(path: Path, lines: dict[str, dict[int, tuple[float, float]]], ylabel: str) -> None:
+    """Draw a measure against the embedding dimension. name -> {dimension: (mean over seeds, standard
+    deviation)}
+    """
     with figure(path, figsize=(5.2, 3.8)) as (_, ax):
-        for (name, (x, y, spread)), style in zip(lines.items(), ("-", "--", ":", "-."), strict=False):
-            ax.errorbar(x, y, spread, linestyle=style, marker="o", capsize=3, label=name)
+        for (name, line), style in zip(lines.items(), STYLES, strict=False):
+            mean, deviation = zip(*line.values(), strict=True)
+            ax.errorbar(list(line), mean, deviation, linestyle=style, marker="o", capsize=3, label=name)
+        dimensions = list(line)
         ax.set(xlabel="embedding dimension d", ylabel=ylabel, xscale="log")
-        ax.set_xticks(x, [f"{d:g}" for d in x])
+        ax.set_xticks(dimensions, [str(d) for d in dimensions])
         ax.minorticks_off()
         ax.legend(frameon=False)
 
 
-def bars(path: Path, shares: dict[str, Interval], xlabel: str, plain: tuple[str, ...] = ()) -> None:
-    """Shares with their 95 % intervals, one bar each, the first on top; those named in `plain` (floors, ceilings) in grey."""
+def bars(path: Path, shares: dict[str, Interval], xlabel: str, grey: tuple[str, ...] = ()) -> None:
+    """Draw shares with their 95 % intervals as bars, the first on top; floors and ceilings are `grey`."""
     with figure(path, figsize=(6.4, 0.9 + 0.5 * len(shares))) as (_, ax):
         for y, (name, (value, low, high)) in enumerate(shares.items()):
-            ax.barh(y, value, height=0.6, color="0.75" if name in plain else TARGET)
+            ax.barh(y, value, height=0.6, color="0.75" if name in grey else TARGET)
             ax.errorbar(value, y, xerr=[[value - low], [high - value]], color="0.2", capsize=3, lw=1)
-            ax.annotate(
-                f"{value:.1%}", (high, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8
-            )
+            at = {"xy": (high, y), "xytext": (5, 0), "textcoords": "offset points"}
+            ax.annotate(f"{value:.1%}", va="center", fontsize=8, **at)
         ax.set_yticks(range(len(shares)), list(shares))
         ax.set_ylim(len(shares) - 0.4, -0.6)
         ax.margins(x=0.12)

@@ -149,4 +149,3 @@ class Geometry(Computed):
     corpus: Annotated[str, Ref("corpora")]
     split: str | None = "test"
     limit: int = Field(4096, ge=16)
-    seed: Seed = 0  # of the random pairings

@@ -1,9 +1,9 @@
-"""What a study found, in sentences that need no table: one for each kind of result that the study has.
+"""What a study found, in sentences that need no table: at most one finding for each kind of result.
 
-Where several rows compete, one rule picks: of translators the one to trust (judged on the corpus that it was fitted on, its
-seeds aligned, on texts that people wrote), then the best rank-1 share; of attacks the one that stands highest above its floor,
-by the lower end of the interval; of encoders trained here the best on test pairs. Generated texts are called GENERATED, and
-what no attacker has ORACLE.
+If several rows compete, one rule selects. Translators: measured on the corpus of their fit, judged aligned,
+on real texts, then the best top-1. Attacks: the highest above their floor, by the lower end of the interval.
+Encoders trained here: the best on test pairs. Generated texts are marked GENERATED; what no attacker has is
+marked ORACLE.
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ from pipelines.pages.findings.translation import judgement, translation
 from pipelines.study import params
 
 KINDS: tuple[Callable[[params.Study], Finding | None], ...] = (
-    translation, judgement, attribute_inference, inversion, geometry, training, image_text,
-)  # fmt: skip
+    translation,
+    judgement,
+    attribute_inference,
+    inversion,
+    geometry,
+    training,
+    image_text,
+)
 
 
 def findings(study: params.Study) -> list[Finding]:
-    """What the results in results/ say, in the order in which it should be read. A kind without results has no finding."""
-    return [finding for of_kind in KINDS if (finding := of_kind(study))]
+    """Return the findings of the results in results/, in reading order."""
+    return [finding for kind in KINDS if (finding := kind(study))]

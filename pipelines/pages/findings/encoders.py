@@ -1,107 +1,139 @@
-"""The findings about encoders: what two share, what training did, point sets beside single vectors."""
+"""Findings about encoders: what two share, what training changed, point sets beside single vectors."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipelines.measures.geometry import NEIGHBOURS
-from pipelines.pages.findings.finding import Finding, of_corpus, picture, several
-from pipelines.pages.page import slug
-from pipelines.pages.tables import percent
+from pipelines.pages.drawing import picture_path
+from pipelines.pages.findings.finding import Finding, finding, of_corpus, seeds_of
+from pipelines.pages.tables import measured, percent
 from pipelines.pages.tables.encoders import geometry_title, start, trained_as
-from pipelines.pages.tables.images import image_text_title
-from pipelines.runtime import store
+from pipelines.pages.tables.images import head_of, image_text_title
 from pipelines.study import params
+
+SHARED = f"{{pair}} share {{share}} of a text's {NEIGHBOURS} nearest texts."
+SHARED_HOW = "This is the mean over {texts:,} texts of {corpus}; chance is {chance}."
+SHARED_LEAST = (
+    "It is the most of {count} pairs of encoders; the least is {least_share}, {least_pair} on {least_corpus}."
+)
+
+TRAINED = (
+    "SimCSE on {corpus} takes the Spearman correlation of {name} from {before:.1f} ({start}) to {dev:.1f}."
+)
+TRAINED_HOW = "This is times 100, on the dev pairs of {pairs_of}, which also chose the step (1 seed)."
+TESTED = "On {pairs:,} other pairs it is {test:.1f}."
+RIVAL = "{rival}, not trained here, has {rival_score:.1f} on these."
+
+CLASSIFIED = "Zero-shot accuracy on images of {corpus} is {scores}."
+CLASSIFIED_BY = "{share} ± {error:.0f} with {kind} ({name}, {dim}-d, {seeds})"
+CLASSIFIED_HOW = (
+    "The encoders of images and captions were trained here from scratch; ± is the standard error over images."
+)
+KINDS = {"points": "weighted point sets", "vector": "single vectors, as in CLIP"}
 
 
 def geometry(study: params.Study) -> Finding | None:
-    """How many of a text's nearest texts two encoders share: the pair that shares most, and where there are more, that least."""
-    results = store.read_metrics("geometry")
+    """The pair of encoders that shares most neighbours, and the pair that shares least."""
+    every = measured(study, "geometry")
     pairs = [
-        (numbers["overlap"], pair, name)
-        for name in study.geometry
-        for pair, numbers in results.get(name, {}).items()
+        (numbers["overlap"], pair.replace(":", " and "), name)
+        for name, (_, metrics) in every.items()
+        for pair, numbers in metrics.items()
         if isinstance(numbers, dict)
     ]
     if not pairs:
         return None
-    share, pair, name = max(pairs)
-    row, metrics = study.geometry[name], results[name]
-    sentence = (
-        f"Of the {NEIGHBOURS} nearest texts of a text, {pair.replace(':', ' and ')} share {percent(share)} (mean over "
-        f"{metrics['texts']:,} texts of {of_corpus(study, row.corpus)}; chance {percent(metrics['chance'])})."
-    )
-    if len(pairs) > 1:
-        least, other, where = min(pairs)
-        sentence += f" Of {len(pairs)} pairs of encoders that is the most; the least is {percent(least)}, of "
-        sentence += f"{other.replace(':', ' and ')} on {of_corpus(study, study.geometry[where].corpus)}."
-    return Finding(
-        sentence, picture("geometry", name, "shared"), slug(geometry_title(study, row, metrics["texts"]))
-    )
+    (most, pair, name), (least, least_pair, least_name) = max(pairs), min(pairs)
+    row, metrics = every[name]
+    slots = {
+        "pair": pair,
+        "share": percent(most),
+        "texts": metrics["texts"],
+        "corpus": of_corpus(study, row.corpus),
+        "chance": percent(metrics["chance"]),
+        "count": len(pairs),
+        "least_pair": least_pair,
+        "least_share": percent(least),
+        "least_corpus": of_corpus(study, every[least_name][0].corpus),
+    }
+    templates = [SHARED, SHARED_HOW, SHARED_LEAST] if len(pairs) > 1 else [SHARED, SHARED_HOW]
+    heading = geometry_title(study, row, metrics["texts"])
+    return finding(templates, slots, picture_path("geometry", name, "neighbours"), heading)
 
 
 def training(study: params.Study) -> Finding | None:
-    """An encoder trained here, beside the same network before: the one best on test pairs, or where none was tested on dev."""
-    results, tests = store.read_metrics("finetune"), test_scores(study)
-    trained = [name for name, row in study.finetune.items() if name in results and row.steps]
+    """An encoder before and after training here: the best on test pairs, else on dev pairs."""
+    trained = {n: (row, metrics) for n, (row, metrics) in measured(study, "finetune").items() if row.steps}
     if not trained:
         return None
-    name = max(
-        trained, key=lambda n: (n in tests, tests[n][1] if n in tests else results[n]["dev"]["spearman"])
-    )
-    row, point = study.finetune[name], results[name]
-    sentence = (
-        f"SimCSE on {of_corpus(study, row.corpus)} takes {name} from {point['before']['spearman']:.1f} ({start(row)}) to "
-        f"{point['dev']['spearman']:.1f} in agreement with the scores of sentence pairs (Spearman x 100, dev of "
-        f"{of_corpus(study, row.dev)}, which chose the step; 1 seed)."
-    )
-    if name in tests:
-        pairs, score, rivals = tests[name]
-        sentence += f" On {pairs:,} other pairs it reaches {score:.1f}"
-        sentence += f", {rivals[0][1]} (not trained here) {rivals[0][0]:.1f}." if rivals else "."
-    return Finding(sentence, picture("finetune", name, "curve"), slug("Trained here"))
+    tests = {name: found for name in trained if (found := test_slots(study, name))}
+    if tests:
+        name = max(tests, key=lambda n: tests[n]["test"])
+    else:
+        name = max(trained, key=lambda n: trained[n][1]["dev"]["spearman"])
+    row, point = trained[name]
+    test = tests.get(name, {})
+    templates = [TRAINED, TRAINED_HOW, *([TESTED] if test else []), *([RIVAL] if "rival" in test else [])]
+    slots = {
+        "name": name,
+        "start": start(row),
+        "corpus": of_corpus(study, row.corpus),
+        "pairs_of": of_corpus(study, row.dev),
+        "before": point["before"]["spearman"],
+        "dev": point["dev"]["spearman"],
+    }
+    return finding(templates, slots | test, picture_path("finetune", name, "curve"), "Trained here")
 
 
-def test_scores(study: params.Study) -> dict[str, tuple[int, float, list[tuple[float, str]]]]:
-    """Of encoders trained here: the number of test pairs of the corpus that chose the step, Spearman on them, and that of
-    encoders not trained here on the same pairs, best first."""
-    results, out = store.read_metrics("similarity"), {}
-    rows = {n: row for n, row in study.similarity.items() if n in results}
-    for name, row in rows.items():
+def test_slots(study: params.Study, name: str) -> dict[str, Any]:
+    """Return the slots of TESTED and RIVAL for an encoder trained here; none if its other pairs were not
+    measured.
+    """
+    every = [(row, metrics) for row, metrics in measured(study, "similarity").values() if row.split != "dev"]
+    for row, metrics in every:
         encoder = study.encoders[row.encoder]
-        own_pooling = (row.pooling, encoder.pooling, encoder.layer) == (None, None, None)
-        trained = trained_as(study, row.encoder)
-        if trained and own_pooling and row.split != "dev" and study.finetune[trained].dev == row.corpus:
+        own_pooling = row.pooling is None and encoder.pooling is None and encoder.layer is None
+        if trained_as(study, row.encoder) == name and own_pooling and row.corpus == study.finetune[name].dev:
+            slots = {"pairs": metrics["pairs"], "test": metrics["spearman"]}
             rivals = [
-                (results[n]["spearman"], r.encoder)
-                for n, r in rows.items()
-                if (r.corpus, r.split) == (row.corpus, row.split) and not trained_as(study, r.encoder)
+                (m["spearman"], other.encoder)
+                for other, m in every
+                if (other.corpus, other.split) == (row.corpus, row.split)
+                and not trained_as(study, other.encoder)
             ]
-            out[trained] = results[name]["pairs"], results[name]["spearman"], sorted(rivals, reverse=True)
-    return out
+            if rivals:
+                slots |= dict(zip(("rival_score", "rival"), max(rivals), strict=True))
+            return slots
+    return {}
 
 
 def image_text(study: params.Study) -> Finding | None:
-    """Point sets beside single vectors, of the largest dimension that both have; the first of each where they share none."""
-    results = store.read_metrics("evaluate_image_text")
-    rows = {n: row for n, row in study.evaluate_image_text.items() if "zero_shot" in results.get(n, {})}
-    if not rows:
+    """Point sets beside single vectors, at the largest dimension that both have, else the first of each."""
+    every = {n: row for n, row in measured(study, "evaluate_image_text").items() if "zero_shot" in row[1]}
+    if not every:
         return None
-    corpus = next(iter(rows.values())).corpus
-    rows = {n: study.train_image_text[row.encoders].head for n, row in rows.items() if row.corpus == corpus}
-    first = {
-        kind: {head.dim: n for n, head in reversed(rows.items()) if head.kind == kind}
-        for kind in ("points", "vector")
-    }
-    both = first["points"].keys() & first["vector"].keys()
-    chosen = [dims[max(both)] if both else next(reversed(dims.values())) for dims in first.values() if dims]
-    scores = [
-        f"{percent(results[n]['zero_shot'])} ± {100 * results[n]['zero_shot_error']:.0f} by "
-        f"{'weighted point sets' if rows[n].kind == 'points' else 'single vectors, as in CLIP'} "
-        f"({n}, {rows[n].dim}-d, {several(int(results[n]['seeds']), 'seed', 'mean of ')})"
-        for n in chosen
-    ]
-    sentence = (
-        f"Encoders of pictures and captions, trained here from nothing, name what is in a picture of {of_corpus(study, corpus)} "
-        f"zero-shot for {' and '.join(scores)}; ± standard error over pictures."
-    )
-    anchor = slug(image_text_title(study, corpus, results[chosen[0]]["test"]))
-    return Finding(sentence, picture("evaluate_image_text", next(iter(rows)), "zero-shot"), anchor)
+    first, (first_row, first_metrics) = next(iter(every.items()))
+    names: dict[str, dict[int, str]] = {kind: {} for kind in KINDS}
+    for name, (row, _) in every.items():
+        if row.corpus == first_row.corpus:
+            head = head_of(study, row)
+            names[head.kind].setdefault(head.dim, name)
+    both = names["points"].keys() & names["vector"].keys()
+    scores = []
+    for kind, by_dim in names.items():
+        if by_dim:
+            dim = max(both) if both else next(iter(by_dim))
+            metrics = every[by_dim[dim]][1]
+            slots = {"share": percent(metrics["zero_shot"]), "error": 100 * metrics["zero_shot_error"]}
+            slots |= {
+                "kind": KINDS[kind],
+                "name": by_dim[dim],
+                "dim": dim,
+                "seeds": seeds_of(int(metrics["seeds"])),
+            }
+            scores.append(CLASSIFIED_BY.format(**slots))
+    slots = {"corpus": of_corpus(study, first_row.corpus), "scores": " and ".join(scores)}
+    heading = image_text_title(study, first_row.corpus, first_metrics["test"])
+    picture = picture_path("evaluate_image_text", first, "zero-shot")
+    return finding([CLASSIFIED, CLASSIFIED_HOW], slots, picture, heading)

@@ -1,27 +1,32 @@
-"""A finding, and the words that findings share."""
+"""A finding, and the phrases that fill the slots of several findings."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.pages import drawing
+from pipelines.measures.intervals import Interval
+from pipelines.pages.page import slug
 from pipelines.pages.tables import origin
 from pipelines.study import params
 
+ABOVE_FLOOR = "{value:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
+
 
 class Finding(NamedTuple):
-    """One sentence or a few, plain text; a picture of them, where one is drawn; and the anchor of their table in the report."""
+    """Plain sentences, the first of which is the claim; their picture, if drawn; their table's anchor."""
 
     sentence: str
     picture: Path | None
     anchor: str
 
 
-def picture(verb: str, name: str, kind: str) -> Path | None:
-    path = drawing.picture_path(verb, name, kind)
-    return path if path.is_file() else None
+def finding(templates: Sequence[str], slots: dict[str, Any], picture: Path | None, heading: str) -> Finding:
+    """Fill the slots of the templates. The picture is left out if it was not drawn."""
+    sentence = " ".join(template.format(**slots) for template in templates)
+    return Finding(sentence, picture if picture and picture.is_file() else None, slug(heading))
 
 
 def of_corpus(study: params.Study, name: str) -> str:
@@ -29,17 +34,25 @@ def of_corpus(study: params.Study, name: str) -> str:
     return f"{name} ({origin(study.corpora[name]).partition(':')[0]})"
 
 
-def several(count: int, what: str, before: str = "") -> str:
+def seeds_of(count: int) -> str:
     """`1 seed`, `mean of 2 seeds`"""
-    return f"1 {what}" if count == 1 else f"{before}{count} {what}s"
+    return "1 seed" if count == 1 else f"mean of {count} seeds"
 
 
 def verdicts(metrics: dict[str, Any]) -> Counter[str]:
-    """How many of a translator's seeds were judged aligned, doubtful, failed; none of an oracle's."""
+    """Count the labels of a translator's seeds: aligned, doubtful, failed. An oracle has none."""
     return Counter(seed["label"] for seed in metrics.get("by seed", {}).values())
 
 
-def counted(words: Counter[str]) -> str:
+def counted(labels: Counter[str]) -> str:
     """`2 of 2 seeds aligned`, `1 of 3 seeds aligned, 2 failed`"""
-    others = [f"{words[word]} {word}" for word in ("doubtful", "failed") if words[word]]
-    return ", ".join([f"{words['aligned']} of {several(words.total(), 'seed')} aligned", *others])
+    others = "".join(f", {labels[label]} {label}" for label in ("doubtful", "failed") if labels[label])
+    seeds = "seed" if labels.total() == 1 else "seeds"
+    return f"{labels['aligned']} of {labels.total()} {seeds} aligned{others}"
+
+
+def above_floor(leak: Interval) -> str:
+    """`+9.1 points (95 % interval +6.4 to +11.8)`; `at floor level, ...` if 0 is in the interval."""
+    value, low, high = (100 * number for number in leak)
+    said = ABOVE_FLOOR.format(value=value, low=low, high=high)
+    return said if leak.above_zero else f"at floor level, {said}"

@@ -1,4 +1,4 @@
-"""The findings about leakage: attributes and texts read from translated vectors, above what is read without them."""
+"""Findings about leakage: attributes and texts read from translated vectors, above their floors."""
 
 from __future__ import annotations
 
@@ -6,93 +6,95 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.measures.intervals import Interval
-from pipelines.pages import drawing
-from pipelines.pages.findings.finding import Finding, counted, of_corpus, picture, verdicts
-from pipelines.pages.page import slug
-from pipelines.pages.tables import above_floor, percent
+from pipelines.pages.drawing import encoders, picture_path
+from pipelines.pages.findings.finding import Finding, above_floor, counted, finding, of_corpus, verdicts
+from pipelines.pages.tables import measured, percent
 from pipelines.pages.tables.leakage import attack_title, facts_above_floor, labels_above_floor
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert, params
 
+LABELS = (
+    "{source} -> {target} on {corpus}: {translated} of {examples:,} texts get a right label.",
+    "The label is {place} of {labels} to the translated vector ({by}).",
+    "The commonest labels are right for {majority} (the floor); the difference is {leak}.",
+    "True {target} vectors reach {ideal} (ORACLE).",
+)
+FACTS = (
+    "{source} -> {target} on {corpus}: {translated} of {recoverable:,} private facts in {texts} texts come back.",
+    "The facts are in texts written from translated vectors ({by}).",
+    "Vectors of other texts recover {mismatched} (the floor); the difference is {leak}.",
+    "True {target} vectors recover {ceiling} (ORACLE).",
+    "Token F1 with the true text is {translated_f1:.2f}; floor {mismatched_f1:.2f}, ORACLE {ceiling_f1:.2f}.",
+)
+STRONGEST = "This is the strongest of {count} such attacks; {at_floor} at floor level by this measure."
+Leaks = Mapping[str, tuple[Any, Interval]]  # name -> (row, above the floor)
 
-def by(study: params.Study, row: Attributes | Invert) -> str:
-    """`wasserstein, unpaired`; says if it was fitted on another corpus, if its verdict is not `aligned`, if it is an oracle."""
-    translator, fit = row.translator, study.translators()[row.translator]
-    supervision, words = fit.supervision, verdicts(store.verdicts().get(translator, {}))
-    fitted = study.spaces()[fit.source].corpus
-    doubt = f", judged {counted(words)}" if words and not words["aligned"] * 2 > words.total() else ""
-    where = "" if fitted == row.corpus else f", fitted on {fitted}"
-    return f"{translator}, {'ORACLE' if supervision == 'oracle' else supervision}{where}{doubt}"
+
+def attribute_inference(study: params.Study) -> Finding | None:
+    """Labels nearest to translated vectors, above the commonest labels."""
+    every = measured(study, "attributes")
+    leaks = {n: (row, labels_above_floor(m, row.wordings[0], row.k[0])) for n, (row, m) in every.items()}
+    if not leaks:
+        return None
+    name = strongest(study, leaks)
+    row, metrics = every[name]
+    k, scores = row.k[0], metrics[row.wordings[0]]
+    slots = {
+        "examples": metrics["examples"],
+        "labels": metrics["labels"],
+        "place": "the nearest" if k == 1 else f"one of the {k} nearest",
+        "translated": percent(scores["translated"][f"top{k}"]),
+        "majority": percent(scores["majority"][f"top{k}"]),
+        "ideal": percent(scores["ideal target"][f"top{k}"]),
+    }
+    return attack(study, "attributes", name, leaks, LABELS, slots)
 
 
-def strongest(study: params.Study, leaks: Mapping[str, tuple[Attributes | Invert, Interval]]) -> str:
-    """The attack that stands highest above its floor; one that an oracle helps only where there is no other."""
+def inversion(study: params.Study) -> Finding | None:
+    """Private facts in texts written from translated vectors, above those from vectors of other texts."""
+    every = measured(study, "invert")
+    leaks = {n: (row, leak) for n, (row, m) in every.items() if (leak := facts_above_floor(m))}
+    if not leaks:
+        return None
+    name = strongest(study, leaks)
+    metrics = every[name][1]
+    slots = {"texts": metrics["texts"]}
+    for method in ("translated", "mismatched", "ceiling"):
+        scores = metrics[method]["corrected"]
+        slots |= {method: scores["facts"]["all"]["recovered"], f"{method}_f1": scores["token_f1"]}
+    slots["recoverable"] = metrics["translated"]["corrected"]["facts"]["all"]["recoverable"]
+    return attack(study, "invert", name, leaks, FACTS, slots)
+
+
+def attack(
+    study: params.Study, verb: str, name: str, leaks: Leaks, templates: tuple[str, ...], slots: dict[str, Any]
+) -> Finding:
+    """Fill the templates of an attack with its slots and those that every attack has."""
+    row, leak = leaks[name]
+    slots |= dict(zip(("source", "target"), encoders(study, row), strict=True))
+    slots |= {"corpus": of_corpus(study, row.corpus), "by": by(study, row), "leak": above_floor(leak)}
+    slots |= {"count": len(leaks), "at_floor": sum(not leak.above_zero for _, leak in leaks.values())}
+    if len(leaks) > 1:
+        templates = (*templates, STRONGEST)
+    return finding(templates, slots, picture_path(verb, name, "floor"), attack_title(study, name, row))
+
+
+def strongest(study: params.Study, leaks: Leaks) -> str:
+    """Return the attack that is highest above its floor; one by an oracle only if there is no other."""
     fits = study.translators()
     return max(leaks, key=lambda n: (fits[leaks[n][0].translator].supervision != "oracle", leaks[n][1].low))
 
 
-def of_several(leaks: Mapping[str, tuple[Any, Interval]]) -> str:
-    """Of how many attacks the one shown is the strongest."""
-    at_floor = sum(not leak.above_zero for _, leak in leaks.values())
-    return (
-        f" This is the strongest of {len(leaks)} such attacks; {at_floor} at floor level by this measure."
-        if len(leaks) > 1
-        else ""
-    )
-
-
-def attribute_inference(study: params.Study) -> Finding | None:
-    """The labels that are nearest to translated vectors, above those that are common."""
-    results = store.read_metrics("attributes")
-    leaks = {
-        name: (row, labels_above_floor(results[name], row.wordings[0], row.k[0]))
-        for name, row in study.attributes.items()
-        if name in results
-    }
-    if not leaks:
-        return None
-    name = strongest(study, leaks)
-    row, leak = leaks[name][0], leaks[name][1]
-    metrics, k, (source, target) = results[name], row.k[0], drawing.encoders(study, row)
-    scores, place = metrics[row.wordings[0]], "first" if k == 1 else f"among the first {k}"
-    read, floor, ideal = (
-        percent(scores[method][f"top{k}"]) for method in ("translated", "majority", "ideal target")
-    )
-    sentence = (
-        f"Of {metrics['examples']:,} texts of {of_corpus(study, row.corpus)}, {source} vectors translated to {target} "
-        f"({by(study, row)}) name a right one of {metrics['labels']} labels {place} for {read}; naming the commonest labels is "
-        f"right for {floor} (the floor): {above_floor(leak)}. True {target} vectors reach {ideal} (ORACLE)."
-    )
-    anchor = slug(attack_title(study, name, row).removeprefix("### "))
-    return Finding(sentence + of_several(leaks), picture("attributes", name, "floor"), anchor)
-
-
-def inversion(study: params.Study) -> Finding | None:
-    """Private facts in texts that are written from translated vectors, above those written from vectors of other texts."""
-    results, leaks = store.read_metrics("invert"), {}
-    for name, row in study.invert.items():
-        if leak := facts_above_floor(results.get(name, {}), "corrected"):
-            leaks[name] = row, leak
-    if not leaks:
-        return None
-    name = strongest(study, leaks)
-    row, leak = leaks[name]
-    metrics, (source, target) = results[name], drawing.encoders(study, row)
-    counts = {
-        attack: metrics[attack]["corrected"]["facts"]["all"]
-        for attack in ("translated", "mismatched", "ceiling")
-    }
-    back = {attack: count["recovered"] for attack, count in counts.items()}
-    facts, (read, floor, ideal) = (
-        counts["translated"]["recoverable"],
-        (metrics[a]["corrected"]["token_f1"] for a in counts),
-    )
-    words = f"{read:.2f}, floor {floor:.2f}, ORACLE {ideal:.2f}"
-    sentence = (
-        f"Of {facts:,} private facts in {metrics['texts']} texts of {of_corpus(study, row.corpus)}, {back['translated']} come "
-        f"back in texts written from {source} vectors translated to {target} ({by(study, row)}), "
-        f"{back['mismatched']} from the vectors of other texts (the floor): {above_floor(leak)}. "
-        f"From true {target} vectors {back['ceiling']} come back (ORACLE). Words shared with the true text (token F1): {words}."
-    )
-    anchor = slug(attack_title(study, name, row).removeprefix("### "))
-    return Finding(sentence + of_several(leaks), picture("invert", name, "floor"), anchor)
+def by(study: params.Study, row: Attributes | Invert) -> str:
+    """`wasserstein, unpaired`, and: ORACLE, the corpus of the fit if another, the verdict if most seeds are
+    not aligned.
+    """
+    fit = study.translators()[row.translator]
+    fitted_on = study.spaces()[fit.source].corpus
+    labels = verdicts(store.verdicts().get(row.translator, {}))
+    phrases = [row.translator, "ORACLE" if fit.supervision == "oracle" else fit.supervision]
+    if fitted_on != row.corpus:
+        phrases.append(f"fitted on {fitted_on}")
+    if labels and labels["aligned"] * 2 <= labels.total():
+        phrases.append(f"judged {counted(labels)}")
+    return ", ".join(phrases)

@@ -1,155 +1,162 @@
-"""The finding about translation: how many texts are found again without pairs, and what the verdict said."""
+"""Findings about translation: how many texts are found without pairs, and what the verdict says."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any, NamedTuple
 
-from pipelines.pages import drawing
-from pipelines.pages.findings.finding import Finding, counted, of_corpus, picture, several, verdicts
-from pipelines.pages.page import slug
-from pipelines.pages.tables import ENOUGH, percent
+from pipelines.pages.drawing import encoders, picture_path
+from pipelines.pages.findings.finding import Finding, counted, finding, of_corpus, seeds_of, verdicts
+from pipelines.pages.tables import ENOUGH, measured, percent
 from pipelines.pages.tables.translation import title, unmeasured
 from pipelines.runtime import store
 from pipelines.study import Evaluate, params
 
+NOT_ALIGNED = "No unpaired translator is judged aligned."
+FOUND = "{source} -> {target} on {corpus}: {share} of {pairs:,} {seen} are found at rank 1 without a pair."
+RANKED = "Each translated vector ranks {among} target vectors ({translator}, {seeds})."
+ORACLE = "With pairs, {oracle} reaches {oracle_share} (ORACLE)."
+NAIVE = "Untranslated vectors reach {naive_share}."
+VERDICT = "The verdict, which needs no pairs, says: {counted}."
+VERDICT_ELSEWHERE = "The verdict on {fitted_on}, the corpus of the fit, says: {counted}."
+OTHERS = "All {count} unpaired translators of the study: {all_counted}; {ranges} at rank 1."
+RANGE = "those {label} find {least} to {most}"
+
+JUDGED = "Vectors of {corpus} were translated to {target} without a pair ({translator})."
+ONLY_VERDICT = "No true pairs measure this. The verdict, which needs none, says: {counted}."
+READABLE = "Anyone with these vectors and similar texts can read them; an audit measures how much."
+TOO_FEW = "There are {rows}. A fit sees half of them, and mostly works with {enough:,} on either side."
+
 
 class Measured(NamedTuple):
-    """A row of evaluate: what it measured, and how its translator was judged."""
+    """A row of `evaluate`, its metrics, and how its translator was judged."""
 
     name: str
     row: Evaluate
     metrics: dict[str, Any]
-    words: Counter[str]  # verdicts of the translator's seeds
-    home: bool  # measured on the corpus that it was fitted on, which its verdict is about
+    supervision: str
+    labels: Counter[str]  # verdicts of the translator's seeds
+    home: bool  # measured on the corpus of the fit, which the verdict is about
     real: bool
 
     @property
     def aligned(self) -> bool:
-        return self.words["aligned"] * 2 > self.words.total()
-
-
-def translations(study: params.Study) -> list[Measured]:
-    """Every row of evaluate that has been run."""
-    measured, judged, spaces, fits = (
-        store.read_metrics("evaluate"),
-        store.verdicts(),
-        study.spaces(),
-        study.translators(),
-    )
-    out = []
-    for name, row in study.evaluate.items():
-        if name in measured:
-            fit, corpus = fits[row.translator], spaces[row.source].corpus
-            home = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
-            real = study.corpora[corpus].source != "synthetic"
-            out.append(
-                Measured(name, row, measured[name], verdicts(judged.get(row.translator, {})), home, real)
-            )
-    return out
+        return self.labels["aligned"] * 2 > self.labels.total()
 
 
 def translation(study: params.Study) -> Finding | None:
-    """The unpaired translator to trust, beside an oracle and the untranslated vectors of the same pair and corpus."""
-    every, fits = translations(study), study.translators()
-    unpaired = [m for m in every if fits[m.row.translator].supervision == "unpaired"]
+    """The unpaired translator to trust, beside an oracle and the untranslated vectors of the same pairs."""
+    every = translations(study)
+    unpaired = [m for m in every if m.supervision == "unpaired"]
     if not unpaired:
         return None
     best = max(unpaired, key=lambda m: (m.home, m.aligned, m.real, m.metrics["top1"]))
-    row, fit, (source, target) = best.row, fits[best.row.translator], drawing.encoders(study, best.row)
-    pairs, seeds = best.metrics["pairs"], best.metrics["seeds"]
+    row, metrics, fit, spaces = (
+        best.row,
+        best.metrics,
+        study.translators()[best.row.translator],
+        study.spaces(),
+    )
+    source, target = encoders(study, row)
     seen = best.home and (row.split is None or row.split in (fit.splits or ("train",)))
-    sentences = [] if best.aligned else ["No unpaired translator is judged aligned."]
-    corpus = of_corpus(study, study.spaces()[row.source].corpus)
-    sentences.append(
-        f"Of {pairs:,} texts of {corpus}{'' if seen else ', never seen by the aligner'}, {percent(best.metrics['top1'])} are "
-        f"found again at rank 1 among {'all' if pairs <= row.batch else f'{row.batch:,}'} when their {source} vectors are "
-        f"translated to {target} without a single pair ({row.translator}, {several(seeds, 'seed', 'mean of ')})."
-    )
-    if rivals := beside(study, every, best):
-        sentences.append(rivals)
-    if best.words:
-        where = "" if best.home else f" on {study.spaces()[fit.source].corpus}, where it was fitted"
-        sentences.append(
-            f"The verdict, which sees no pair, says{where}: {counted(best.words)}.{others(unpaired)}"
-        )
-    return Finding(
-        " ".join(sentences),
-        picture("evaluate", best.name, "spaces"),
-        slug(title(study, row.source, row.target)),
-    )
+    slots = {
+        "source": source,
+        "target": target,
+        "corpus": of_corpus(study, spaces[row.source].corpus),
+        "share": percent(metrics["top1"]),
+        "pairs": metrics["pairs"],
+        "seen": "texts of the fit" if seen else "held-out texts",
+        "among": "all" if metrics["pairs"] <= row.batch else f"{row.batch:,}",
+        "translator": row.translator,
+        "seeds": seeds_of(metrics["seeds"]),
+        "fitted_on": spaces[fit.source].corpus,
+        "counted": counted(best.labels),
+    }
+    templates = [FOUND, RANKED] if best.aligned else [NOT_ALIGNED, FOUND, RANKED]
+    for supervision, template in (("oracle", ORACLE), ("naive", NAIVE)):
+        if rival := best_rival(every, best, supervision):
+            slots |= {
+                supervision: rival.row.translator,
+                f"{supervision}_share": percent(rival.metrics["top1"]),
+            }
+            templates.append(template)
+    if best.labels:
+        templates.append(VERDICT if best.home else VERDICT_ELSEWHERE)
+        if more := others(unpaired):
+            slots |= more
+            templates.append(OTHERS)
+    picture = picture_path("evaluate", best.name, "spaces")
+    return finding(templates, slots, picture, title(study, row.source, row.target))
+
+
+def translations(study: params.Study) -> list[Measured]:
+    """Return every row of `evaluate` that has results."""
+    judged, spaces, fits, out = store.verdicts(), study.spaces(), study.translators(), []
+    for name, (row, metrics) in measured(study, "evaluate").items():
+        fit, corpus = fits[row.translator], spaces[row.source].corpus
+        labels = verdicts(judged.get(row.translator, {}))
+        home = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
+        real = study.corpora[corpus].source != "synthetic"
+        out.append(Measured(name, row, metrics, fit.supervision, labels, home, real))
+    return out
+
+
+def best_rival(every: list[Measured], best: Measured, supervision: str) -> Measured | None:
+    """Return the best translator of another supervision on the same pairs."""
+
+    def pairs(m: Measured) -> tuple:
+        return m.row.source, m.row.target, m.row.split
+
+    rivals = [m for m in every if pairs(m) == pairs(best) and m.supervision == supervision]
+    return max(rivals, key=lambda m: m.metrics["top1"], default=None)
+
+
+def others(unpaired: list[Measured]) -> dict[str, Any]:
+    """Return the slots of OTHERS, which compares verdicts with top-1; none if there is one translator."""
+    first_rows = {m.row.translator: m for m in reversed(unpaired) if m.home and m.labels}
+    if len(first_rows) < 2:
+        return {}
+    shares: dict[str, list[float]] = {"aligned": [], "not aligned": []}
+    judged = store.verdicts()
+    for m in first_rows.values():
+        by_seed = judged[m.row.translator]["by seed"]
+        for seed, top1 in store.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
+            shares["aligned" if by_seed[str(seed)]["label"] == "aligned" else "not aligned"].append(top1)
+    ranges = [
+        RANGE.format(label=label, least=percent(min(top1)), most=percent(max(top1)))
+        for label, top1 in shares.items()
+        if top1
+    ]
+    labels = sum((m.labels for m in first_rows.values()), Counter())
+    return {"count": len(first_rows), "all_counted": counted(labels), "ranges": ", ".join(ranges)}
 
 
 def judgement(study: params.Study) -> Finding | None:
-    """Of unpaired translators of vectors that no true pairs measure, the one judged best: all that is known of vectors without
-    texts."""
-    fits, spaces, measured = (
-        study.translators(),
-        study.spaces(),
-        {row.source for row in study.evaluate.values()},
-    )
+    """The best verdict on unpaired translators of vectors that no true pairs measure."""
+    fits, spaces = study.translators(), study.spaces()
+    evaluated = {row.source for row in study.evaluate.values()}
     judged = {
         name: metrics
         for name, metrics in unmeasured(study).items()
-        if fits[name].supervision == "unpaired" and fits[name].source not in measured
+        if fits[name].supervision == "unpaired" and fits[name].source not in evaluated
     }
     if not judged:
         return None
     best = max(judged, key=lambda name: (judged[name]["aligned"], judged[name]["verdict"]))
-    words = verdicts(judged[best])
-    corpora = [spaces[side].corpus for side in (fits[best].source, fits[best].target)]
-    sentences = [
-        f"Vectors of {of_corpus(study, corpora[0])} were translated to {spaces[fits[best].target].encoder} without a single pair "
-        f"({best}). No true pairs are there to measure it; the verdict, which needs none, says: {counted(words)}."
-    ]
-    rows = [store.read_metrics("collect").get(corpus, {}).get("rows", 0) for corpus in corpora]
-    if words["aligned"]:
-        sentences.append(
-            "Whoever has these vectors, and texts of that kind, can read them: an audit says how much."
-        )
-    elif min(rows) < 2 * ENOUGH:
-        there = " and ".join(f"{n:,} of {corpus}" for n, corpus in zip(rows, corpora, strict=True))
-        sentences.append(
-            f"There are {there}; a fit that sees {ENOUGH:,} on either side, half of what is there, mostly works."
-        )
-    return Finding(" ".join(sentences), None, "verdicts")
-
-
-def beside(study: params.Study, every: list[Measured], best: Measured) -> str:
-    """`With pairs, oracle-orthogonal reaches 97 % (ORACLE); untranslated vectors reach 0.0 %.`"""
-    place = (best.row.source, best.row.target, best.row.split)
-    said, fits = [], study.translators()
-    for supervision, words in (
-        ("oracle", "with pairs, {} reaches {} (ORACLE)"),
-        ("naive", "untranslated vectors reach {1}"),
-    ):
-        rivals = [
-            m
-            for m in every
-            if (m.row.source, m.row.target, m.row.split) == place
-            and fits[m.row.translator].supervision == supervision
-        ]
-        if rivals:
-            rival = max(rivals, key=lambda m: m.metrics["top1"])
-            said.append(words.format(rival.row.translator, percent(rival.metrics["top1"])))
-    sentence = "; ".join(said)
-    return f"{sentence[0].upper()}{sentence[1:]}." if said else ""
-
-
-def others(unpaired: list[Measured]) -> str:
-    """Of all translators that were judged on the corpus measured on, where there are several: does the verdict agree with true
-    pairs?"""
-    by_translator = {
-        m.row.translator: m for m in reversed(unpaired) if m.home and m.words
-    }  # of several rows the first
-    if len(by_translator) < 2:
-        return ""
-    words = sum((m.words for m in by_translator.values()), Counter())
-    shares: dict[str, list[float]] = {"aligned": [], "not aligned": []}
-    verdicts_of = store.verdicts()
-    for m in by_translator.values():
-        judged = verdicts_of[m.row.translator]["by seed"]
-        for seed, top1 in store.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
-            shares["aligned" if judged[str(seed)]["label"] == "aligned" else "not aligned"].append(top1)
-    ranges = [f"those {kind} find {percent(min(v))} to {percent(max(v))}" for kind, v in shares.items() if v]
-    return f" All {len(by_translator)} unpaired translators of the study: {counted(words)}; {', '.join(ranges)} at rank 1."
+    source, target, labels = spaces[fits[best].source], spaces[fits[best].target], verdicts(judged[best])
+    collected = store.read_metrics("collect")
+    rows = {corpus: collected.get(corpus, {}).get("rows", 0) for corpus in (source.corpus, target.corpus)}
+    templates = [JUDGED, ONLY_VERDICT]
+    if labels["aligned"]:
+        templates.append(READABLE)
+    elif min(rows.values()) < 2 * ENOUGH:
+        templates.append(TOO_FEW)
+    slots = {
+        "corpus": of_corpus(study, source.corpus),
+        "target": target.encoder,
+        "translator": best,
+        "counted": counted(labels),
+        "rows": " and ".join(f"{n:,} of {corpus}" for corpus, n in rows.items()),
+        "enough": ENOUGH,
+    }
+    return finding(templates, slots, None, "Verdicts")

@@ -1,77 +1,93 @@
-"""The report's tables, one module per group; each function gives a section as lines of Markdown, or none."""
+"""The report's tables.
+
+Each function returns one section as lines of Markdown, or no lines if it has no results.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections.abc import Iterable
+from typing import Any
 
+from pipelines.measures import Measure
 from pipelines.measures.intervals import Interval
 from pipelines.pages import drawing
-from pipelines.study import AnyCorpus
+from pipelines.runtime import store
+from pipelines.study import AnyCorpus, params
 
-DIGITS = {"mean_rank": 1, "foscttm": 4}
-ENOUGH = 10_000  # vectors a side: with as many, what can be aligned mostly is (docs/experiments/vec2vec.md)
+ENOUGH = 10_000  # vectors a side with which most pairs of encoders align (docs/experiments/vec2vec.md)
+ORIGINS = {
+    "library": "real: docstrings of the installed dependencies",
+    "synthetic": "GENERATED",
+    "hub": "real: the hub",
+    "path": "the user's own",
+    "vectors": "vectors without text",
+}
+
+
+def measured(study: params.Study, verb: str) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Return the rows of a verb that have results, with their metrics. -> {name: (row, metrics)}"""
+    results = store.read_metrics(verb)
+    return {name: (row, results[name]) for name, row in getattr(study, verb).items() if name in results}
 
 
 def origin(row: AnyCorpus) -> str:
-    """Where a corpus's texts are from; shown with every number about them."""
-    words = {
-        "library": "real: docstrings of the installed dependencies",
-        "synthetic": "GENERATED",
-        "hub": "real: the hub",
-        "path": "the user's own",
-        "vectors": "vectors without text",
-    }
-    return words[row.source]
+    """Say where a corpus's texts come from. Every number about them is shown with it."""
+    return ORIGINS[row.source]
 
 
-def with_error(metrics: dict[str, float], measure: str, error: str = "error") -> str:
-    """`mean ± error`; `mean` alone where there is no error."""
-    digits = DIGITS.get(measure, 3)
-    spread = metrics.get(f"{measure}_{error}")
-    return f"{metrics[measure]:.{digits}f}" + (f" ± {spread:.{digits}f}" if spread is not None else "")
+def section(heading: str, legend: str, blocks: list[str]) -> list[str]:
+    """Return a section of the report; no lines if it has no blocks."""
+    return [f"## {heading}", "", legend, *blocks] if blocks else []
 
 
-def table(header: list[str], rows: list[list]) -> list[str]:
-    """A Markdown table with aligned columns, readable in a terminal too."""
-    cells = [header, *[[str(c) for c in row] for row in rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+def table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
+    """Return a Markdown table with aligned columns, which is readable in a terminal, too."""
+    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in cells]
     return [lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]
 
 
+def number(measure: Measure, metrics: dict[str, float], error: str = "error") -> str:
+    """Format a measure: `0.552 ± 0.003`, `0.552` without an error, nothing if it was not measured."""
+    if measure.name not in metrics:
+        return ""
+    spread = metrics.get(f"{measure.name}_{error}")
+    shown = f"{metrics[measure.name]:.{measure.digits}f}"
+    return shown if spread is None else f"{shown} ± {spread:.{measure.digits}f}"
+
+
+def lower_is_better(measures: list[Measure]) -> str:
+    """Name the measures of a table that are better when lower."""
+    return f"Lower is better: {', '.join(m.title for m in measures if m.better == 'lower')}."
+
+
 def escaped(text: str, most: int = 300) -> str:
-    """A foreign text as one cell of a table: Markdown in it is shown as it is."""
+    """Return a text of others as one line that Markdown shows as it is, cut to `most` characters."""
     line = " ".join(text.split())
     line = line if len(line) <= most else line[: most - 1] + "…"
-    return "".join(f"\\{c}" if c in "\\`*_[]<>|#!~&$" else c for c in line)
+    line = "".join(f"\\{c}" if c in "\\`*_[]<|#!~&$" else c for c in line)
+    return re.sub(r"^(\d*)([-+=.)>])", r"\1\\\2", line)  # begins no list, quotation or heading
 
 
 def percent(share: float) -> str:
-    """`91 %`; with a decimal below 10 % and near 100 %, where a whole number would hide what matters."""
-    return f"{share:.0%}".replace("%", " %") if 0.095 <= share <= 0.995 else f"{share:.1%}".replace("%", " %")
-
-
-def above_floor(difference: Interval) -> str:
-    """`+9.1 points (95 % interval +6.4 to +11.8)`: an attack's share less its floor's; `at floor level` where 0 is in it."""
-    value, low, high = (f"{100 * number:+.1f}" for number in difference)
-    said = f"{value} points (95 % interval {low} to {high})"
-    return said if difference.above_zero else f"at floor level, {said}"
+    """Format a share as `91 %`, with one decimal below 9.5 % and above 99.5 %."""
+    return f"{100 * share:.{0 if 0.095 <= share <= 0.995 else 1}f} %"
 
 
 def points(difference: Interval | None) -> str:
-    """`+0.4 [-2.6, +3.4] at floor level`: the same as a cell of a table; empty where there is no floor."""
+    """Format a share less its floor as a cell: `+0.4 [-2.6, +3.4] at floor level`; empty without a floor."""
     if difference is None:
         return ""
     value, low, high = (f"{100 * number:+.1f}" for number in difference)
     return f"{value} [{low}, {high}]" + ("" if difference.above_zero else " at floor level")
 
 
-def pictures(verb: str, name: str, *files: str) -> list[str]:
-    """Those of a stage's pictures that are there, as seen from the report's folder."""
-    paths = {f: drawing.picture_path(verb, name, Path(f).stem) for f in files}
-    drawn = {f: path for f, path in paths.items() if path.exists()}
-    return [
-        line
-        for f, path in drawn.items()
-        for line in ("", f"![{verb} {name}: {Path(f).stem}](pictures/{path.name})")
+def pictures(verb: str, name: str, *kinds: str) -> list[str]:
+    """Show those pictures of a row that were drawn."""
+    paths = {kind: drawing.picture_path(verb, name, kind) for kind in kinds}
+    shown = [
+        f"![{verb} {name}: {kind}](pictures/{path.name})" for kind, path in paths.items() if path.exists()
     ]
+    return [line for image in shown for line in ("", image)]

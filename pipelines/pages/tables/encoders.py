@@ -1,68 +1,66 @@
-"""Encoders: on pairs with scores, trained here, and compared with each other."""
+"""Tables of encoders: on pairs with scores, trained here, and compared with each other."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from pipelines.measures import Measure, geometry, shown, similarity
+from pipelines.measures.geometry import NEIGHBOURS
+from pipelines.pages.drawing import FOLDER
 from pipelines.pages.pictures import plane
-from pipelines.pages.tables import origin, pictures, table
+from pipelines.pages.tables import lower_is_better, measured, origin, pictures, section, table
 from pipelines.runtime import store
 from pipelines.study import Finetune, Geometry, Similarity, params
+
+SIMILARITY = shown([*similarity.MEASURES, *geometry.ANISOTROPY])
+TRAINED = [m for m in SIMILARITY if m.name in ("spearman", "alignment", "uniformity")]
+SIMILARITY_LEGEND = f"""Cosines of raw vectors against human scores, or against the generator's: Spearman and
+Pearson x 100, all pairs together, no regressor. *Alignment* is the mean squared distance of pairs with a
+score above 4. *Uniformity*, *mean cosine* and *effective rank* of all sentences measure anisotropy. *Its
+training*: Spearman before and after training here, on the dev pairs that chose the step.
+{lower_is_better(SIMILARITY)}"""
+TRAINED_LEGEND = """SimCSE. The dev split of the pairs named here also chose the step, so these numbers are
+optimistic. See Similarity for test pairs."""
+GEOMETRY_LEGEND = f"""*Shared* is the share of a text's {NEIGHBOURS} nearest texts that are the same in both
+spaces. *Chance* is the mean over random pairings of the texts. *Calibrated* is 0 at the level that 95 % of
+random pairings stay below, and 1 at most; it is above 0 only if p is at most .05. *Top-1* is the best
+translation between the two, in either direction."""
 
 
 def similarity_table(study: params.Study) -> list[str]:
     """One block per set of pairs: every encoder measured on it, best first."""
-    results, lines = store.read_metrics("similarity"), []
-    rows = {name: row for name, row in study.similarity.items() if name in results}
-    for corpus, split in dict.fromkeys((r.corpus, r.split) for r in rows.values()):
-        names = [n for n, r in rows.items() if (r.corpus, r.split) == (corpus, split)]
-        names.sort(key=lambda n: -results[n]["spearman"])
-        pairs = f"{results[names[0]]['pairs']} pairs" + (f", {split}" if split else "")
-        lines += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
-        measured = [
-            [rows[n].encoder, pooled(study, rows[n]), *numbers(results[n], SIMILARITY)] for n in names
-        ]
-        header, gained = ["encoder", "pooling", *SIMILARITY], [training(study, rows[n]) for n in names]
-        if any(gained):
-            header, measured = (
-                [*header, "its training, dev"],
-                [[*m, g] for m, g in zip(measured, gained, strict=True)],
-            )
-        lines += table(header, measured)
-        if all("alignment" in results[n] for n in names):
-            path = store.REPORT / "pictures" / f"{corpus}-plane.png"
-            plane(
-                path,
-                {
-                    n: (results[n]["uniformity"], results[n]["alignment"], results[n]["spearman"])
-                    for n in names
-                },
-            )
-            lines += ["", f"![{corpus}: alignment and uniformity of every encoder](pictures/{path.name})"]
-    legend = [
-        "Cosines of raw vectors against human scores, or those of the generator: Spearman and Pearson x 100, all pairs together,",
-        "no regressor. *Alignment*: mean squared distance of pairs with a score above 4; *uniformity* (lower is more even),",
-        "*mean cosine* and *effective rank* of all sentences: anisotropy. *Its training*, of what was trained here: Spearman",
-        "before and after, on the dev pairs that chose the step.",
-    ]
-    return ["## Similarity", "", *legend, *lines] if lines else []
+    every, blocks = measured(study, "similarity"), []
+    for corpus, split in dict.fromkeys((row.corpus, row.split) for row, _ in every.values()):
+        names = [n for n, (row, _) in every.items() if (row.corpus, row.split) == (corpus, split)]
+        names.sort(key=lambda n: -every[n][1]["spearman"])
+        pairs = f"{every[names[0]][1]['pairs']} pairs" + (f", {split}" if split else "")
+        blocks += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
+        header = ["encoder", "pooling", *(m.title for m in SIMILARITY), "its training, dev"]
+        cells = [similarity_cells(study, *every[n]) for n in names]
+        if not any(row[-1] for row in cells):
+            header, cells = header[:-1], [row[:-1] for row in cells]
+        blocks += table(header, cells)
+        path = FOLDER / f"{corpus}-plane.png"
+        if all("alignment" in every[n][1] for n in names):
+            plane(path, {n: [every[n][1][m] for m in ("uniformity", "alignment", "spearman")] for n in names})
+            blocks += ["", f"![{corpus}: alignment and uniformity of every encoder](pictures/{path.name})"]
+    return section("Similarity", SIMILARITY_LEGEND, blocks)
 
 
-SIMILARITY = {
-    "Spearman": 2,
-    "Pearson": 2,
-    "alignment": 3,
-    "uniformity": 3,
-    "mean cosine": 3,
-    "effective rank": 1,
-}
-SHARED = {"cka": 3, "cka_chance": 3, "cka_calibrated": 3, "overlap": 3, "overlap_calibrated": 3}
+def similarity_cells(study: params.Study, row: Similarity, metrics: dict[str, Any]) -> list[str]:
+    pooling = row.pooling or study.encoders[row.encoder].pooling or "its own"
+    return [row.encoder, pooling, *numbers(SIMILARITY, metrics), training(study, row)]
 
 
-def numbers(metrics: dict[str, float], digits: dict[str, int]) -> list[str]:
-    return [f"{metrics[name.lower().replace(' ', '_')]:.{n}f}" for name, n in digits.items()]
+def numbers(measures: list[Measure], metrics: dict[str, float]) -> list[str]:
+    """Format measures without their errors."""
+    return [f"{metrics[m.name]:.{m.digits}f}" for m in measures]
 
 
 def training(study: params.Study, row: Similarity) -> str:
-    """`80.50 -> 87.50`: Spearman on dev, before and after, of an encoder that was trained here on the same corpus of pairs."""
+    """Return `80.50 -> 87.50`: dev Spearman before and after training, if the encoder was trained here on
+    these pairs.
+    """
     name = trained_as(study, row.encoder)
     point = store.read_metrics("finetune").get(name or "")
     if not name or not point or study.finetune[name].dev != row.corpus:
@@ -71,88 +69,61 @@ def training(study: params.Study, row: Similarity) -> str:
 
 
 def trained_as(study: params.Study, encoder: str) -> str | None:
-    """The row of `finetune` that makes an encoder's weights, or None."""
-    return next(
-        (
-            name
-            for name in study.finetune
-            if study.encoders[encoder].path.rstrip("/") == f"data/trained/{name}"
-        ),
-        None,
-    )
+    """Return the row of `finetune` that makes an encoder's weights, or None."""
+    path = study.encoders[encoder].path.rstrip("/")
+    return next((name for name in study.finetune if path == f"data/trained/{name}"), None)
 
 
 def start(row: Finetune) -> str:
-    """What a training began with: `untrained`, or `before`, which is another training's end."""
+    """Name what a training started from: `untrained`, or `before` for the end of another training."""
     return "untrained" if row.start.endswith("scratch.py") else "before"
 
 
-def pooled(study: params.Study, row: Similarity) -> str:
-    return row.pooling or study.encoders[row.encoder].pooling or "its own"
-
-
 def trained_table(study: params.Study) -> list[str]:
-    """Every encoder trained here, as it was before and at the chosen step."""
-    results = store.read_metrics("finetune")
-    rows = []
-    for name, row in study.finetune.items():
-        for when in ("before", "dev") if name in results else ():
-            point = results[name][when]
-            cells = [f"{point[k]:.{n}f}" for k, n in (("spearman", 2), ("alignment", 3), ("uniformity", 3))]
-            of = f"{row.corpus} ({origin(study.corpora[row.corpus])})"
-            rows.append(
-                [name, of, row.dev, start(row) if when == "before" else f"step {point['step']}", *cells]
-            )
-    legend = [
-        "SimCSE. The step is chosen on the dev split of the pairs named, so these numbers flatter it: see Similarity.",
-        "",
-    ]
-    header = ["encoder", "texts", "chosen on", "", "Spearman", "alignment", "uniformity"]
-    shown = [
-        line for name in results if name in study.finetune for line in pictures("finetune", name, "curve.png")
-    ]
-    return ["## Trained here", "", *legend, *table(header, rows), *shown] if rows else []
+    """Every encoder trained here, before training and at the chosen step."""
+    rows, images = [], []
+    for name, (row, metrics) in measured(study, "finetune").items():
+        texts = f"{row.corpus} ({origin(study.corpora[row.corpus])})"
+        steps = {"before": start(row), "dev": f"step {metrics['dev']['step']}"}
+        for when, step in steps.items():
+            rows.append([name, texts, row.dev, step, *numbers(TRAINED, metrics[when])])
+        images += pictures("finetune", name, "curve")
+    header = ["encoder", "texts", "chosen on", "", *(m.title for m in TRAINED)]
+    return section("Trained here", TRAINED_LEGEND, ["", *table(header, rows), *images] if rows else [])
 
 
 def geometry_table(study: params.Study) -> list[str]:
-    """One block per row: every two encoders, beside how well one could be translated into the other."""
-    results, evaluated, lines = store.read_metrics("geometry"), store.read_metrics("evaluate"), []
-    for name, row in study.geometry.items():
-        if name not in results:
-            continue
-        pairs = dict(results[name])
-        texts, chance = pairs.pop("texts"), pairs.pop("chance")
+    """One block per row: every two encoders, beside the best translation between them."""
+    blocks = []
+    for name, (row, metrics) in measured(study, "geometry").items():
+        pairs = {pair: m for pair, m in metrics.items() if isinstance(m, dict)}
+        best_first = sorted(pairs.items(), key=lambda pair: -pair[1]["overlap"])
         rows = [
             [
                 pair.replace(":", " and "),
-                *numbers(m, SHARED),
-                *translated(study, evaluated, row.corpus, pair.split(":")),
+                *numbers(shown(geometry.MEASURES), m),
+                *translated(study, row.corpus, pair),
             ]
-            for pair, m in sorted(pairs.items(), key=lambda p: -p[1]["overlap"])
+            for pair, m in best_first
         ]
-        lines += ["", f"### {geometry_title(study, row, texts)}", ""]
-        measures = ["linear CKA", "chance", "calibrated", f"shared (chance {chance:.4f})", "calibrated"]
-        lines += table(["encoders", *measures, "top-1, unpaired", "top-1, oracle"], rows)
-        lines += pictures("geometry", name, "cka.png")
-    legend = [
-        "Who shares geometry with whom. *Shared*: the part of a text's nearest texts that are so in both spaces. *Chance*: the",
-        "mean over random pairings of the texts. *Calibrated*: how far a measure goes from what 95 % of random pairings stay",
-        "below (0) to 1; above 0 where it is chance with p of at most .05. Beside them, where there is one, the best top-1 of a",
-        "translation between the two, in either direction, unpaired and by an oracle.",
-    ]
-    return ["## Geometry", "", *legend, *lines] if lines else []
+        header = [f"{m.title} (chance {metrics['chance']:.4f})" if m.name == "overlap" else m.title
+                  for m in shown(geometry.MEASURES)]  # fmt: skip
+        blocks += ["", f"### {geometry_title(study, row, metrics['texts'])}", ""]
+        blocks += table(["encoders", *header, "top-1, unpaired", "top-1, oracle"], rows)
+        blocks += pictures("geometry", name, "cka")
+    return section("Geometry", GEOMETRY_LEGEND, blocks)
 
 
 def geometry_title(study: params.Study, row: Geometry, texts: int) -> str:
     return f"{row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)"
 
 
-def translated(study: params.Study, evaluated: dict[str, dict], corpus: str, pair: list[str]) -> list[str]:
-    """Best top-1 on a corpus between two encoders: unpaired, oracle."""
-    best, spaces = {"unpaired": "", "oracle": ""}, study.spaces()
-    for name, row in study.evaluate.items():
-        sides = [spaces[s] for s in (row.source, row.target)]
-        if name in evaluated and {s.encoder for s in sides} == set(pair) and sides[0].corpus == corpus:
-            supervision = study.translators()[row.translator].supervision
-            best[supervision] = max(best.get(supervision, ""), f"{evaluated[name]['top1']:.3f}")
+def translated(study: params.Study, corpus: str, pair: str) -> list[str]:
+    """Return the best top-1 on a corpus between two encoders `a:b`: unpaired, oracle."""
+    best, spaces, fits = {"unpaired": "", "oracle": ""}, study.spaces(), study.translators()
+    for row, metrics in measured(study, "evaluate").values():
+        source, target = spaces[row.source], spaces[row.target]
+        if {source.encoder, target.encoder} == set(pair.split(":")) and source.corpus == corpus:
+            supervision = fits[row.translator].supervision
+            best[supervision] = max(best.get(supervision, ""), f"{metrics['top1']:.3f}")
     return [best["unpaired"], best["oracle"]]

@@ -1,11 +1,13 @@
-"""Attributes and texts read from translated vectors."""
+"""Tables of attributes and texts that were read from translated vectors."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pipelines.measures import inversion, shown
+from pipelines.measures.attributes import measures
 from pipelines.measures.intervals import Interval, difference
-from pipelines.pages.tables import escaped, origin, pictures, points, table, with_error
+from pipelines.pages.tables import escaped, measured, number, origin, pictures, points, section, table
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert, params
 
@@ -13,162 +15,130 @@ VECTORS = {
     "ideal source": "ideal source (oracle)",
     "ideal target": "ideal target (oracle)",
     "ceiling": "ceiling (oracle)",
+    "mismatched": "mismatched (floor)",
+    "prior": "no vector (floor)",
+    "majority": "majority (floor)",
 }
-VECTORS |= {"mismatched": "mismatched (floor)", "prior": "no vector (floor)", "majority": "majority (floor)"}
-INTERVAL = (
-    "*Above the floor*: the difference in points, with Newcombe's 95 % interval (1998, method 10); where 0 is in it, no leak is\n"
-    "claimed by that measure."
-)
-SHOWN = 5
-TEXT = {"token_f1": "token F1", "set_f1": "set F1", "bleu": "BLEU", "rouge_l": "ROUGE-L", "cosine": "cosine"}
+ATTACKS = ("translated", "ceiling", "mismatched", "prior")
+SHOWN = 5  # examples
+INTERVAL = """*Above the floor* is the difference in points, with Newcombe's 95 % interval (1998, method 10).
+If 0 is in the interval, no leak is claimed."""
+ATTRIBUTES_LEGEND = f"""Zero-shot: the labels whose own vectors are nearest. *Ideal* uses vectors that no
+attacker has; *naive* uses the untranslated ones. *Majority*, the floor, knows only which labels are common.
+Mean ± standard error over texts; translated vectors are averaged over seeds. Lower is better for ranks.
+{INTERVAL}"""
+INVERSION_LEGEND = f"""Texts written from vectors alone. The *ceiling* inverts true target vectors. What a
+*floor* recovers, too (the vector of another text, or no vector), is no leak. *Retrieved* is the nearest of
+the attacker's own texts. *Corrected* starts from it and from the generated text. *Consensus* is what the
+nearest texts agree on, without a query. Mean ± standard error over texts. Facts are recovered/recoverable;
+*facts stated* counts those in a guess, right or wrong. {INTERVAL}"""
 
 
 def attack_title(study: params.Study, name: str, row: Attributes | Invert) -> str:
-    by = f"{row.translator} ({study.translators()[row.translator].supervision})"
-    return f"### {name}: {row.source} -> {row.target} by {by} ({origin(study.corpora[row.corpus])})"
+    supervision = study.translators()[row.translator].supervision
+    by = f"{row.translator} ({supervision})"
+    return f"{name}: {row.source} -> {row.target} by {by} ({origin(study.corpora[row.corpus])})"
 
 
 def attributes_table(study: params.Study) -> list[str]:
-    """One block per row: what the nearest labels say, for each wording of the labels."""
-    results, lines = store.read_metrics("attributes"), []
-    for name, row in study.attributes.items():
-        if not (metrics := results.get(name)):
-            continue
-        k = row.k[-1]
-        measures = {f"top{n}": f"top-{n}" for n in row.k} | {
-            f"precision{k}": f"precision@{k}",
-            f"recall{k}": f"recall@{k}",
-        }
-        measures |= {"mean_rank": "mean rank", "mean_rank_all": "mean rank, all labels"}
-        rows = [
-            [
-                wording,
-                VECTORS.get(method, method),
-                *(with_error(scores, m) for m in measures),
-                *(
-                    points(labels_above_floor(metrics, wording, n)) if method == "translated" else ""
-                    for n in row.k
-                ),
-            ]
-            for wording in row.wordings
-            for method, scores in metrics[wording].items()
+    """One block per row: the scores of every wording of the labels, for every kind of vectors."""
+    blocks = []
+    for name, (row, metrics) in measured(study, "attributes").items():
+        columns, rows = shown(measures(row.k)), []
+        for wording in row.wordings:
+            for method, scores in metrics[wording].items():
+                leaks = [
+                    labels_above_floor(metrics, wording, k) if method == "translated" else None for k in row.k
+                ]
+                cells = [*(number(m, scores) for m in columns), *map(points, leaks)]
+                rows.append([wording, VECTORS.get(method, method), *cells])
+        header = [
+            "labels as",
+            "vectors",
+            *(m.title for m in columns),
+            *(f"top-{k} above the floor" for k in row.k),
         ]
-        lines += [
-            "",
-            attack_title(study, name, row),
-            "",
-            f"{metrics['examples']} texts, {metrics['labels']} labels.",
-            "",
-        ]
-        lines += table(
-            ["labels as", "vectors", *measures.values(), *(f"top-{n} above the floor" for n in row.k)], rows
-        )
-        lines += pictures("attributes", name, "floor.png")
-    legend = [
-        "Zero-shot: the labels whose own vectors lie nearest. *Ideal* reads vectors that no attacker has; *naive* reads the",
-        "untranslated ones; *majority*, the floor, knows only which labels are common. Mean ± standard error over texts, of",
-        "translated vectors averaged over seeds.",
-        INTERVAL,
-    ]
-    return ["## Attributes", "", *legend, *lines] if lines else []
+        size = f"{metrics['examples']} texts, {metrics['labels']} labels."
+        blocks += ["", f"### {attack_title(study, name, row)}", "", size, "", *table(header, rows)]
+        blocks += pictures("attributes", name, "floor")
+    return section("Attributes", ATTRIBUTES_LEGEND, blocks)
 
 
 def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interval:
-    """Top-k of translated vectors less that of the commonest labels."""
-    n, measure = metrics["examples"], f"top{k}"
-    return difference(
-        metrics[wording]["translated"][measure] * n, n, metrics[wording]["majority"][measure] * n, n
-    )
+    """Return top-k of translated vectors less that of the commonest labels."""
+    n, scores = metrics["examples"], metrics[wording]
+    return difference(scores["translated"][f"top{k}"] * n, n, scores["majority"][f"top{k}"] * n, n)
+
+
+def inversion_table(study: params.Study) -> list[str]:
+    """One block per row: every attack by every method, and the facts that correction recovers, by kind."""
+    blocks = []
+    for name, (row, metrics) in measured(study, "invert").items():
+        attacks = {attack: metrics[attack] for attack in ATTACKS if attack in metrics}
+        columns, rows = shown(inversion.MEASURES), []
+        for attack, methods in attacks.items():
+            for method, scores in methods.items():
+                of_floor = attack in ("mismatched", "prior")
+                leak = None if of_floor else facts_above_floor(metrics, method, attack)
+                facts = [recovered(scores["facts"]["all"]), points(leak), f"{scores['stated']:.1f}"]
+                cells = [*(number(m, scores) for m in columns), *facts, f"{scores['queries']:.0f}"]
+                rows.append([VECTORS.get(attack, attack), method, *cells])
+        more = ["facts recovered", "above the floor", "facts stated a text", "queries a text"]
+        size = f"{metrics['texts']} texts; the inverter was trained on {metrics['known']} others."
+        blocks += ["", f"### {attack_title(study, name, row)}", "", size, ""]
+        blocks += table(["vectors", "method", *(m.title for m in columns), *more], rows)
+        blocks += ["", *facts_by_kind(metrics, attacks), *pictures("invert", name, "floor")]
+        if not study.private(row.corpus, study.inverters[row.inverter].corpus):
+            blocks += ["", *examples(name, facts_above_floor(metrics))]
+    return section("Inversion", INVERSION_LEGEND, blocks)
 
 
 def facts_above_floor(
-    metrics: dict[str, Any], method: str, attack: str = "translated", kind: str = "all"
+    metrics: dict[str, Any], method: str = "corrected", attack: str = "translated", kind: str = "all"
 ) -> Interval | None:
-    """Share of the facts that come back from an attack's vectors, less that from vectors of other texts by the same method.
+    """Return the share of facts that an attack recovers, less the share from vectors of other texts.
 
-    None where there is no such floor, or no fact.
+    None if there is no such floor, or no fact.
     """
     counts = [metrics.get(a, {}).get(method, {}).get("facts", {}).get(kind) for a in (attack, "mismatched")]
     if not all(count and count["recoverable"] for count in counts):
         return None
-    return difference(*(number for count in counts for number in (count["recovered"], count["recoverable"])))
-
-
-def inversion_table(study: params.Study) -> list[str]:
-    """One block per row: every attack by every method, then the facts that correction leaks, by kind."""
-    results, lines = store.read_metrics("invert"), []
-    for name, row in study.invert.items():
-        if not (metrics := results.get(name)):
-            continue
-        attacks = {a: metrics[a] for a in ("translated", "ceiling", "mismatched", "prior") if a in metrics}
-        rows = [
-            [
-                VECTORS.get(a, a),
-                method,
-                *(with_error(scores, m) for m in TEXT),
-                recovered(scores["facts"]["all"]),
-                points(facts_above_floor(metrics, method, a)) if a in ("translated", "ceiling") else "",
-                f"{scores['stated']:.1f}",
-                f"{scores['queries']:.0f}",
-            ]
-            for a, methods in attacks.items()
-            for method, scores in methods.items()
-        ]
-        about = f"{metrics['texts']} texts; the inverter was learnt from {metrics['known']} others."
-        lines += ["", attack_title(study, name, row), "", about, ""]
-        header = ["facts recovered", "above the floor", "facts stated a text", "queries a text"]
-        lines += table(["vectors", "method", *TEXT.values(), *header], rows)
-        lines += ["", *facts_by_kind(metrics, attacks), *pictures("invert", name, "floor.png")]
-        if not study.private(row.corpus, study.inverters[row.inverter].corpus):
-            lines += ["", *examples(name, facts_above_floor(metrics, "corrected"))]
-    legend = [
-        "Texts written from vectors alone. The *ceiling* inverts true target vectors; what the *floors* leak too (the vector of",
-        "another text, no vector at all) is no leak. *Retrieved*: the nearest of the attacker's own texts; *corrected* begins",
-        "with it and with what was generated; *consensus*: what the nearest texts agree on, without a query.",
-        "Mean ± standard error over texts; facts: recovered/recoverable, and how many a guess states, right or wrong.",
-        INTERVAL,
-    ]
-    return ["## Inversion", "", *legend, *lines] if lines else []
+    attacked, floor = counts
+    return difference(
+        attacked["recovered"], attacked["recoverable"], floor["recovered"], floor["recoverable"]
+    )
 
 
 def facts_by_kind(metrics: dict[str, Any], attacks: dict[str, Any]) -> list[str]:
-    """Facts of each kind that correction brings back, by attack. One kind in forty passes its floor by chance."""
-    corrected = {
-        VECTORS.get(a, a): scores["corrected"]["facts"]
-        for a, scores in attacks.items()
-        if "corrected" in scores
-    }
+    """Count the facts that correction recovers, by kind. By chance, one kind in forty is above its floor."""
+    corrected = {a: scores["corrected"]["facts"] for a, scores in attacks.items() if "corrected" in scores}
     kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
-    rows = [
-        [
-            k,
-            *(recovered(f[k]) for f in corrected.values()),
-            points(facts_above_floor(metrics, "corrected", kind=k)),
-        ]
-        for k in kinds
-    ]
-    return table(["facts recovered, corrected", *corrected, "translated, above the floor"], rows)
-
-
-def examples(name: str, leak: Interval | None) -> list[str]:
-    """Inverted texts beside the true ones, the worst leaks first: not a fair sample, and the report says so.
-
-    Facts are listed only where more of them come back than the floor gives: below that, a fact in a guess is no leak.
-    """
-    kept = store.read_examples(name)
-    if leak and leak.above_zero:
-        best, columns = (
-            kept.head(SHOWN),
-            {"text": "text", "guess": "written from its vector", "facts": "facts that came back"},
-        )
-        said = f"The {SHOWN} texts of which most came back; of their facts the floor gives a part too:"
-    else:
-        best = kept.sort("token_f1", descending=True).head(SHOWN)
-        columns = {"text": "text", "guess": "written from its vector"}
-        said = f"The {SHOWN} guesses with the most words of their texts. No fact is listed: facts are at floor level."
-    rows = [[escaped(v or "") for v in r] for r in best[list(columns)].iter_rows()]
-    return [said, "", *table(list(columns.values()), rows)]
+    rows = []
+    for kind in kinds:
+        leak = points(facts_above_floor(metrics, kind=kind))
+        rows.append([kind, *(recovered(facts[kind]) for facts in corrected.values()), leak])
+    header = [VECTORS.get(attack, attack) for attack in corrected]
+    return table(["facts recovered, corrected", *header, "translated, above the floor"], rows)
 
 
 def recovered(count: dict[str, int]) -> str:
     return f"{count['recovered']}/{count['recoverable']}"
+
+
+def examples(name: str, leak: Interval | None) -> list[str]:
+    """Show inverted texts beside the true ones, the worst leaks first; the report says that this is no fair
+    sample.
+
+    Facts are listed only if the attack is above its floor.
+    """
+    best, columns = store.read_examples(name), {"text": "text", "guess": "written from its vector"}
+    if leak and leak.above_zero:
+        columns["facts"] = "facts recovered"
+        said = f"The {SHOWN} texts with the most recovered facts. The floor recovers part of these, too:"
+    else:
+        best = best.sort("token_f1", descending=True)
+        said = (
+            f"The {SHOWN} guesses with most words of their text. Facts are at floor level, so none is listed."
+        )
+    rows = [[escaped(value or "") for value in row] for row in best.head(SHOWN)[list(columns)].iter_rows()]
+    return [said, "", *table(columns.values(), rows)]

@@ -1,8 +1,12 @@
-"""How many vectors a translator needs, and what known pairs are worth: rows of one aligner, one setting and one pair of encoders
-that differ in that number alone."""
+"""How success depends on the number of vectors, and on the number of known pairs.
+
+A curve joins rows that have one aligner, one setting and one pair of encoders, and differ in that number
+alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from os.path import commonprefix
 
 import polars as pl
@@ -11,72 +15,93 @@ from pipelines.pages.drawing import FOLDER, encoders
 from pipelines.pages.pictures import success
 from pipelines.pages.tables import table
 from pipelines.runtime import store
-from pipelines.study import Align, params
+from pipelines.study import Align, Evaluate, params
 
 LEAST, RIGHT = 3, 0.5  # numbers that make a curve; top-1 from which a fit counts as right
 VECTORS, PAIRS = "unpaired vectors of the source", "known pairs"
+SECTIONS = ((VECTORS, "Vectors against success", "sizes"), (PAIRS, "What known pairs are worth", "pairs"))
+Curve = dict[int, list[float]]  # number -> top-1 of every seed
 
 
-def number(fit: Align, of: str) -> int | None:
-    """How many vectors of the source or known pairs a fit has had; of an oracle, every vector is half of a pair."""
-    if fit.supervision == "oracle":
-        return fit.limits[0] if of == PAIRS else None
-    return fit.pairs if of == PAIRS else fit.limits[0]
+def sizes_table(study: params.Study) -> list[str]:
+    """A table and a picture of success against vectors, and against known pairs."""
+    return [line for of, title, file in SECTIONS for line in block(sizes(study, of), of, title, file)]
 
 
-def sizes(study: params.Study, of: str) -> dict[str, dict[int, list[float]]]:
-    """`what the rows' names begin with: aligner, source -> target` -> number -> top-1 of every seed; of curves with enough
-    numbers."""
-    curves: dict[tuple[str, ...], dict[int, list[float]]] = {}
-    names: dict[tuple[str, ...], list[str]] = {}
+def block(curves: dict[str, Curve], of: str, title: str, file: str) -> list[str]:
+    if not curves:
+        return []
+    columns = sorted({n for curve in curves.values() for n in curve})
+    rows = [[label, *(cell(curve.get(n)) for n in columns)] for label, curve in curves.items()]
+    panels: dict[str, dict[str, Curve]] = {}
+    for label, curve in curves.items():
+        line, _, encoders_of = label.rpartition(", ")
+        panels.setdefault(encoders_of, {})[line] = curve
+    success(FOLDER / f"{file}.png", panels, of)
+    legend = f"Seeds with top-1 of at least {RIGHT}, and the median top-1, by {of}."
+    lines = ["", f"### {title}", "", legend, "", *table(["", *(f"{n:,}" for n in columns)], rows)]
+    return [*lines, "", f"![top-1 of every seed against {of}](pictures/{file}.png)"]
+
+
+def cell(top1: list[float] | None) -> str:
+    """Return `2/3, 0.785`: seeds that are right, and the median."""
+    return (
+        f"{sum(score >= RIGHT for score in top1)}/{len(top1)}, {pl.Series(top1).median():.3f}" if top1 else ""
+    )
+
+
+def sizes(study: params.Study, of: str) -> dict[str, Curve]:
+    """Return each curve with at least LEAST numbers, by `<common beginning of the rows' names>: <aligner>,
+    <encoders>`.
+    """
+    curves: dict[tuple, Curve] = {}
+    names: dict[tuple, list[str]] = {}
+    for key, n, name in points(study, of):
+        top1 = store.read_csv(store.seeds_path(name))["top1"]
+        names.setdefault(key, []).append(name)
+        curves.setdefault(key, {}).setdefault(n, []).extend(top1)
+    labels = {key: commonprefix(names[key]).rstrip("-") for key in names}  # noqa: RUF071
+    return {
+        f"{labels[key]}: {key[0]}, {key[1]}": dict(sorted(curve.items()))
+        for key, curve in curves.items()
+        if len(curve) >= LEAST
+    }
+
+
+def points(study: params.Study, of: str) -> Iterator[tuple[tuple, int, str]]:
+    """Yield (what the rows of one curve share, number, row name) of every measured row with the number."""
     fits = study.translators()
     for name, row in study.evaluate.items():
         fit = fits[row.translator]
         n = number(fit, of)
         if n is not None and store.seeds_path(name).exists():
-            other = (fit.limit if of == PAIRS else fit.pairs) if fit.supervision != "oracle" else None
-            more = (
-                fit.limit[1] if isinstance(fit.limit, tuple) else None
-            )  # vectors of the target where they are not as many
-            joint, _, pair = row.translator.partition("/")
-            spaces = (
-                study.align_jointly[joint].spaces if pair else None
-            )  # one with more encoders is another aligner
-            same = (fit.aligner + " (oracle)" * (fit.supervision == "oracle"), " -> ".join(encoders(study, row)), row.source,
-                    fit.source, *map(str, (row.split, fit.settings, other, more, spaces)))  # fmt: skip
-            names.setdefault(same, []).append(name)
-            curves.setdefault(same, {}).setdefault(n, []).extend(
-                store.read_csv(store.seeds_path(name))["top1"]
-            )
-    enough = {same: dict(sorted(curve.items())) for same, curve in curves.items() if len(curve) >= LEAST}
-    begin = {same: commonprefix(names[same]).rstrip("-") for same in enough}  # noqa: RUF071
-    return {f"{begin[same]}: {same[0]}, {same[1]}": curve for same, curve in enough.items()}
+            yield shared(study, row, fit, of), n, name
 
 
-def sizes_table(study: params.Study) -> list[str]:
-    """A table and a picture of success against vectors, and one against known pairs, where a study has such rows."""
-    lines = []
-    for of, title, file in (
-        (VECTORS, "Vectors against success", "sizes"),
-        (PAIRS, "What known pairs are worth", "pairs"),
-    ):
-        if curves := sizes(study, of):
-            columns = sorted({n for curve in curves.values() for n in curve})
-            rows = [
-                [label, *(told(curve[n]) if n in curve else "" for n in columns)]
-                for label, curve in curves.items()
-            ]
-            panels: dict[str, dict[str, dict[int, list[float]]]] = {}
-            for label, curve in curves.items():
-                line, _, encoders_of = label.rpartition(", ")
-                panels.setdefault(encoders_of, {})[line] = curve
-            success(FOLDER / f"{file}.png", panels, of)
-            legend = f"Of how many seeds the top-1 is at least {RIGHT}, and the median top-1, by {of}."
-            lines += ["", f"### {title}", "", legend, "", *table(["", *(f"{n:,}" for n in columns)], rows)]
-            lines += ["", f"![top-1 of every seed against {of}](pictures/{file}.png)"]
-    return lines
+def number(fit: Align, of: str) -> int | None:
+    """Return how many source vectors or known pairs a fit uses.
+
+    An oracle uses every vector as half of a pair.
+    """
+    if fit.supervision == "oracle":
+        return fit.limits[0] if of == PAIRS else None
+    return fit.pairs if of == PAIRS else fit.limits[0]
 
 
-def told(top1: list[float]) -> str:
-    """`2/3, .785`"""
-    return f"{sum(score >= RIGHT for score in top1)}/{len(top1)}, {pl.Series(top1).median():.3f}"
+def shared(study: params.Study, row: Evaluate, fit: Align, of: str) -> tuple:
+    """Return all that the rows of one curve have in common: the aligner and the encoders first."""
+    oracle = fit.supervision == "oracle"
+    joint, _, pair = row.translator.partition("/")
+    return (
+        f"{fit.aligner} (oracle)" if oracle else fit.aligner,
+        " -> ".join(encoders(study, row)),
+        row.source,
+        fit.source,
+        row.split,
+        str(fit.settings),
+        None if oracle else str(fit.limit if of == PAIRS else fit.pairs),
+        fit.limit[1] if isinstance(fit.limit, tuple) else None,
+        str(study.align_jointly[joint].spaces)
+        if pair
+        else None,  # a joint fit of other spaces is another aligner
+    )

@@ -1,4 +1,4 @@
-"""What was published beside what was measured here; how to run it again, and how long each stage took."""
+"""Published numbers beside measured ones; how to run a row again, and how long each stage took."""
 
 from __future__ import annotations
 
@@ -6,44 +6,47 @@ import subprocess
 from functools import reduce
 from typing import Any
 
-from pipelines.pages.tables import table
+from pipelines.pages.tables import escaped, table
 from pipelines.runtime import intact, store
-from pipelines.study import params
+from pipelines.study import Published, params
+
+PUBLISHED = """Published numbers are the papers' own. vec2vec ranks all translated vectors for each real
+vector, by raw cosine; *centred* is the rank measure of the tables above, in the other direction."""
+OTHER_DATA = "Do not compare these: each comes from other data or other encoders than the cell of this study."
+AGAIN = """A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`. `dvc repro
+-s verb@row` runs it again, without the others. [stages.md](stages.md) beside this page lists how long each
+took, on which device, at which commit."""
 
 
 def published_table(study: params.Study) -> list[str]:
-    """The papers' own numbers, each beside the cell of this study that repeats it; apart from these, and beside no number, those
-    of other data or other encoders."""
-    beside, apart = [], []
-    for row in study.published.values():
-        ours = measured(row.of) if row.of and row.comparable else None
-        cells = [row.what, f"{row.value:g}", row.by]
-        if row.comparable:
-            centred = measured(row.of.replace(".raw_", ".")) if row.of and ".raw_" in row.of else None
-            numbers = [
-                f"{ours:.4g}" if ours is not None else "not measured",
-                f"{centred:.4g}" if centred is not None else "",
-            ]
-            beside.append([*cells, *numbers, row.of or ""])
-        else:
-            apart.append([*cells, row.of or ""])
+    """The papers' numbers beside ours; apart from them, without a number of ours, those of other data or
+    encoders.
+    """
+    beside = [published_cells(row) for row in study.published.values() if row.comparable]
+    apart = [[*quoted(row), row.of or ""] for row in study.published.values() if not row.comparable]
     lines = []
     if beside:
-        legend = [
-            "Published numbers are the papers' own, of their machines. Beside ranks as vec2vec takes them, of translated vectors",
-            "for each real one by raw cosine, stand those of the tables above, the other way round and *centred*.",
-        ]
         header = ["what", "PUBLISHED", "where", "measured here", "centred", "cell"]
-        lines += ["", *legend, "", *table(header, beside)]
+        lines += ["", PUBLISHED, "", *table(header, beside)]
     if apart:
-        legend = "Not to be compared: each is of other data or other encoders than the cell of this study that it stands for."
-        lines += ["", "### For orientation: other data", "", legend, ""]
-        lines += table(["what", "PUBLISHED", "where", "cell here, on other data"], apart)
+        header = ["what", "PUBLISHED", "where", "cell here, on other data"]
+        lines += ["", "### For orientation: other data", "", OTHER_DATA, "", *table(header, apart)]
     return ["## Published numbers", *lines] if lines else []
 
 
-def measured(cell: str) -> float | None:
-    """The number at `verb.row.measure`, or None where that has not been run."""
+def published_cells(row: Published) -> list[str]:
+    ours = cell_value(row.of) if row.of else None
+    centred = cell_value(row.of.replace(".raw_", ".")) if row.of and ".raw_" in row.of else None
+    here = "not measured" if ours is None else f"{ours:.4g}"
+    return [*quoted(row), here, "" if centred is None else f"{centred:.4g}", row.of or ""]
+
+
+def quoted(row: Published) -> list[str]:
+    return [escaped(row.what), f"{row.value:g}", escaped(row.by)]
+
+
+def cell_value(cell: str) -> float | None:
+    """Return the number at `verb.row.measure`, or None if it was not measured."""
     verb, row, *keys = cell.split(".")
     value: Any = store.read_metrics(verb).get(row)
     value = reduce(lambda v, k: v.get(k) if isinstance(v, dict) else None, keys, value)
@@ -51,34 +54,28 @@ def measured(cell: str) -> float | None:
 
 
 def again(study: params.Study) -> list[str]:
-    """How a row is run again. What differs between two runs of one study stands in the file that is named here."""
-    legend = [
-        "A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`: `dvc repro -s verb@row` runs it",
-        "again, without the others. [stages.md](stages.md) beside this page says how long each took, on which device, at which",
-        "commit.",
-    ]
-    return ["## How to reproduce this", "", *legend]
+    """Say how to run a row again. What differs between two runs stands in stages.md alone."""
+    return ["## How to reproduce this", "", AGAIN]
 
 
 def stages(study: params.Study) -> str:
-    """Every stage's latest run: how long, on which device, and the command that repeats it."""
+    """Return stages.md: each stage's latest run, its seconds and device, and the command that repeats it."""
     took = intact.took(study.study)
-    rows = [
-        [f"`dvc repro -s {stage}`", f"{seconds:.1f}", device] for stage, (seconds, device) in took.items()
-    ]
+    rows = [[f"`dvc repro -s {name}`", f"{seconds:.1f}", device] for name, (seconds, device) in took.items()]
     total = sum(seconds for seconds, _ in took.values())
     legend = f"Code: commit {commit()}. Seconds of each stage's latest run, {total:.0f} in all."
-    return (
-        "\n".join(
-            [f"# Stages of {study.study}", "", legend, "", *table(["stage", "seconds", "device"], rows)]
-        )
-        + "\n"
-    )
+    lines = [
+        f"# Stages of {escaped(study.study)}",
+        "",
+        legend,
+        "",
+        *table(["stage", "seconds", "device"], rows),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def commit() -> str:
-    """The checkout's commit, marked where files differ from it."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
+    """Return the checkout's commit, marked `-dirty` if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     return f"`{done.stdout.strip()}`" if done.returncode == 0 else "unknown (not a git checkout)"

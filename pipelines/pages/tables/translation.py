@@ -1,130 +1,96 @@
-"""Corpora, and translators measured on true pairs."""
+"""Tables of corpora, and of translators measured on true pairs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pipelines.pages.tables import DIGITS, origin, pictures, table
+from pipelines.measures import shown
+from pipelines.measures.translation import MEASURES
+from pipelines.pages.tables import lower_is_better, origin, pictures, section, table
 from pipelines.runtime import store
 from pipelines.study import params
 
-MEASURES = {
-    "centred_cosine": "centred cosine",
-    "top1": "top-1",
-    "mean_rank": "mean rank",
-    "foscttm": "FOSCTTM",
-}
+KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
+LEGEND = f"""Mean over seeds ± standard deviation over seeds; of one seed ± standard error.
+{lower_is_better(shown(MEASURES))} The verdict uses unpaired vectors of the fit alone: how many seeds are
+`aligned`, and the mean score. It is about the corpus of the fit, not about another corpus that is measured.
+All other columns use true pairs, after the fit."""
+UNMEASURED = """No true pairs measure these translators. Each fit sees half of the vectors of either side, or
+the splits that its row names. The verdict is its agreement with fits to other halves."""
 
 
 def corpora_table(study: params.Study) -> list[str]:
-    """One line per corpus."""
-    metrics = store.read_metrics("collect")
+    """One row per corpus."""
+    collected = store.read_metrics("collect")
     rows = [
         [name, origin(row), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"]]
         for name, row in study.corpora.items()
-        if (m := metrics.get(name))
+        if (m := collected.get(name))
     ]
-    return [
-        "## Corpora",
-        "",
-        *table(["corpus", "texts", "rows", "held out", "words per text", "labels"], rows),
-    ]
+    header = ["corpus", "texts", "rows", "held out", "words per text", "labels"]
+    return ["## Corpora", "", *table(header, rows)]
 
 
 def translation_table(study: params.Study) -> list[str]:
-    """One block per pair of embeddings measured on: every translator, unpaired first, then identity and the oracles."""
-    lines = [
-        "## Translation",
-        "",
-        "Mean over seeds ± spread (standard deviation) over seeds, or ± standard error of one seed. The verdict comes from",
-        "unpaired vectors of the fit alone: how many seeds are `aligned`, and the mean score; of translators fit on another",
-        "corpus it says nothing of the corpus measured on. All else comes from true pairs, afterwards.",
-    ]
-    judged, spaces, fits = store.verdicts(), study.spaces(), study.translators()
-    pairs = dict.fromkeys((r.source, r.target) for r in study.evaluate.values())
-    for source, target in pairs:
-        corpus = spaces[source].corpus
-        names = [
-            n
-            for n, r in study.evaluate.items()
-            if (r.source, r.target) == (source, target) and store.seeds_path(n).exists()
-        ]
-        if not names:
-            continue
-        names.sort(key=lambda n: KINDS.index(fits[study.evaluate[n].translator].supervision))
-        lines += ["", f"### {title(study, source, target)}", ""]
-        rows = []
+    """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
+    rows = {n: row for n, row in study.evaluate.items() if store.seeds_path(n).exists()}
+    judged, spaces, fits, blocks = store.verdicts(), study.spaces(), study.translators(), []
+    for source, target in dict.fromkeys((row.source, row.target) for row in rows.values()):
+        names = [n for n, row in rows.items() if (row.source, row.target) == (source, target)]
+        names.sort(key=lambda n: KINDS.index(fits[rows[n].translator].supervision))
+        cells = []
         for name in names:
-            translator = study.evaluate[name].translator
+            translator = rows[name].translator
             fit = fits[translator]
             fitted_on = spaces[fit.source].corpus
-            cell = verdict(judged[translator], None if fitted_on == corpus else fitted_on)
-            rows.append([f"{translator} ({fit.supervision})", fitted_on, cell, *measured(name)])
-        lines += table(["aligner", "trained on", "verdict", "seeds", *MEASURES.values()], rows)
-        lines += pictures("evaluate", names[0], "spaces.png")
-    return lines if pairs else []
+            elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
+            judgement = verdict(judged[translator], elsewhere)
+            cells.append([f"{translator} ({fit.supervision})", fitted_on, judgement, *seed_cells(name)])
+        header = ["aligner", "trained on", "verdict", "seeds", *(m.title for m in shown(MEASURES))]
+        blocks += ["", f"### {title(study, source, target)}", "", *table(header, cells)]
+        blocks += pictures("evaluate", names[0], "spaces")
+    return section("Translation", LEGEND, blocks)
 
 
-def judged_table(study: params.Study) -> list[str]:
-    """Translators of which the verdict is all that is known: no row of `evaluate` measures them on true pairs."""
-    verdicts, collected = unmeasured(study), store.read_metrics("collect")
-    if not verdicts:
-        return []
-    fits, spaces, rows = study.translators(), study.spaces(), []
-    for name, metrics in verdicts.items():
-        words = [seed["label"] for seed in metrics["by seed"].values()]
-        agreement = sum(seed["agreement"] for seed in metrics["by seed"].values()) / len(words)
-        sizes = [
-            collected.get(spaces[side].corpus, {}).get("rows", "")
-            for side in (fits[name].source, fits[name].target)
-        ]
-        rows.append([f"{name} ({fits[name].supervision})", fits[name].source, fits[name].target, *sizes])
-        rows[-1] += [verdict(metrics), f"{agreement:.3f}"]
-    lines = [
-        "## Verdicts",
-        "",
-        "Translators that no true pairs measure: a fit sees half of the vectors of each side, or the splits that its row names,",
-        "and its agreement with fits to other halves is all that is known.",
-        "",
-    ]
-    return lines + table(
-        ["aligner", "from", "to", "vectors there", "and there", "verdict", "agreement"], rows
-    )
-
-
-def unmeasured(study: params.Study) -> dict[str, dict[str, Any]]:
-    """What the verdict says of each translator without a row of `evaluate`, by name."""
-    measured, verdicts = {row.translator for row in study.evaluate.values()}, store.verdicts()
-    return {
-        name: m
-        for name in study.translators()
-        if name not in measured and "verdict" in (m := verdicts.get(name, {}))
-    }
-
-
-def title(study: params.Study, source: str, target: str) -> str:
-    """The heading of a pair of embeddings."""
-    return f"{source} -> {target} ({origin(study.corpora[study.spaces()[source].corpus])})"
-
-
-KINDS = ("unpaired", "few pairs", "naive", "oracle")
+def seed_cells(name: str) -> list[str]:
+    """Return the number of seeds, and `mean ± spread` of each measure."""
+    seeds = store.read_csv(store.seeds_path(name))
+    cells = [str(len(seeds))]
+    for m in shown(MEASURES):
+        spread = seeds[m.name].std() if len(seeds) > 1 else seeds[f"{m.name}_error"][0]
+        cells.append(f"{seeds[m.name].mean():.{m.digits}f} ± {spread:.{m.digits}f}")
+    return cells
 
 
 def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
-    """`4/5 aligned, 0.97`: of the seeds of a translator, from its metrics; `fit on <corpus>: 4/5 aligned` where it was judged
-    `elsewhere`, on another corpus than the table's."""
+    """Format a translator's verdict: `4/5 aligned, 0.97`, or `fit on <elsewhere>: 4/5 aligned`."""
     if "verdict" not in metrics:
         return ""
     aligned = f"{metrics['aligned'] * metrics['seeds']:.0f}/{metrics['seeds']} aligned"
     return f"fit on {elsewhere}: {aligned}" if elsewhere else f"{aligned}, {metrics['verdict']:.2f}"
 
 
-def measured(name: str) -> list[str]:
-    """Number of seeds, then `mean ± spread` for each measure."""
-    seeds = store.read_csv(store.seeds_path(name))
-    cells = [str(len(seeds))]
-    for measure in MEASURES:
-        digits = DIGITS.get(measure, 3)
-        spread = seeds[measure].std() if len(seeds) > 1 else seeds[f"{measure}_error"][0]
-        cells.append(f"{seeds[measure].mean():.{digits}f} ± {spread:.{digits}f}")
-    return cells
+def title(study: params.Study, source: str, target: str) -> str:
+    """Return the heading of a pair of embeddings."""
+    return f"{source} -> {target} ({origin(study.corpora[study.spaces()[source].corpus])})"
+
+
+def judged_table(study: params.Study) -> list[str]:
+    """One row per translator that only its verdict judges."""
+    fits, spaces, rows = study.translators(), study.spaces(), []
+    collected = store.read_metrics("collect")
+    for name, metrics in unmeasured(study).items():
+        fit, seeds = fits[name], metrics["by seed"].values()
+        sizes = [collected.get(spaces[side].corpus, {}).get("rows", "") for side in (fit.source, fit.target)]
+        agreement = sum(seed["agreement"] for seed in seeds) / len(seeds)
+        row = [f"{name} ({fit.supervision})", fit.source, fit.target, *sizes]
+        rows.append([*row, verdict(metrics), f"{agreement:.3f}"])
+    header = ["aligner", "from", "to", "source vectors", "target vectors", "verdict", "agreement"]
+    return section("Verdicts", UNMEASURED, ["", *table(header, rows)] if rows else [])
+
+
+def unmeasured(study: params.Study) -> dict[str, dict[str, Any]]:
+    """Return the verdicts of translators that no row of `evaluate` measures, by name."""
+    evaluated, verdicts = {row.translator for row in study.evaluate.values()}, store.verdicts()
+    names = [name for name in study.translators() if name not in evaluated]
+    return {name: verdicts[name] for name in names if "verdict" in verdicts.get(name, {})}
