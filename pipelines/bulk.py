@@ -1,4 +1,6 @@
-"""bulk: Parquet shards through one function, by this machine or a Ray cluster -> data/bulk/<row>/, shards of the same names."""
+"""bulk: Parquet shards through one function, on this machine or a Ray cluster -> data/bulk/<row>/, same file
+names.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from pipelines import batchwise
-from pipelines.aligners.core.translator import load_best
+from pipelines.aligners.core.translator import Translator, load_best
+from pipelines.batchwise import Named
 from pipelines.encoders import query, sources
 from pipelines.runtime import shards, stage, store, track
 from pipelines.runtime.device import resolve
@@ -23,14 +26,14 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import Bulk, params
 
-ENGINE = {"engine", "address", "workers", "cpus", "gpus"}  # what changes no number
+ENGINE = {"engine", "address", "workers", "cpus", "gpus"}  # settings that change no number
 
 
 def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
-    """Do the shards that are not done yet, remove outputs whose input is gone, and count rows and labels.
+    """Process the shards that are not done, remove outputs without an input, count rows and labels.
 
-    Raises BadInput before any work for shards without the column or with vectors of another dimension; after all others are done
-    for a shard in which something else is at fault.
+    Raises BadInput before any work for shards without the column, or with vectors of another dimension. Other
+    faults of a shard are raised after all other shards are done.
     """
     inputs, job = plan(name, row, study)
     with store.alone("bulk", name):
@@ -40,7 +43,7 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
         finished = list(progress(engine(row, job, todo), what=f"bulk {name}", unit="shards", total=len(todo)))
         seconds = time.perf_counter() - started
         names = {shard.name for shard in inputs}
-        for file in job.folder.iterdir():  # of shards that are gone, and of workers that were killed
+        for file in job.folder.iterdir():  # outputs of removed shards, and drafts of killed workers
             if file.name not in names:
                 file.unlink()
     if faults := sorted(d.fault for d in finished if d.fault):
@@ -52,86 +55,91 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
 
 
 def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.Job]:
-    """The shards, and what is to be done to each; for a loop of one's own: `shards.loop(job, inputs[3::8])`. Raises BadInput."""
-    inputs, column = (
-        shards.listed(Path(row.path)),
-        row.column or ("text" if row.apply == "embed" else "vector"),
-    )
-    kinds = {shard: kind(shard, column) for shard in inputs}
-    if row.apply == "embed":
-        folder, encoder = store.intact(store.encoder_path(row.encoder)).resolve(), study.encoders[row.encoder]
-        if bad := [
-            shard
-            for shard, of in kinds.items()
-            if not pa.types.is_string(of) and not pa.types.is_large_string(of)
-        ]:
-            raise BadInput(f"{bad[0]}: column {column!r} is {kinds[bad[0]]}, not text")
-        make, made_from = partial(batchwise.embed, folder, encoder), (encoder, sources.weights(folder))
-    else:
+    """Return the shards, and the job that processes one: a loop of one's own is `shards.loop(job,
+    inputs[3::8])`.
+
+    Raises BadInput.
+    """
+    inputs = shards.listed(Path(row.path))
+    column = row.column or ("text" if row.apply == "embed" else "vector")
+    translator = None
+    if row.apply != "embed":
         translator = load_best(store.intact(store.translators_path(row.translator)), row.hub_correction)
-        for shard, of in kinds.items():
-            check(shard, column, of, batchwise.source_dimension(translator), row.translator)
-        tables, of_tables = ((), ()) if row.apply == "translate" else labelled(row, study)
-        make = partial(getattr(batchwise, row.apply), translator, *tables)
-        made_from = (translator.config, *translator.state_dict().values(), *of_tables)
+    for shard in inputs:
+        check(shard, column, translator)
+    make, made_from = reader(row, study, translator) if translator else embedder(row, study)
     output = store.bulk_path(name).resolve()
     output.mkdir(parents=True, exist_ok=True)
     digest = digest_of(row.model_dump(exclude=ENGINE), *made_from)
     return inputs, shards.Job(partial(make, column=column, device=row.device), output, digest, row.batch)
 
 
-def kind(shard: Path, column: str) -> pa.DataType:
-    """The type of a shard's column. Raises BadInput."""
+def embedder(row: Bulk, study: params.Study) -> tuple[partial, tuple[Any, ...]]:
+    """Return the factory of `embed`, and what its outputs are made from."""
+    folder, encoder = store.intact(store.encoder_path(row.encoder)).resolve(), study.encoders[row.encoder]
+    return partial(batchwise.embed, folder, encoder), (encoder, sources.weights(folder))
+
+
+def reader(row: Bulk, study: params.Study, translator: Translator) -> tuple[partial, tuple[Any, ...]]:
+    """Return the factory of `translate`, `label` or `audit`, and what its outputs are made from."""
+    made_from = (translator.config, *translator.state_dict().values())
+    if row.apply == "translate":
+        return partial(batchwise.translate, translator), made_from
+
+    fitted = study.translators()[row.translator]
+    name = study.spaces()[fitted.target].encoder
+    folder, encoder = store.intact(store.encoder_path(name)), study.encoders[name]
+    encode = query.as_function(folder, encoder, resolve(row.device))
+    labels = Named(row.labels, encode([row.template.format(label=label) for label in row.labels]))
+    # Label vectors differ in the last bit between kinds of machines: the encoder stands for them.
+    made_from = (*made_from, encoder, sources.weights(folder))
+    if row.apply == "label":
+        return partial(batchwise.label, translator, labels), made_from
+
+    target = store.read_embeddings(fitted.target)
+    rows = target.rows(fitted.splits[1] if fitted.splits else "train")[: row.known]
+    texts = Named(target.ids[rows].tolist(), target.vectors[rows])
+    made_from = (*made_from, texts.names, texts.vectors, row.nearest)
+    return partial(batchwise.audit, translator, labels, texts, row.nearest), made_from
+
+
+def check(shard: Path, column: str, translator: Translator | None) -> None:
+    """Raise BadInput unless a shard's column has vectors that the translator reads; without one, texts.
+
+    If the type of the column has no dimension, the first row is checked.
+    """
     try:
         schema = pq.read_schema(shard)
     except (pa.ArrowInvalid, OSError) as error:
         raise BadInput(f"{shard}: cannot be read as Parquet: {' '.join(str(error).split())}") from None
     if column not in schema.names:
         raise BadInput(f"{shard}: there is no column {column!r}; there are: {', '.join(schema.names)}")
-    return schema.field(column).type
-
-
-def check(shard: Path, column: str, of: pa.DataType, width: int, translator: str) -> None:
-    """Raise BadInput unless the vectors are of the translator's source, as far as the type and the first row say."""
+    kind, where = schema.field(column).type, f"{shard}: column {column!r}"
+    if translator is None:
+        if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
+            raise BadInput(f"{where} is {kind}, not text")
+        return
+    width = batchwise.source_dimension(translator)
     try:
-        dimension = batchwise.dimension(of)
+        dimension = batchwise.dimension(kind)
     except BadInput as error:
-        raise BadInput(f"{shard}: column {column!r}: {error}") from None
+        raise BadInput(f"{where}: {error}") from None
     if dimension is None:
         first = next(pq.ParquetFile(shard).iter_batches(1, columns=[column]), None)
         dimension = len(first[0][0].as_py() or ()) if first else width
     if dimension != width:
-        raise BadInput(
-            f"{shard}: column {column!r} has {dimension} dimensions, but {translator} translates from {width}"
-        )
-
-
-def labelled(row: Bulk, study: params.Study) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Labels and their vectors in the target space, for `audit` also ids and vectors of the target's train texts; and what all
-    of these are made from (label vectors themselves differ in a last bit from one kind of machine to another)."""
-    fitted = study.translators()[row.translator]
-    name = study.spaces()[fitted.target].encoder
-    folder, encoder = store.intact(store.encoder_path(name)), study.encoders[name]
-    encode = query.as_function(folder, encoder, resolve(row.device))
-    labels = (row.labels, encode([row.template.format(label=label) for label in row.labels]))
-    made_from = (encoder, sources.weights(folder))
-    if row.apply == "label":
-        return labels, made_from
-    target = store.read_embeddings(fitted.target)
-    rows = target.rows(fitted.splits[1] if fitted.splits else "train")[: row.known]
-    known = (target.ids[rows].tolist(), target.vectors[rows], row.nearest)
-    return (*labels, *known), (*made_from, *known)
+        raise BadInput(f"{where} has {dimension} dimensions, but the translator reads {width}")
 
 
 def engine(row: Bulk, job: shards.Job, todo: list[Path]) -> Iterator[shards.Done]:
-    """Of each shard what became of it, as they are finished."""
+    """Process shards, and yield the result of each."""
     if row.engine == "local" or not todo:
         return shards.loop(job, todo)
     return shards.on_ray(job, todo, row.address, row.workers, row.cpus, row.gpus)
 
 
 def counts(outputs: list[Path]) -> dict[str, Any]:
-    """Shards, rows, and how many rows have each label, most first."""
+    """Count shards, rows, and the rows of each label, most first."""
     labels = Counter()
     for output in outputs:
         if "label" in pq.read_schema(output).names:
@@ -142,12 +150,11 @@ def counts(outputs: list[Path]) -> dict[str, Any]:
 
 
 def digest_of(*parts: Any) -> str:
-    """sha256 of settings and tensors."""
+    """Return the sha256 of settings and tensors."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(
-            part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else repr(part).encode()
-        )
+        bytes_of = part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else repr(part).encode()
+        digest.update(bytes_of)
     return digest.hexdigest()
 
 

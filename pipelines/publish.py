@@ -1,9 +1,11 @@
-"""publish: a row's translator (vectors in, vectors out) or trained encoder (texts in, vectors out) as a registered MLflow model.
+"""publish: register a translator (vectors -> vectors) or a trained encoder (texts -> vectors) as an MLflow
+model.
 
-    python -m pipelines.publish ROW [SEED]     # a row of align, <row>/<source>/<target> of align_jointly, or a row of finetune
+    python -m pipelines.publish ROW [SEED]
 
-Of several seeds the one with the best verdict. Metrics of exactly this file, by dvc.lock, are linked to the model. By hand and no
-stage: stages never wait for a server, and which model is worth a version is for people to say.
+ROW is a row of align or finetune, or <row>/<source>/<target> of align_jointly. Of several seeds, the one with
+the best verdict is published. Metrics that dvc.lock ties to exactly this file are linked to the model.
+Publishing is a command and no stage: stages never wait for a server, and people decide what to publish.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from pipelines.runtime.files import reading
 from pipelines.study import Align, Finetune, Row, params
 
 PACKAGE = Path(__file__).parent
-NEEDS = ("mlflow", "numpy", "safetensors", "torch", "tqdm")  # of a translator; an encoder needs more
+NEEDS = ("mlflow", "numpy", "safetensors", "torch", "tqdm")  # packages of a translator
+ENCODER_NEEDS = (*NEEDS, "sentence-transformers", "transformers", "pydantic")
 TEXTS = ["The meeting is moved to Thursday.", "A kettle of water boils in four minutes."]
 
 
@@ -44,27 +47,30 @@ class Measured:
 
     by: str  # the row that measured
     metrics: dict[str, float]
-    data: dict[str, str]  # the files that it measured on, with the md5 that dvc.lock has for them
+    data: dict[str, str]  # the measured files, with their md5 in dvc.lock
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is logged, and what is said of it."""
+    """What is registered, and what describes it."""
 
-    log: Callable[..., Any]  # mlflow's, with all that describes the model but its name
+    log: Callable[..., Any]  # mlflow's function, with every argument but the name
     tags: dict[str, str]
     measured: list[Measured]
 
 
 def publish(name: str, seed: int | None, study: params.Study) -> str:
-    """Log the model of a row, link what measured it, register it under the row's name. Returns a line, its address at the end.
+    """Register the model of a row under the row's name, and link its metrics. Return a line that ends with
+    its address.
 
-    The alias of a version is its verdict. Raises BadInput: no such row or seed, nothing trained yet, an MLflow that is away.
+    The version's alias is its verdict. Raises BadInput for an unknown row or seed, an untrained model, or an
+    MLflow server that does not answer.
     """
     row = params.find("align or finetune", name, {**study.finetune, **study.translators()})
     if name in study.finetune and name in study.align:
         raise BadInput("a row of finetune and one of align have this name; their models would be one")
-    with TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):  # the one line is ours
+    # Libraries write to stderr; the command prints one line.
+    with TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
         if isinstance(row, Finetune):
             model = _encoder(name, row, seed, study)
         else:
@@ -72,7 +78,7 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
         called = name.replace("/", "+")  # MLflow allows no slash, and a row's name has no plus
         try:
             number = _register(called, row, model, study)
-        except Exception as error:  # whatever a server, a proxy or a database can come up with
+        except Exception as error:  # whatever a server, a proxy or a database raises
             raise BadInput(f"MLflow did not take it ({sender.reason(error)})") from error
     about = [f"{key} {model.tags[key]}" for key in ("seed", "verdict") if key in model.tags]
     by = [measured.by for measured in model.measured]
@@ -81,71 +87,62 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
 
 
 def _register(called: str, row: Row, model: Model, study: params.Study) -> int:
-    """The number of the version. Raises what MLflow raises."""
+    """Register a model and return the number of its version. Raises what MLflow raises."""
     import mlflow
 
-    sender.client(sender.tracking_uri())  # it has its schema then
+    sender.client(sender.tracking_uri())  # creates the database's schema
     mlflow.set_tracking_uri(sender.tracking_uri())
-    mlflow.set_experiment(
-        "finetune" if isinstance(row, Finetune) else "align_jointly" if "+" in called else "align"
-    )
+    verb = "align_jointly" if "+" in called else "align"
+    mlflow.set_experiment("finetune" if isinstance(row, Finetune) else verb)
     with mlflow.start_run(run_name=called, tags={"study": study.study}):
         settings = track.flat(row.model_dump(mode="json"), ".").items()
-        mlflow.log_params(
-            {key: value for key, value in settings if value is not None}
-        )  # the model takes them from its run
-        logged = model.log(
-            name=called, registered_model_name=called, tags=model.tags, code_paths=[str(PACKAGE)]
-        )
+        # A model takes the params of its run.
+        mlflow.log_params({key: value for key, value in settings if value is not None})
+        about = {"name": called, "registered_model_name": called, "tags": model.tags}
+        logged = model.log(**about, code_paths=[str(PACKAGE)])
         for measured in model.measured:
-            with mlflow.start_run(
-                run_name=measured.by, nested=True
-            ):  # two rows may measure on the same data in two ways
+            # A run for each: two rows may measure the same data in two ways.
+            with mlflow.start_run(run_name=measured.by, nested=True):
                 data = [_dataset(path, md5) for path, md5 in measured.data.items()]
                 for each in data:
                     mlflow.log_input(each, context="pairs")
                 mlflow.log_metrics(measured.metrics, model_id=logged.model_id, dataset=data[0])
+    number = logged.registered_model_version
     if "verdict" in model.tags:
-        mlflow.MlflowClient().set_registered_model_alias(
-            called, model.tags["verdict"], logged.registered_model_version
-        )
-    return logged.registered_model_version
+        mlflow.MlflowClient().set_registered_model_alias(called, model.tags["verdict"], number)
+    return number
 
 
 def _dataset(path: str, md5: str) -> Any:
-    """As `track` describes what a stage reads."""
+    """Describe a file as `track` describes the inputs of a stage."""
     from mlflow.data.dataset_source_registry import resolve_dataset_source
     from mlflow.data.meta_dataset import MetaDataset
 
     return MetaDataset(resolve_dataset_source(path), name=Path(path).stem, digest=md5[:36])
 
 
-def _about(example: Any, output: np.ndarray, *packages: str) -> dict[str, Any]:
-    """What MLflow wants to be told of any model. output: (n, e); example: vectors (n, d), or texts"""
+def _about(example: Any, output: np.ndarray, packages: tuple[str, ...]) -> dict[str, Any]:
+    """Describe a model to MLflow. example: vectors (n, d) or texts; output: (n, e)"""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, Schema, TensorSpec
 
-    def schema(of: Any) -> Schema:
-        vectors = isinstance(of, np.ndarray)
-        return Schema([TensorSpec(np.dtype(np.float32), (-1, of.shape[1])) if vectors else ColSpec("string")])
+    def vectors(of: np.ndarray) -> TensorSpec:
+        return TensorSpec(np.dtype(np.float32), (-1, of.shape[1]))
 
-    needs = [
-        f"{package}=={version(package).split('+')[0]}" for package in (*NEEDS, *packages)
-    ]  # torch's: 2.13.0+cpu
-    return {
-        "signature": ModelSignature(schema(example), schema(output)),
-        "input_example": example,
-        "pip_requirements": needs,
-    }
+    reads = vectors(example) if isinstance(example, np.ndarray) else ColSpec("string")
+    # A local version, such as torch's 2.13.0+cpu, is in no registry.
+    needs = [f"{package}=={version(package).split('+')[0]}" for package in packages]
+    signature = ModelSignature(Schema([reads]), Schema([vectors(output)]))
+    return {"signature": signature, "input_example": example, "pip_requirements": needs}
 
 
 def _read_by(stage: str) -> dict[str, str]:
-    """The files and folders that a stage read when DVC last ran it, with their md5."""
+    """Return the files and folders that a stage read when DVC last ran it, with their md5."""
     return {path: md5 for of, path, md5 in intact.deps() if of == stage}
 
 
 def _as_locked(*paths: Path) -> bool:
-    """Whether these are the very files that DVC's last run of their stage wrote: what it read is then known."""
+    """Whether these files are those that DVC's last run of their stage wrote."""
     return all(path.exists() and intact.digest_of(path) == intact.md5_of(path) for path in paths)
 
 
@@ -153,7 +150,7 @@ def _as_locked(*paths: Path) -> bool:
 
 
 def _translator(name: str, row: Align, seed: int | None, study: params.Study, copy: Path) -> Model:
-    """The files of one seed, copied: what is served are their bytes. Without a seed that of the best verdict, as `load_best`."""
+    """Describe the translator of one seed, as a copy of its files. Without a seed, take the best verdict."""
     import mlflow.pyfunc
 
     folder = store.intact(store.translators_path(name))
@@ -165,7 +162,7 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     copy.mkdir()
     for suffix in (".json", ".safetensors"):
         shutil.copy(folder / f"seed-{seed}{suffix}", copy)
-    # No vectors of the study's texts, which may be private.
+    # Random vectors: those of the study's texts may be private.
     example = np.random.default_rng(0).normal(size=(2, source_dimension(seeds[seed]))).astype(np.float32)
     corpora = [study.spaces()[space].corpus for space in (row.source, row.target)]
     tags = {
@@ -173,49 +170,46 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
         "sha256": store.digest(copy / f"seed-{seed}.safetensors"),
         "private": str(study.private(*corpora)),
     }
+    if seed in verdicts:
+        tags["verdict"] = verdicts[seed]["label"]
     log = partial(
         mlflow.pyfunc.log_model,
         python_model=str(PACKAGE.parent / "scripts/served.py"),
         artifacts={"translator": str(copy)},
-        **_about(example, seeds[seed](example)),
+        **_about(example, seeds[seed](example), NEEDS),
     )
-    verdict = {"verdict": verdicts[seed]["label"]} if seed in verdicts else {}
-    return Model(log, tags | verdict, list(_evaluated(name, seed, folder, study)))
+    return Model(log, tags, list(_evaluated(name, seed, folder, study)))
 
 
 def _verdicts(path: Path) -> dict[int, Any]:
+    """Return verdicts by seed."""
+    if not path.exists():
+        return {}
     with reading(path):
-        return (
-            {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()}
-            if path.exists()
-            else {}
-        )
+        return {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()}
 
 
 def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Iterator[Measured]:
-    """By the rows of `evaluate` that read these very files, says dvc.lock, and left their hub correction as it is."""
+    """Yield metrics of rows of `evaluate` that read exactly these files and kept their hub correction."""
     md5 = intact.md5_of(folder)
     for by, row in study.evaluate.items():
         read, results = _read_by(f"evaluate@{by}"), store.seeds_path(by)
-        if (
-            row.translator == name
-            and row.hub_correction is None
-            and read.get(str(folder)) == md5
-            and _as_locked(results)
-        ):
-            data = {
-                str(path): read[str(path)] for path in map(store.embeddings_path, (row.source, row.target))
-            }
-            for measures in store.read_csv(results).rows(named=True):
-                if measures.pop("seed") == seed:
-                    yield Measured(by, {f"translation/{key}": value for key, value in measures.items()}, data)
+        same = row.translator == name and row.hub_correction is None and read.get(str(folder)) == md5
+        if not same or not _as_locked(results):
+            continue
+        data = {str(path): read[str(path)] for path in map(store.embeddings_path, (row.source, row.target))}
+        for measures in store.read_csv(results).rows(named=True):
+            if measures.pop("seed") == seed:
+                yield Measured(by, {f"translation/{key}": value for key, value in measures.items()}, data)
 
 
 # ---------------------------------------------------------------- encoders
 
 
 def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) -> Model:
-    """The folder of a row of finetune, in MLflow's own flavour for sentence-transformers, measured on its dev pairs."""
+    """Describe a trained encoder, in MLflow's flavour for sentence-transformers, with metrics on its dev
+    pairs.
+    """
     from mlflow import sentence_transformers
 
     if seed is not None:
@@ -225,18 +219,8 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
         raise BadInput(f"{folder}: no encoder there; `dvc repro` makes it")
     with reading(folder):
         model = open_model(folder)
-    log = partial(
-        sentence_transformers.log_model,
-        model,
-        create_model_card=False,
-        **_about(
-            TEXTS,
-            model.encode(TEXTS, show_progress_bar=False),
-            "sentence-transformers",
-            "transformers",
-            "pydantic",
-        ),
-    )
+    about = _about(TEXTS, model.encode(TEXTS, show_progress_bar=False), ENCODER_NEEDS)
+    log = partial(sentence_transformers.log_model, model, create_model_card=False, **about)
     measured = []
     if _as_locked(folder, results):
         metrics = track.flat({"similarity/dev": store.read_metrics("finetune")[name]["dev"]}, "/")
@@ -249,7 +233,7 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
 
 
 def main(argv: list[str]) -> int:
-    """Publish, print the line. Bad input: one line on stderr, exit code 2."""
+    """Publish, and print one line. Bad input is one line on stderr, exit code 2."""
     freeze_gc()
     try:
         if len(argv) not in (1, 2) or (len(argv) == 2 and not argv[1].isdecimal()):

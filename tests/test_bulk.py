@@ -1,4 +1,4 @@
-"""bulk: shards give the vectors of one file, runs resume by shard, and every engine writes the same bytes."""
+"""bulk: shards give the vectors of one file, runs resume by shard, every engine writes the same bytes."""
 
 import os
 import signal
@@ -263,8 +263,8 @@ def lists(rows, width=None):
         (lambda: lists([[1.0]]), EMBED, r"in/2\.parquet: there is no column 'text'; there are: vector"),
         (lambda: None, EMBED | {"column": "vector"}, r"in/0\.parquet: column 'vector' is .*, not text"),
         (lambda: Path("in/2.parquet").write_text("x"), EMBED, r"in/2\.parquet: cannot be read as Parquet"),
-        (lambda: lists([[1.0] * 5], 5), LABEL, "column 'vector' has 5 dimensions, but ab translates from 7"),
-        (lambda: lists([[1.0] * 5]), LABEL, "column 'vector' has 5 dimensions, but ab translates from 7"),
+        (lambda: lists([[1.0] * 5], 5), LABEL, "column 'vector' has 5 dimensions, but the translator reads 7"),
+        (lambda: lists([[1.0] * 5]), LABEL, "column 'vector' has 5 dimensions, but the translator reads 7"),
         (lambda: None, LABEL | {"column": "id"}, r"in/0\.parquet: column 'id': .*string are no vectors"),
         (lambda: lists([[1.0] * 7, [1.0] * 6]), LABEL, "1 of 4 .*: 1 vectors are not of dimension 7, .* 1"),
     ],

@@ -1,4 +1,6 @@
-"""A published model is the file: registered with its signature, its digest and what measured it, and served as it is."""
+"""A published model is the file: registered with its signature, its digest and what measured it, and served
+as it is.
+"""
 
 import json
 import os

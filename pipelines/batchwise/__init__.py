@@ -1,13 +1,15 @@
-"""Verbs as functions from an Arrow table (or record batch) to an Arrow table: for more rows than one file holds.
+"""Functions from an Arrow table (or record batch) to an Arrow table, for more rows than one file holds.
 
-A factory loads once what its function needs; the function then depends on its batch alone. A loop over files, Ray Data's
-`map_batches` (`batch_format="pyarrow"`) and Spark's `mapInArrow` can call it. The column that a function reads is replaced
-by what it makes; all others are carried along. Bad input raises BadInput and names the row of the batch.
+Each factory loads what its function needs once. The function then depends on its batch only. A loop over
+files, Ray Data's `map_batches` (`batch_format="pyarrow"`) and Spark's `mapInArrow` can call it. The column
+that a function reads is replaced by its results; all other columns are kept. Bad input raises BadInput, which
+names the row of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,16 +31,24 @@ from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
-pc: Any = pyarrow.compute  # its functions are made when it is imported
+pc: Any = pyarrow.compute  # its functions are made at import
 Batch = Any  # a pa.Table or a pa.RecordBatch
 Function = Callable[[Batch], pa.Table]
 
 
-def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto") -> Function:
-    """`column` (text) -> `vector`, the encoder's raw output, a fixed-size list of `row.store`.
+@dataclass(frozen=True)
+class Named:
+    """Texts of the target space: labels, or the attacker's texts by their ids."""
 
-    To the byte what `pipelines.embed` writes for a corpus of the batch's texts. The function raises BadInput for an empty
-    text and for a vector that is zero or not finite.
+    names: Sequence[str]
+    vectors: Tensor  # (n, e) raw
+
+
+def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto") -> Function:
+    """Replace `column` (texts) by `vector`, the encoder's raw output: a fixed-size list of `row.store`.
+
+    The bytes are those that `pipelines.embed` writes for a corpus of the batch's texts. The function raises
+    BadInput for an empty text, and for a vector that is zero or not finite.
     """
     loaded = load_encoder(folder, row, resolve(device))
 
@@ -55,79 +65,75 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
 
 
 def translate(translator: Translator, column: str = "vector", device: str = "auto") -> Function:
-    """`column` (vectors of the source) -> `vector`, translated, a fixed-size list of float32."""
+    """Replace `column` (source vectors) by `vector`, translated: a fixed-size list of float32."""
     read = _reader(translator, column, device)
     return lambda batch: _replaced(batch, column, vector=_fixed(read(batch).cpu().numpy()))
 
 
-def label(
-    translator: Translator,
-    labels: Sequence[str],
-    label_vectors: Tensor,
-    column: str = "vector",
-    device: str = "auto",
-) -> Function:
-    """`column` -> `label`, whose vector (one row of (labels, e), target space) is nearest to the translated one, and `cosine`."""
-    read, near = _reader(translator, column, device), _labeller(labels, label_vectors)
-    return lambda batch: _replaced(batch, column, **near(read(batch)))
+def label(translator: Translator, labels: Named, column: str = "vector", device: str = "auto") -> Function:
+    """Replace `column` by `label`, the label nearest to the translated vector, and its `cosine`."""
+    read = _reader(translator, column, device)
+    return lambda batch: _replaced(batch, column, **_nearest_label(read(batch), labels))
 
 
 def audit(
     translator: Translator,
-    labels: Sequence[str],
-    label_vectors: Tensor,
-    ids: Sequence[str],
-    known: Tensor,
+    labels: Named,
+    texts: Named,
     nearest: int = 3,
     column: str = "vector",
     device: str = "auto",
 ) -> Function:
-    """What an audit reads from every vector: `label` and `cosine`, and of the attacker's own texts (`ids`, vectors `known`
-    (m, e)) the `nearest` ones: `texts` (their ids, nearest first) and `text_cosines`, centred on those texts."""
-    read, near = _reader(translator, column, device), _labeller(labels, label_vectors)
-    space = Space.of(known.to(resolve(device)))
-    keys, names = space(known), pa.array(ids, pa.string())
+    """Replace `column` by what an audit reads: `label` and `cosine`, `texts` and `text_cosines`.
+
+    `texts` are the names of the `nearest` texts, nearest first. Their cosines are centred on all of these
+    texts.
+    """
+    read = _reader(translator, column, device)
+    space = Space.of(texts.vectors.to(resolve(device)))
+    keys, names = space(texts.vectors), pa.array(texts.names, pa.string())
 
     def function(batch: Batch) -> pa.Table:
         translated = read(batch)
         queries = space(translated)
-        order = (
-            neighbours(queries, keys, nearest) if len(queries) else torch.empty(0, nearest, dtype=torch.long)
-        )
+        order = torch.empty(0, nearest, dtype=torch.long)
+        if len(queries):
+            order = neighbours(queries, keys, nearest)
         cosines = torch.einsum("ne,nke->nk", queries, keys[order])
         offsets = pa.array(range(0, order.numel() + 1, order.shape[1]), pa.int32())
-        texts, of_texts = (
-            names.take(pa.array(order.flatten().cpu().numpy())),
-            pa.array(cosines.flatten().cpu().numpy()),
+        near = names.take(pa.array(order.flatten().cpu().numpy()))
+        of_near = pa.array(cosines.flatten().cpu().numpy())
+        return _replaced(
+            batch,
+            column,
+            **_nearest_label(translated, labels),
+            texts=pa.ListArray.from_arrays(offsets, near),
+            text_cosines=pa.ListArray.from_arrays(offsets, of_near),
         )
-        lists = {
-            k: pa.ListArray.from_arrays(offsets, v) for k, v in (("texts", texts), ("text_cosines", of_texts))
-        }
-        return _replaced(batch, column, **near(translated), **lists)
 
     return function
 
 
 def dimension(kind: pa.DataType) -> int | None:
-    """Of a column of vectors the dimension, where its type says it; None: rows are lists of any length. Raises BadInput."""
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type):
-        return kind.list_size
-    if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and pa.types.is_floating(kind.value_type):
-        return None
-    raise BadInput(f"{kind} are no vectors (lists of floating-point numbers)")
+    """Return the dimension of a column of vectors, None if its type has none. Raises BadInput for another
+    type.
+    """
+    fixed = pa.types.is_fixed_size_list(kind)
+    if not (fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_floating(
+        kind.value_type
+    ):
+        raise BadInput(f"{kind} are no vectors (lists of floating-point numbers)")
+    return kind.list_size if fixed else None
 
 
 def source_dimension(translator: Translator) -> int:
-    """The dimension of the vectors that it translates."""
+    """Return the dimension of the vectors that a translator reads."""
     config = translator.config
     return config["source_dim"] if "source_dim" in config else config["dims"][config["source"]]
 
 
-# ---------------------------------------------------------------- from Arrow and back
-
-
 def _reader(translator: Translator, column: str, device: str) -> Callable[[Batch], Tensor]:
-    """A batch's vectors, translated: (n, e), on the device."""
+    """Return a function that translates a batch's vectors: (n, e), on the device."""
     there = resolve(device)
     translator = translator.to(there).eval()
     width = source_dimension(translator)
@@ -136,30 +142,24 @@ def _reader(translator: Translator, column: str, device: str) -> Callable[[Batch
     def read(batch: Batch) -> Tensor:
         array = batch.column(column)
         array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        _refuse(
-            pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True),
-            f"vectors are not of dimension {width}",
-        )
+        wrong = pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True)
+        _refuse(wrong, f"vectors are not of dimension {width}")
         flat = pc.list_flatten(array).cast(pa.float32()).to_numpy(zero_copy_only=False)
         return translator(torch.from_numpy(flat.copy()).view(-1, width).to(there))
 
     return read
 
 
-def _labeller(labels: Sequence[str], label_vectors: Tensor) -> Callable[[Tensor], dict[str, Any]]:
-    names = pa.array(labels, pa.string())
-
-    def near(translated: Tensor) -> dict[str, Any]:
-        targets = label_vectors.to(translated.device)
-        first = attributes.order(translated, targets)[:, 0]
-        cosines = (normalize(translated, dim=1) * normalize(targets.float(), dim=1)[first]).sum(1)
-        return {"label": names.take(pa.array(first.cpu().numpy())), "cosine": pa.array(cosines.cpu().numpy())}
-
-    return near
+def _nearest_label(translated: Tensor, labels: Named) -> dict[str, Any]:
+    targets = labels.vectors.to(translated.device)
+    first = attributes.order(translated, targets)[:, 0]
+    cosines = (normalize(translated, dim=1) * normalize(targets.float(), dim=1)[first]).sum(1)
+    names = pa.array(labels.names, pa.string()).take(pa.array(first.cpu().numpy()))
+    return {"label": names, "cosine": pa.array(cosines.cpu().numpy())}
 
 
 def _refuse(bad: Any, what: str) -> None:
-    """Raise BadInput if any of the rows is bad, naming the first."""
+    """Raise BadInput if any row is bad, and name the first."""
     if count := pc.sum(bad).as_py():
         raise BadInput(f"{count} {what}, the first in row {pc.index(bad, True).as_py()}")
 
@@ -169,6 +169,6 @@ def _fixed(vectors: np.ndarray) -> pa.FixedSizeListArray:
 
 
 def _replaced(batch: Batch, column: str, **made: Any) -> pa.Table:
-    """The batch without `column` and with what was made, in the place of columns of those names."""
+    """Return the batch with new columns in place of `column`, and of columns with their names."""
     kept = {n: batch.column(n) for n in batch.schema.names if n != column and n not in made}
     return pa.table(kept | made)
