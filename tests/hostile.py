@@ -1,10 +1,11 @@
-"""Hostile files by construction, and a child process with little memory that reads them all: `python -m tests.hostile FOLDER`.
+"""Hostile files, and a child process with little memory that reads them: `python -m tests.hostile FOLDER`.
 
 A name says who reads it: `<reader>-<what is wrong>.<suffix>`.
 """
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -107,7 +108,11 @@ def offsets(path: Path) -> None:
 
 
 def chroma(
-    path: Path, dimension: int = 8, header: bytes | None = None, rows: list[tuple[Any, Any]] | None = None
+    path: Path,
+    dimension: int = 8,
+    header: bytes | None = None,
+    rows: list[tuple[Any, Any]] | None = None,
+    more: str = "",
 ) -> None:
     path.mkdir()
     base = sqlite3.connect(path / "chroma.sqlite3")
@@ -120,6 +125,7 @@ def chroma(
     usual = [(v[:dimension].tobytes(), "FLOAT32") for v in VECTORS]
     queued = enumerate(usual if rows is None else rows, 1)
     base.executemany("insert into embeddings_queue values (?, ?, ?)", [(i, *row) for i, row in queued])
+    base.executescript(more)
     base.commit()
     base.close()
     if header is not None:
@@ -255,6 +261,18 @@ FILES: dict[str, Write] = {
     "dump-queue of two widths": lambda path: chroma(
         path, rows=[(bytes(8), "FLOAT32"), (bytes(12), "FLOAT32")]
     ),
+    "dump-endless view": lambda path: chroma(
+        path,
+        more="drop table segments; create view segments as with recursive r(id, scope) as "
+        "(select 1, 'x' union all select id + 1, 'x' from r) select * from r;",
+    ),
+    "dump-huge blob": lambda path: chroma(
+        path,
+        rows=[],
+        more="drop table embeddings_queue; create table embeddings_queue (seq_id integer primary key, "
+        "encoding text, vector blob as (zeroblob(900000000)));"
+        "insert into embeddings_queue values (1, 'FLOAT32');",
+    ),
     "dump-no tables": lambda path: (path.mkdir(), sqlite3.connect(path / "chroma.sqlite3").close()),
     "dump-no database": lambda path: (path.mkdir(), (path / "chroma.sqlite3").write_bytes(b"\xff" * 9999)),
     "dump-cut header": lambda path: chroma(path, header=HEAD[:9]),
@@ -302,6 +320,7 @@ FILES: dict[str, Write] = {
     "texts-null ids.jsonl": lines('{"id": null, "text": "a b"}', ROW % (2, 2)),
     "texts-huge integer.jsonl": lines(f'{{"text": {"9" * 400}}}'),
     "texts-not UTF-8.txt": content(b"one\n\xff\n"),
+    "texts-nested strings.jsonl": lines('{"text": "' + '\\"[' * 500_000),
     "texts-names": lambda path: (
         path.mkdir(),
         (path / "a\udcfe.txt").write_text("one"),
@@ -311,6 +330,9 @@ FILES: dict[str, Write] = {
     "mail-deep": tree(nested_mail(20_000)),
     "mail-less deep": tree(nested_mail(300)),
     "mail-deep.mbox": content(b"From a@b Thu Jan  1 00:00:00 2026\n" + nested_mail(5000)),
+    "mail-comments": tree(b"From: " + b"(" * 10_000 + b"\n\nbody\n"),
+    "mail-tags": tree(b"Content-Type: text/html\n\n" + b"<" * 500_000 + b"\n"),
+    "mail-addresses": tree(b"To: " + b"a@b, " * 100_000 + b"\n\nbody\n"),
     "mail-zeros.mbox": content(bytes(999)),
     "mail-headers": tree(
         b"From: =?utf-8?b?//8=?=\nTo: \xff\xfe <\n>>@\nSubject: =?x?q?=FF?=\nDate: 99\n\n\xff\n"
@@ -327,6 +349,10 @@ FILES: dict[str, Write] = {
     "images-class.tar": tar(("a.png", png(4, 4)), ("a.cls", b"\xff")),
     "images-bomb.tar": tar(("a.png", png(60_000, 60_000, b"x")), ("a.txt", b"a")),
     "images-many pixels.tar": tar(("a.png", png(13_000, 13_000, b"x")), ("a.txt", b"a")),
+    "images-postscript.tar": tar(
+        ("a.png", b"%!PS-Adobe-3.0 EPSF-3.0\n%%EndComments\n{} loop\n"), ("a.txt", b"a")
+    ),
+    "images-packed.tar": lambda path: path.write_bytes(gzip.compress(bytes(2**27), 1)),
     "images-zeros.tar": content(bytes(4000)),
     "images-no tar.tar": content(b"\x1f\x8b\x08" + b"\xff" * 99),
     "images-lists.parquet": table(image=[[1, 2]] * 3, text=["a", "b", "c"]),
@@ -336,7 +362,7 @@ FILES: dict[str, Write] = {
 
 
 def read(path: Path) -> str:
-    """What became of a file: "" where it was read, the line of BadInput, or the name of any other exception after a `!`."""
+    """Return "" if a file was read, else the line of BadInput, else any other exception after a `!`."""
     from pipelines.corpora.core import texts
     from pipelines.corpora.core.files import located
     from pipelines.corpora.kinds import images
@@ -367,7 +393,7 @@ def read(path: Path) -> str:
 
 
 def main(folder: Path, memory: int) -> None:
-    """Read every file of a folder with at most `memory` bytes more than the imports take; one line of JSON for each."""
+    """Read every file of a folder in `memory` bytes more than the imports take; print one line of JSON for each."""
     warnings.simplefilter("ignore")
     read(folder / "nothing-")
     with suppress(

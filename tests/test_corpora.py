@@ -1,8 +1,11 @@
-"""Corpora from files, vectors and docstrings, and what all share: the draw, the split, one line for what is wrong."""
+"""Corpora from files, vectors, docstrings and the hub; the draw and the split; hostile and private files."""
 
 import gzip
 import json
 import mailbox
+import os
+import subprocess
+import sys
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from pipelines.corpora.kinds.tweets import TOPICS, named
 from pipelines.corpora.sources import hub, library
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.store import check_corpus
-from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus, params
+from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
@@ -55,12 +58,6 @@ def test_tables_are_read_with_a_column_mapping(tmp_path, suffix):
     assert frame["text"].to_list() == TEXTS
     assert frame["labels"][0].to_list() == ["a"]
     assert (frame["split"] == "test").sum() == 5
-
-
-def test_two_columns_make_one_text(tmp_path):
-    theirs = pl.DataFrame({"subject": ["Hello"], "body": ["World"]})
-    frame = collect(file(write(tmp_path / "t.csv", theirs), "emails", columns={"text": "subject + body"}))
-    assert frame["text"].to_list() == ["Hello\n\nWorld"]
 
 
 def test_txt_is_a_text_per_line_or_per_paragraph(tmp_path):
@@ -174,19 +171,82 @@ def test_a_kind_is_a_package_of_kinds_and_names_its_sources(tmp_path):
         collect(file(tmp_path, "scenes"))
 
 
+# ---------------------------------------------------------------- hostile folders, private texts
+
+PRIVATE = "my secret diagnosis"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("quote.csv", f'text,id\nfine,1\n"{PRIVATE}\nmore,2\n', "line 3: unexpected end of data"),
+        ("header.csv", f"{PRIVATE},{PRIVATE} of 1 May\nb,c\n", "no column 'text'; there are: 2, whose names"),
+        ("ragged.csv", f"text,id\na,1\n{PRIVATE},2,{PRIVATE}\n", "line 3 has 3 fields, the header 2"),
+        ("cut.jsonl", f'{{"text": "a"}}\n{{"text": "{PRIVATE}\n', "line 2 is not JSON"),
+        ("score.jsonl", f'{{"text": "a", "pair": "b", "score": "{PRIVATE}"}}\n', "a score is not a number"),
+    ],
+)
+def test_a_damaged_file_is_refused_without_a_word_of_its_texts(tmp_path, capsys, name, content, says):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInput, match=says) as caught:
+        collect(file(tmp_path / name, "sts" if name == "score.jsonl" else "passages"))
+    assert "secret" not in str(caught.value) + "".join(capsys.readouterr())
+
+
+def test_names_of_columns_are_escaped_and_few(tmp_path):
+    names = ["body", "\x1b[31m\nVerdict: aligned", *(f"c{i}" for i in range(10**4))]
+    wide = pl.DataFrame({name: ["x"] for name in names})
+    for where in ("a.parquet", "b.parquet"):
+        wide.rename({"body": f"{where[0]}\n"}).write_parquet(tmp_path / where)
+    for row in (file(tmp_path / "a.parquet"), vectors(tmp_path / "a.parquet"), file(tmp_path)):
+        with pytest.raises(BadInput) as caught:
+            collect(row)
+        assert len(str(caught.value)) < 600
+        assert str(caught.value).isprintable()
+
+
+def test_links_that_leave_a_folder_and_pipes_are_not_read(tmp_path, capsys):
+    outside, folder = tmp_path / "outside.txt", tmp_path / "folder"
+    folder.mkdir()
+    outside.write_text("not mine")
+    (folder / "a.txt").write_text("mine")
+    (folder / "link.txt").symlink_to(outside)
+    (folder / "inner.md").symlink_to(folder / "a.txt")
+    os.mkfifo(folder / "pipe.txt")
+    assert collect(file(folder))["text"].to_list() == ["mine"]
+    assert "1 links lead out of the folder" in capsys.readouterr().out
+    with pytest.raises(BadInput, match="neither a regular file nor a folder"):
+        collect(file(folder / "pipe.txt"))
+
+
+def test_a_mail_that_cannot_be_parsed_is_named_and_the_others_are_read(tmp_path, capsys):
+    (tmp_path / "bad").write_bytes(b"From: " + b"(" * 10_000 + b"\n\nbody\n")
+    (tmp_path / "good").write_bytes(message("Fine.").as_bytes())
+    assert collect(file(tmp_path, "emails"))["text"].to_list() == ["Fine."]
+    assert "1 mails cannot be read and are left out, the first is bad" in capsys.readouterr().out
+
+
+def test_texts_that_invite_quadratic_time_are_read_in_bounded_work():
+    """The child may use 20 s of CPU time; with the square of 10^6 steps it would need hours."""
+    code = """
+import resource; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
+from pipelines.corpora.sources import path
+from pipelines.corpora.sources.path import mail
+assert mail._without_tags("a<b>c" + "<" * 10**6) == "a c" + "<" * 10**6
+line = b'{"a": "' + b'\\\\"[' * 10**6
+assert path._STRING.sub(b"", line) == b'{: '
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+def test_notes_that_unpack_to_far_more_than_text_are_refused(tmp_path):
+    row = b'1,"' + bytes(2**24) + b'"\n'
+    (tmp_path / "NOTEEVENTS.csv.gz").write_bytes(gzip.compress(b"ROW_ID,TEXT\n" + row))
+    with pytest.raises(BadInput, match="unpacks to more than 50 times its size"):
+        collect(file(tmp_path, "notes"))
+
+
 # ---------------------------------------------------------------- chunks
-
-
-@settings(deadline=None)
-@given(st.text(alphabet="ab \n.", max_size=200), st.integers(1, 9), st.integers(1, 9))
-def test_word_chunks_are_the_words_in_order(text, size, least):
-    chunk = Chunk(size=max(size, least), least=least)
-    pieces = [piece.split() for piece in cut(text, chunk)]
-    words = text.split()
-    tail = len(words) % chunk.size
-    kept = len(words) - (tail if tail < least else 0)
-    assert [word for piece in pieces for word in piece] == words[:kept]
-    assert all(len(piece) == chunk.size for piece in pieces[:-1])
 
 
 @settings(deadline=None)
@@ -260,32 +320,17 @@ def test_overlapping_pieces_are_on_one_side_and_those_held_out_do_not_overlap(tm
     assert len(words) == len(set(words))
 
 
-def test_a_stride_as_long_as_the_pieces_is_none(tmp_path):
-    theirs = pl.DataFrame({"id": ["p", "q"], "text": ["a b c d e", "f g h"]})
-    source = write(tmp_path / "t.parquet", theirs)
-    assert collect(file(source, chunk={"size": 2, "stride": 2})).equals(
-        collect(file(source, chunk={"size": 2}))
-    )
-
-
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
         ({"stride": 5, "whole": True}, "stride 5 is more than size 4"),
         ({"stride": 2}, "stride 2 needs `whole: true`"),
         ({"stride": 2, "whole": True, "first": True}, "stride 2 goes with no `first`"),
-        ({"stride": 0, "whole": True}, "greater than or equal to 1"),
     ],
 )
-def test_a_stride_that_cannot_be_is_refused_in_one_line(tmp_path, keys, line):
-    path = tmp_path / "params.yaml"
-    chunk = {"size": 4} | keys
-    path.write_text(
-        json.dumps({"study": "t", "corpora": {"c": {"source": "path", "path": "x", "chunk": chunk}}})
-    )
-    with pytest.raises(BadInput, match=line) as error:
-        params.load(path)
-    assert len(str(error.value).splitlines()) == 1
+def test_a_stride_that_cannot_be_is_refused(keys, line):
+    with pytest.raises(ValueError, match=line):
+        Chunk(size=4, **keys)
 
 
 def test_first_keeps_one_piece_of_each_text(tmp_path):
@@ -328,15 +373,11 @@ def test_medcat_annotations_become_labels(noteevents):
         "2": {"pretty_name": "Fever"},
     }
     (noteevents / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
-    (noteevents / "medcat.csv").write_text("ROW_ID,pretty_name\n4,Fever\n4,Cough\n4,Fever\n")
     frame = collect(file(noteevents, "notes", annotations="medcat.json"))
     assert dict(zip(frame["id"], frame["labels"].to_list(), strict=True)) == {
         "4": ["Fever", "Cough"],
         "7": [],
     }
-    assert collect(file(noteevents, "notes", annotations="medcat.csv"))["labels"].to_list() == [
-        ["Fever", "Cough"]
-    ]
     with pytest.raises(BadInput, match="no such file; `annotations`"):
         collect(file(noteevents, "notes", annotations="gone.json"))
 

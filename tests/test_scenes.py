@@ -16,6 +16,7 @@ from pipelines.corpora.sources import path as source
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus, SyntheticCorpus
+from tests.hostile import png as flat_png
 
 
 def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
@@ -99,6 +100,32 @@ def test_images_of_a_parquet_file_with_faults_skipped_and_counted(tmp_path, caps
     frame = corpus(tmp_path / "a.parquet")
     assert frame["text"].to_list() == ["red", "warm"]
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out
+
+
+def test_an_image_table_names_files_of_its_folder_alone(tmp_path):
+    (tmp_path / "outside.png").write_bytes(png((9, 9, 9)))
+    folder = tmp_path / "table"
+    folder.mkdir()
+    (folder / "in.png").write_bytes(png())
+    (folder / "link.png").symlink_to(tmp_path / "outside.png")
+    names = ["in.png", "../outside.png", str(tmp_path / "outside.png"), "link.png", "\0"]
+    pl.DataFrame({"image": names, "text": list("abcde")}).write_parquet(folder / "a.parquet")
+    assert corpus(folder / "a.parquet")["text"].to_list() == ["a"]
+
+
+def test_a_program_or_a_bomb_is_no_image(tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: called.append("ran"))
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda _: called.append("decoded"))
+    postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+    hostile = [postscript, flat_png(13_000, 13_000), flat_png(20_000_000, 1)]
+    for image in hostile:
+        with pytest.raises(ValueError, match="no whole image"):
+            pixels(image, 8)
+    pl.DataFrame({"image": hostile[:2], "text": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match="no usable image"):
+        corpus(tmp_path / "a.parquet")
+    assert not called
 
 
 def test_a_class_set_has_its_labels_for_captions(tmp_path):

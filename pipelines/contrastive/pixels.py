@@ -14,6 +14,8 @@ from torch import Tensor
 
 from pipelines.runtime.errors import BadInput
 
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pixels alone: PostScript, for one, is a program
+LARGEST = 2**27  # pixels of an image, and of the image when its shorter side is resized
 HELD = 2 << 30  # bytes of decoded pixels to keep in memory; of larger sets each batch is decoded anew
 
 
@@ -23,7 +25,10 @@ def pixels(data: bytes, size: int) -> Tensor:
     Raises ValueError for what is no whole image.
     """
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            resized = size * size * max(image.size) / min(image.size)
+            if max(image.width * image.height, resized) > LARGEST:
+                raise ValueError(f"{image.width} x {image.height} pixels are too many")
             if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
                 image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
             image = image.convert("RGB")

@@ -50,8 +50,14 @@ def mapped(
     wanted = {name: name for name in ("id", "split", "labels") if name in frame.columns}
     wanted["text"] = next((name for name in text if name in frame.columns), "text")
     wanted |= columns
+    for ours, theirs in wanted.items():
+        if theirs not in frame.columns:
+            hint = f"; say which with `columns: {{{ours}: ...}}`" if theirs == ours else ""
+            raise BadInput(
+                f"{where}: there is no column {theirs!r}; there are: {listed(frame.columns)}{hint}"
+            )
     with quiet(where, "columns that cannot be text"):
-        out = frame.select(_column(frame, theirs, where, ours) for ours, theirs in wanted.items())
+        out = frame.select(pl.col(theirs).alias(ours) for ours, theirs in wanted.items())
         if "id" not in wanted:
             number = pl.int_range(pl.len()).cast(pl.String)
             out = out.with_columns(id=pl.lit(f"{Path(where).stem}-") + number)
@@ -62,18 +68,6 @@ def mapped(
             if out[column].dtype.is_nested():
                 raise BadInput(f"{where}: the column for {column} is {out[column].dtype}, not text")
         return out.with_columns(pl.col(simple).cast(pl.String))
-
-
-def _column(frame: pl.DataFrame, theirs: str, where: str, ours: str) -> pl.Expr:
-    names = [theirs] if theirs in frame.columns else [part.strip() for part in theirs.split("+")]
-    for name in names:
-        if name not in frame.columns:
-            hint = f"; say which with `columns: {{{ours}: ...}}`" if name == ours else ""
-            raise BadInput(f"{where}: there is no column {name!r}; there are: {listed(frame.columns)}{hint}")
-    joined = (
-        pl.col(names[0]) if len(names) == 1 else pl.concat_str(names, separator="\n\n", ignore_nulls=True)
-    )
-    return joined.alias(ours)
 
 
 def _labels(column: pl.Series) -> pl.Series:

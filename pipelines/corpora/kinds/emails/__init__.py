@@ -13,8 +13,7 @@ SOURCES = ("synthetic", "hub", "path")
 
 
 def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
-    """Return id, text, and what else the row maps, such as `columns: {text: "subject + body", labels:
-    owner}`.
+    """Return id, text, and what else the row maps, such as `columns: {labels: owner}`.
 
     Of the hub: snoop2head/enron_aeslc_emails, or any set. Of a path: a table, an mbox or a tree of mails.
     """

@@ -22,8 +22,6 @@ from pipelines.runtime.progress import progress
 from pipelines.study import PathCorpus
 
 SOURCES = ("synthetic", "path")
-NOTE_ID = ("ROW_ID", "row_id", "note_id", "doc_id", "id")
-CONCEPT = ("pretty_name", "concept", "name", "label")
 EXTRA = {
     "CATEGORY": "category",
     "DESCRIPTION": "description",
@@ -46,17 +44,17 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
             raise BadInput(f"{place}: there is no NOTEEVENTS.csv or NOTEEVENTS.csv.gz in it")
         place = files[0]
     if place.name.lower().endswith(".csv.gz") or place.name.upper().startswith("NOTEEVENTS"):
-        return noteevents(place, p, source)
+        return noteevents(place, p)
     return texts.rows(p, source.table(p))
 
 
-def noteevents(file: Path, p: PathCorpus, source: Any) -> pl.DataFrame:
+def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
     """Return id (ROW_ID), text, labels, category, description, subject, admission.
 
     The file is read batch by batch (2 million notes, 4 GB). Notes marked as errors are left out. With
     annotations, so are notes that these do not cover.
     """
-    labels = concepts(_beside(file, p.annotations), source) if p.annotations else None
+    labels = concepts(_beside(file, p.annotations)) if p.annotations else None
     with quiet(file, "cannot be read as csv"):
         _check_packed(file)
         scanned = pl.scan_csv(file, infer_schema=False)
@@ -112,26 +110,13 @@ def _drawn(scanned: pl.LazyFrame, file: Path, p: PathCorpus, covered: list[str] 
 def _beside(file: Path, name: str) -> Path:
     place = file.parent / name
     if not place.is_file():
-        hint = f"`annotations` names MedCAT's output, json or csv, beside {file.name}"
+        hint = f"`annotations` names MedCAT's json beside {file.name}"
         raise BadInput(f"{place}: there is no such file; {hint}")
     return place
 
 
-def concepts(file: Path, source: Any) -> dict[str, list[str]]:
-    """Return note id -> its different concepts, in order, from MedCAT's json or from a csv of pairs."""
-    if file.suffix.lower() == ".json":
-        return _from_json(file)
-    frame = source.read(file)
-    note, concept = (next((c for c in usual if c in frame.columns), None) for usual in (NOTE_ID, CONCEPT))
-    if note is None or concept is None:
-        wanted = f"no column of note ids ({NOTE_ID[0]}) beside one of concepts ({CONCEPT[0]})"
-        raise BadInput(f"{file}: {wanted}; there are: {listed(frame.columns)}")
-    names = pl.col(concept).drop_nulls().unique(maintain_order=True)
-    grouped = frame.group_by(note, maintain_order=True).agg(names)
-    return dict(zip(grouped[note].cast(pl.String), grouped[concept].to_list(), strict=True))
-
-
-def _from_json(file: Path) -> dict[str, list[str]]:
+def concepts(file: Path) -> dict[str, list[str]]:
+    """Return note id -> its different concepts, in order, from MedCAT's json."""
     shape = "{note id: {entities: {..: {pretty_name: ..}}}}"
     with quiet(file, f"not MedCAT annotations, {shape}"):
         return {

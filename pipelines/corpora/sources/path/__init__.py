@@ -6,7 +6,11 @@ txt: one text per paragraph if the file has a blank line between texts, otherwis
 
 from __future__ import annotations
 
+import csv
+import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
 
@@ -53,11 +57,13 @@ def _file(path: Path) -> pl.DataFrame:
         case ".csv" | ".tsv":
             _check_encoding(path)
             separator = "\t" if path.suffix.lower() == ".tsv" else ","
-            return pl.read_csv(path, separator=separator, infer_schema=False)
+            with _explained(path, lambda: _csv_fault(path, separator)):
+                return pl.read_csv(path, separator=separator, infer_schema=False)
         case ".jsonl" | ".ndjson":
             _check_encoding(path)
             _check_depth(path)
-            return pl.read_ndjson(path, infer_schema_length=None)
+            with _explained(path, lambda: _json_fault(path)):
+                return pl.read_ndjson(path, infer_schema_length=None)
         case ".txt":
             return pl.DataFrame({"text": _pieces(_text(path))}, schema={"text": pl.String})
         case ".mbox":
@@ -65,6 +71,41 @@ def _file(path: Path) -> pl.DataFrame:
         case suffix:
             named = suffix or "a file without a suffix"
             raise BadInput(f"{path}: {named} is none of parquet, csv, tsv, jsonl, txt, mbox")
+
+
+@contextmanager
+def _explained(path: Path, fault: Callable[[], str]) -> Iterator[None]:
+    """Say which line polars could not read, and why; its own message quotes the text."""
+    try:
+        yield
+    except pl.exceptions.PolarsError as error:
+        raise BadInput(f"{path}: {fault() or type(error).__name__}") from None
+
+
+def _csv_fault(path: Path, separator: str) -> str:
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, delimiter=separator, strict=True)
+        width, first = 0, 1  # columns of the header; the line that the next row begins in
+        try:
+            for row in rows:
+                width = width or len(row)
+                if len(row) > width:
+                    return f"line {first} has {len(row)} fields, the header {width}"
+                first = rows.line_num + 1
+        except csv.Error as error:
+            return f"line {first}: {error} (is a quote not closed?)"
+    return ""
+
+
+def _json_fault(path: Path) -> str:
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                if line.strip():
+                    json.loads(line)
+            except ValueError:
+                return f"line {number} is not JSON"
+    return ""
 
 
 def _text(path: Path) -> str:
