@@ -17,7 +17,7 @@ from pipelines.measures import summary
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, listed
 from pipelines.study import Attributes, params
 
 
@@ -75,7 +75,7 @@ def labelled(
     corpus = store.read_corpus(row.corpus)
     where = f"attributes.{name}: corpus {row.corpus}"
     if row.labels not in corpus.columns:
-        raise BadInput(f"{where}: no column {row.labels!r}; there are: {', '.join(corpus.columns)}")
+        raise BadInput(f"{where}: no column {row.labels!r}; there are: {listed(corpus.columns)}")
     if list(source.ids) != corpus["id"].to_list():
         raise BadInput(f"{where}: its ids are not those of {row.source}; `dvc repro` makes them agree")
     column = corpus[row.labels]

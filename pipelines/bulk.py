@@ -22,7 +22,7 @@ from pipelines.batchwise import Named
 from pipelines.encoders import query, sources
 from pipelines.runtime import shards, stage, store, track
 from pipelines.runtime.device import resolve
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, listed
 from pipelines.runtime.progress import progress
 from pipelines.study import Bulk, params
 
@@ -113,7 +113,7 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
     except (pa.ArrowInvalid, OSError) as error:
         raise BadInput(f"{shard}: cannot be read as Parquet: {' '.join(str(error).split())}") from None
     if column not in schema.names:
-        raise BadInput(f"{shard}: there is no column {column!r}; there are: {', '.join(schema.names)}")
+        raise BadInput(f"{shard}: there is no column {column!r}; there are: {listed(schema.names)}")
     kind, where = schema.field(column).type, f"{shard}: column {column!r}"
     if translator is None:
         if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
