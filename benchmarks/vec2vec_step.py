@@ -1,11 +1,10 @@
-"""Time a training step of vec2vec at the released configuration: width 1024, batch 256, 768 dimensions on
-both sides.
+"""Time a training step of vec2vec in the released configuration, with 768 dimensions on both sides.
 
-    python -m benchmarks.vec2vec_step [--kinds float32 bf16 compiled] [--rounds 4] [--steps 2] [--threads 2] [--device cuda]
+    python -m benchmarks.vec2vec_step [--kinds float32 bf16 compiled] [--rounds 4] [--steps 2] [--threads 2]
 
-`reference` is the straightforward step of the tests. Rounds of all kinds are interleaved and the best round
-counts, so that other load on the machine affects all kinds alike. On a busy machine use `--threads 1 --clock
-cpu`. Prints the largest difference of a loss from the reference, steps per second, and hours for the paper's
+`reference` is the plain step of the tests. Rounds of all kinds are interleaved and the best round counts, so
+that other load on the machine affects all kinds alike. On a busy machine use `--threads 1 --clock cpu`.
+Prints the largest difference of a loss from the reference, steps per second, and hours for the paper's
 312,000 steps.
 """
 

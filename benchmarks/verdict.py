@@ -1,13 +1,14 @@
-"""Calibrates the verdict of pipelines/aligners/core/verdict.py on runs that really succeed and really fail.
+"""Calibrate the verdict of pipelines/aligners/core/verdict.py on runs whose outcome is known.
 
-    python -m benchmarks.verdict collect RUNS.csv [--draws 20]   # on the embeddings of the active study; again: more
+    python -m benchmarks.verdict collect RUNS.csv [--draws 20]   # on the embeddings of the active study
     python -m benchmarks.verdict fit RUNS.csv [MORE.csv ...]
 
-collect: random pairs of embeddings, three quarters of one corpus, a quarter of two; of the dumps one in eight has texts of
-another corpus for a half of it, and one in eight every vector twice; 1,500 to 12,000 vectors a side, and few candidates, so
-that many fail. True pairs of the first corpus tell afterwards which. fit: a logistic regression of `FOSCTTM <= 0.1` on the
-agreement; each pair of corpora, then each encoder, is left out in turn and predicted from the others.
-benchmarks/verdict.csv has the runs behind the constants; few tweets are the same draw again, and count once.
+collect: fit random pairs of embeddings and append the outcomes to RUNS.csv. A quarter of the pairs has two
+corpora. Of the dumps, one in eight is half of another corpus, and one in eight has every vector twice. Sizes
+are 1,500 to 12,000 vectors a side. Few candidates make many fits fail. True pairs of the source's corpus tell
+which. fit: regress `FOSCTTM <= 0.1` on the agreement (logistic regression). Each pair of corpora, then each
+encoder, is left out in turn and predicted from the others. benchmarks/verdict.csv has the runs behind the
+constants. Repeated draws of a small corpus count once.
 """
 
 from __future__ import annotations
@@ -36,61 +37,68 @@ SUCCESS = 0.1  # FOSCTTM
 
 
 def collect(path: Path, count: int) -> None:
-    """Append `count` draws of TOGETHER runs, each a replicate of the others: what, how it ended (true pairs), the agreement."""
+    """Append `count` draws of TOGETHER runs. The runs of a draw are replicates of each other."""
     study = params.load()
     spaces = {name: store.read_embeddings(name) for name in study.embed}
-    at = {(row.corpus, row.encoder): name for name, row in study.embed.items()}
     runs = pl.read_csv(path).rows(named=True) if path.exists() else []
     for number in range(len(runs) // TOGETHER, len(runs) // TOGETHER + count):
-        draw = random.Random(number)
-        source = draw.choice(sorted(name for name in spaces if len(spaces[name].rows("test")) > 1))
-        corpus = study.embed[source].corpus
-        encoder = draw.choice(sorted({e for c, e in at if c == corpus} - {study.embed[source].encoder}))
-        others = sorted(
-            {c for c, e in at if e == encoder and c != corpus and len(spaces[at[c, e]].rows("train")) > 2000}
-        )
-        target = at[draw.choice(others) if others and draw.random() < 1 / 4 else corpus, encoder]
-        size, repeats = int(1500 * 8 ** draw.random()), draw.choice((5, 15, 30))
-        row = Align.model_validate({"source": source, "target": target, "aligner": "identity", "limit": size})
-        drawn = [halves(spaces[source], spaces[target], row, seed) for seed in range(TOGETHER)]
-        dump = draw.choices(("plain", "mixture", "twice"), (6, 1, 1))[0]
-        if dump != "plain":
-            beside = draw.choice(
-                sorted({c for c, e in at if e == study.embed[source].encoder and c != corpus})
-            )
-            other = spaces[at[beside, study.embed[source].encoder]] if dump == "mixture" else None
-            drawn = [replace(data, source=half(data.source, other, seed)) for seed, data in enumerate(drawn)]
-        cheap = aligner.Settings(**CHEAP | {"repeats": repeats})
-        fitted = side_by_side(
-            [partial(aligner.fit, data.source, data.target, cheap, seed) for seed, data in enumerate(drawn)]
-        )
-        rows = spaces[source].rows("test")[:2048]
-        x, y = spaces[source].vectors[rows], spaces[at[corpus, encoder]].vectors[rows]
-        for seed, (data, translator) in enumerate(zip(drawn, fitted, strict=True)):
-            scores = paired_scores(translator(x), y)
-            vectors = min(len(data.source), len(data.target))  # a corpus may have fewer than asked for
-            run = {
-                "study": study.study,
-                "source": source,
-                "target": target,
-                "size": vectors,
-                "repeats": repeats,
-                "seed": seed,
-            }
-            run |= {"dump": dump}
-            run |= {
-                k: round(float(scores[k].double().mean()), 5) for k in ("centred_cosine", "top1", "foscttm")
-            }
-            agreed = agreement(
-                data.source, translator(data.source), [other for other in fitted if other is not translator]
-            )
-            runs.append(run | {"agreement": round(agreed, 5)})
+        for run in one_draw(study, spaces, random.Random(number)):
+            runs.append({"study": study.study} | run)
             print(runs[-1], flush=True)
         pl.DataFrame(runs).write_csv(path)
 
 
+def one_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: random.Random) -> list[dict]:
+    """Fit one random pair of embeddings with TOGETHER seeds. Return the outcome and agreement of each."""
+    at = {(row.corpus, row.encoder): name for name, row in study.embed.items()}
+    # 1. Source and target; the target is of another corpus in a quarter of the draws
+    source = draw.choice(sorted(name for name in spaces if len(spaces[name].rows("test")) > 1))
+    corpus, source_encoder = study.embed[source].corpus, study.embed[source].encoder
+    encoder = draw.choice(sorted({e for c, e in at if c == corpus} - {source_encoder}))
+    large = {name for name in spaces if len(spaces[name].rows("train")) > 2000}
+    others = sorted({c for (c, e), name in at.items() if e == encoder and c != corpus and name in large})
+    target = at[draw.choice(others) if others and draw.random() < 1 / 4 else corpus, encoder]
+    # 2. Vectors of both sides, for each seed
+    size, repeats = int(1500 * 8 ** draw.random()), draw.choice((5, 15, 30))
+    row = Align.model_validate({"source": source, "target": target, "aligner": "identity", "limit": size})
+    drawn = [halves(spaces[source], spaces[target], row, seed) for seed in range(TOGETHER)]
+    dump = draw.choices(("plain", "mixture", "twice"), (6, 1, 1))[0]
+    if dump != "plain":
+        beside = draw.choice(sorted({c for c, e in at if e == source_encoder and c != corpus}))
+        other = spaces[at[beside, source_encoder]] if dump == "mixture" else None
+        drawn = [replace(data, source=half(data.source, other, seed)) for seed, data in enumerate(drawn)]
+    # 3. Fits
+    settings = aligner.Settings(**CHEAP | {"repeats": repeats})
+    fits = [partial(aligner.fit, data.source, data.target, settings, seed) for seed, data in enumerate(drawn)]
+    fitted = side_by_side(fits)
+    # 4. Outcome on true pairs, and agreement with the other fits
+    rows, runs = spaces[source].rows("test")[:2048], []
+    x, y = spaces[source].vectors[rows], spaces[at[corpus, encoder]].vectors[rows]
+    for seed, (data, translator) in enumerate(zip(drawn, fitted, strict=True)):
+        vectors = min(len(data.source), len(data.target))  # a corpus may have fewer than asked for
+        run = {
+            "source": source,
+            "target": target,
+            "size": vectors,
+            "repeats": repeats,
+            "seed": seed,
+            "dump": dump,
+        }
+        scores = paired_scores(translator(x), y)
+        for name in ("centred_cosine", "top1", "foscttm"):
+            run[name] = round(float(scores[name].double().mean()), 5)
+        replicates = [other for other in fitted if other is not translator]
+        run["agreement"] = round(agreement(data.source, translator(data.source), replicates), 5)
+        runs.append(run)
+    return runs
+
+
 def half(source: torch.Tensor, other: store.Embeddings | None, seed: int) -> torch.Tensor:
-    """A dump (n, d) whose second half is of another corpus, other rows of it for each of TOGETHER seeds, or is its first half."""
+    """Return a dump (n, d) whose second half is of another corpus, or repeats its first half if `other` is
+    None.
+
+    Each of TOGETHER seeds gets other rows of the other corpus.
+    """
     kept = source[: len(source) // 2]
     if other is None:
         return torch.cat([kept, kept])
@@ -98,21 +106,19 @@ def half(source: torch.Tensor, other: store.Embeddings | None, seed: int) -> tor
 
 
 def fit(paths: list[Path]) -> None:
-    """Print the constants, and what they are worth on corpora that they were not fitted on."""
+    """Print the constants, and how well they predict corpora and encoders that were left out."""
     columns = ["study", "source", "target", "dump", "foscttm", "agreement"]
-    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths).unique(
-        maintain_order=True
-    )  # few tweets: draws repeat
+    runs = pl.concat(pl.read_csv(path).select(columns) for path in paths).unique(maintain_order=True)
     x = torch.tensor(runs["agreement"].to_list(), dtype=torch.float64)
     y = torch.tensor((runs["foscttm"] <= SUCCESS).to_list(), dtype=torch.float64)
-    sides = runs.select(source="source", target="target").to_numpy()
+    sides = runs.select("source", "target").to_numpy()
     named = np.array(
         [[side.rsplit("-", 1) for side in pair] for pair in sides]
     )  # (runs, 2, corpus and encoder)
+    studies, encoders = runs["study"], named[:, :, 1]
     corpora = np.array(
-        [" ".join((study, *pair)) for study, pair in zip(runs["study"], named[:, :, 0], strict=True)]
+        [" ".join((study, *pair)) for study, pair in zip(studies, named[:, :, 0], strict=True)]
     )
-    encoders = named[:, :, 1]
     print(f"{len(y)} runs, {int(y.sum())} succeeded; AUC of the agreement {auc(x, y):.4f}")
     report("pair of corpora", x, y, [corpora == left_out for left_out in np.unique(corpora)])
     report("encoder", x, y, [(encoders == left_out).any(1) for left_out in np.unique(encoders)])
@@ -120,12 +126,12 @@ def fit(paths: list[Path]) -> None:
     print(f"SLOPE, MIDDLE = {slope:.1f}, {middle:.3f}")
     for dump in runs["dump"].unique(maintain_order=True):
         of_kind = torch.tensor((runs["dump"] == dump).to_list())
-        print(f"dumps that are {dump}:")
+        print(f"dumps of kind {dump}:")
         calls(torch.sigmoid(slope * (x[of_kind] - middle)), y[of_kind])
 
 
 def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]) -> None:
-    """Scores of each group of runs, by the constants of all runs outside it; a run of two groups counts twice."""
+    """Print how well each group of runs is predicted by constants fitted on all other runs."""
     scores, truth = [], []
     for out in map(torch.from_numpy, groups):
         if len(y[~out].unique()) == 2:
@@ -140,17 +146,21 @@ def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]
 
 
 def calls(scores: torch.Tensor, y: torch.Tensor) -> None:
-    """How many scores make the word, how many of these are wrong, and how many successes go without it."""
+    """Print for each threshold how many runs are labelled, how many of these failed, and how many were
+    missed.
+    """
     for threshold in (0.5, 0.95):
         called = scores >= threshold
         wrong, missed = (called & (y == 0)).sum(), (~called & (y == 1)).sum()
-        print(
-            f"  score >= {threshold}: {called.sum()} of {len(y)} called, {wrong} of them wrong, {missed} missed"
-        )
+        labelled = f"{called.sum()} of {len(y)} labelled"
+        print(f"  score >= {threshold}: {labelled}, {wrong} of them wrong, {missed} missed")
 
 
 def logistic(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
-    """Slope and middle of a logistic regression of y (n,) on x (n,). Newton; a slope of 60 has the weight of one run."""
+    """Return slope and middle of a logistic regression of y (n,) on x (n,), by Newton's method.
+
+    A weak ridge penalty keeps the slope finite for separable data.
+    """
     w = torch.zeros(2, dtype=x.dtype)
     Z = torch.stack([x - x.mean(), torch.ones_like(x)], 1)
     penalty = torch.tensor([1 / 60**2, 1e-6], dtype=x.dtype)
@@ -162,7 +172,7 @@ def logistic(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
 
 
 def auc(scores: torch.Tensor, y: torch.Tensor) -> float:
-    """Probability that a success scores above a failure; ties count half."""
+    """Return the probability that a success scores above a failure. Ties count half."""
     above = scores[y == 1][:, None] - scores[y == 0][None]
     return float(((above > 0).double() + (above == 0).double() / 2).mean())
 

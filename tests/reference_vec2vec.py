@@ -1,8 +1,8 @@
-"""Training steps of vec2vec at its default settings, written straight down: one pass after another, stock optimisers, LambdaLR.
+"""A second implementation of a training step of vec2vec in its released configuration, as plain as possible.
 
-No product is shared or batched across real and fake, nothing is fused, and a translation is reconstructed as well as brought
-back, though no loss reads it, as the official code does. Weights are taken over from a `Training`, so that both can be stepped
-side by side.
+Real and fake rows pass a discriminator separately, nothing is fused, and optimisers and schedules are
+torch's. As in the official code, each translation is also reconstructed, which no loss reads. Initial weights
+are copied from a `Training`, so that both can be stepped side by side.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def gram_difference(x: Tensor, y: Tensor) -> Tensor:
 
 
 class Reference:
-    """Least-squares GAN with swapped labels, cosine errors, reflected VSP, detached cycle: the released configuration."""
+    """Least-squares GAN with swapped labels, cosine errors, reflected VSP, detached cycle."""
 
     def __init__(self, training: Training, d: int, e: int, dtype: torch.dtype = torch.float32) -> None:
         s = self.settings = training.settings
@@ -70,13 +70,7 @@ class Reference:
         self.T = Block(s.backbone_depth, s.width, s.width, s.width, *shape)
         self.D1, self.D2, self.DL = (critic(s.disc_depth, size, s.disc_width) for size in (d, e, s.width))
         m, D = training.model, training.discriminators
-        theirs = [
-            m.inputs["source"],
-            m.inputs["target"],
-            m.outputs["source"],
-            m.outputs["target"],
-            m.backbone,
-        ]
+        theirs = [*m.inputs.values(), *m.outputs.values(), m.backbone]
         self.translator = nn.ModuleList([self.A1, self.A2, self.B1, self.B2, self.T]).to(dtype)
         self.critics = nn.ModuleList([self.D1, self.D2, self.DL]).to(dtype)
         for mine, other in zip(
@@ -160,6 +154,6 @@ class Reference:
         }
 
     def reconstruct(self, adapter: nn.Module, latent: Tensor) -> None:
-        """A translation back in its own space: only batch norms see it. Its dropout masks are drawn beside the others."""
+        """Reconstruct a translation: only batch norms see it. The random state stays as it was."""
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             adapter(latent)
