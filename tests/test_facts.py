@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.measures import facts
+from tests.steps import steps
 
 
 def test_annotates_by_pattern():
@@ -66,3 +67,25 @@ def test_counts_recovered_and_recoverable_per_kind():
 def test_a_text_states_each_fact_once():
     assert facts.stated("Ann Smith owes Bo Jones $5; Ann Smith pays.") == ["$5", "Ann Smith", "Bo Jones"]
     assert facts.stated("nothing to see") == []
+
+
+PIECES = ["1,", "1 ", "1.", "$1 ", "a", "a.", "a@", "a@b.", "A", "Aa ", "(1", "+1", "May ", ",,1"]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("pattern", [*facts.PATTERNS.values(), facts.NAME], ids=[*facts.PATTERNS, "names"])
+def test_a_search_for_facts_is_linear(pattern, piece):
+    assert steps(pattern, piece * 80) <= 2.2 * steps(pattern, piece * 40) + 50
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "found"),
+    [
+        ("a1,2 dollars", "amounts", ["2 dollars"]),
+        ("x ,,25 dollars and 1.5.6 euros", "amounts", ["25 dollars", "5.6 euros"]),
+        ("1,2,3 and 4,000 USD", "amounts", ["4,000 USD"]),
+        ("a@b c.d@e.org", "emails", ["c.d@e.org"]),
+    ],
+)
+def test_a_run_that_is_no_fact_hides_none(text, kind, found):
+    assert facts.annotate(text)[kind] == found

@@ -18,15 +18,17 @@ MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?"
     r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
 )
-PATTERNS = {  # in this order: text that one kind has taken is not searched for the next
-    "emails": re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+# In this order: text that one kind has taken is not searched for the next. To keep a search linear, a pattern
+# consumes the whole run of characters in which it could start; its group `no` marks a run that is no fact.
+PATTERNS = {
+    "emails": re.compile(r"[\w.+-]++(?:@[\w-]++(?:\.[\w-]++)+|(?P<no>))"),
     "dates": re.compile(
         r"\b(?:\d{1,2}[/-]\d{1,2}[/-]\d{2,4}|\d{4}-\d{2}-\d{2}"
         rf"|{MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:, ?\d{{4}})?|\d{{1,2}} {MONTH}(?: \d{{4}})?)\b"
     ),
     "amounts": re.compile(
         r"[$€£] ?\d[\d,]*(?:\.\d+)?(?: ?(?:million|billion|thousand|mm?|bn|k)\b)?"
-        r"|\b\d[\d,]*(?:\.\d+)? ?(?:dollars|euros|USD|EUR)\b",
+        r"|\b\d[\d,]*+(?:(?:\.\d++)? ?(?:dollars|euros|USD|EUR)\b|(?P<no>))",
         re.I,
     ),
     "phones": re.compile(r"(?<!\d)(?:\+\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"),
@@ -52,9 +54,13 @@ def annotate(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     rest = text
     for kind, pattern in PATTERNS.items():
+        pieces, end = [], 0
         for match in pattern.finditer(rest):
-            found.setdefault(kind, []).append(match.group().strip(" .,"))
-        rest = pattern.sub(lambda m: "\n" * len(m.group()), rest)
+            if match.lastgroup != "no":
+                found.setdefault(kind, []).append(match.group().strip(" .,"))
+                pieces += [rest[end : match.start()], "\n" * len(match.group())]
+                end = match.end()
+        rest = "".join([*pieces, rest[end:]])
     for match in NAME.finditer(rest):
         parts = match.group().split(" ")
         while parts and parts[0] in OPENERS:
