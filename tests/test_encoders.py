@@ -1,6 +1,7 @@
 """Encoders: every source and kind, on tiny models made here; what `encode` returns is what the model itself returns."""
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -450,6 +451,61 @@ def test_code_that_comes_with_a_model_is_never_run(folders, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+class Malicious:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+
+    def __reduce__(self):
+        return open, (self.file, "w")
+
+
+def test_a_hostile_pickle_of_weights_is_one_line_and_never_run(folders, tmp_path):
+    fetch(row(path=str(folders["bert"])), tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    torch.save(Malicious(tmp_path / "ran"), tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(BadInput, match="no sentence-transformers model") as error:
+        load(tmp_path / "model", row())
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [("bert", "config.json"), ("bert", "sentence_bert_config.json"), ("clip", "config.json")],
+)
+def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, tmp_path):
+    fetch(row(path=str(folders[kind])), tmp_path / "model")
+    path, evil = tmp_path / "model" / file, {"attn_implementation": "evil/kernel"}
+    config = json.loads(path.read_text()) if path.exists() else {}
+    config |= evil if file == "config.json" else {"model_args": evil | {"use_kernels": True}}
+    if "text_config" in config:
+        config["text_config"] |= evil
+    path.write_text(json.dumps(config))
+    vectors = run(load(tmp_path / "model", row()), TEXTS, tmp_path / "out").vectors
+    expected = run(load(folders[kind], row()), TEXTS, tmp_path / "expected").vectors
+    np.testing.assert_array_equal(vectors, expected)
+
+
+def test_weights_in_float16_are_computed_in_float32(folders, tmp_path):
+    fetch(row(path=str(folders["bert"])), tmp_path / "model")
+    network = BertModel.from_pretrained(folders["bert"])
+    network.half().save_pretrained(tmp_path / "model")
+    half = run(load(tmp_path / "model", row()), TEXTS, tmp_path / "out").vectors
+    exact = run(load(folders["bert"], row()), TEXTS, tmp_path / "exact").vectors
+    assert half.dtype == np.float32
+    np.testing.assert_allclose(half, exact, atol=1e-2)
+
+
+def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, tmp_path):
+    shutil.copytree(folders["t5"], tmp_path / "model")
+    for path in (tmp_path / "model", *(tmp_path / "model").rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    fetch(row(path=str(tmp_path / "model")), tmp_path / "copy")
+    assert all(path.stat().st_mode & 0o200 for path in ((tmp_path / "copy"), *(tmp_path / "copy").rglob("*")))
+
+
 @pytest.fixture
 def no_network(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
@@ -465,8 +521,6 @@ def test_a_hub_model_without_network_is_one_line(no_network, tmp_path):
 
 @pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
 def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path, model):
-    import shutil
-
     repository = tmp_path / "cache" / f"models--{model.replace('/', '--')}"
     shutil.copytree(folders["bert"], repository / "snapshots" / ("0" * 40))
     (repository / "refs").mkdir()

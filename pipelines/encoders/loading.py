@@ -15,7 +15,7 @@ from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
 from pipelines.encoders.clip import ClipText, is_clip
-from pipelines.encoders.pooling import compose, open_model
+from pipelines.encoders.pooling import compose, one_line_errors, open_model
 from pipelines.encoders.sources import part_folder, weights
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -106,17 +106,10 @@ def _open(folder: Path, precision: str) -> SentenceTransformer:
     disable_progress_bar()
     # "auto" is the checkpoint's own dtype: a 16-bit model of billions of weights is never held in 32 bits.
     dtype = torch.float32 if precision == "float32" else "auto"
-    try:
-        if is_clip(folder):
-            return SentenceTransformer(modules=[ClipText(folder)], device="cpu")
+    if not is_clip(folder):
         return open_model(folder, dtype)
-    except BadInput:
-        raise
-    except Exception as error:  # the libraries have no common class for damaged or hostile files
-        if "trust_remote_code" in str(error):
-            raise BadInput(f"encoder {folder}: it needs code of its own, which is not run here") from error
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"encoder {folder}: no sentence-transformers model: {reason}") from error
+    with one_line_errors(folder):
+        return SentenceTransformer(modules=[ClipText(folder)], device="cpu")
 
 
 def _cast(model: SentenceTransformer, low: torch.dtype) -> None:

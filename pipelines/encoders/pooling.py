@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -229,23 +230,44 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
     """Open a folder of sentence-transformers or transformers on the CPU, without the network. dtype: of its weights.
 
     sentence-transformers runs foreign classes only with `trust_remote_code`. Of the classes in modules.json, take this
-    package's from here. All others must be sentence-transformers' own; otherwise raise BadInput.
+    package's from here. All others must be sentence-transformers' own.
+    Raise BadInput for damaged or hostile files, and for a folder that is no model or needs code of its own.
     """
     options: dict[str, Any] = {
         "local_files_only": True,
         "trust_remote_code": False,
         "model_kwargs": SAFE if dtype is None else {**SAFE, "dtype": dtype},
     }
-    listed = folder / "modules.json"
-    entries = json.loads(listed.read_text()) if listed.is_file() else []
-    if not any(entry["type"] in OWN for entry in entries):
-        return SentenceTransformer(str(folder), device="cpu", **options)
-    modules = []
-    for entry in entries:
-        kind = OWN.get(entry["type"])
-        if kind is None and not entry["type"].startswith("sentence_transformers."):
-            raise BadInput(f"{listed}: it needs {entry['type']}, which is not run here")
-        kind = kind or import_from_string(entry["type"])
-        known = options if issubclass(kind, Transformer) else {}
-        modules.append(kind.load(str(folder), subfolder=entry["path"], **known))
-    return SentenceTransformer(modules=modules, device="cpu")
+    with one_line_errors(folder):
+        listed = folder / "modules.json"
+        entries = json.loads(listed.read_text()) if listed.is_file() else []
+        if not any(entry["type"] in OWN for entry in entries):
+            return SentenceTransformer(str(folder), device="cpu", **options)
+        modules = []
+        for entry in entries:
+            kind = _module_class(listed, entry["type"])
+            known = options if issubclass(kind, Transformer) else {}
+            modules.append(kind.load(str(folder), subfolder=entry["path"], **known))
+        return SentenceTransformer(modules=modules, device="cpu")
+
+
+def _module_class(listed: Path, name: str) -> type:
+    if name in OWN:
+        return OWN[name]
+    if not name.startswith("sentence_transformers."):
+        raise BadInput(f"{listed}: it needs {name}, which is not run here")
+    return import_from_string(name)
+
+
+@contextmanager
+def one_line_errors(folder: Path) -> Iterator[None]:
+    """Raise BadInput, in one line, for any error that the libraries raise; they have no common class for bad files."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise BadInput(f"encoder {folder}: it needs code of its own, which is not run here") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(f"encoder {folder}: no sentence-transformers model: {reason}") from error

@@ -187,8 +187,12 @@ def _downloaded(row: Encoder, cache: str | None) -> Path:
 
 
 def _copy(source: Path, folder: Path) -> None:
+    """Copy a model. The copy is writable even if the source, such as a shared cache, is not."""
     _weight_files(source)
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(*OTHER_FORMATS, "__pycache__"))
+    ignore = shutil.ignore_patterns(*OTHER_FORMATS, "__pycache__")
+    shutil.copytree(source, folder, ignore=ignore, copy_function=shutil.copyfile)
+    for place in (folder, *folder.glob("**/")):
+        place.chmod(0o755)
 
 
 def _save(module, folder: Path) -> None:
