@@ -55,7 +55,7 @@ PATHS = {
     ("corpora", "synthetic"): "pipelines/corpora/sources/synthetic/words.yaml",
     ("corpora", "hub"): "pipelines/corpora/sources/hub/__init__.py",
     ("encoders", "wheel"): "constraints.txt",
-    ("encoders", "hub"): "pipelines/encoders",
+    ("encoders", "hub"): "pipelines/encoders/sources.py",
 }
 
 
