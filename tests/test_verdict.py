@@ -90,15 +90,15 @@ def test_dimensions_are_those_that_vectors_spread_over():
 
 
 def test_in_few_dimensions_agreement_is_no_proof():
-    assert verdict.of(0.7, verdict.FEW - 1).label == "doubtful"
-    assert verdict.of(0.7, verdict.FEW + 1).label == "aligned"
-    assert verdict.of(0.0, verdict.FEW - 1).label == "failed"
+    assert verdict.verdict_of(0.7, verdict.FEW - 1).label == "doubtful"
+    assert verdict.verdict_of(0.7, verdict.FEW + 1).label == "aligned"
+    assert verdict.verdict_of(0.0, verdict.FEW - 1).label == "failed"
 
 
 def test_the_middle_is_doubtful_and_more_agreement_is_never_a_worse_word():
-    assert verdict.of(MIDDLE, 100).label == "doubtful"
-    assert verdict.of(MIDDLE, 100).score == 0.5
-    words = [verdict.of(a / 100, 100).label for a in range(-100, 101)]
+    assert verdict.verdict_of(MIDDLE, 100).label == "doubtful"
+    assert verdict.verdict_of(MIDDLE, 100).score == 0.5
+    words = [verdict.verdict_of(a / 100, 100).label for a in range(-100, 101)]
     assert list(dict.fromkeys(words)) == ["failed", "doubtful", "aligned"]
 
 
@@ -111,7 +111,7 @@ def test_the_constants_tell_the_recorded_runs_apart():
     own = calibration.auc(torch.tensor(found), torch.tensor(succeeded, dtype=torch.float64))
     assert own == pytest.approx(roc_auc_score(succeeded, found))
     assert own >= 0.97
-    called = np.array([verdict.of(a, 100).label == "aligned" for a in found])
+    called = np.array([verdict.verdict_of(a, 100).label == "aligned" for a in found])
     assert (called & ~succeeded).sum() <= 0.01 * called.sum()
     assert (called & succeeded).sum() >= 0.7 * succeeded.sum()
 

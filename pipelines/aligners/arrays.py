@@ -1,4 +1,4 @@
-"""Translators for programs: `from pipelines import fit, load, verdict`. Arrays in, arrays out; no study, no stage, no MLflow."""
+"""Fit, load and judge translators from Python: `from pipelines import fit, load, verdict`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from pipelines.runtime.errors import BadInput
 
 
 def load(folder: str | Path, seed: int | None = None) -> Translator:
-    """A translator of data/translators/<row>: that of `seed`, else the one with the best verdict.
+    """Read a translator of data/translators/<row>: that of `seed`, else the one with the best verdict.
 
-    It takes vectors (n, d) and returns (n, e), both NumPy arrays or both tensors. Raises BadInput where it is not there.
+    It takes vectors (n, d) and returns (n, e), both NumPy arrays or both tensors. Raises BadInput if it does
+    not exist.
     """
     if seed is None:
         return load_best(Path(folder))
@@ -30,10 +31,10 @@ def load(folder: str | Path, seed: int | None = None) -> Translator:
 
 
 def fit(source: Any, target: Any, seed: int = 0, **settings: Any) -> tuple[Linear, Verdict]:
-    """Fit a translator of source vectors (n, d) to the space of target vectors (m, e) without a single pair, and judge it.
+    """Fit a translator of source (n, d) to the space of target (m, e) without pairs, and judge it.
 
-    By Wasserstein Procrustes; settings as in a row of `align`. The texts behind the two sides should be of one kind and in an
-    order that says nothing. Raises BadInput for vectors that cannot be aligned.
+    The method is Wasserstein Procrustes; settings are those of a row of `align`. The texts of both sides
+    should be of one kind and in random order. Raises BadInput for vectors that cannot be aligned.
 
     >>> from pipelines import fit
     >>> random = np.random.default_rng(0)
@@ -41,11 +42,11 @@ def fit(source: Any, target: Any, seed: int = 0, **settings: Any) -> tuple[Linea
     >>> of = random.choice(40, 3000, p=shares / shares.sum())
     >>> texts = (topics[of] + 0.5 * random.normal(size=(3000, 64))) * np.linspace(2, 0.5, 64)
     >>> rotation, _ = np.linalg.qr(random.normal(size=(64, 64)))
-    >>> quick = dict(clusters=40, repeats=10, assignment_restarts=4, rounds=(500, 500), refinements=20, passes=2)
+    >>> quick = dict(clusters=40, repeats=10, rounds=(500, 500), refinements=20, passes=2)
     >>> translator, verdict = fit(texts[:1500], texts[1500:] @ rotation, **quick)
     >>> translator(texts[:5]).shape
     (5, 64)
-    >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but in few dimensions wrong maps agree, too
+    >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but few dimensions
     (True, True, 'doubtful')
     """
     chosen = wasserstein_procrustes.Settings(**settings)
@@ -64,11 +65,11 @@ def verdict(
     target: Any,
     seed: int = 0,
 ) -> Verdict:
-    """Does any aligner's map of source vectors (n, d) to the space of target vectors (m, e) hold? Without a single pair.
+    """Judge any aligner's map of source vectors (n, d) to the space of target vectors (m, e), without pairs.
 
-    `fit(source, target, seed)` takes float32 arrays and returns a function of arrays (n, d) -> (n, e). It is called twice, the
-    second time with another seed on half of the vectors: two right maps agree, two wrong ones do not. One that always returns
-    the same map, whatever the vectors, agrees with itself: a verdict says nothing of it.
+    `fit(source, target, seed)` takes float32 arrays and returns a function of arrays (n, d) -> (n, e). It is
+    called twice, the second time with another seed on half of the vectors: two right maps agree, two wrong
+    ones do not. The verdict is meaningless for a function that always returns the same map.
 
     >>> from pipelines import verdict
     >>> random = np.random.default_rng(0)
@@ -89,5 +90,5 @@ def verdict(
 
 
 def _tensor(name: str, vectors: Any) -> torch.Tensor:
-    """Vectors (n, d) as float32. Raises BadInput where they are none."""
+    """Return vectors (n, d) as float32. Raises BadInput for anything else."""
     return checked(name, torch.as_tensor(vectors))

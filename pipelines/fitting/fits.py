@@ -136,7 +136,7 @@ def judge_seed(
 
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:
-    """Return the seed of an extra fit to judge by: needed for a lone seed, or if all seeds see the same texts."""
+    """Return the seed of an extra fit to judge by, for one seed or if all seeds see the same texts."""
     if len(row.seeds) > 1 and not row.splits:
         return []
     return [next(seed for seed in count(row.seeds[0] + REPLICATE) if seed not in row.seeds)]

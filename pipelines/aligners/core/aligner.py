@@ -1,4 +1,4 @@
-"""What an aligner is: a package `pipelines.aligners.<name>` that satisfies one of the first two protocols below.
+"""What an aligner is: a package `pipelines.aligners.<name>` that satisfies Aligner or OracleAligner.
 
 An aligner of your own is one file, `pipelines/aligners/<name>/__init__.py`. `missing` says what it lacks.
 """
@@ -42,7 +42,7 @@ class Aligner(Method, Protocol):
         log: Log | None = None,
         folder: Path | None = None,
     ) -> Translator:
-        """source (n, d), target (m, e): no text need be on both sides. The same seed gives the same translator.
+        """source (n, d), target (m, e): no shared text is needed. Same seed, same translator.
 
         `pairs` (k, 2): rows of source and target that are known to belong to the same texts.
         `log`: called with metrics and a step. `folder`: for checkpoints, so that a killed fit resumes.

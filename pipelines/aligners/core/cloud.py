@@ -1,4 +1,4 @@
-"""What aligners ask of a cloud of vectors and of pairs, and the linear algebra that they share."""
+"""Checks of vectors and pairs, and the linear algebra that aligners share."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from torch import Tensor
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
-FEW = 20  # effective dimensions: with fewer, a cloud has no hubs, and wrong maps of it resemble each other (docs/experiments.md)
+FEW = (
+    20  # effective dimensions: a cloud of fewer has no hubs, and wrong maps of it agree (docs/experiments.md)
+)
 
 
 def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
-    """(n, d) float32 on the same device, or BadInput: not two-dimensional, not finite, too few, or without directions."""
+    """Return (n, d) as float32 on the same device.
+
+    Raises BadInput if they are no matrix, not finite, fewer than `least`, one-dimensional or all the same.
+    """
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise BadInput(
             f"{name}: vectors must be a floating point matrix, got {tuple(vectors.shape)} {vectors.dtype}"
@@ -29,7 +34,7 @@ def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
 
 
 def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
-    """(k, 2) int64 with 0 <= source < n and 0 <= target < m; None is no pair."""
+    """Return (k, 2) int64 with 0 <= source < n and 0 <= target < m; None is no pair. Else raise BadInput."""
     if pairs is None:
         return torch.empty(0, 2, dtype=torch.int64)
     pairs = torch.as_tensor(pairs)
@@ -42,25 +47,29 @@ def checked_pairs(pairs: Tensor | None, n: int, m: int) -> Tensor:
 
 @torch.no_grad()
 def dimensions(vectors: Tensor) -> float:
-    """Effective number of dimensions of a cloud (n, d): the participation ratio (sum of l)^2 / sum of l^2 of the variances l
-    along its principal axes, about the centre. Texts by a text encoder have 35 to 140."""
+    """Return the effective number of dimensions of a cloud (n, d). Text encoders have 35 to 140.
+
+    It is the participation ratio (sum of l)^2 / sum of l^2 of the variances l along the principal axes.
+    """
     x = centred_unit(vectors)
-    spread = (x.T @ x).double()
-    return float(spread.trace() ** 2 / spread.square().sum())
+    covariance = (x.T @ x).double()
+    return float(covariance.trace() ** 2 / covariance.square().sum())
 
 
 def spectral(cross: Tensor, power: float = 0.0) -> Tensor:
-    """U (S / S_max)^power V' of cross = U S V' (d, e): 0 is the (semi-)orthogonal Procrustes map, 1 keeps the cross-covariance.
+    """Return U (S / S_max)^power V' of cross = U S V' (d, e).
 
-    In between, directions are trusted as far as the matches agree on them. By the eigenvectors of the smaller Gram matrix, which
-    is twice as fast as the decomposition of cross; a null direction of cross stays one. In float64 where all directions weigh
-    the same; else float32 is enough, and twice as fast: it mixes up only those that weigh least.
+    Power 0 gives the (semi-)orthogonal Procrustes map and 1 the scaled cross-covariance. Powers in between
+    give directions more weight where matches agree. A null direction of cross stays one.
     """
     if cross.shape[0] > cross.shape[1]:
         return spectral(cross.T, power).T
-    wide, least = (cross, 1e-5) if power else (cross.double(), 1e-6)  # below `least` is rounding of float32
+    # Eigenvectors of the smaller Gram matrix take half the time of an SVD. Power 0 weighs all directions
+    # alike and needs float64. Otherwise float32 mixes only directions of low weight. `least` is the rounding
+    # error of float32.
+    wide, least = (cross, 1e-5) if power else (cross.double(), 1e-6)
     _, U = torch.linalg.eigh(wide @ wide.T)
-    turned = U.T @ wide  # its rows are S V', with none of the rounding that squares bring
+    turned = U.T @ wide  # its rows are S V', without the rounding error of squares
     S = turned.norm(dim=1)
     scale = torch.where(least * S.max() < S, (S / S.max()) ** power / S, 0)
     return ((U * scale) @ turned).to(cross.dtype)

@@ -1,14 +1,18 @@
-"""A translator that keeps away from hubs: the inverted softmax, brought over from the comparison into the map.
+"""A translator that avoids hubs: the inverted softmax, as part of the map instead of the comparison.
 
-In many dimensions some vectors are the nearest of far more queries than others (hubs: Radovanovic et al., JMLR 2010), and what an
-orthogonal map sends a little too near to the centre all ends there. The inverted softmax (Smith et al., ICLR 2017) takes from the
-score of a candidate y what other queries q_j give it:  s q.y - log sum_j exp(s q_j.y).  To first order in y, about y = q, that is
+In many dimensions some vectors are the nearest neighbours of far more queries than others. They are called
+hubs (Radovanovic et al., JMLR 2010). An orthogonal map sends vectors slightly too near to the centre, and
+they then match hubs. The inverted softmax (Smith et al., ICLR 2017) subtracts from the score of a candidate y
+what other queries q_j give it:
 
-    s (q - c(q)).y + const,    c(q) = sum_j softmax_j(s q.q_j) q_j,
+    s q.y - log sum_j exp(s q_j.y)
 
-the gradient of the log density of the translated cloud at q under a von Mises-Fisher kernel (c(q) - q is its mean shift). So the
-translator q - c(q) ranks as the inverted softmax does, by plain cosine and with no look at the candidates, on which nearest
-neighbours, CSLS and the inverted softmax all wait.
+To first order in y, about y = q, this is
+
+    s (q - c(q)).y + const,    c(q) = sum_j softmax_j(s q.q_j) q_j
+
+which is the gradient of the log density of the translated cloud at q under a von Mises-Fisher kernel; c(q) -
+q is its mean shift. So q - c(q) ranks by plain cosine as the inverted softmax does, and needs no candidates.
 """
 
 from __future__ import annotations
@@ -21,15 +25,15 @@ from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear
 from pipelines.runtime.errors import BadInput
 
-BLOCK = 4096  # vectors whose similarities to all anchors are held at once
+BLOCK = 4096  # vectors whose similarities to all anchors are in memory at once
 
 
 class InvertedSoftmax(Linear):
-    """y = unit(q - c(q)) |l| + target_mean, q = unit(l), l = unit(x - source_mean) W scale: a linear translator, bent.
+    """y = unit(q - c(q)) |l| + target_mean, q = unit(l), l = unit(x - source_mean) W scale.
 
-    `anchors` (m, e): the q_j, some of the cloud that the map was found on. `strength`: s in units of one over the standard
-    deviation of cosines between them, which is the root of their effective dimension. It may be set to another value at any
-    time: higher ranks better up to a point (hubs are local), lower is nearer in cosine, and at 0 nothing is bent.
+    `anchors` (m, e): the q_j, some of the cloud that the map was fitted to. `strength`: s times the standard
+    deviation of the cosines between anchors. It can be changed at any time. Higher ranks better up to a
+    point, lower is nearer in cosine, and 0 gives the linear map.
     """
 
     anchors: Tensor
@@ -44,33 +48,29 @@ class InvertedSoftmax(Linear):
 
     @classmethod
     def around(cls, linear: Linear, anchors: Tensor, strength: float) -> InvertedSoftmax:
-        """Bend `linear` away from the hubs of the source vectors `anchors` (m, d)."""
+        """Correct `linear` for the hubs of the source vectors `anchors` (m, d)."""
         moved = linear(anchors) - linear.target_mean
         self = cls(linear.map.shape[0], linear.map.shape[1], len(anchors), strength).to(linear.map.device)
         q = normalize(moved, dim=1)
-        self.load_state_dict(
-            linear.state_dict() | {"anchors": q, "deviation": torch.tensor(dimensions(q) ** -0.5)}
-        )
+        added = {"anchors": q, "deviation": torch.tensor(dimensions(q) ** -0.5)}
+        self.load_state_dict(linear.state_dict() | added)
         return self
 
     def set_hub_correction(self, strength: float) -> None:
-        """Any finite strength >= 0; raises BadInput for another."""
+        """Set the strength. Raises BadInput unless it is finite and at least 0."""
         if not 0 <= strength < float("inf"):
             raise BadInput(f"hub_correction: {strength} must be finite and at least 0")
         self.strength = strength
 
     def forward(self, vectors: Tensor) -> Tensor:
         translated = super().forward(vectors)  # (n, target_dim)
-        return (
-            torch.cat([self._bent(block) for block in translated.split(BLOCK)])
-            if self.strength
-            else translated
-        )
+        if not self.strength:
+            return translated
+        return torch.cat([self._corrected(block) for block in translated.split(BLOCK)])
 
-    def _bent(self, translated: Tensor) -> Tensor:
+    def _corrected(self, translated: Tensor) -> Tensor:
         linear = translated - self.target_mean
         q = normalize(linear, dim=1)
         weights = (self.strength / self.deviation * q @ self.anchors.T).softmax(1)
-        return (
-            normalize(q - weights @ self.anchors, dim=1) * linear.norm(dim=1, keepdim=True) + self.target_mean
-        )
+        away = normalize(q - weights @ self.anchors, dim=1)
+        return away * linear.norm(dim=1, keepdim=True) + self.target_mean

@@ -1,4 +1,4 @@
-"""Matching without pairs: quadratic assignment of clusters, CSLS and mutual neighbours."""
+"""Match without pairs: quadratic assignment of clusters, optimal transport, CSLS and mutual neighbours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def draw(cloud: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """At most `size` rows, at random: the same ones on every device, as the generator is of the CPU."""
+    """Return at most `size` random rows, the same on every device: the generator is on the CPU."""
     return cloud[torch.randperm(len(cloud), generator=generator)[:size].to(cloud.device)]
 
 
@@ -24,11 +24,12 @@ def objective(A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None) -> 
 
 
 def swap_gains(A: Tensor, Bp: Tensor, Lp: Tensor | None = None) -> Tensor:
-    """What the objective gains when i and j swap partners, for all pairs (i, j) at once.
+    """Return what the objective gains if i and j swap partners, for all pairs (i, j) at once.
 
-    A, Bp: (n, C, C) symmetric, Bp_ij = B_{p(i) p(j)}; Lp_ij = linear_{i p(j)}. Returns (n, C, C), symmetric, zero diagonal.
-    With M = A Bp, sum_k (A_rk - A_sk)(Bp_sk - Bp_rk) is M_rs + M_sr - M_rr - M_ss; the terms k in {r, s} are taken out again
-    and the diagonal's own change is put in (the delta of Taillard 1991, for matrices with a diagonal).
+    A, Bp: (n, C, C) symmetric, Bp_ij = B_{p(i) p(j)}; Lp_ij = linear_{i p(j)}. Returns (n, C, C), symmetric,
+    zero diagonal. With M = A Bp, sum_k (A_rk - A_sk)(Bp_sk - Bp_rk) is M_rs + M_sr - M_rr - M_ss. The terms k
+    in {r, s} are subtracted and the change of the diagonal is added (Taillard 1991, for matrices with a
+    diagonal).
     """
     M = A @ Bp
     m, a, b = (x.diagonal(dim1=-2, dim2=-1) for x in (M, A, Bp))
@@ -57,7 +58,7 @@ def _columns(linear: Tensor | None, p: Tensor) -> Tensor | None:
 def ascend(
     A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None, steps: int = 100
 ) -> tuple[Tensor, Tensor]:
-    """Best-improvement 2-opt from p (n, C): the local optimum and its objective (n,)."""
+    """Improve p (n, C) by best-improvement 2-opt: return the local optimum and its objective (n,)."""
     p, C = p.clone(), p.shape[1]
     Bp, Lp = permuted(B, p), _columns(linear, p)
     least = 1e-6 * A.flatten(1).norm(dim=1) * B.flatten(1).norm(dim=1)  # below this a gain is rounding
@@ -78,10 +79,10 @@ def quadratic_assignment(
     restarts: int = 12,
     steps: int = 300,
 ) -> tuple[Tensor, Tensor]:
-    """Maximise sum_ij A_ij B_{p(i) p(j)} + sum_i linear_{i p(i)} over permutations p, for n instances at once.
+    """Maximise sum_ij A_ij B_{p(i) p(j)} + sum_i linear_{i p(i)} over permutations p, for n instances.
 
-    A, B: (n, C, C) symmetric; linear: (n, C, C) or None. Robust tabu search (Taillard 1991) from random starts, all instances
-    and restarts in one batch, each step one batched product. Returns p (n, C) int64 and the objective (n,).
+    A, B: (n, C, C) symmetric; linear: (n, C, C) or None. Robust tabu search (Taillard 1991) from random
+    starts. All instances and restarts form one batch. Returns p (n, C) int64 and the objective (n,).
     """
     (n, C), instances = A.shape[:2], A.shape[0] * restarts
     p = torch.rand(instances, C, generator=generator).argsort(1).to(A.device)
@@ -94,7 +95,7 @@ def quadratic_assignment(
     best, best_p = value.clone(), p.clone()
     until = torch.zeros(
         instances, C, C, dtype=torch.int64, device=A.device
-    )  # step before which row i may not return to j
+    )  # step until which row i may not return to j
     batch, same = torch.arange(instances, device=A.device), torch.eye(C, dtype=torch.bool, device=A.device)
     for step in range(steps if C > 1 else 0):
         gains = swap_gains(A, Bp, Lp)
@@ -114,9 +115,10 @@ def quadratic_assignment(
 
 
 def csls(a: Tensor, b: Tensor, k: int) -> Tensor:
-    """Cross-domain similarity local scaling (Conneau et al. 2018): 2 cos(a_i, b_j) - r(a_i) - r(b_j), (n, m).
+    """Return cross-domain similarity local scaling, CSLS (Conneau et al. 2018), (n, m).
 
-    a: (n, d), b: (m, d), unit rows. r is the mean cosine to the k nearest on the other side: hubs lose, lonely points gain.
+    It is 2 cos(a_i, b_j) - r(a_i) - r(b_j). a: (n, d), b: (m, d), unit rows. r is the mean cosine to the k
+    nearest neighbours on the other side: hubs score lower.
     """
     scores = a @ b.T
     near_a = scores.topk(min(k, len(b)), 1).values.mean(1)
@@ -125,7 +127,7 @@ def csls(a: Tensor, b: Tensor, k: int) -> Tensor:
 
 
 def mutual(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows i and columns j that are each other's best: two index vectors of equal length."""
+    """Return rows i and columns j that are each other's best: two index vectors of equal length."""
     best, back = scores.argmax(1), scores.argmax(0)
     rows = torch.arange(len(best), device=scores.device)
     keep = back[best] == rows
@@ -135,17 +137,18 @@ def mutual(scores: Tensor) -> tuple[Tensor, Tensor]:
 def transport(
     moved: Tensor, x: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3
 ) -> tuple[Tensor, float]:
-    """Entropic optimal transport between moved (n, e) and y (m, e): x' P y (d, e) for x (n, d), and the mean cosine under P."""
+    """Return x' P y (d, e) and the mean cosine under P, the transport of moved (n, e) to y (m, e)."""
     partner = partners(moved, y, inverse_temperature, rounds)
     return x.T @ partner, float((moved * partner).sum()) / len(y)
 
 
 def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3) -> Tensor:
-    """P y (n, e), where P is the entropic optimal transport (Cuturi 2013) of moved (n, e) to y (m, e), unit rows, by cosine.
+    """Return P y (n, e), where P is the entropic optimal transport (Cuturi 2013) of (n, e) to y (m, e).
 
-    P = diag(u) exp(inverse_temperature (cos - 1)) diag(v), rows and columns of equal sums, the rows' m / n. A few Sinkhorn
-    rounds do, as the map that they serve is refined again anyway. A CPU that can holds P in bf16: five times faster, and x' P y
-    differs by 2e-4 of its norm, far less than another batch of points would change it.
+    P = diag(u) exp(inverse_temperature (cos - 1)) diag(v). Rows are unit. Rows of P have equal sums m / n,
+    and its columns sum to 1. A few Sinkhorn rounds suffice, because the map is refined again. P is bf16 on
+    CPUs that support it: five times faster, and x' P y differs by 2e-4 of its norm, far less than between two
+    batches of points.
     """
     low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
     kernel = (

@@ -11,7 +11,7 @@ from pipelines.runtime.errors import BadInput
 
 
 def checked_pairs_of_rows(paired_source: Tensor, paired_target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (n, d) and (n, e) as `checked` does. Raises BadInput unless there are as many rows on both sides."""
+    """Return (n, d) and (n, e) as `checked` does. Raises BadInput if their lengths differ."""
     source, target = checked("source", paired_source), checked("target", paired_target)
     if len(source) != len(target):
         raise BadInput(f"pairs: {len(source)} source vectors beside {len(target)} target vectors")

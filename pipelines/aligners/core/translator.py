@@ -1,4 +1,4 @@
-"""What every aligner returns: a translator from source vectors to target vectors, saved as safetensors + JSON."""
+"""What every aligner returns: a translator from source to target vectors, saved as safetensors and JSON."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pipelines.runtime.files import reading
 
 
 class Translator(nn.Module):
-    """Callable: source vectors (n, d) -> target vectors (n, e), in the target encoder's own raw space.
+    """Map source vectors (n, d) to target vectors (n, e), in the target encoder's own raw space.
 
-    Of a NumPy array it makes a float32 NumPy array, without gradients. A subclass keeps its constructor's arguments (numbers and
-    strings) in `config`; all else is parameters and buffers. A call raises BadInput for a translation that is not finite,
-    whatever the subclass: no measure of it would mean anything.
+    A NumPy array gives a float32 NumPy array, without gradients. A subclass keeps the arguments of its
+    constructor, numbers and strings, in `config`. Everything else is parameters and buffers. A call raises
+    BadInput for a translation that is not finite, because every measure of it would be meaningless.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -48,7 +48,7 @@ class Translator(nn.Module):
             return super().__call__(torch.from_numpy(vectors.astype(np.float32)).to(device)).cpu().numpy()
 
     def set_hub_correction(self, strength: float) -> None:
-        """Correct for hubs this strongly. Raises BadInput where a translator has no such correction."""
+        """Set how strongly hubs are corrected. Raises BadInput for a translator without such correction."""
         raise BadInput(f"{type(self).__name__} has no hub correction: leave `hub_correction` out of the row")
 
 
@@ -57,7 +57,7 @@ def _refuse_what_is_not_finite(translator: nn.Module, vectors: Any, translated: 
 
 
 class Identity(Translator):
-    """(n, d) -> (n, e): padded with zeros where d < e, cut where d > e."""
+    """Pad (n, d) with zeros to (n, e) if d < e, or cut it if d > e."""
 
     def __init__(self, source_dim: int, target_dim: int) -> None:
         super().__init__(source_dim=source_dim, target_dim=target_dim)
@@ -67,9 +67,10 @@ class Identity(Translator):
 
 
 class Linear(Translator):
-    """y = unit(x - source_mean) W * scale + target_mean: every linear method, whatever way it found W.
+    """y = unit(x - source_mean) W * scale + target_mean, for every linear method.
 
-    `unit` is L2 normalisation; `scale` makes what comes out as long, on average, as the target encoder's own centred vectors.
+    `unit` is L2 normalisation. With `scale` translations are on average as long as the target's centred
+    vectors.
     """
 
     source_mean: Tensor
@@ -86,7 +87,7 @@ class Linear(Translator):
 
     @classmethod
     def of(cls, map: Tensor, source: Tensor, target: Tensor) -> Linear:
-        """From a map between centred unit vectors and the clouds (n, d), (m, e) it was found on; on their device."""
+        """Make a translator of a map between centred unit vectors of the clouds (n, d), (m, e)."""
         self = cls(*map.shape).to(map.device)
         self.map.copy_(map)
         self.source_mean.copy_(source.mean(0))
@@ -101,7 +102,7 @@ class Linear(Translator):
 
 
 def save(translator: Translator, path: Path) -> None:
-    """Write `path`.safetensors and `path`.json. Raises BadInput, and writes nothing, where a number is not finite."""
+    """Write `path`.safetensors, then `path`.json. Raises BadInput for a number that is not finite."""
     from safetensors.torch import save_file
 
     _check(translator, path)
@@ -116,7 +117,7 @@ def save(translator: Translator, path: Path) -> None:
 
 
 def load(path: Path) -> Translator:
-    """Read what `save` wrote. Raises BadInput for a class that is no translator of ours, or for numbers that are not finite."""
+    """Read what `save` wrote. Raises BadInput if the class is no translator or a number is not finite."""
     from safetensors.torch import load_file
 
     with reading(path):
@@ -135,54 +136,12 @@ def load(path: Path) -> Translator:
     return translator.eval()
 
 
-def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
-    """Of a row's translators the one with the best verdict: what an attacker, who has no pairs, would take. Without verdicts (an
-    oracle's) the first. Raises BadInput as `load_seeds` does."""
-    verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
-    return translators[
-        max(translators, key=lambda seed: verdicts[seed]["score"] if seed in verdicts else 0.0)
-    ]
-
-
-def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Translator]:
-    """Of a row's translators all that are *aligned*; where none is, `load_best`'s alone. Raises BadInput as `load_seeds` does.
-
-    Their errors are those of separate fits: the mean of what they make of a vector is nearer than what the best of them makes.
-    """
-    verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
-    aligned = [
-        translators[seed] for seed in translators if seed in verdicts and verdicts[seed]["label"] == "aligned"
-    ]
-    return aligned or [load_best(folder, hub_correction)]
-
-
-def _verdicts(folder: Path) -> dict[int, dict[str, Any]]:
-    path = folder / "verdicts.json"
-    with reading(path):
-        return (
-            {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()}
-            if path.exists()
-            else {}
-        )
-
-
-def _check(translator: Translator, path: Path) -> None:
-    bad = [name for name, tensor in translator.state_dict().items() if not tensor.isfinite().all()]
-    bad += [
-        name
-        for name, value in translator.config.items()
-        if isinstance(value, float) and not math.isfinite(value)
-    ]
-    if bad:
-        raise BadInput(f"{path}: {bad[0]} is not finite")
-
-
 def load_seeds(
     folder: Path, hub_correction: float | None = None, device: torch.device | str = "cpu"
 ) -> dict[int, Translator]:
-    """The translators of one row of `align` by seed, on a device; `hub_correction`, if given, in the place of their own strength.
+    """Read the translators of a row of `align` by seed, and set their hub correction if one is given.
 
-    Raises BadInput where there are none, or where they have no hub correction to set.
+    Raises BadInput if there are none, or if they have no hub correction to set.
     """
     seeds = sorted(int(p.stem.removeprefix("seed-")) for p in folder.glob("seed-*.json"))
     if not seeds:
@@ -192,3 +151,38 @@ def load_seeds(
         for translator in translators.values():
             translator.set_hub_correction(hub_correction)
     return translators
+
+
+def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
+    """Read the translator with the best verdict, which is what an attacker without pairs would take.
+
+    Without verdicts (an oracle's) read the first. Raises BadInput as `load_seeds` does.
+    """
+    verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
+    return translators[max(translators, key=lambda seed: verdicts.get(seed, {"score": 0.0})["score"])]
+
+
+def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Translator]:
+    """Read all translators that are *aligned*, or the one of `load_best` if none is.
+
+    The errors of separate fits are independent: the mean of their translations is nearer than the best of
+    them. Raises BadInput as `load_seeds` does.
+    """
+    verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
+    aligned = [translators[seed] for seed in translators if verdicts.get(seed, {}).get("label") == "aligned"]
+    return aligned or [load_best(folder, hub_correction)]
+
+
+def _verdicts(folder: Path) -> dict[int, dict[str, Any]]:
+    path = folder / "verdicts.json"
+    if not path.exists():
+        return {}
+    with reading(path):
+        return {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()}
+
+
+def _check(translator: Translator, path: Path) -> None:
+    bad = [name for name, tensor in translator.state_dict().items() if not tensor.isfinite().all()]
+    bad += [k for k, v in translator.config.items() if isinstance(v, float) and not math.isfinite(v)]
+    if bad:
+        raise BadInput(f"{path}: {bad[0]} is not finite")

@@ -226,7 +226,7 @@ class Fitting:
         return kmeans(sample, self.settings.clusters, self.settings.repeats, self.generator)
 
     def compete(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> Tensor:
-        """Step 2: refine all maps on the same batches; keep the better half on a new one, until one is left."""
+        """Step 2: refine all maps on the same batches and drop the worse half, until one is left."""
         rounds = self.settings.rounds
         for number, size in enumerate(rounds):
             size = batch_size(size, X, Y)
