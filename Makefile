@@ -11,11 +11,12 @@ override VECTORS := $(value VECTORS)
 override TEXTS := $(value TEXTS)
 override ROW := $(value ROW)
 override SEED := $(value SEED)
+override DRILL := $(value DRILL)
 override CORPORA_ROOT := $(value CORPORA_ROOT)
-export STUDY VECTORS TEXTS ROW SEED CORPORA_ROOT
+export STUDY VECTORS TEXTS ROW SEED DRILL CORPORA_ROOT
 
 .DEFAULT_GOAL := help
-.PHONY: help repro test test-all check bench study audit publish ui
+.PHONY: help repro test test-all drills check bench study audit publish ui
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +43,9 @@ test: $(READY)  ## the tests, without the slow ones
 
 test-all: $(READY)  ## every test
 	@pytest
+
+drills: $(READY)  ## break things on purpose (docs/drills.md): make drills [DRILL=kills]
+	@for drill in $${DRILL:-studies hostile disk mlflow kills}; do python -m tests.drills "$$drill" || exit; done
 
 check: $(READY)  ## ruff and pyright
 	@ruff check . && pyright

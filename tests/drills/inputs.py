@@ -1,61 +1,30 @@
-"""Drills of what a stage is given: studies, files that other people made, artefacts."""
+"""Drills of what a stage is given: studies, and files that other people made."""
 
 from __future__ import annotations
 
 import json
 import os
-import pickle  # noqa: TID251 - to write some, which must not run
+import pickle
 import random
 import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import yaml
-from drill.places import Place, Tally, by_hand, running
 
-VALUES = [
-    None,
-    "",
-    "abc",
-    "a\nb",
-    "x" * 300,
-    -1,
-    0,
-    1,
-    2,
-    3,
-    7,
-    64,
-    1000,
-    10**30,
-    -0.5,
-    0.1,
-    0.5,
-    1.5,
-    1e-9,
-    float("inf"),
-]
-VALUES += [
-    float("nan"),
-    True,
-    False,
-    [],
-    {},
-    [1, 1],
-    [0, 1],
-    ["a"],
-    {"a": 1},
-    "auto",
-    "fp32",
-    "train",
-    "test",
-]
+from tests.drills.places import Place, Tally, by_hand, imports, running
+
+VALUES = yaml.safe_load("""
+[null, "", abc, "a\\nb", -1, 0, 1, 2, 3, 7, 64, 1000, -0.5, 0.1, 0.5, 1.5, 1.0e-9, .inf, .nan, true, false,
+ [], {}, [1, 1], [0, 1], [a], {a: 1}, auto, fp32, train, test]
+""")
+VALUES += ["x" * 300, 10**30]
 
 
 def places(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
@@ -87,14 +56,14 @@ def mutated(study: dict[str, Any], rng: random.Random) -> tuple[tuple, str, Any,
 
 
 def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
-    """Studies changed at one place drawn at random, to a value of any type or of elsewhere in the study; then 100 of those
-    that are accepted and differ, drawn too: the stage of the changed row."""
+    """Change a study at one random place; of 100 studies that are accepted, run the changed row's stage."""
     from pipelines.runtime.errors import BadInput
     from pipelines.study import params
 
+    imports()
     smoke, before = yaml.safe_load(Path("params.yaml").read_text()), params.load()
     accepted, path, kept = {}, Path("params.yaml"), Path("params.yaml").read_text()
-    for _ in tally.each(range(count)):
+    for _ in range(count):
         where, change, value, text = mutated(smoke, rng)
         path.write_text(text)
         what, fault = f"{'.'.join(map(str, where))} {change} {value!r:.60}", ""
@@ -109,7 +78,7 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     verbs = {table: verb for verb, table in params.Study.tables().items()}
     some = rng.sample(sorted(accepted), min(100, len(accepted)))
     codes: list[int | None] = []
-    for text in tally.each(some):
+    for text in some:
         where, what = accepted[text]
         path.write_text(text)
         verb, rows = verbs.get(str(where[0]), "report"), list(yaml.safe_load(text).get(where[0], ()) or ())
@@ -152,7 +121,7 @@ def bytes_changed(whole: bytes, rng: random.Random) -> bytes:
 
 
 def written(folder: Path, count: int, rng: random.Random) -> dict[str, int]:
-    """Hostile files of tests/hostile.py, pickles under the names of what is read, and whole files with random damage."""
+    """Write the files of tests/hostile.py, pickles, and whole files with random damage."""
     import numpy as np
 
     from tests.hostile import FILES
@@ -181,7 +150,7 @@ def written(folder: Path, count: int, rng: random.Random) -> dict[str, int]:
 
 
 def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
-    """Files of other people through what reads them, in a process with 768 MiB more than its imports take, 60 s a file."""
+    """Read hostile files in a process with 768 MiB more than its imports take, 60 s a file."""
     from tests.test_hostile import MEMORY
 
     folder = Path("hostile")
@@ -211,72 +180,3 @@ def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     tally.notes.append(
         ", ".join(f"{n} {what}" for what, n in made.items()) + ", the others damaged at random"
     )
-
-
-def another(file: str, reference: Path, content: bytes, rng: random.Random) -> bytes:
-    """A valid file of the same kind with other content: another artefact's, or this one's with other numbers."""
-    from safetensors.torch import load, save
-
-    path = Path(file)
-    others = [
-        p for p in reference.joinpath(*path.parts[:2]).rglob(f"*{path.suffix}") if p.read_bytes() != content
-    ]
-    if named := [p for p in others if p.name == path.name] or (
-        others if path.suffix != ".safetensors" else []
-    ):
-        return rng.choice(sorted(named)).read_bytes()
-    if path.suffix == ".safetensors":
-        return save({name: 1 - tensor for name, tensor in load(content).items()})
-    return content.replace(b"1", b"2") if path.suffix in (".json", ".csv", ".txt") else content[::-1]
-
-
-DAMAGES: dict[str, Callable[[bytes, random.Random], bytes]] = {
-    "a flipped bit": lambda content, rng: flipped(content, rng.randrange(8 * len(content))),
-    "half": lambda content, rng: content[: len(content) // 2],
-    "empty": lambda content, rng: b"",
-    "garbage": lambda content, rng: rng.randbytes(len(content)),
-    "another": lambda content, rng: content,
-}
-
-
-def flipped(content: bytes, bit: int) -> bytes:
-    out = bytearray(content)
-    out[bit // 8] ^= 1 << bit % 8
-    return bytes(out)
-
-
-def damage(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
-    """A file of an output, damaged, and a stage that reads it by hand: each kind of file with each verb first, then at random;
-    in every other case the file keeps its time of change, as a failing disk does it."""
-    cases = [
-        (stage, file, kind)
-        for stage, file in place.reads()
-        for kind in DAMAGES
-        if (place.reference / file).stat().st_size
-    ]
-    rng.shuffle(cases)
-    first: dict[tuple, tuple] = {}
-    for stage, file, kind in cases:
-        first.setdefault((stage.split("@")[0], Path(file).parts[:2], Path(file).name if "encod" in file else Path(file).suffix),
-                         (stage, file, kind))  # fmt: skip
-    order = [*first.values(), *(case for case in cases if case not in set(first.values()))][:count]
-    tally.notes.append(
-        f"{len(first)} pairs of a verb and a kind of file, each at least once" if count >= len(first) else ""
-    )
-    for n, (stage, file, kind) in tally.each(list(enumerate(order))):
-        path, before = Path(file), (place.reference / file).stat()
-        content = path.read_bytes()
-        path.unlink()  # a link to the reference's
-        damaged = (
-            another(file, place.reference, content, rng) if kind == "another" else DAMAGES[kind](content, rng)
-        )
-        path.write_bytes(damaged)
-        if n % 2:
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        done = by_hand(stage)
-        path.unlink(missing_ok=True)
-        path.write_bytes(content)
-        kept = ", its time kept" if n % 2 else ""
-        fault = done.fault(place.differing).replace("silent difference", f"silent difference{kept}")
-        tally.add(f"{stage} with {file}: {kind}{kept}", fault)
-        place.restore()

@@ -1,4 +1,4 @@
-"""Where fault drills work: clones beside a reference, stages by hand in them, and what is said of how they ended."""
+"""Clones in which drills work, ways to run a stage there, and the tally of how stages ended."""
 
 from __future__ import annotations
 
@@ -16,28 +16,26 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = Path("report/stages.md")  # differs between two runs, by design
-LIMIT = 60.0  # seconds of CPU that a stage of `smoke` may take, and a tenth of the seconds: other work takes its share
+LIMIT = 60.0  # seconds of CPU for a stage of `smoke`; ten times as many seconds by the clock
 PROGRESS = re.compile(r"\d+ of \d+\b.*left$")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
-ENVIRONMENT |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-os.environ |= ENVIRONMENT | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-
-Item = TypeVar("Item")
+os.environ |= ENVIRONMENT | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 @dataclass
 class Done:
-    """How a command ended: `code` is None where it was stopped after its time."""
+    """How a command ended. `code` is None if its time ran out."""
 
     code: int | None
     err: str
@@ -46,11 +44,11 @@ class Done:
 
     @property
     def lines(self) -> list[str]:
-        """What it said on stderr, but how far it was."""
+        """Lines on stderr, without those about progress."""
         return [line for line in self.err.splitlines() if line.strip() and not PROGRESS.search(line)]
 
     def fault(self, right: Callable[[], list[str]]) -> str:
-        """Empty, if it ended well with the right bytes, or with exit code 2 and one line."""
+        """Return what is wrong; "" for the right bytes, or for one line and exit code 2."""
         lines = self.lines
         if "Traceback" in self.err:
             return f"traceback: {lines[-1][:150]}"
@@ -67,19 +65,11 @@ class Done:
 
 @dataclass
 class Tally:
-    """What a drill counts, until its time is over."""
+    """Counts of a drill."""
 
-    until: float
     tried: int = 0
     notes: list[str] = field(default_factory=list)  # beside the numbers, for the table
     faults: Counter[str] = field(default_factory=Counter)
-
-    def each(self, items: Iterable[Item]) -> Iterator[Item]:
-        for item in items:
-            if time.monotonic() > self.until:
-                self.notes.append("ended by the clock")
-                return
-            yield item
 
     def add(self, what: str, fault: str) -> None:
         self.tried += 1
@@ -92,7 +82,7 @@ class Tally:
 
 
 class Place:
-    """A clone with what the reference has. Its artefacts are links to the reference's, which nothing writes into."""
+    """A clone with everything that the reference made. Its artefacts are hard links to the reference's."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.reference, self.root = folder / "reference", folder / name
@@ -107,12 +97,12 @@ class Place:
         shutil.copytree(self.reference / ".dvc", self.root / ".dvc", dirs_exist_ok=True)
         shutil.copy(self.reference / "mlflow.db", self.root)
         lock = yaml.safe_load((self.reference / "dvc.lock").read_text())["stages"]
-        self.stages: dict[str, Any] = {name: stage for name, stage in lock.items()}
+        self.stages: dict[str, Any] = lock
         self.restore()
         os.chdir(self.root)
 
     def restore(self) -> None:
-        """Everything as the reference has it."""
+        """Make everything as it is in the reference."""
         for name in ("data", "results", "report", ".cache"):
             shutil.rmtree(self.root / name, ignore_errors=True)
             shutil.copytree(
@@ -124,7 +114,7 @@ class Place:
             shutil.copy(self.reference / name, self.root)
 
     def differing(self) -> list[str]:
-        """Files of outputs that are not as the reference's."""
+        """Return the files of outputs that differ from the reference's."""
         pairs = [
             (self.reference / out["path"], self.root / out["path"])
             for s in self.stages.values()
@@ -136,22 +126,11 @@ class Place:
         )
 
     def drafts(self) -> list[str]:
-        """What no process should leave."""
+        """Return temporary files that no process should leave."""
         left = [
             p for top in ("data", "results", "report", ".cache") for p in (self.root / top).rglob("*.part")
         ]
         return sorted(str(p) for p in (*left, *(self.root / ".cache" / "work").rglob("*.*")))
-
-    def reads(self) -> list[tuple[str, str]]:
-        """(stage, file): every file of an output, with each stage that reads it."""
-        deps = [
-            (name, self.reference / dep["path"])
-            for name, s in self.stages.items()
-            for dep in s.get("deps", ())
-        ]
-        files = [(name, top / inner) for name, top in deps for inner in inside(top)]
-        made = [(name, str(file.relative_to(self.reference))) for name, file in files]
-        return sorted((name, file) for name, file in made if file.startswith(("data/", "results/")))
 
 
 def clone(to: Path) -> None:
@@ -159,7 +138,7 @@ def clone(to: Path) -> None:
 
 
 def inside(path: Path) -> list[Path]:
-    """The files of a folder; of a file itself."""
+    """Return the files in a folder, relative to it; for a file, "."."""
     return [p.relative_to(path) for p in path.rglob("*") if p.is_file()] if path.is_dir() else [Path()]
 
 
@@ -171,7 +150,7 @@ def same(a: Path, b: Path) -> bool:
 
 
 def running(command: list[str], limit: float = 10 * LIMIT, **variables: str) -> Done:
-    """A command, in a group of its own that does not outlive it."""
+    """Run a command; kill its process group when its time runs out."""
     began, pipe = time.monotonic(), subprocess.PIPE
     process = subprocess.Popen(
         command, stdout=pipe, stderr=pipe, env=os.environ | variables, start_new_session=True
@@ -186,9 +165,9 @@ def running(command: list[str], limit: float = 10 * LIMIT, **variables: str) -> 
 
 
 def by_hand(stage: str, memory: int = 0, limit: float = LIMIT) -> Done:
-    """`python -m pipelines.<verb> <row>` in a fork of this process, which has imported what stages import: a tenth of the time.
+    """Run a stage in a fork of this process, which has its imports: it takes a tenth of the time.
 
-    memory: bytes of address space that it may take more than it has; 0: any. limit: seconds of CPU.
+    memory: bytes of address space that the stage may add; 0: any. limit: seconds of CPU.
     """
     verb, _, row = stage.partition("@")
     out, err, began = Path(".cache/out.txt"), Path(".cache/err.txt"), time.monotonic()
@@ -219,7 +198,7 @@ def by_hand(stage: str, memory: int = 0, limit: float = LIMIT) -> Done:
 
 
 def ended(pid: int, until: float) -> int | None:
-    """The exit code of a child; None: it was still there, and was killed."""
+    """Return the exit code of a child; None if it had to be killed."""
     while time.monotonic() < until:
         if (done := os.waitpid(pid, os.WNOHANG))[0]:
             return os.waitstatus_to_exitcode(done[1])
@@ -230,22 +209,13 @@ def ended(pid: int, until: float) -> int | None:
 
 
 def imports() -> None:
-    """What a stage would import after its start, but nothing that starts threads."""
+    """Import what stages import, but nothing that starts threads."""
     import sentence_transformers  # noqa: F401
 
     from pipelines.runtime import stage, track  # noqa: F401
 
-    for verb in (
-        "embed",
-        "align",
-        "evaluate",
-        "finetune",
-        "similarity",
-        "invert",
-        "attributes",
-        "report",
-        "geometry",
-    ):
+    verbs = "embed align evaluate finetune similarity invert attributes report geometry"
+    for verb in verbs.split():
         __import__(f"pipelines.{verb}")
 
 

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from drill.places import LIMIT, Place, Tally, free_port, running, running_runs
+from tests.drills.places import LIMIT, Place, Tally, free_port, running, running_runs
 
 WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and other work on the machine
 
@@ -52,7 +52,7 @@ def server(port: int) -> Iterator[subprocess.Popen]:
 
 @contextmanager
 def stub(port: int, status: int) -> Iterator[None]:
-    """A server that answers everything with one status; 0: that takes requests and never answers."""
+    """A server that answers everything with one status; 0: one that never answers."""
     over = threading.Event()
 
     class Answers(BaseHTTPRequestHandler):
@@ -112,7 +112,7 @@ def read_only() -> Iterator[None]:
 
 @contextmanager
 def other_bytes(path: Path, content: bytes | None) -> Iterator[None]:
-    """A store of other bytes, or in a folder that is not there and cannot be made: MLflow makes one that can."""
+    """A store with other bytes; None: in a folder that cannot be made."""
     path.parent.mkdir(exist_ok=True)
     shutil.copy("mlflow.db", kept := Path("kept.db"))
     path.unlink(missing_ok=True)
@@ -137,8 +137,10 @@ def whole_runs(store: str) -> int:
 
 
 def mlflow(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
-    """Eight ways in which MLflow is not there: one warning, the reference's bytes, exit code 0, no wait beyond the time-out; then
-    the next stage, with MLflow as it should be, sends the run that waited."""
+    """Take MLflow away in eight ways: one warning, the reference's bytes, exit code 0, no long wait.
+
+    Then the next stage, with MLflow back, must send the run that waited.
+    """
     port, db = free_port(), f"sqlite:///{place.root}"
     http, broken = f"http://someone:secret@127.0.0.1:{port}", Path("mlflow.db").read_bytes()
     ways = [
@@ -158,7 +160,7 @@ def mlflow(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     stage = [sys.executable, "-m", "pipelines.align", "wasserstein"]
     usual = running(stage).seconds
     place.restore()
-    for kind, uri, faulty in tally.each(ways[:count]):
+    for kind, uri, faulty in ways[:count]:
         store = uri.removeprefix("sqlite:///") if uri.startswith("sqlite") else "mlflow.db"
         with faulty():
             done = running(stage, limit=usual + 2 * LIMIT, MLFLOW_TRACKING_URI=uri)

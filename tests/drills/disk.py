@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drill.places import Place, Tally, free_port, inside, running
+from tests.drills.places import Place, Tally, free_port, inside, running
 
 WRITERS = [  # what writes, where, and by which stage
     ("parquet", "data/corpora", "collect@synthetic-passages"),
@@ -36,7 +36,7 @@ WRITERS = [  # what writes, where, and by which stage
 
 @contextmanager
 def small_disk(folder: Path, left: int, keep: bool = True) -> Iterator[None]:
-    """The folder on a file system of its own with `left` bytes free; afterwards its content stays, on a disk with space."""
+    """Put a folder on a file system of its own with `left` bytes free; afterwards put it back."""
     folder.mkdir(parents=True, exist_ok=True)
     content = folder.with_name(f"{folder.name}-content")
     shutil.copytree(folder, content) if keep else content.mkdir()
@@ -104,9 +104,8 @@ def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
 
 
 def disk(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
-    """Each kind of writer with less space than it needs, on a file system of memory: one line, no draft left, and with space
-    the reference's bytes. How much is left is drawn."""
-    for kind, folder, stage in tally.each(WRITERS[:count]):
+    """Give each writer too little space: one line, no draft left, and with space the reference's bytes."""
+    for kind, folder, stage in WRITERS[:count]:
         outs = [
             place.reference / out["path"]
             for out in place.stages[stage]["outs"]

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from drill.places import LIMIT, Place, Tally, running, running_runs
 
-WAYS = (
+from tests.drills.places import LIMIT, Place, Tally, running, running_runs
+
+WAYS = [
     "kill -9 stage",
     "kill -9 dvc",
     "kill -9 both",
@@ -26,7 +27,7 @@ WAYS = (
     "SIGTERM",
     "write of the stage",
     "write of dvc",
-)
+]
 HOOK = """
 import os, signal, sys
 left, root, process = int(os.environ["DRILL_WRITES"]), os.getcwd(), os.environ["DRILL_PROCESS"]
@@ -41,18 +42,18 @@ def hook(event, args):
                 open(root + "/killed", "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
 if any(process in argument for argument in sys.orig_argv):
-    sys.addaudithook(hook)
+    install = lambda: sys.addaudithook(hook)
+    os.register_at_fork(after_in_child=install) if process == "repro.py" else install()
 """
 
 
 def processes(root: Path, named: str = "") -> list[int]:
-    """Who works in a folder, of those whose command has this in it; the dead that nobody has waited for are not among them."""
+    """Return the processes that work in a folder and have this in their command line."""
     out = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
-            if (entry / "cwd").readlink() == root and named in (entry / "cmdline").read_text().replace(
-                "\0", " "
-            ):
+            command = (entry / "cmdline").read_text().replace("\0", " ")
+            if (entry / "cwd").readlink() == root and named in command:
                 out.append(int(entry.name))
     return sorted(set(out) - {os.getpid()})
 
@@ -65,67 +66,75 @@ def waited(until: Callable[[], Any], seconds: float) -> Any:
 
 
 def struck(place: Place, stage: str, way: str, rng: random.Random, share: float, usual: float) -> bool:
-    """Start `stage` through DVC and end it in some way at `share` of its time or writes; False: it was over before."""
+    """Start a stage through DVC, end it at a share of its time or writes; False if it was over before."""
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     lock["stages"].pop(stage, None)
     Path("dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
-    shutil.rmtree(".dvc/cache/runs", ignore_errors=True)  # else DVC has it at once
-    command = [
-        sys.executable,
-        *rng.choice([["scripts/repro.py", stage], ["-m", "dvc", "repro", "--single-item", stage]]),
-    ]
-    variables, root = {}, place.root
-    verb, named = f"pipelines.{stage.split('@')[0]}", "lane.py" if command[1] == "scripts/repro.py" else "dvc"
+    shutil.rmtree(".dvc/cache/runs", ignore_errors=True)  # else DVC restores the stage
+    workers = rng.random() < 0.5
+    arguments = ["scripts/repro.py", stage] if workers else ["-m", "dvc", "repro", "--single-item", stage]
+    verb, dvc = f"pipelines.{stage.split('@')[0]}", "repro.py" if workers else "dvc"
+    variables = {}
     if way.startswith("write"):
-        variables = {"PYTHONPATH": ".cache/hook", "DRILL_PROCESS": named if way.endswith("dvc") else verb}
-        variables["DRILL_WRITES"] = str(1 + int(share * (60 if way.endswith("dvc") else 30)))
-    null = subprocess.DEVNULL
+        of_dvc = way.endswith("dvc")
+        variables = {"PYTHONPATH": ".cache/hook", "DRILL_PROCESS": dvc if of_dvc else verb}
+        variables["DRILL_WRITES"] = str(1 + int(share * (60 if of_dvc else 30)))
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     driver = subprocess.Popen(
-        command, env=os.environ | variables, start_new_session=True, stdout=null, stderr=null
+        [sys.executable, *arguments], env=os.environ | variables, start_new_session=True, **quiet
     )
     hit = False
     if variables:
         driver.wait(10 * LIMIT)
-        hit = (root / "killed").exists()
-    elif waited(lambda: processes(root, verb) or driver.poll() is not None, LIMIT):
+        hit = (place.root / "killed").exists()
+    elif waited(lambda: processes(place.root, verb) or driver.poll() is not None, LIMIT):
         time.sleep(share * usual)
-        signals = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}
-        if hit := bool(processes(root, verb)):
-            names = {"kill -9 stage": [verb], "kill -9 dvc": [named]}.get(way, [named, verb])
-            with suppress(ProcessLookupError):
-                if way in signals:
-                    os.killpg(driver.pid, signals[way])
-                for pid in () if way in signals else [pid for name in names for pid in processes(root, name)]:
-                    os.kill(pid, signal.SIGKILL)
+        if stages := processes(place.root, verb):
+            hit = True
+            strike(
+                driver,
+                way,
+                stages,
+                [pid for pid in processes(place.root, dvc) if pid != driver.pid or not workers],
+            )
     driver.wait(10 * LIMIT)
-    (root / "killed").unlink(missing_ok=True)
+    (place.root / "killed").unlink(missing_ok=True)
     return hit
 
 
+def strike(driver: subprocess.Popen, way: str, stages: list[int], dvcs: list[int]) -> None:
+    with suppress(ProcessLookupError):
+        match way:
+            case "Ctrl-C":
+                os.killpg(driver.pid, signal.SIGINT)
+            case "SIGTERM":
+                os.killpg(driver.pid, signal.SIGTERM)
+            case _:
+                for pid in {"kill -9 stage": stages, "kill -9 dvc": dvcs}.get(way, dvcs + stages):
+                    os.kill(pid, signal.SIGKILL)
+
+
 def aftermath(place: Place) -> str:
-    """What is wrong after a kill, and after the `dvc repro` that follows it."""
+    """Say what is wrong after a kill, and after the `make repro` that follows it."""
     waited(lambda: not processes(place.root), 60)
     if left := processes(place.root):
         return f"left running: {[Path(f'/proc/{pid}/cmdline').read_text() for pid in left]}"
     again = running([sys.executable, "scripts/repro.py"], limit=10 * LIMIT)
     if again.code:
-        return f"dvc repro after it: exit code {again.code}: {again.out.strip()[-200:]} {again.err.strip()[-200:]}"
+        said = f"{again.out.strip()[-200:]} {again.err.strip()[-200:]}"
+        return f"dvc repro after it: exit code {again.code}: {said}"
     if others := place.differing():
         return f"other bytes: {others}"
     if running_runs():
         running([sys.executable, "-m", "pipelines.runtime.sender"])
-    return (
-        f"{runs} runs are RUNNING"
-        if (runs := running_runs())
-        else f"a draft is left: {d[0]}"
-        if (d := place.drafts())
-        else ""
-    )
+    if runs := running_runs():
+        return f"{runs} runs are RUNNING"
+    drafts = place.drafts()
+    return f"a draft is left: {drafts[0]}" if drafts else ""
 
 
 def kills(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
-    """A stage that runs through `dvc repro` or `make repro`'s script is ended at a moment or at a write, both drawn, in one of
-    seven ways, each stage in turn; then `dvc repro`: the reference's bytes, nothing left running, no run RUNNING, no draft."""
+    """End a stage under DVC in one of seven ways, at a random moment or write; then run `make repro`."""
     (hook := Path(".cache/hook")).mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
     runs = {
@@ -133,7 +142,7 @@ def kills(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     }
     took = {stage: run["ended"] - run["began"] + 3.0 for stage, run in runs.items()}  # and its imports
     stages = rng.sample(sorted(place.stages), len(place.stages))
-    for n in tally.each(range(count)):
+    for n in range(count):
         stage, way, share = stages[n % len(stages)], WAYS[n % len(WAYS)], rng.random()
         while not struck(place, stage, way, rng, share, took.get(stage, 10.0)):
             if fault := aftermath(place):

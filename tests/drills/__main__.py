@@ -1,0 +1,67 @@
+"""Break study `smoke` on purpose, many times, and count what holds.
+
+    python -m tests.drills {studies,hostile,disk,mlflow,kills} [--count N] [--seed 0] [--folder F]
+
+Drills work in clones of the repository below F. One reproduces the study once: the reference. A stage must
+write the reference's bytes, or print one line and exit with code 2. The last line is a row of docs/drills.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.drills.disk import WRITERS, disk
+from tests.drills.inputs import hostile, studies
+from tests.drills.kills import kills
+from tests.drills.places import ROOT, Place, Tally
+from tests.drills.tracking import mlflow
+
+COUNTS = {"studies": 3600, "hostile": 500, "disk": len(WRITERS), "mlflow": 8, "kills": 50}
+DRILLS: dict[str, Callable[[Place, int, random.Random, Tally], None]] = {
+    drill.__name__: drill for drill in (studies, hostile, disk, mlflow, kills)
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("drill", choices=DRILLS)
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/drills"))
+    asked = parser.parse_args()
+    if (
+        asked.drill in ("disk", "mlflow") and "DRILL_MOUNTS" not in os.environ
+    ):  # mounts that end with this process
+        command = [
+            "unshare",
+            "--map-root-user",
+            "--mount",
+            sys.executable,
+            "-m",
+            "tests.drills",
+            *sys.argv[1:],
+        ]
+        os.execvpe("unshare", command, os.environ | {"DRILL_MOUNTS": "1"})
+    sys.path.insert(0, str(ROOT))
+    describe = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    place, began = Place(asked.folder.resolve(), asked.drill), time.monotonic()
+    tally = Tally()
+    count = asked.count or COUNTS[asked.drill]
+    DRILLS[asked.drill](place, count, random.Random(asked.seed), tally)
+    faults = "; ".join(f"{n} x {what}" for what, n in tally.faults.items()) or "-"
+    cells = [asked.drill, f"{tally.tried:,}", f"{tally.tried - sum(tally.faults.values()):,}", faults]
+    cells += ["; ".join(tally.notes), asked.seed, commit, f"{(time.monotonic() - began) / 60:.0f}"]
+    print("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
+    return int(bool(tally.faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
