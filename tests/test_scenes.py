@@ -113,6 +113,7 @@ def test_an_image_table_names_files_of_its_folder_alone(tmp_path):
     assert corpus(folder / "a.parquet")["text"].to_list() == ["a"]
 
 
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_program_or_a_bomb_is_no_image(tmp_path, monkeypatch):
     called = []
     monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: called.append("ran"))

@@ -1,5 +1,4 @@
-"""images: image files or bytes with captions: parquet, webdataset tars, folders, or a streamed data set of
-the hub.
+"""images: image files or bytes with captions: parquet, webdataset tars, or folders.
 
 A folder has files with a caption beside them (`cat.png`, `cat.txt`), or `<class>/<file>`, where the class is
 label and caption. Images that are missing, damaged or without a caption are skipped and counted in one line.
@@ -18,13 +17,13 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.corpora.core import parquet, texts
+from pipelines.corpora.core import parquet
 from pipelines.corpora.core.files import files_in, located, printable
 from pipelines.runtime.errors import BadInput, cut, listed
 from pipelines.runtime.files import of_a_file, reading
-from pipelines.study import HubCorpus, PathCorpus
+from pipelines.study import PathCorpus
 
-SOURCES = ("hub", "path")
+SOURCES = ("path",)
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pixels alone: PostScript, for one, is a program
 LARGEST, PIXELS = 2**28, 2**27  # bytes of a tar's member, and pixels of an image that are read
@@ -39,14 +38,13 @@ USUAL = {  # what columns are called; in this order
 Record = dict[str, Any]
 
 
-def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     """Return id, text, image (bytes as in the source), captions, and split and labels if there are any.
 
     `p.columns` may map image, text (one caption or a list of them), id, split and labels. Raises BadInput if
     no row is left.
     """
-    records = _streamed(p, source) if isinstance(p, HubCorpus) else _records(located(p.path), p.columns)
-    return _frame(records, texts.name_of(p))
+    return _frame(_records(located(p.path), p.columns), p.path)
 
 
 def _frame(records: Iterable[Record], where: str) -> pl.DataFrame:
@@ -97,9 +95,6 @@ def _list(value: Any) -> list[str]:
     return [str(v) for v in value if v is not None]
 
 
-# ---------------------------------------------------------------- files
-
-
 def _records(source: Path, columns: dict[str, str]) -> Iterator[Record]:
     if source.is_dir():
         files = files_in(source)
@@ -117,12 +112,9 @@ def _table(file: Path, columns: dict[str, str]) -> Iterator[Record]:
     frame = parquet.table(file)
     chosen = _chosen(frame.columns, columns, str(file))
     for record in frame.select(set(chosen.values())).iter_rows(named=True):
-        yield _record({ours: record[theirs] for ours, theirs in chosen.items()}, file.parent)
-
-
-def _record(record: Record, folder: Path | None) -> Record:
-    labels = _list(record["labels"]) if record.get("labels") is not None else None
-    return record | {"image": _bytes(record["image"], folder), "labels": labels}
+        ours = {name: record[theirs] for name, theirs in chosen.items()}
+        labels = _list(ours["labels"]) if ours.get("labels") is not None else None
+        yield ours | {"image": _bytes(ours["image"], file.parent), "labels": labels}
 
 
 def _chosen(available: list[str], columns: dict[str, str], where: str) -> dict[str, str]:
@@ -142,17 +134,11 @@ def _chosen(available: list[str], columns: dict[str, str], where: str) -> dict[s
     return out
 
 
-def _bytes(value: Any, folder: Path | None) -> Any:
+def _bytes(value: Any, folder: Path) -> Any:
     """Return an image's bytes. A path must lead to a regular file in `folder`; anything else is no image."""
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path")
-    if isinstance(value, str):
-        return None if folder is None else _inside(folder, value)
-    if hasattr(value, "save"):  # a decoded image of `datasets`
-        file = io.BytesIO()
-        value.save(file, "PNG")
-        return file.getvalue()
-    return value
+    return _inside(folder, value) if isinstance(value, str) else value
 
 
 def _inside(folder: Path, name: str) -> bytes | None:
@@ -212,20 +198,3 @@ def _folder(root: Path, files: list[Path]) -> Iterator[Record]:
             "labels": [label] if label and not captioned else None,
             "split": name.parts[0] if len(name.parts) > 2 and name.parts[0] in ("train", "test") else None,
         }
-
-
-# ---------------------------------------------------------------- the hub
-
-
-def _streamed(p: HubCorpus, source: Any) -> Iterator[Record]:
-    """Yield rows of the hub's set; a class column's numbers become its names."""
-    for split, dataset in source.opened(p):
-        features = dataset.features or {}
-        for row in dataset if p.rows is None else itertools.islice(dataset, p.rows + p.rows // 4):
-            chosen = _chosen(list(row), p.columns, texts.name_of(p))
-            record = {ours: _named(row[theirs], features.get(theirs)) for ours, theirs in chosen.items()}
-            yield _record(record, None) | ({"split": split} if "+" in p.hub_split else {})
-
-
-def _named(value: Any, feature: Any) -> Any:
-    return feature.int2str(value) if hasattr(feature, "int2str") and isinstance(value, int) else value

@@ -22,12 +22,6 @@ from pipelines.runtime.progress import progress
 from pipelines.study import PathCorpus
 
 SOURCES = ("synthetic", "path")
-EXTRA = {
-    "CATEGORY": "category",
-    "DESCRIPTION": "description",
-    "SUBJECT_ID": "subject",
-    "HADM_ID": "admission",
-}
 PACKED = 50  # times: text does not unpack to more than that
 
 
@@ -49,7 +43,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
 
 
 def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
-    """Return id (ROW_ID), text, labels, category, description, subject, admission.
+    """Return id (ROW_ID), text, and labels if there are annotations.
 
     The file is read batch by batch (2 million notes, 4 GB). Notes marked as errors are left out. With
     annotations, so are notes that these do not cover.
@@ -64,9 +58,9 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
                 raise BadInput(f"{file}: there is no column {needed!r}; there are: {listed(names)}")
         if "ISERROR" in names:
             scanned = scanned.filter(pl.col("ISERROR").fill_null("") != "1")
-        scanned = scanned.select("ROW_ID", "TEXT", *(c for c in EXTRA if c in names))
+        scanned = scanned.select("ROW_ID", "TEXT")
         frame = _drawn(scanned, file, p, None if labels is None else list(labels))
-    frame = texts.cleaned(frame.rename({"ROW_ID": "id", "TEXT": "text", **EXTRA}, strict=False), str(file))
+    frame = texts.cleaned(frame.rename({"ROW_ID": "id", "TEXT": "text"}), str(file))
     if labels is not None:
         of_each = [labels[note] for note in frame["id"].to_list()]
         frame = frame.with_columns(labels=pl.Series(of_each, dtype=pl.List(pl.String)))

@@ -24,7 +24,7 @@ def table(p: HubCorpus) -> pl.DataFrame:
     for an unknown id, configuration or split.
     """
     frames = []
-    for split, dataset in opened(p):
+    for split, dataset in _opened(p):
         records = ({k: v for k, v in row.items() if not isinstance(v, bytes)} for row in _some(dataset, p))
         frame = pl.DataFrame(
             list(progress(records, what=f"hub {p.id}", unit="rows")), infer_schema_length=None
@@ -45,7 +45,7 @@ def _some(dataset: Any, p: HubCorpus) -> Any:
     return itertools.islice(dataset, p.rows if several else p.rows + p.rows // 4)
 
 
-def opened(p: HubCorpus) -> Iterator[tuple[str, Any]]:
+def _opened(p: HubCorpus) -> Iterator[tuple[str, Any]]:
     """Yield (name, data set) of each split; shuffled if streamed. Raises BadInput, in one line."""
     _reachable(p)
     for split in p.hub_split.split("+"):
