@@ -125,16 +125,13 @@ def exponent(rows: Sequence[Row], what: str) -> float:
 
 
 def table(rows: list[Row], dims: Sequence[int]) -> str:
-    version, threads, limit = (
-        torch.__version__.split("+")[0],
-        torch.get_num_threads(),
-        f"{LIMIT / 1e9:.0f} GB",
-    )
+    version, threads = torch.__version__.split("+")[0], torch.get_num_threads()
     lines = [
         "# Growth",
         "",
         f"`make bench` writes this page. GENERATED spaces of {dims[0]} and {dims[1]} dimensions,",
-        f"torch {version}, {threads} threads. Each step runs once, in its own process, which may allocate {limit};",
+        f"torch {version}, {threads} threads. Each step runs once, in its own process, "
+        f"which may allocate {LIMIT / 1e9:.0f} GB;",
         "peak memory includes pages of memory-mapped files. `fit` is both fits that a verdict needs.",
         "",
         "![Seconds and memory of each step at growing sizes](images/growth.png)",
