@@ -20,7 +20,7 @@ from pipelines.pages.tables.sizes import sizes_table
 from pipelines.pages.tables.study import again, published_table, stages
 from pipelines.pages.tables.translation import corpora_table, judged_table, translation_table
 from pipelines.runtime import stage, store, track
-from pipelines.study import params
+from pipelines.study.params import Study
 
 TABLES = (
     corpora_table,
@@ -39,7 +39,7 @@ TABLES = (
 LONGEST = 5000  # characters of a study's `about`, and of a finding
 
 
-def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
+def report(name: str, row: None, study: Study, run: track.Run) -> None:
     """Draw every picture, write the page, the findings and the headline numbers, and log them to MLflow."""
     drawing.FOLDER.mkdir(parents=True, exist_ok=True)
     drawing.draw(study)  # before the tables, which show the pictures
@@ -62,7 +62,7 @@ def report(name: str, row: None, study: params.Study, run: track.Run) -> None:
     print(path)
 
 
-def beginning(study: params.Study, found: list[Finding]) -> list[str]:
+def beginning(study: Study, found: list[Finding]) -> list[str]:
     """Return the title, what the study asks, and each finding with its picture and a link to its table."""
     lines = [title(study), escaped(study.about, LONGEST)]
     for n, (sentence, picture, anchor) in enumerate(found, 1):
@@ -73,7 +73,7 @@ def beginning(study: params.Study, found: list[Finding]) -> list[str]:
     return [line for line in lines if line]
 
 
-def title(study: params.Study) -> str:
+def title(study: Study) -> str:
     return f"# {escaped(study.study)}: what was found"
 
 
@@ -83,7 +83,7 @@ def contents(sections: list[str]) -> str:
     return "## Contents\n\n" + " · ".join(f"[{heading}](#{page.slug(heading)})" for heading in headings)
 
 
-def alone(study: params.Study, found: list[Finding], html: Path) -> str:
+def alone(study: Study, found: list[Finding], html: Path) -> str:
     """Return findings.md: the sentences alone, and where the page is. `make repro` prints it."""
     sentences = [
         textwrap.fill(f"{n}. {finding.sentence}", 110, subsequent_indent="   ", break_on_hyphens=False)

@@ -31,14 +31,14 @@ class Columns(NamedTuple):
 
 EXPERIMENTS = {
     "evaluate": Columns(
-        ("translation",), shown(translation.MEASURES), ("align.aligner", "source.encoder", "target.encoder")
+        ("translation",), translation.MEASURES, ("align.aligner", "source.encoder", "target.encoder")
     ),
     "attributes": Columns(
         ("attributes/name/naive", "attributes/name/translated"),
         attributes.measures((1,))[:1],
         ("translator",),
     ),
-    "similarity": Columns(("similarity",), shown(similarity.MEASURES), ("encoder", "pooling", "corpus")),
+    "similarity": Columns(("similarity",), similarity.MEASURES, ("encoder", "pooling", "corpus")),
 }
 
 
@@ -47,7 +47,7 @@ def state(columns: Columns) -> str:
     measure.
     """
     headline = next(m for m in columns.measures if m.headline)
-    names = [f"metrics.`{prefix}/{m.name}`" for prefix in columns.prefixes for m in columns.measures]
+    names = [f"metrics.`{prefix}/{m.name}`" for prefix in columns.prefixes for m in shown(columns.measures)]
     view = {
         "selectedColumns": ["attributes.`Created`", *names, *(f"params.`{name}`" for name in columns.params)],
         "orderByKey": f"metrics.`{columns.prefixes[-1]}/{headline.name}`",

@@ -17,7 +17,8 @@ class Matcher:
         """Whether `re` itself matches one node of no or one character."""
         key = repr(node)
         if key not in self.compiled:
-            self.compiled[key] = _compiler.compile(_parser.SubPattern(self.tree.state, [node]), self.flags)
+            single = _parser.SubPattern(self.tree.state, [node])
+            self.compiled[key] = _compiler.compile(single, self.flags)
         return self.compiled[key].match(self.text, at) is not None
 
     def ends(self, nodes, at: int):

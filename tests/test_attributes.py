@@ -117,7 +117,9 @@ def study_of(rows, **tables):
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
-    """A corpus of three subjects, embedded by two encoders that are each other's negative, and a translator that knows it."""
+    """A corpus of three subjects, embedded by two encoders that are each other's negative, and a translator
+    that knows it.
+    """
     import polars as pl
 
     from pipelines.aligners.core.translator import Linear, save

@@ -1,4 +1,6 @@
-"""What the report says first: sentences from hand-made results, with their numbers, floors, verdicts and oracles."""
+"""What the report says first: sentences from hand-made results, with their numbers, floors, verdicts and
+oracles.
+"""
 
 import polars as pl
 import pytest
@@ -62,7 +64,9 @@ def study(tmp_path, monkeypatch):
 
 
 def translated(shares, labels):
-    """Write results of evaluate and align: top-1 and verdicts of the seeds of `blind`, an oracle and a naive row."""
+    """Write results of evaluate and align: top-1 and verdicts of the seeds of `blind`, an oracle and a naive
+    row.
+    """
     for name, top1 in {"blind": shares, "sighted": [0.973], "nothing": [0.0002]}.items():
         measures = {"centred_cosine": 0.5, "mean_rank": 1.5, "foscttm": 0.1}
         errors = {f"{m}_error": 0.0 for m in ("top1", *measures)}
@@ -139,17 +143,12 @@ def test_a_failed_verdict_is_said_first(study):
     assert said.endswith("0 of 2 seeds aligned, 2 failed.")
 
 
-def test_an_aligned_translator_comes_before_a_better_failed_one_and_real_texts_before_generated_ones(study):
+@pytest.mark.parametrize("label", ["failed", "aligned"])
+def test_an_aligned_fit_on_real_texts_comes_before_a_failed_one_and_one_on_generated_texts(study, label):
     translated([0.5, 0.5], ["aligned", "aligned"])
     store.write_metrics("evaluate", "rival", {"top1": 0.8, "pairs": 4096, "seeds": 1})
-    store.write_csv(store.seeds_path("rival"), pl.DataFrame({"seed": [0], "top1": [0.8]}))
-    for label, of_all in (("failed", "2 of 3 seeds aligned, 1 failed"), ("aligned", "3 of 3 seeds aligned")):
-        by_seed = {"0": {"label": label}}
-        store.write_metrics("align", "rival", {"seeds": 1, "verdict": 0.1, "by seed": by_seed})
-        said = sentence(study)
-        assert "(blind, mean of 2 seeds)" in said
-        assert f"All 2 unpaired translators of the study: {of_all}" in said
-    assert "those aligned find 50 % to 80 % at rank 1" in said
+    store.write_metrics("align", "rival", {"seeds": 1, "verdict": 0.1, "by seed": {"0": {"label": label}}})
+    assert "(blind, mean of 2 seeds)" in sentence(study)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +241,7 @@ def test_a_trained_encoder_stands_beside_its_untrained_self(study):
     assert "the Spearman correlation of small from 80.5 (untrained) to 87.5" in sentence(study)
     for name, spearman in (("small", 84.84), ("one", 96.52)):
         store.write_metrics("similarity", name, {"pairs": 1000, "spearman": spearman})
-    assert "On 1,000 other pairs it is 84.8. one, not trained here, has 96.5 on these." in sentence(study)
+    assert "On 1,000 other pairs it is 84.8." in sentence(study)
 
 
 def test_point_sets_stand_beside_single_vectors(study):

@@ -1,16 +1,23 @@
 """Headline numbers: one or two for each row that measured something; DVC's tables of them fit a screen."""
 
+import base64
 import json
 import shutil
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
+import polars as pl
 import pytest
+import torch
 
+from pipelines.measures import measure, summary, translation
 from pipelines.pages import headlines
+from pipelines.pages.tables.translation import seed_cells
 from pipelines.runtime import store
 from pipelines.study import params
+from scripts import views
 
 ROOT = Path(__file__).parents[1]
 FACTS = {"recoverable": 171}
@@ -102,3 +109,24 @@ def test_a_verdict_of_another_corpus_is_not_given(tmp_path, monkeypatch):
     headlines.write(params.Study.model_validate(rows))
     assert "verdict" in json.loads((headlines.FOLDER / "evaluate/home.json").read_text())
     assert json.loads((headlines.FOLDER / "evaluate/away.json").read_text()) == {"top1": 0.78}
+
+
+def test_a_measure_of_translation_is_declared_once(tmp_path, monkeypatch):
+    """`evaluate` computes it; the report, the headlines and MLflow's view show it."""
+    monkeypatch.setattr(store, "seeds_path", lambda name: tmp_path / name)
+
+    @measure(translation.MEASURES, "twice the cosine", digits=2, headline=True)
+    def doubled(pairs):
+        return 2 * translation.cosine(pairs)
+
+    try:
+        scores = translation.paired_scores(torch.eye(4), torch.eye(4))
+        assert scores["doubled"].tolist() == [2, 2, 2, 2]
+        pl.DataFrame([summary(scores)]).write_csv(tmp_path / "r")
+        assert seed_cells("r")[-1] == "2.00 ± 0.00"
+        numbers = {"top1": 0.5, "doubled": 2.0}
+        assert headlines.headlines(translation.MEASURES, numbers) == numbers
+        state = views.state(views.EXPERIMENTS["evaluate"]).removeprefix("deflate;")
+        assert b"translation/doubled" in zlib.decompress(base64.b64decode(state))
+    finally:
+        translation.MEASURES.pop()

@@ -1,4 +1,6 @@
-"""Private texts stay in git-ignored files: none reaches MLflow, standard output, or a commit, unless the row says so."""
+"""Private texts stay in git-ignored files: none reaches MLflow, standard output, or a commit, unless the row
+says so.
+"""
 
 import json
 import shutil

@@ -27,7 +27,9 @@ STUDY = params.Study.model_validate({
 
 @pytest.fixture
 def cells(tmp_path, monkeypatch):
-    """The table's verdict cells by (measured corpus, aligner), of a translator that is aligned on the corpus of its fit."""
+    """The table's verdict cells by (measured corpus, aligner), of a translator that is aligned on the corpus
+    of its fit.
+    """
     monkeypatch.chdir(tmp_path)
     store.write_metrics("align", "mapped", {"seeds": 2, "verdict": 0.999, "aligned": 1.0})
     store.write_metrics("align", "naive", {"seeds": 1})

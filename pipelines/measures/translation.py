@@ -93,7 +93,7 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     """
     translated, target = finite("translated", translated), finite("target", target)
     parts = [Pairs(translated[part], target[part]) for part in batches(len(target), batch)]
-    return {m.name: torch.cat([m.compute(part) for part in parts]) for m in MEASURES}
+    return {m.name: torch.cat([m.compute(part) for part in parts]) for m in MEASURES if m.compute}
 
 
 def batches(n: int, batch: int) -> list[slice]:

@@ -17,20 +17,19 @@ from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.measures.intervals import Interval, share
 from pipelines.pages import pictures
 from pipelines.runtime import store
-from pipelines.study import Attributes, EvaluateImageText, Geometry, Invert, params
+from pipelines.study import Attributes, EvaluateImageText, Geometry, Invert
+from pipelines.study.params import Study
 
 FOLDER = store.REPORT / "pictures"
-Draw = Callable[[Path, pl.DataFrame, Any, params.Study], None]  # path, the stage's table, its row, the study
-Show = Callable[
-    [Path, dict[str, Any], Any, params.Study], None
-]  # path, the stage's metrics, its row, the study
+Draw = Callable[[Path, pl.DataFrame, Any, Study], None]  # path, the stage's table, its row, the study
+Show = Callable[[Path, dict[str, Any], Any, Study], None]  # path, the stage's metrics, its row, the study
 CURVES = (  # verb, column of its curve.csv, title and axis
     ("finetune", "spearman", "SimCSE: STS dev, Spearman x 100"),
     ("train_image_text", "loss", "image and text: symmetric InfoNCE (nats)"),
 )
 
 
-def draw(study: params.Study) -> list[Path]:
+def draw(study: Study) -> list[Path]:
     """Draw all that has a table with rows in it, or metrics. Returns the pictures."""
     drawn = []
     for verb, picture, table, function in FROM_TABLES:
@@ -54,7 +53,7 @@ def picture_path(verb: str, name: str, picture: str) -> Path:
     return FOLDER / f"{verb}.{name}.{picture}.png"
 
 
-def encoders(study: params.Study, row: Any) -> tuple[str, str]:
+def encoders(study: Study, row: Any) -> tuple[str, str]:
     """Return the encoders of a row's source and target."""
     spaces = study.spaces()
     return spaces[row.source].encoder, spaces[row.target].encoder
@@ -73,7 +72,7 @@ def between(function: Callable[[Path, pl.DataFrame, str, str], None]) -> Draw:
     return lambda path, frame, row, study: function(path, frame, *encoders(study, row))
 
 
-def spectra(path: Path, frame: pl.DataFrame, row: Any, study: params.Study) -> None:
+def spectra(path: Path, frame: pl.DataFrame, row: Any, study: Study) -> None:
     """Columns: rank, and singular values of each line."""
     lines = {column: frame[column].to_numpy() for column in frame.columns if column != "rank"}
     pictures.spectra(path, {row.encoder if name == "value" else name: line for name, line in lines.items()})
@@ -92,11 +91,11 @@ def matrix(frame: pl.DataFrame, column: str) -> tuple[list[str], np.ndarray]:
     return names, values
 
 
-def cka(path: Path, frame: pl.DataFrame, row: Geometry, study: params.Study) -> None:
+def cka(path: Path, frame: pl.DataFrame, row: Geometry, study: Study) -> None:
     pictures.similarity_map(path, *matrix(frame, "cka"), f"linear CKA on {row.corpus}")
 
 
-def neighbours(path: Path, frame: pl.DataFrame, row: Geometry, study: params.Study) -> None:
+def neighbours(path: Path, frame: pl.DataFrame, row: Geometry, study: Study) -> None:
     title = f"shared among {NEIGHBOURS} nearest, on {row.corpus}"
     pictures.similarity_map(path, *matrix(frame, "overlap"), title)
 
@@ -117,7 +116,7 @@ FROM_TABLES: tuple[tuple[str, str, str, Draw], ...] = (  # verb, picture, table,
 # ---------------------------------------------------------------- from metrics
 
 
-def labels(path: Path, metrics: dict[str, Any], row: Attributes, study: params.Study) -> None:
+def labels(path: Path, metrics: dict[str, Any], row: Attributes, study: Study) -> None:
     """Top-k for the first k and wording: the attack between its floor and its ceiling."""
     source, target = encoders(study, row)
     names = {
@@ -132,7 +131,7 @@ def labels(path: Path, metrics: dict[str, Any], row: Attributes, study: params.S
     attack(path, names, shares, f"texts of {row.corpus} with a right label {first}")
 
 
-def facts(path: Path, metrics: dict[str, Any], row: Invert, study: params.Study) -> None:
+def facts(path: Path, metrics: dict[str, Any], row: Invert, study: Study) -> None:
     """Private facts that correction recovers: the attack between its floor and its ceiling."""
     source, target = encoders(study, row)
     names = {
@@ -155,7 +154,7 @@ def attack(path: Path, names: dict[str, str], shares: dict[str, Interval], title
     pictures.bars(path, {names[method]: value for method, value in shares.items()}, title, grey)
 
 
-def zero_shot(path: Path, metrics: dict[str, Any], row: EvaluateImageText, study: params.Study) -> None:
+def zero_shot(path: Path, metrics: dict[str, Any], row: EvaluateImageText, study: Study) -> None:
     """All encoders that were measured on the corpus, drawn once: for the corpus's first row."""
     results = store.read_metrics("evaluate_image_text")
     rows = {
@@ -179,7 +178,7 @@ FROM_METRICS: tuple[tuple[str, str, Show], ...] = (
 # ---------------------------------------------------------------- across rows
 
 
-def aligners(path: Path, study: params.Study) -> Path:
+def aligners(path: Path, study: Study) -> Path:
     """Top-1 of every row of `evaluate`, with Wilson's interval over texts."""
     results, fits = store.read_metrics("evaluate"), study.translators()
     rows = {n: row for n, row in study.evaluate.items() if n in results}
@@ -190,7 +189,7 @@ def aligners(path: Path, study: params.Study) -> Path:
     return path
 
 
-def trainings(path: Path, study: params.Study) -> Path:
+def trainings(path: Path, study: Study) -> Path:
     """The curves of everything trained here, mean over seeds."""
     panels = {}
     for verb, measure, label in CURVES:

@@ -21,14 +21,15 @@ from pipelines.measures import Measure, image_text, similarity, translation
 from pipelines.pages.tables import measured
 from pipelines.pages.tables.leakage import facts_above_floor, labels_above_floor
 from pipelines.runtime import store
-from pipelines.study import Attributes, Evaluate, params
+from pipelines.study import Attributes, Evaluate
+from pipelines.study.params import Study
 
 FOLDER = store.REPORT / "metrics"
 BOUNDS = {"naive": "floor", "oracle": "ceiling"}
 Numbers = dict[str, float]
 
 
-def write(study: params.Study) -> None:
+def write(study: Study) -> None:
     """Write a file for each row of the study that has a headline number."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for verb, pick in HEADLINES.items():
@@ -44,7 +45,7 @@ def headlines(measures: list[Measure], metrics: dict[str, Any]) -> Numbers:
     return {m.name: metrics[m.name] for m in measures if m.headline and m.name in metrics}
 
 
-def _evaluate(metrics: dict[str, Any], row: Evaluate, study: params.Study) -> Numbers:
+def _evaluate(metrics: dict[str, Any], row: Evaluate, study: Study) -> Numbers:
     """Return the headlines, and the verdict if it is about the corpus that was measured."""
     spaces, fit = study.spaces(), study.translators()[row.translator]
     corpora = {spaces[space].corpus for space in (fit.source, fit.target, row.source)}
@@ -55,21 +56,21 @@ def _evaluate(metrics: dict[str, Any], row: Evaluate, study: params.Study) -> Nu
     return numbers | ({"verdict": judged["verdict"]} if "verdict" in judged else {})
 
 
-def _attributes(metrics: dict[str, Any], row: Attributes, study: params.Study) -> Numbers:
+def _attributes(metrics: dict[str, Any], row: Attributes, study: Study) -> Numbers:
     return {"label_leak": labels_above_floor(metrics, row.wordings[0], row.k[0]).value}
 
 
-def _invert(metrics: dict[str, Any], row: Any, study: params.Study) -> Numbers:
+def _invert(metrics: dict[str, Any], row: Any, study: Study) -> Numbers:
     leak = facts_above_floor(metrics)
     return {"fact_leak": leak.value} if leak else {}
 
 
-def _geometry(metrics: dict[str, Any], row: Any, study: params.Study) -> Numbers:
+def _geometry(metrics: dict[str, Any], row: Any, study: Study) -> Numbers:
     shared = [pair["overlap"] for pair in metrics.values() if isinstance(pair, dict)]
     return {"overlap": sum(shared) / len(shared)} if shared else {}
 
 
-HEADLINES: dict[str, Callable[[dict[str, Any], Any, params.Study], Numbers]] = {
+HEADLINES: dict[str, Callable[[dict[str, Any], Any, Study], Numbers]] = {
     "evaluate": _evaluate,
     "attributes": _attributes,
     "invert": _invert,

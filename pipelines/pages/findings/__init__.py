@@ -14,9 +14,9 @@ from pipelines.pages.findings.encoders import geometry, image_text, training
 from pipelines.pages.findings.finding import Finding
 from pipelines.pages.findings.leakage import attribute_inference, inversion
 from pipelines.pages.findings.translation import judgement, translation
-from pipelines.study import params
+from pipelines.study.params import Study
 
-KINDS: tuple[Callable[[params.Study], Finding | None], ...] = (
+KINDS: tuple[Callable[[Study], Finding | None], ...] = (
     translation,
     judgement,
     attribute_inference,
@@ -27,6 +27,6 @@ KINDS: tuple[Callable[[params.Study], Finding | None], ...] = (
 )
 
 
-def findings(study: params.Study) -> list[Finding]:
+def findings(study: Study) -> list[Finding]:
     """Return the findings of the results in results/, in reading order."""
     return [finding for kind in KINDS if (finding := kind(study))]

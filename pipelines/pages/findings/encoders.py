@@ -10,7 +10,7 @@ from pipelines.pages.findings.finding import Finding, finding, of_corpus, seeds_
 from pipelines.pages.tables import measured, percent
 from pipelines.pages.tables.encoders import geometry_title, start, trained_as
 from pipelines.pages.tables.images import head_of, image_text_title
-from pipelines.study import params
+from pipelines.study.params import Study
 
 SHARED = f"{{pair}} share {{share}} of a text's {NEIGHBOURS} nearest texts."
 SHARED_HOW = "This is the mean over {texts:,} texts of {corpus}; chance is {chance}."
@@ -23,7 +23,6 @@ TRAINED = (
 )
 TRAINED_HOW = "This is times 100, on the dev pairs of {pairs_of}, which also chose the step (1 seed)."
 TESTED = "On {pairs:,} other pairs it is {test:.1f}."
-RIVAL = "{rival}, not trained here, has {rival_score:.1f} on these."
 
 CLASSIFIED = "Zero-shot accuracy on images of {corpus} is {scores}."
 CLASSIFIED_BY = "{share} ± {error:.0f} with {kind} ({name}, {dim}-d, {seeds})"
@@ -33,7 +32,7 @@ CLASSIFIED_HOW = (
 KINDS = {"points": "weighted point sets", "vector": "single vectors, as in CLIP"}
 
 
-def geometry(study: params.Study) -> Finding | None:
+def geometry(study: Study) -> Finding | None:
     """The pair of encoders that shares most neighbours, and the pair that shares least."""
     every = measured(study, "geometry")
     pairs = [
@@ -62,19 +61,18 @@ def geometry(study: params.Study) -> Finding | None:
     return finding(templates, slots, picture_path("geometry", name, "neighbours"), heading)
 
 
-def training(study: params.Study) -> Finding | None:
+def training(study: Study) -> Finding | None:
     """An encoder before and after training here: the best on test pairs, else on dev pairs."""
     trained = {n: (row, metrics) for n, (row, metrics) in measured(study, "finetune").items() if row.steps}
     if not trained:
         return None
-    tests = {name: found for name in trained if (found := test_slots(study, name))}
+    tests = {name: metrics for name in trained if (metrics := test_metrics(study, name))}
     if tests:
-        name = max(tests, key=lambda n: tests[n]["test"])
+        name = max(tests, key=lambda n: tests[n]["spearman"])
     else:
         name = max(trained, key=lambda n: trained[n][1]["dev"]["spearman"])
     row, point = trained[name]
-    test = tests.get(name, {})
-    templates = [TRAINED, TRAINED_HOW, *([TESTED] if test else []), *([RIVAL] if "rival" in test else [])]
+    templates = [TRAINED, TRAINED_HOW, *([TESTED] if tests else [])]
     slots = {
         "name": name,
         "start": start(row),
@@ -83,32 +81,23 @@ def training(study: params.Study) -> Finding | None:
         "before": point["before"]["spearman"],
         "dev": point["dev"]["spearman"],
     }
-    return finding(templates, slots | test, picture_path("finetune", name, "curve"), "Trained here")
+    if tests:
+        slots |= {"pairs": tests[name]["pairs"], "test": tests[name]["spearman"]}
+    return finding(templates, slots, picture_path("finetune", name, "curve"), "Trained here")
 
 
-def test_slots(study: params.Study, name: str) -> dict[str, Any]:
-    """Return the slots of TESTED and RIVAL for an encoder trained here; none if its other pairs were not
-    measured.
-    """
-    every = [(row, metrics) for row, metrics in measured(study, "similarity").values() if row.split != "dev"]
-    for row, metrics in every:
+def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
+    """Return the metrics of an encoder trained here on pairs of its dev corpus that are not the dev split."""
+    for row, metrics in measured(study, "similarity").values():
         encoder = study.encoders[row.encoder]
         own_pooling = row.pooling is None and encoder.pooling is None and encoder.layer is None
-        if trained_as(study, row.encoder) == name and own_pooling and row.corpus == study.finetune[name].dev:
-            slots = {"pairs": metrics["pairs"], "test": metrics["spearman"]}
-            rivals = [
-                (m["spearman"], other.encoder)
-                for other, m in every
-                if (other.corpus, other.split) == (row.corpus, row.split)
-                and not trained_as(study, other.encoder)
-            ]
-            if rivals:
-                slots |= dict(zip(("rival_score", "rival"), max(rivals), strict=True))
-            return slots
-    return {}
+        of_dev_corpus = row.corpus == study.finetune[name].dev and row.split != "dev"
+        if trained_as(study, row.encoder) == name and own_pooling and of_dev_corpus:
+            return metrics
+    return None
 
 
-def image_text(study: params.Study) -> Finding | None:
+def image_text(study: Study) -> Finding | None:
     """Point sets beside single vectors, at the largest dimension that both have, else the first of each."""
     every = {n: row for n, row in measured(study, "evaluate_image_text").items() if "zero_shot" in row[1]}
     if not every:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pipelines.measures.intervals import Interval
 from pipelines.pages.page import slug
 from pipelines.pages.tables import origin
-from pipelines.study import params
+from pipelines.study.params import Study
 
 ABOVE_FLOOR = "{value:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
 
@@ -29,7 +29,7 @@ def finding(templates: Sequence[str], slots: dict[str, Any], picture: Path | Non
     return Finding(sentence, picture if picture and picture.is_file() else None, slug(heading))
 
 
-def of_corpus(study: params.Study, name: str) -> str:
+def of_corpus(study: Study, name: str) -> str:
     """`synthetic-tweets (GENERATED)`, `docstrings (real)`"""
     return f"{name} ({origin(study.corpora[name]).partition(':')[0]})"
 

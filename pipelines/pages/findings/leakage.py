@@ -11,7 +11,8 @@ from pipelines.pages.findings.finding import Finding, above_floor, counted, find
 from pipelines.pages.tables import measured, percent
 from pipelines.pages.tables.leakage import attack_title, facts_above_floor, labels_above_floor
 from pipelines.runtime import store
-from pipelines.study import Attributes, Invert, params
+from pipelines.study import Attributes, Invert
+from pipelines.study.params import Study
 
 LABELS = (
     "{source} -> {target} on {corpus}: {translated} of {examples:,} texts get a right label.",
@@ -20,7 +21,7 @@ LABELS = (
     "True {target} vectors reach {ideal} (ORACLE).",
 )
 FACTS = (
-    "{source} -> {target} on {corpus}: {translated} of {recoverable:,} private facts in {texts} texts come back.",
+    "{source} -> {target} on {corpus}: {translated} of {facts:,} private facts in {texts} texts come back.",
     "The facts are in texts written from translated vectors ({by}).",
     "Vectors of other texts recover {mismatched} (the floor); the difference is {leak}.",
     "True {target} vectors recover {ceiling} (ORACLE).",
@@ -30,7 +31,7 @@ STRONGEST = "This is the strongest of {count} such attacks; {at_floor} at floor 
 Leaks = Mapping[str, tuple[Any, Interval]]  # name -> (row, above the floor)
 
 
-def attribute_inference(study: params.Study) -> Finding | None:
+def attribute_inference(study: Study) -> Finding | None:
     """Labels nearest to translated vectors, above the commonest labels."""
     every = measured(study, "attributes")
     leaks = {n: (row, labels_above_floor(m, row.wordings[0], row.k[0])) for n, (row, m) in every.items()}
@@ -50,7 +51,7 @@ def attribute_inference(study: params.Study) -> Finding | None:
     return attack(study, "attributes", name, leaks, LABELS, slots)
 
 
-def inversion(study: params.Study) -> Finding | None:
+def inversion(study: Study) -> Finding | None:
     """Private facts in texts written from translated vectors, above those from vectors of other texts."""
     every = measured(study, "invert")
     leaks = {n: (row, leak) for n, (row, m) in every.items() if (leak := facts_above_floor(m))}
@@ -62,12 +63,12 @@ def inversion(study: params.Study) -> Finding | None:
     for method in ("translated", "mismatched", "ceiling"):
         scores = metrics[method]["corrected"]
         slots |= {method: scores["facts"]["all"]["recovered"], f"{method}_f1": scores["token_f1"]}
-    slots["recoverable"] = metrics["translated"]["corrected"]["facts"]["all"]["recoverable"]
+    slots["facts"] = metrics["translated"]["corrected"]["facts"]["all"]["recoverable"]
     return attack(study, "invert", name, leaks, FACTS, slots)
 
 
 def attack(
-    study: params.Study, verb: str, name: str, leaks: Leaks, templates: tuple[str, ...], slots: dict[str, Any]
+    study: Study, verb: str, name: str, leaks: Leaks, templates: tuple[str, ...], slots: dict[str, Any]
 ) -> Finding:
     """Fill the templates of an attack with its slots and those that every attack has."""
     row, leak = leaks[name]
@@ -79,13 +80,13 @@ def attack(
     return finding(templates, slots, picture_path(verb, name, "floor"), attack_title(study, name, row))
 
 
-def strongest(study: params.Study, leaks: Leaks) -> str:
+def strongest(study: Study, leaks: Leaks) -> str:
     """Return the attack that is highest above its floor; one by an oracle only if there is no other."""
     fits = study.translators()
     return max(leaks, key=lambda n: (fits[leaks[n][0].translator].supervision != "oracle", leaks[n][1].low))
 
 
-def by(study: params.Study, row: Attributes | Invert) -> str:
+def by(study: Study, row: Attributes | Invert) -> str:
     """`wasserstein, unpaired`, and: ORACLE, the corpus of the fit if another, the verdict if most seeds are
     not aligned.
     """

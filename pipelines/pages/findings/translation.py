@@ -10,7 +10,8 @@ from pipelines.pages.findings.finding import Finding, counted, finding, of_corpu
 from pipelines.pages.tables import ENOUGH, measured, percent
 from pipelines.pages.tables.translation import title, unmeasured
 from pipelines.runtime import store
-from pipelines.study import Evaluate, params
+from pipelines.study import Evaluate
+from pipelines.study.params import Study
 
 NOT_ALIGNED = "No unpaired translator is judged aligned."
 FOUND = "{source} -> {target} on {corpus}: {share} of {pairs:,} {seen} are found at rank 1 without a pair."
@@ -19,8 +20,6 @@ ORACLE = "With pairs, {oracle} reaches {oracle_share} (ORACLE)."
 NAIVE = "Untranslated vectors reach {naive_share}."
 VERDICT = "The verdict, which needs no pairs, says: {counted}."
 VERDICT_ELSEWHERE = "The verdict on {fitted_on}, the corpus of the fit, says: {counted}."
-OTHERS = "All {count} unpaired translators of the study: {all_counted}; {ranges} at rank 1."
-RANGE = "those {label} find {least} to {most}"
 
 JUDGED = "Vectors of {corpus} were translated to {target} without a pair ({translator})."
 ONLY_VERDICT = "No true pairs measure this. The verdict, which needs none, says: {counted}."
@@ -44,7 +43,7 @@ class Measured(NamedTuple):
         return self.labels["aligned"] * 2 > self.labels.total()
 
 
-def translation(study: params.Study) -> Finding | None:
+def translation(study: Study) -> Finding | None:
     """The unpaired translator to trust, beside an oracle and the untranslated vectors of the same pairs."""
     every = translations(study)
     unpaired = [m for m in every if m.supervision == "unpaired"]
@@ -82,14 +81,11 @@ def translation(study: params.Study) -> Finding | None:
             templates.append(template)
     if best.labels:
         templates.append(VERDICT if best.home else VERDICT_ELSEWHERE)
-        if more := others(unpaired):
-            slots |= more
-            templates.append(OTHERS)
     picture = picture_path("evaluate", best.name, "spaces")
     return finding(templates, slots, picture, title(study, row.source, row.target))
 
 
-def translations(study: params.Study) -> list[Measured]:
+def translations(study: Study) -> list[Measured]:
     """Return every row of `evaluate` that has results."""
     judged, spaces, fits, out = store.verdicts(), study.spaces(), study.translators(), []
     for name, (row, metrics) in measured(study, "evaluate").items():
@@ -111,27 +107,7 @@ def best_rival(every: list[Measured], best: Measured, supervision: str) -> Measu
     return max(rivals, key=lambda m: m.metrics["top1"], default=None)
 
 
-def others(unpaired: list[Measured]) -> dict[str, Any]:
-    """Return the slots of OTHERS, which compares verdicts with top-1; none if there is one translator."""
-    first_rows = {m.row.translator: m for m in reversed(unpaired) if m.home and m.labels}
-    if len(first_rows) < 2:
-        return {}
-    shares: dict[str, list[float]] = {"aligned": [], "not aligned": []}
-    judged = store.verdicts()
-    for m in first_rows.values():
-        by_seed = judged[m.row.translator]["by seed"]
-        for seed, top1 in store.read_csv(store.seeds_path(m.name)).select("seed", "top1").iter_rows():
-            shares["aligned" if by_seed[str(seed)]["label"] == "aligned" else "not aligned"].append(top1)
-    ranges = [
-        RANGE.format(label=label, least=percent(min(top1)), most=percent(max(top1)))
-        for label, top1 in shares.items()
-        if top1
-    ]
-    labels = sum((m.labels for m in first_rows.values()), Counter())
-    return {"count": len(first_rows), "all_counted": counted(labels), "ranges": ", ".join(ranges)}
-
-
-def judgement(study: params.Study) -> Finding | None:
+def judgement(study: Study) -> Finding | None:
     """The best verdict on unpaired translators of vectors that no true pairs measure."""
     fits, spaces = study.translators(), study.spaces()
     evaluated = {row.source for row in study.evaluate.values()}

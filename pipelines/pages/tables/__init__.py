@@ -13,7 +13,8 @@ from pipelines.measures import Measure
 from pipelines.measures.intervals import Interval
 from pipelines.pages import drawing
 from pipelines.runtime import store
-from pipelines.study import AnyCorpus, params
+from pipelines.study import AnyCorpus
+from pipelines.study.params import Study
 
 ENOUGH = 10_000  # vectors a side with which most pairs of encoders align (docs/experiments/vec2vec.md)
 ORIGINS = {
@@ -25,7 +26,7 @@ ORIGINS = {
 }
 
 
-def measured(study: params.Study, verb: str) -> dict[str, tuple[Any, dict[str, Any]]]:
+def measured(study: Study, verb: str) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Return the rows of a verb that have results, with their metrics. -> {name: (row, metrics)}"""
     results = store.read_metrics(verb)
     return {name: (row, results[name]) for name, row in getattr(study, verb).items() if name in results}

@@ -9,15 +9,14 @@ from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.pages.drawing import FOLDER
 from pipelines.pages.pictures import plane
 from pipelines.pages.tables import lower_is_better, measured, origin, pictures, section, table
-from pipelines.runtime import store
-from pipelines.study import Finetune, Geometry, Similarity, params
+from pipelines.study import Finetune, Geometry, Similarity
+from pipelines.study.params import Study
 
 SIMILARITY = shown([*similarity.MEASURES, *geometry.ANISOTROPY])
 TRAINED = [m for m in SIMILARITY if m.name in ("spearman", "alignment", "uniformity")]
 SIMILARITY_LEGEND = f"""Cosines of raw vectors against human scores, or against the generator's: Spearman and
 Pearson x 100, all pairs together, no regressor. *Alignment* is the mean squared distance of pairs with a
-score above 4. *Uniformity*, *mean cosine* and *effective rank* of all sentences measure anisotropy. *Its
-training*: Spearman before and after training here, on the dev pairs that chose the step.
+score above 4. *Uniformity*, *mean cosine* and *effective rank* of all sentences measure anisotropy.
 {lower_is_better(SIMILARITY)}"""
 TRAINED_LEGEND = """SimCSE. The dev split of the pairs named here also chose the step, so these numbers are
 optimistic. See Similarity for test pairs."""
@@ -27,7 +26,7 @@ random pairings stay below, and 1 at most; it is above 0 only if p is at most .0
 translation between the two, in either direction."""
 
 
-def similarity_table(study: params.Study) -> list[str]:
+def similarity_table(study: Study) -> list[str]:
     """One block per set of pairs: every encoder measured on it, best first."""
     every, blocks = measured(study, "similarity"), []
     for corpus, split in dict.fromkeys((row.corpus, row.split) for row, _ in every.values()):
@@ -35,11 +34,8 @@ def similarity_table(study: params.Study) -> list[str]:
         names.sort(key=lambda n: -every[n][1]["spearman"])
         pairs = f"{every[names[0]][1]['pairs']} pairs" + (f", {split}" if split else "")
         blocks += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
-        header = ["encoder", "pooling", *(m.title for m in SIMILARITY), "its training, dev"]
-        cells = [similarity_cells(study, *every[n]) for n in names]
-        if not any(row[-1] for row in cells):
-            header, cells = header[:-1], [row[:-1] for row in cells]
-        blocks += table(header, cells)
+        rows = [similarity_cells(study, *every[n]) for n in names]
+        blocks += table(["encoder", "pooling", *(m.title for m in SIMILARITY)], rows)
         path = FOLDER / f"{corpus}-plane.png"
         if all("alignment" in every[n][1] for n in names):
             plane(path, {n: [every[n][1][m] for m in ("uniformity", "alignment", "spearman")] for n in names})
@@ -47,9 +43,9 @@ def similarity_table(study: params.Study) -> list[str]:
     return section("Similarity", SIMILARITY_LEGEND, blocks)
 
 
-def similarity_cells(study: params.Study, row: Similarity, metrics: dict[str, Any]) -> list[str]:
+def similarity_cells(study: Study, row: Similarity, metrics: dict[str, Any]) -> list[str]:
     pooling = row.pooling or study.encoders[row.encoder].pooling or "its own"
-    return [row.encoder, pooling, *numbers(SIMILARITY, metrics), training(study, row)]
+    return [row.encoder, pooling, *numbers(SIMILARITY, metrics)]
 
 
 def numbers(measures: list[Measure], metrics: dict[str, float]) -> list[str]:
@@ -57,18 +53,7 @@ def numbers(measures: list[Measure], metrics: dict[str, float]) -> list[str]:
     return [f"{metrics[m.name]:.{m.digits}f}" for m in measures]
 
 
-def training(study: params.Study, row: Similarity) -> str:
-    """Return `80.50 -> 87.50`: dev Spearman before and after training, if the encoder was trained here on
-    these pairs.
-    """
-    name = trained_as(study, row.encoder)
-    point = store.read_metrics("finetune").get(name or "")
-    if not name or not point or study.finetune[name].dev != row.corpus:
-        return ""
-    return f"{point['before']['spearman']:.2f} -> {point['dev']['spearman']:.2f}"
-
-
-def trained_as(study: params.Study, encoder: str) -> str | None:
+def trained_as(study: Study, encoder: str) -> str | None:
     """Return the row of `finetune` that makes an encoder's weights, or None."""
     path = study.encoders[encoder].path.rstrip("/")
     return next((name for name in study.finetune if path == f"data/trained/{name}"), None)
@@ -79,7 +64,7 @@ def start(row: Finetune) -> str:
     return "untrained" if row.start.endswith("scratch.py") else "before"
 
 
-def trained_table(study: params.Study) -> list[str]:
+def trained_table(study: Study) -> list[str]:
     """Every encoder trained here, before training and at the chosen step."""
     rows, images = [], []
     for name, (row, metrics) in measured(study, "finetune").items():
@@ -92,7 +77,7 @@ def trained_table(study: params.Study) -> list[str]:
     return section("Trained here", TRAINED_LEGEND, ["", *table(header, rows), *images] if rows else [])
 
 
-def geometry_table(study: params.Study) -> list[str]:
+def geometry_table(study: Study) -> list[str]:
     """One block per row: every two encoders, beside the best translation between them."""
     blocks = []
     for name, (row, metrics) in measured(study, "geometry").items():
@@ -114,11 +99,11 @@ def geometry_table(study: params.Study) -> list[str]:
     return section("Geometry", GEOMETRY_LEGEND, blocks)
 
 
-def geometry_title(study: params.Study, row: Geometry, texts: int) -> str:
+def geometry_title(study: Study, row: Geometry, texts: int) -> str:
     return f"{row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)"
 
 
-def translated(study: params.Study, corpus: str, pair: str) -> list[str]:
+def translated(study: Study, corpus: str, pair: str) -> list[str]:
     """Return the best top-1 on a corpus between two encoders `a:b`: unpaired, oracle."""
     best, spaces, fits = {"unpaired": "", "oracle": ""}, study.spaces(), study.translators()
     for row, metrics in measured(study, "evaluate").values():

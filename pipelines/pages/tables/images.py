@@ -9,7 +9,8 @@ from pipelines.measures.image_text import MEASURES
 from pipelines.pages.drawing import FOLDER
 from pipelines.pages.pictures import by_dimension
 from pipelines.pages.tables import lower_is_better, measured, number, origin, pictures, section, table
-from pipelines.study import EvaluateImageText, Head, params
+from pipelines.study import EvaluateImageText, Head
+from pipelines.study.params import Study
 
 KINDS = {"points": "weighted points", "vector": "one vector (CLIP)"}
 BY_DIMENSION = ("pmi_correlation", "zero_shot")
@@ -20,7 +21,7 @@ dimension explains (oracle). Mean ± standard deviation over seeds. {lower_is_be
 Measured = dict[str, tuple[EvaluateImageText, dict[str, Any]]]
 
 
-def image_text_table(study: params.Study) -> list[str]:
+def image_text_table(study: Study) -> list[str]:
     """One block per corpus: every pair of encoders measured on it."""
     every, blocks = measured(study, "evaluate_image_text"), []
     for corpus in dict.fromkeys(row.corpus for row, _ in every.values()):
@@ -42,11 +43,11 @@ def image_text_table(study: params.Study) -> list[str]:
     return section("Images and captions", LEGEND, blocks)
 
 
-def image_text_title(study: params.Study, corpus: str, images: float) -> str:
+def image_text_title(study: Study, corpus: str, images: float) -> str:
     return f"{corpus} ({origin(study.corpora[corpus])}; {images:.0f} images)"
 
 
-def head_of(study: params.Study, row: EvaluateImageText) -> Head:
+def head_of(study: Study, row: EvaluateImageText) -> Head:
     return study.train_image_text[row.encoders].head
 
 
@@ -58,7 +59,7 @@ def described(head: Head) -> str:
     return f"{head.points or 'all'} points, {head.dim}-d, {kernel}, {head.weight}"
 
 
-def dimensions(study: params.Study, rows: Measured, measure: Measure) -> list[str]:
+def dimensions(study: Study, rows: Measured, measure: Measure) -> list[str]:
     """Draw a measure against the dimension, for heads that differ from the default in kind and dimension
     alone.
     """

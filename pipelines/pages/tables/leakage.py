@@ -9,7 +9,8 @@ from pipelines.measures.attributes import measures
 from pipelines.measures.intervals import Interval, difference
 from pipelines.pages.tables import escaped, measured, number, origin, pictures, points, section, table
 from pipelines.runtime import store
-from pipelines.study import Attributes, Invert, params
+from pipelines.study import Attributes, Invert
+from pipelines.study.params import Study
 
 VECTORS = {
     "ideal source": "ideal source (oracle)",
@@ -34,13 +35,13 @@ nearest texts agree on, without a query. Mean ± standard error over texts. Fact
 *facts stated* counts those in a guess, right or wrong. {INTERVAL}"""
 
 
-def attack_title(study: params.Study, name: str, row: Attributes | Invert) -> str:
+def attack_title(study: Study, name: str, row: Attributes | Invert) -> str:
     supervision = study.translators()[row.translator].supervision
     by = f"{row.translator} ({supervision})"
     return f"{name}: {row.source} -> {row.target} by {by} ({origin(study.corpora[row.corpus])})"
 
 
-def attributes_table(study: params.Study) -> list[str]:
+def attributes_table(study: Study) -> list[str]:
     """One block per row: the scores of every wording of the labels, for every kind of vectors."""
     blocks = []
     for name, (row, metrics) in measured(study, "attributes").items():
@@ -70,7 +71,7 @@ def labels_above_floor(metrics: dict[str, Any], wording: str, k: int) -> Interva
     return difference(scores["translated"][f"top{k}"] * n, n, scores["majority"][f"top{k}"] * n, n)
 
 
-def inversion_table(study: params.Study) -> list[str]:
+def inversion_table(study: Study) -> list[str]:
     """One block per row: every attack by every method, and the facts that correction recovers, by kind."""
     blocks = []
     for name, (row, metrics) in measured(study, "invert").items():

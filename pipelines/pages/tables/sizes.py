@@ -15,7 +15,8 @@ from pipelines.pages.drawing import FOLDER, encoders
 from pipelines.pages.pictures import success
 from pipelines.pages.tables import table
 from pipelines.runtime import store
-from pipelines.study import Align, Evaluate, params
+from pipelines.study import Align, Evaluate
+from pipelines.study.params import Study
 
 LEAST, RIGHT = 3, 0.5  # numbers that make a curve; top-1 from which a fit counts as right
 VECTORS, PAIRS = "unpaired vectors of the source", "known pairs"
@@ -23,7 +24,7 @@ SECTIONS = ((VECTORS, "Vectors against success", "sizes"), (PAIRS, "What known p
 Curve = dict[int, list[float]]  # number -> top-1 of every seed
 
 
-def sizes_table(study: params.Study) -> list[str]:
+def sizes_table(study: Study) -> list[str]:
     """A table and a picture of success against vectors, and against known pairs."""
     return [line for of, title, file in SECTIONS for line in block(sizes(study, of), of, title, file)]
 
@@ -50,7 +51,7 @@ def cell(top1: list[float] | None) -> str:
     )
 
 
-def sizes(study: params.Study, of: str) -> dict[str, Curve]:
+def sizes(study: Study, of: str) -> dict[str, Curve]:
     """Return each curve with at least LEAST numbers, by `<common beginning of the rows' names>: <aligner>,
     <encoders>`.
     """
@@ -68,7 +69,7 @@ def sizes(study: params.Study, of: str) -> dict[str, Curve]:
     }
 
 
-def points(study: params.Study, of: str) -> Iterator[tuple[tuple, int, str]]:
+def points(study: Study, of: str) -> Iterator[tuple[tuple, int, str]]:
     """Yield (what the rows of one curve share, number, row name) of every measured row with the number."""
     fits = study.translators()
     for name, row in study.evaluate.items():
@@ -88,7 +89,7 @@ def number(fit: Align, of: str) -> int | None:
     return fit.pairs if of == PAIRS else fit.limits[0]
 
 
-def shared(study: params.Study, row: Evaluate, fit: Align, of: str) -> tuple:
+def shared(study: Study, row: Evaluate, fit: Align, of: str) -> tuple:
     """Return all that the rows of one curve have in common: the aligner and the encoders first."""
     oracle = fit.supervision == "oracle"
     joint, _, pair = row.translator.partition("/")

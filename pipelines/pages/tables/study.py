@@ -8,7 +8,8 @@ from typing import Any
 
 from pipelines.pages.tables import escaped, table
 from pipelines.runtime import intact, store
-from pipelines.study import Published, params
+from pipelines.study import Published
+from pipelines.study.params import Study
 
 PUBLISHED = """Published numbers are the papers' own. vec2vec ranks all translated vectors for each real
 vector, by raw cosine; *centred* is the rank measure of the tables above, in the other direction."""
@@ -18,7 +19,7 @@ AGAIN = """A row of a table above is a row of params.yaml under its verb, and a 
 took, on which device, at which commit."""
 
 
-def published_table(study: params.Study) -> list[str]:
+def published_table(study: Study) -> list[str]:
     """The papers' numbers beside ours; apart from them, without a number of ours, those of other data or
     encoders.
     """
@@ -53,12 +54,12 @@ def cell_value(cell: str) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
-def again(study: params.Study) -> list[str]:
+def again(study: Study) -> list[str]:
     """Say how to run a row again. What differs between two runs stands in stages.md alone."""
     return ["## How to reproduce this", "", AGAIN]
 
 
-def stages(study: params.Study) -> str:
+def stages(study: Study) -> str:
     """Return stages.md: each stage's latest run, its seconds and device, and the command that repeats it."""
     took = intact.took(study.study)
     rows = [[f"`dvc repro -s {name}`", f"{seconds:.1f}", device] for name, (seconds, device) in took.items()]

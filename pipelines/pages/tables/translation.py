@@ -8,7 +8,7 @@ from pipelines.measures import shown
 from pipelines.measures.translation import MEASURES
 from pipelines.pages.tables import lower_is_better, origin, pictures, section, table
 from pipelines.runtime import store
-from pipelines.study import params
+from pipelines.study.params import Study
 
 KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
 LEGEND = f"""Mean over seeds ± standard deviation over seeds; of one seed ± standard error.
@@ -19,7 +19,7 @@ UNMEASURED = """No true pairs measure these translators. Each fit sees half of t
 the splits that its row names. The verdict is its agreement with fits to other halves."""
 
 
-def corpora_table(study: params.Study) -> list[str]:
+def corpora_table(study: Study) -> list[str]:
     """One row per corpus."""
     collected = store.read_metrics("collect")
     rows = [
@@ -31,7 +31,7 @@ def corpora_table(study: params.Study) -> list[str]:
     return ["## Corpora", "", *table(header, rows)]
 
 
-def translation_table(study: params.Study) -> list[str]:
+def translation_table(study: Study) -> list[str]:
     """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
     rows = {n: row for n, row in study.evaluate.items() if store.seeds_path(n).exists()}
     judged, spaces, fits, blocks = store.verdicts(), study.spaces(), study.translators(), []
@@ -70,12 +70,12 @@ def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
     return f"fit on {elsewhere}: {aligned}" if elsewhere else f"{aligned}, {metrics['verdict']:.2f}"
 
 
-def title(study: params.Study, source: str, target: str) -> str:
+def title(study: Study, source: str, target: str) -> str:
     """Return the heading of a pair of embeddings."""
     return f"{source} -> {target} ({origin(study.corpora[study.spaces()[source].corpus])})"
 
 
-def judged_table(study: params.Study) -> list[str]:
+def judged_table(study: Study) -> list[str]:
     """One row per translator that only its verdict judges."""
     fits, spaces, rows = study.translators(), study.spaces(), []
     collected = store.read_metrics("collect")
@@ -89,7 +89,7 @@ def judged_table(study: params.Study) -> list[str]:
     return section("Verdicts", UNMEASURED, ["", *table(header, rows)] if rows else [])
 
 
-def unmeasured(study: params.Study) -> dict[str, dict[str, Any]]:
+def unmeasured(study: Study) -> dict[str, dict[str, Any]]:
     """Return the verdicts of translators that no row of `evaluate` measures, by name."""
     evaluated, verdicts = {row.translator for row in study.evaluate.values()}, store.verdicts()
     names = [name for name in study.translators() if name not in evaluated]
