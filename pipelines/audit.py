@@ -56,7 +56,11 @@ TOPICS = (
     "news & politics", "hobbies", "relationships", "science & technology", "sports", "travel & adventure",
     "school & students", "law", "medicine", "energy", "finance", "meetings & appointments", "software",
 )  # fmt: skip
+ALIGNER = "wasserstein_procrustes"
 MARGIN = 0.1  # of cosine
+SHOWN = 12  # vectors that are inverted
+DEFENDED = 6000  # vectors that each defence is tried on
+PAIRS = (100, 1000)  # known texts of further attackers on defended vectors
 NEAREST = 10  # known texts that an attack names for a vector
 VERDICTS = ("failed", "doubtful", "aligned")  # worst first
 Judge = Callable[[Tensor, Translator, Sequence[Translator]], Verdict]
@@ -89,7 +93,7 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     if not encoders:
         raise BadInput("audit: the study has no encoder to try")
     every = [Defence("none"), *parsed(row.defences)] if row.defences else []
-    steps = Steps(encoders, [str(defence) for defence in every], row.defended / row.limit)
+    steps = Steps(encoders, [str(defence) for defence in every], DEFENDED / row.limit)
 
     # 1. The dump, and the attacker's texts.
     with steps("read the dump"):
@@ -113,7 +117,7 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
             own, encode = embedded(encoder, known, texts is None, row, study)
             own = own.to(device)
             start = time.monotonic()
-            translator, verdict = fitted(vectors, own, row, row.seed, judge)
+            translator, verdict = fitted(vectors, own, row.seed, judge)
             seconds = time.monotonic() - start
         attempts.append(Attempt(encoder, known, own, encode, translator, verdict, seconds))
     best = max(attempts, key=lambda a: (VERDICTS.index(a.verdict.label), a.verdict.score))
@@ -201,14 +205,15 @@ def embedded(
     return encode(texts), encode
 
 
-def fitted(vectors: Tensor, known: Tensor, row: Audit, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
+def fitted(vectors: Tensor, known: Tensor, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
     """Fit a translator to all vectors, without a pair, and judge it by a replicate that sees half of them."""
+    aligner = aligner_module(ALIGNER)
 
     def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
-        return aligner_module(row.aligner).fit(x, y, row.settings, seed)
+        return aligner.fit(x, y, aligner.Settings(), seed)
 
     fits = (partial(fit, vectors, known, seed), partial(replicate, fit, vectors, known, seed))
-    translator, replicated = run_fits(fits, row.aligner, (vectors, known))
+    translator, replicated = run_fits(fits, ALIGNER, (vectors, known))
     return translator, judge(vectors, translator, [replicated])
 
 
@@ -230,7 +235,7 @@ def in_dump(vectors: Tensor, best: Attempt) -> float:
 def topics(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
     """Count the vectors nearest to each label, most first."""
     labels = list(row.labels or TOPICS)
-    label_vectors = best.encode([row.template.format(label=label) for label in labels])
+    label_vectors = best.encode([attributes.TEMPLATE.format(label) for label in labels])
     first = attributes.order(best.translator(vectors), label_vectors.to(vectors.device))[:, 0].cpu()
     counts = torch.bincount(first, minlength=len(labels))
     order = [i for i in counts.argsort(descending=True, stable=True).tolist() if counts[i]]
@@ -243,11 +248,11 @@ def topics(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
 
 
 def inverted(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
-    """Invert `shown` vectors, drawn with the row's seed. Beside each guess stands the nearest known text."""
+    """Invert SHOWN vectors, drawn with the row's seed. Beside each guess stands the nearest known text."""
     encode = best.encode if row.search.corrections else None
     attacker = learn(best.known, best.texts, row.inverter, row.seed, encode=encode)
     assert not isinstance(attacker.inverter, Vec2Text)  # a row of `audit` refuses it
-    rows = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[: row.shown]
+    rows = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[:SHOWN]
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors[rows]))
     queries = Queries(best.encode, attacker.space)
@@ -284,10 +289,10 @@ def defended(
 
     The attack on the bare vectors names 10 known texts for each. Leakage is the share of them that a new
     attack on the defended vectors names, too, beyond chance. `none` repeats the attack with another seed, for
-    comparison. Other attackers know the bare vectors of n texts, for each n of `pairs` that leaves half of
+    comparison. Other attackers know the bare vectors of n texts, for each n of PAIRS that leaves half of
     the vectors to be read.
     """
-    drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[: row.defended]
+    drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[:DEFENDED]
     bare, space = vectors[drawn], Space.of(best.known)
     texts = space(best.known)
     with torch.inference_mode():
@@ -304,12 +309,12 @@ def defended(
             kept = defend(bare, defence, row.seed)
             keys = Keys.drawn(bare, int(defence.scale), row.seed) if defence.kind == "cells" else None
             cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-            translator, verdict = fitted(kept, best.known, row, row.seed + 1, judge)
+            translator, verdict = fitted(kept, best.known, row.seed + 1, judge)
             line: dict[str, Any] = {"defence": str(defence)}
             line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
             with torch.inference_mode():
                 line["leakage"] = leakage(translator(kept), named)
-                for n in (n for n in row.pairs if n <= len(bare) / 2):
+                for n in (n for n in PAIRS if n <= len(bare) / 2):
                     attacks = known_pair_attacks(kept, bare[:n], cells)
                     line[f"{n} pairs"] = max(leakage(best.translator(x), named[n:]) for x in attacks)
             out.append(line | {"verdict": verdict.label, "score": verdict.score})

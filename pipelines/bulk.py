@@ -20,12 +20,14 @@ from pipelines import batchwise
 from pipelines.aligners.core.translator import Translator, load_best
 from pipelines.batchwise import Named
 from pipelines.encoders import query, sources
+from pipelines.measures.attributes import TEMPLATE
 from pipelines.runtime import shards, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.runtime.progress import progress
 from pipelines.study import Bulk, params
 
+KNOWN = 100_000  # texts of the target that an audit compares with, at most
 ENGINE = {"engine", "address", "workers", "cpus", "gpus"}  # settings that change no number
 
 
@@ -90,17 +92,17 @@ def reader(row: Bulk, study: params.Study, translator: Translator) -> tuple[part
     name = study.spaces()[fitted.target].encoder
     folder, encoder = store.intact(store.encoder_path(name)), study.encoders[name]
     encode = query.as_function(folder, encoder, resolve(row.device))
-    labels = Named(row.labels, encode([row.template.format(label=label) for label in row.labels]))
+    labels = Named(row.labels, encode([TEMPLATE.format(label) for label in row.labels]))
     # Label vectors differ in the last bit between kinds of machines: the encoder stands for them.
     made_from = (*made_from, encoder, sources.weights(folder))
     if row.apply == "label":
         return partial(batchwise.label, translator, labels), made_from
 
     target = store.read_embeddings(fitted.target)
-    rows = target.rows(fitted.splits[1] if fitted.splits else "train")[: row.known]
+    rows = target.rows(fitted.splits[1] if fitted.splits else "train")[:KNOWN]
     texts = Named(target.ids[rows].tolist(), target.vectors[rows])
-    made_from = (*made_from, texts.names, texts.vectors, row.nearest)
-    return partial(batchwise.audit, translator, labels, texts, row.nearest), made_from
+    made_from = (*made_from, texts.names, texts.vectors)
+    return partial(batchwise.audit, translator, labels, texts), made_from
 
 
 def check(shard: Path, column: str, translator: Translator | None) -> None:

@@ -107,20 +107,16 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     with torch.inference_mode():
         translated = [translator.to(device)(source.vectors[rows]) for translator in translators]
     drawn = corpus[rows.tolist()]
-    known_facts = facts_of(name, row, drawn)
     vectors = torch.stack(translated).mean(0)
-    return Victim(drawn["id"].to_list(), drawn["text"].to_list(), known_facts, vectors, target.vectors[rows])
+    ids, texts = drawn["id"].to_list(), drawn["text"].to_list()
+    return Victim(ids, texts, facts_of(drawn), vectors, target.vectors[rows])
 
 
-def facts_of(name: str, row: Invert, corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
+def facts_of(corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
     """Return the facts of each text by kind: the planted ones (columns of lists), else those found by
     pattern.
     """
-    columns = list(row.facts)
-    if not columns:
-        columns = [c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"]
-    if missing := [c for c in columns if c not in corpus.columns]:
-        raise BadInput(f"invert.{name}: corpus {row.corpus} has no column {missing[0]!r} of facts")
+    columns = [c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"]
     if not columns:
         return [facts.annotate(text) for text in corpus["text"]]
     return [{c: text[c] or [] for c in columns} for text in corpus.select(columns).to_dicts()]

@@ -430,7 +430,9 @@ TABLE = {
 
 def secret_encoder(texts):
     """Texts -> (n, 16): what both sides' encoders share."""
-    words = [[TABLE[w] for w in t.split() if w in TABLE] or [torch.full((16,), 0.01)] for t in texts]
+    words = [
+        [TABLE[w] for w in t.strip(".").split() if w in TABLE] or [torch.full((16,), 0.01)] for t in texts
+    ]
     return torch.stack([torch.stack(w).sum(0) + 0.01 for w in words])
 
 
@@ -456,10 +458,13 @@ def world(tmp_path, monkeypatch):
     study = params.Study.model_validate({"study": "test", "encoders": {"one": WHEEL}})
     tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1}
     row = Audit.model_validate({
-        "corpus": "none", "aligner": "identity", "inverter": tiny, "labels": SUBJECTS, "template": "{label}",
-        "limit": 300, "known": 250, "shown": 3, "search": {"samples": 2, "rounds": 1, "swaps": 2},
-        "defended": 200, "defences": ["noise 1", "drop 0.5", "rotate", "cells 4"], "pairs": [50, 1000],
+        "corpus": "none", "inverter": tiny, "labels": SUBJECTS, "limit": 300, "known": 250,
+        "search": {"samples": 2, "rounds": 1, "swaps": 2},
+        "defences": ["noise 1", "drop 0.5", "rotate", "cells 4"],
     })  # fmt: skip
+    sizes = {"ALIGNER": "identity", "SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
+    for name, value in sizes.items():
+        monkeypatch.setattr(audits, name, value)
     return tmp_path, texts, row, study
 
 

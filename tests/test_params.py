@@ -270,8 +270,7 @@ ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
 @pytest.mark.parametrize(
     ("tables", "line"),
     [
-        ({"audit": {"d": {"corpus": "nq", "aligner": "procrustes"}}}, "audit.d.aligner: procrustes needs true pairs"),
-        ({"audit": {"d": {"corpus": "nq", "settings": 3}}}, "audit.d.settings: "),
+        ({"audit": {"d": {"corpus": "nq", "limit": 3}}}, "audit.d.limit: "),
         ({"published": {"p": PAPER | {"of": "study.sample.top1"}}}, "published.p.of: there is no verb 'study'"),
         ({"published": {"p": PAPER | {"of": "published.p.value"}}}, "published.p.of: there is no verb"),
         ({"published": {"p": PAPER | {"of": "evaluate.ba.top1"}}}, "published.p.of: there is no row 'ba'"),

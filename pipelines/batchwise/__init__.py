@@ -32,6 +32,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
 pc: Any = pyarrow.compute  # its functions are made at import
+NEAREST = 3  # texts named for a vector
 Batch = Any  # a pa.Table or a pa.RecordBatch
 Function = Callable[[Batch], pa.Table]
 
@@ -77,16 +78,11 @@ def label(translator: Translator, labels: Named, column: str = "vector", device:
 
 
 def audit(
-    translator: Translator,
-    labels: Named,
-    texts: Named,
-    nearest: int = 3,
-    column: str = "vector",
-    device: str = "auto",
+    translator: Translator, labels: Named, texts: Named, column: str = "vector", device: str = "auto"
 ) -> Function:
     """Replace `column` by what an audit reads: `label` and `cosine`, `texts` and `text_cosines`.
 
-    `texts` are the names of the `nearest` texts, nearest first. Their cosines are centred on all of these
+    `texts` are the names of the NEAREST texts, nearest first. Their cosines are centred on all of these
     texts.
     """
     read = _reader(translator, column, device)
@@ -96,9 +92,9 @@ def audit(
     def function(batch: Batch) -> pa.Table:
         translated = read(batch)
         queries = space(translated)
-        order = torch.empty(0, nearest, dtype=torch.long)
+        order = torch.empty(0, NEAREST, dtype=torch.long)
         if len(queries):
-            order = neighbours(queries, keys, nearest)
+            order = neighbours(queries, keys, NEAREST)
         cosines = torch.einsum("ne,nke->nk", queries, keys[order])
         offsets = pa.array(range(0, order.numel() + 1, order.shape[1]), pa.int32())
         near = names.take(pa.array(order.flatten().cpu().numpy()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.inverters import Draft, weights
 from pipelines.inverters.writer import Writer, batches, check_pairs, noisy
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.runtime.log import Log
 from pipelines.runtime.settings import Checked, Count, Positive
 
@@ -103,13 +104,10 @@ def load(settings: Settings, dimension: int) -> HubInverter:
     """Load the language model, on the CPU. Raises BadInput if it is neither cached nor reachable."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
-    try:
+    with reading(Path(settings.model), "no language model"):
         config = AutoConfig.from_pretrained(settings.model)
         kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         model, tokenizer = kind.from_pretrained(settings.model), AutoTokenizer.from_pretrained(settings.model)
-    except (OSError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"inverter: no language model {settings.model!r}: {reason}") from None
     return HubInverter(model, tokenizer, dimension, settings)
 
 

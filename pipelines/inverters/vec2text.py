@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from pipelines.inverters import weights
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 
 Encode = Callable[[Sequence[str]], Tensor]  # texts -> raw vectors (n, d)
 Ids = tuple[int, ...]  # sub-words as the T5 wrote them, with its start token
@@ -66,9 +67,9 @@ class Network(nn.Module):
         super().__init__()
         self.encoder_decoder: Any = T5ForConditionalGeneration(config)
         self.blocks = tuple(blocks)
-        dimension, bottleneck, width = shapes
+        self.dimension, bottleneck, width = shapes
         for block in blocks:
-            first, last = nn.Linear(dimension, bottleneck), nn.Linear(bottleneck, width)
+            first, last = nn.Linear(self.dimension, bottleneck), nn.Linear(bottleneck, width)
             self.add_module(block, nn.Sequential(first, nn.Dropout(config.dropout_rate), nn.GELU(), last))
         if norm:
             self.layernorm = nn.LayerNorm(config.d_model)
@@ -104,15 +105,12 @@ class Vec2Text(nn.Module):
     the T5's tokenizer is.
     """
 
-    def __init__(self, inversion: Network, corrector: Network | None, about: dict[str, Any]) -> None:
+    def __init__(
+        self, inversion: Network, corrector: Network | None, tokenizer: Any, about: dict[str, Any]
+    ) -> None:
         super().__init__()
-        self.inversion, self.corrector, self.about = inversion, corrector, about
+        self.inversion, self.corrector, self.tokenizer, self.about = inversion, corrector, tokenizer, about
         self.tokens: int = about["tokens"]
-        self.tokenizer = _tokenizer(about["backbone"])
-
-    @property
-    def dimension(self) -> int:
-        return int(self.inversion.get_submodule("embedding_transform.0").in_features)  # pyright: ignore
 
     @torch.inference_mode()
     def invert(self, vectors: Tensor, encode: Encode, steps: int, beams: int) -> list[str]:
@@ -194,10 +192,9 @@ class Vec2Text(nn.Module):
         """Raise BadInput if raw vectors (m, d) differ in kind from the training vectors: the texts would be
         fluent nonsense.
         """
-        if vectors.shape[1] != self.dimension:
-            raise BadInput(
-                f"inverter: it reads {self.dimension} dimensions, and the vectors have {vectors.shape[1]}"
-            )
+        reads = self.inversion.dimension
+        if vectors.shape[1] != reads:
+            raise BadInput(f"inverter: it reads {reads} dimensions, and the vectors have {vectors.shape[1]}")
         unit = (vectors.float().norm(dim=1) - 1).abs().max() < 1e-2
         if self.about["embedder"] == "gtr_base" and unit:
             raise BadInput(
@@ -234,42 +231,53 @@ def load(settings: Settings) -> Vec2Text:
 
     config, inversion = _read(settings.pretrained)
     corrector = _read(settings.corrector)[1] if settings.corrector else None
-    backbone, tokens = config.get("model_name_or_path"), config.get("max_seq_length")
-    if not backbone or not tokens:
-        raise BadInput(
-            f"inverter {settings.pretrained}: config.json names no model_name_or_path or no max_seq_length"
-        )
-    try:
-        t5 = AutoConfig.from_pretrained(backbone)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"inverter {settings.pretrained}: no T5 {backbone!r}: {_line(error)}") from None
-    embedder = str(config.get("embedder_model_name") or "")
-    about = asdict(settings) | {"backbone": str(backbone), "tokens": int(tokens), "embedder": embedder}
+    with reading(Path(settings.pretrained), "config.json is not that of a vec2text model"):
+        about = asdict(settings) | {
+            "backbone": str(config["model_name_or_path"]),
+            "tokens": int(config["max_seq_length"]),
+            "embedder": config.get("embedder_model_name"),
+        }
+        t5 = AutoConfig.from_pretrained(about["backbone"])
     return _built(t5, inversion, corrector, about)
+
+
+def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read config.json and weights, without the target encoder (`embedder.`) that an inversion model carries
+    along.
+    """
+    from safetensors.torch import load_file
+    from transformers.utils.hub import cached_file
+
+    with reading(Path(name), "no vec2text model"):
+        config = json.loads(Path(str(cached_file(name, "config.json"))).read_text())
+        file = cached_file(name, WEIGHTS, _raise_exceptions_for_missing_entries=False)
+        if file is None:
+            raise BadInput(
+                f"inverter {name}: no {WEIGHTS}; "
+                "pickled weights (pytorch_model.bin) are programs, and are not read"
+            )
+        state = load_file(file)
+    return config, {key: x.float() for key, x in state.items() if not key.startswith("embedder.")}
 
 
 def _built(
     t5: Any, inversion: dict[str, Tensor], corrector: dict[str, Tensor] | None, about: dict[str, Any]
 ) -> Vec2Text:
-    three = [f"embedding_transform_{i}" for i in (1, 2, 3)]
-    first = _filled(about["pretrained"], t5, ["embedding_transform"], inversion)
-    second = None if corrector is None else _filled(about["corrector"], t5, three, corrector)
-    model = Vec2Text(first, second, about)
-    if corrector is not None and (reads := corrector[f"{three[0]}.0.weight"].shape[1]) != model.dimension:
-        raise BadInput(
-            f"inverter {about['corrector']}: it reads {reads} dimensions, "
-            f"its inversion model {model.dimension}"
-        )
-    return model.eval()
-
-
-def _tokenizer(backbone: str) -> Any:
+    """Build both networks, and load the tokenizer."""
     from transformers import AutoTokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(backbone)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"inverter: no tokenizer of {backbone!r}: {_line(error)}") from None
+    first = _filled(about["pretrained"], t5, ["embedding_transform"], inversion)
+    second = None
+    if corrector is not None:
+        second = _filled(about["corrector"], t5, [f"embedding_transform_{i}" for i in (1, 2, 3)], corrector)
+    with reading(Path(about["backbone"]), "no tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(about["backbone"])
+    if second is not None and second.dimension != first.dimension:
+        raise BadInput(
+            f"inverter {about['corrector']}: it reads {second.dimension} dimensions, "
+            f"its inversion model {first.dimension}"
+        )
+    return Vec2Text(first, second, tokenizer, about).eval()
 
 
 def _filled(name: str, t5: Any, blocks: Sequence[str], state: dict[str, Tensor]) -> Network:
@@ -295,47 +303,3 @@ def _filled(name: str, t5: Any, blocks: Sequence[str], state: dict[str, Tensor])
     if wrong:
         raise BadInput(f"{refused}: {wrong[0]}")
     return network
-
-
-def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read config.json and weights, without the target encoder (`embedder.`) that an inversion model carries
-    along.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        config, index = _cached(name, "config.json"), _cached(name, f"{WEIGHTS}.index.json")
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index else [WEIGHTS]
-        files = {"config.json": config} | {part: _cached(name, part) for part in names}
-        if missing := [part for part, file in files.items() if file is None]:
-            raise BadInput(
-                f"inverter {name}: no {missing[0]}; "
-                "pickled weights (pytorch_model.bin) are programs, and are not read"
-            )
-        state: dict[str, Tensor] = {}
-        for part in names:
-            state |= load_file(str(files[part]))
-        kept = {key: x.float() for key, x in state.items() if not key.startswith("embedder.")}
-        return json.loads(config.read_text()), kept  # pyright: ignore
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise BadInput(f"inverter {name}: no vec2text model: {_line(error)}") from None
-
-
-def _cached(name: str, part: str) -> Path | None:
-    """Return a file of a local folder or of the hub. A file that an offline cache lacks is None, but for
-    config.json.
-    """
-    from transformers.utils.hub import cached_file
-
-    path = cached_file(
-        name,
-        part,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=part == "config.json",
-    )
-    return Path(path) if path else None
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from pipelines.aligners.core.aligner import Aligner
 from pipelines.study.row import Computed, Ref, Seed, settings_from
-from pipelines.study.translation import Translated, aligner_module, settings_of
+from pipelines.study.translation import Translated
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -88,9 +87,6 @@ class Invert(Translated):
         "best"  # the translator of the best verdict, or the mean of all that are aligned
     )
     texts: int = Field(100, ge=2)  # how many are attacked
-    facts: tuple[
-        str, ...
-    ] = ()  # columns of planted facts; none: every column of lists but `labels`, else by pattern
     seed: Seed = 0
     search: SearchSettings = {}
     consensus: ConsensusSettings = {}
@@ -122,28 +118,19 @@ class Invert(Translated):
 
 
 class Audit(Computed):
-    """What `make audit` does with vectors that came without text: the attack of every encoder, and what defences would change."""
+    """What `make audit` does with vectors that came without text."""
 
     corpus: Annotated[str, Ref("corpora")]  # texts of the attacker, unless the command line names others
     encoders: Annotated[tuple[str, ...], Ref("encoders")] = ()  # none: all but those that are only given
-    limit: int = Field(20000, ge=100)  # vectors taken of the dump, drawn at random
+    limit: int = Field(20000, ge=100)  # vectors of the dump, drawn at random
     known: int = Field(6000, ge=100)  # texts of the attacker
-    aligner: str = "wasserstein_procrustes"
-    settings: Any = Field({}, validate_default=True)  # the aligner's
-    labels: tuple[str, ...] = ()  # what to look for; none: the topics of the tweets
-    template: str = "This text is about {label}."
-    shown: int = Field(12, ge=1)  # vectors inverted, and shown
+    labels: tuple[str, ...] = ()  # topics to look for; none: those of the tweets
     inverter: InverterSettings = {}
     search: SearchSettings = {}
     consensus: ConsensusSettings = {}
     defences: tuple[str, ...] = (
         "noise 0.1", "noise 0.3", "noise 1", "int8", "round 1", "drop 0.5", "drop 0.25", "rotate", "cells 64",
     )  # fmt: skip
-    defended: int = Field(6000, ge=100)  # vectors that each defence is tried on
-    pairs: tuple[Annotated[int, Field(ge=2)], ...] = (
-        100,
-        1000,
-    )  # texts that a second attacker knows of each defended database
     seed: Seed = 0
 
     @field_validator("inverter")
@@ -154,16 +141,3 @@ class Audit(Computed):
                 "an audit learns its inverter in every space: `pretrained` is of one encoder alone"
             )
         return inverter
-
-    @field_validator("aligner")
-    @classmethod
-    def _unpaired(cls, aligner: str) -> str:
-        if not isinstance(aligner_module(aligner), Aligner):
-            raise ValueError(f"{aligner} needs true pairs, which an audit does not have")
-        return aligner
-
-    @field_validator("settings", mode="before")
-    @classmethod
-    def _of_the_aligner(cls, given: Any, info: ValidationInfo) -> Any:
-        aligner = info.data.get("aligner")  # None: refused already
-        return settings_of(aligner, given) if aligner else given

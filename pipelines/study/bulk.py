@@ -29,9 +29,6 @@ class Bulk(Computed):
     column: Text | None = None  # None: `text` for embed, else `vector`
     hub_correction: HubCorrection = None
     labels: tuple[Text, ...] = ()
-    template: str = "This text is about {label}."
-    known: int = Field(100_000, ge=2)  # of audit: the target's first train texts, at most this many
-    nearest: int = Field(3, ge=1)  # of audit: how many of them are named
     batch: int = Field(65_536, ge=1)  # rows that a worker holds at once
     engine: Literal["local", "ray"] = "local"
     address: Text | None = (
