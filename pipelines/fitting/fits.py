@@ -69,8 +69,8 @@ class Candidate:
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
 
     def judge_by(self, replicates: Sequence[Fits], vectors: Mapping[str, Tensor]) -> None:
-        """Judge each translator by further replicates. The best replicate counts."""
-        for pair, translator in self.fits.items():
+        """Judge each translator by further replicates, if there are any. The best replicate counts."""
+        for pair, translator in self.fits.items() if replicates else ():
             verdict = judge(vectors[pair[0]], translator, [other[pair] for other in replicates])
             self.verdicts[pair] = max(self.verdicts.get(pair, verdict), verdict, key=lambda v: v.score)
 
@@ -92,47 +92,28 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
     for restart in range(row.restarts + 1):
         draws = [Draw(seed, restart) for seed in doubtful]
         draws += [Draw(seed, restart, replicate=True) for seed in replicate_seeds(row) if work.judges]
-        made = dict(zip(draws, fit_draws(work, draws), strict=True))
-        newest = {draw.seed: Candidate(fits) for draw, fits in made.items() if not draw.replicate}
-        new_replicates = [fits for draw, fits in made.items() if draw.replicate]
+        fits = fit_draws(work, draws)
+        newest, new_replicates = dict(zip(doubtful, fits, strict=False)), fits[len(doubtful) :]
         replicates += new_replicates
-        for seed, candidate in newest.items():
-            candidates[seed].append(candidate)
+        for seed, fit in newest.items():
+            candidates[seed].append(Candidate(fit))
         if not work.judges:
-            return newest, {}
+            return {seed: only for seed, [only] in candidates.items()}, {}
         for seed in doubtful:
-            judge_seed(seed, candidates, newest, replicates, new_replicates, work.vectors(seed))
-        best = {
-            seed: max(of_seed, key=lambda candidate: candidate.worst.score)
-            for seed, of_seed in candidates.items()
-        }
-        doubtful = distributed.broadcast(
-            [seed for seed, candidate in best.items() if candidate.worst.label != "aligned"]
-        )
+            *earlier, latest = candidates[seed]
+            of_others = [c.fits for other, of_other in candidates.items() if other != seed for c in of_other]
+            new_of_others = [fit for other, fit in newest.items() if other != seed]
+            vectors = work.vectors(seed)
+            latest.judge_by(replicates or of_others, vectors)
+            for candidate in earlier:  # only new fits can change their verdicts
+                candidate.judge_by(new_replicates or new_of_others, vectors)
+        best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
+        found = [seed for seed, candidate in best.items() if candidate.worst.label != "aligned"]
+        doubtful = distributed.broadcast(found)
         if not doubtful:
             break
     refits = sum(len(of_seed) - 1 for of_seed in candidates.values())
     return best, {"restarts": refits} if row.restarts else {}
-
-
-def judge_seed(
-    seed: int,
-    candidates: Mapping[int, list[Candidate]],
-    newest: Mapping[int, Candidate],
-    replicates: list[Fits],
-    new_replicates: list[Fits],
-    vectors: Mapping[str, Tensor],
-) -> None:
-    """Judge the candidates of a seed by the replicates, or by the other seeds if the row has no replicates.
-
-    Only what is new since the last restart can change the verdicts of earlier candidates.
-    """
-    new = new_replicates or [candidate.fits for other, candidate in newest.items() if other != seed]
-    all_of_others = [c.fits for other, of_other in candidates.items() if other != seed for c in of_other]
-    *earlier, latest = candidates[seed]
-    for candidate in earlier if new else ():
-        candidate.judge_by(new, vectors)
-    latest.judge_by(replicates or all_of_others, vectors)
 
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:

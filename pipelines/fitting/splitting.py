@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,64 +33,28 @@ def halves(
 
     With `pairs: k`, append k texts to both sides. All rows of a document are on one side, except for these
     pairs. Each of two different corpora is halved, too, so that a row's sizes do not depend on the other
-    corpus. All seeds see both splits whole. A replicate gets half of each, because it needs other texts.
-    Raises BadInput for fewer than two vectors per side.
+    corpus. Raises BadInput for fewer than two vectors per side.
     """
-    if one_corpus(source, target):
+    same = one_corpus(source, target)
+    if same:
         store.same_texts(source, target)
-    known = torch.empty(0, dtype=torch.int64)
-    if row.splits:
-        rows_x = _rows_of_split(source, row.splits[0], seed, replicate)
-        rows_y = _rows_of_split(target, row.splits[1], seed, replicate)
-    else:
-        rows_x, rows_y, known = _rows_of_halves(source, target, row.pairs, seed)
-    most_x, most_y = row.limits
-    rows_x, rows_y = rows_x[:most_x], rows_y[:most_y]
-    if min(len(rows_x), len(rows_y)) < 2:
-        raise BadInput(f"align: {source.name} and {target.name} have too few train rows to halve")
+    common = len(source.rows("train")) if same else 0
+    if row.pairs > common:
+        raise BadInput(
+            f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {common}"
+        )
+    split_x, split_y = row.splits or (None, None)
+    salt = "source" if same or row.splits else "target"
+    rows_x = rows_of_part(source, "source", seed, Part(0, 2, split_x, replicate, row.pairs))[: row.limits[0]]
+    rows_y = rows_of_part(target, salt, seed, Part(1, 2, split_y, replicate, row.pairs))[: row.limits[1]]
+    known = shuffled(source, "source", seed)[: row.pairs]
     k = torch.arange(row.pairs)
     return Halves(
         source.vectors[torch.cat([rows_x, known])],
         target.vectors[torch.cat([rows_y, known])],
         torch.stack([len(rows_x) + k, len(rows_y) + k], 1) if row.pairs else None,
-        _texts_on_both(source, target, rows_x, rows_y),
+        len(set(source.ids[rows_x.numpy()]) & set(target.ids[rows_y.numpy()])) if same else 0,
     )
-
-
-def _rows_of_split(embeddings: store.Embeddings, split: str, seed: int, replicate: bool) -> Tensor:
-    rows = shuffled(embeddings, "source", seed, split)
-    parts = 2 if replicate else 1
-    if len(rows) < 2 * parts:
-        needed = "four" if replicate else "two"
-        raise BadInput(
-            f"align: {embeddings.name} has {len(rows)} rows of split {split!r}; {needed} are needed"
-        )
-    return rows[: len(rows) // parts]
-
-
-def _rows_of_halves(
-    source: store.Embeddings, target: store.Embeddings, pairs: int, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows of the source, rows of the target, and rows of both that are known pairs."""
-    same = one_corpus(source, target)
-    order_x = shuffled(source, "source", seed)
-    order_y = order_x if same else shuffled(target, "target", seed)
-    common = len(order_x) if same else 0
-    if pairs > common:
-        raise BadInput(
-            f"align: {pairs} known pairs asked for, but {source.name} and {target.name} share {common}"
-        )
-    first = boundary(source, order_x, pairs)
-    middle_x = boundary(source, order_x, (len(order_x) + pairs) // 2)
-    middle_y = middle_x if same else boundary(target, order_y, (len(order_y) + pairs) // 2)
-    return order_x[first:middle_x], order_y[middle_y:], order_x[:pairs]
-
-
-def _texts_on_both(source: store.Embeddings, target: store.Embeddings, rows_x: Tensor, rows_y: Tensor) -> int:
-    """Count the texts of one corpus that are on both sides. Ids of two corpora may be equal by chance."""
-    if not one_corpus(source, target):
-        return 0
-    return len(set(source.ids[rows_x.numpy()]) & set(target.ids[rows_y.numpy()]))
 
 
 def paired_rows(
@@ -113,8 +78,7 @@ def parts(
     """Divide the train texts among the spaces. Paired spaces count as one: they share all their texts.
 
     A space of a different corpus gets one part, too, so that its size does not depend on the other spaces. If
-    the row names splits, each part is one split, or half of it for a replicate. Raises BadInput for fewer
-    than two vectors.
+    the row names splits, each part is one of them. Raises BadInput for fewer than two vectors.
     """
     groups = [[name] for name in spaces if name not in row.paired]
     if row.paired:
@@ -126,17 +90,37 @@ def parts(
         for other in [*([first] if same else []), *others]:
             store.same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
-        rows = shuffled(space, salt, seed, row.splits[number] if row.splits else "train")
-        if not row.splits:
-            start, end = (boundary(space, rows, n * len(rows) // len(groups)) for n in (number, number + 1))
-            rows = rows[start:end]
-        elif replicate:
-            rows = rows[: len(rows) // 2]
-        if len(rows) < 2:
-            raise BadInput(f"align_jointly: {space.name} has too few rows to share among {len(groups)} parts")
-        rows = rows[: row.limits[group[0] in row.paired]]
+        part = Part(number, len(groups), row.splits[number] if row.splits else None, replicate)
+        rows = rows_of_part(space, salt, seed, part)[: row.limits[group[0] in row.paired]]
         vectors |= {name: spaces[name].vectors[rows] for name in group}
     return vectors
+
+
+class Part(NamedTuple):
+    """One of `count` disjoint parts of the train texts after the first `known`, or a split of its own."""
+
+    number: int
+    count: int
+    split: str | None
+    replicate: bool  # of a split, which all seeds see whole, a replicate gets half: it needs other texts
+    known: int = 0
+
+
+def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> Tensor:
+    """Return the rows of a part in random order. Raises BadInput for fewer than two."""
+    rows = shuffled(space, salt, seed, part.split or "train")
+    if part.split is None:
+        free = len(rows) - part.known
+        cuts = [part.known + number * free // part.count for number in (part.number, part.number + 1)]
+        start, end = (boundary(space, rows, cut) for cut in cuts)
+        rows = rows[start:end]
+    elif part.replicate:
+        rows = rows[: len(rows) // 2]
+    if len(rows) < 2:
+        raise BadInput(
+            f"{space.name}: too few rows of split {part.split or 'train'!r} for this fit: {len(rows)}"
+        )
+    return rows
 
 
 def one_corpus(source: store.Embeddings, target: store.Embeddings) -> bool:
