@@ -369,7 +369,7 @@ STUDY = {
     ("rows", "line"),
     [
         ({"r": {"spaces": ["a"]}}, "align_jointly.r.spaces: "),
-        ({"r": {"spaces": ["a", "a"]}}, "spaces: one stands twice"),
+        ({"r": {"spaces": ["a", "a"]}}, "spaces: one is named twice"),
         ({"r": {"aligner": "identity"}}, "aligner: identity fits two spaces, no more"),
         ({"r": {"spaces": ["a", "q"]}}, "align_jointly.r.spaces: there is no row 'q'"),
         (
@@ -387,7 +387,7 @@ STUDY = {
             "align_jointly.r.start: pipelines/aligners/wasserstein_procrustes or",
         ),
         ({"r": OWNED | {"splits": ["test", "test"]}}, "splits: two different ones"),
-        ({"r": {"limit": [5, 9]}}, "limit: two of them, the second for the spaces that are `paired`"),
+        ({"r": {"limit": [5, 9]}}, "limit: the second number is for the spaces in `paired`"),
         (
             {"r": OWNED, "s": OWNED | {"start": "data/translators/r"}},
             "start: wasserstein_procrustes cannot extend translators",
@@ -398,7 +398,7 @@ STUDY = {
         ),
         (
             {"two": {"spaces": ["a", "b"]}, "r": {"start": "data/translators/two"}},
-            "align_jointly.r.seeds: at least two of those of two are needed",
+            "align_jointly.r.seeds: two of those of two are needed",
         ),
     ],
 )

@@ -47,7 +47,7 @@ def agreement(translator: Linear, source: torch.Tensor, W: torch.Tensor) -> floa
 
 
 def test_unknown_and_impossible_settings_are_refused():
-    with pytest.raises(ValidationError, match="unknown key; did you mean clusters"):
+    with pytest.raises(ValidationError, match="unknown key; did you mean 'clusters'"):
         settings_of("wasserstein_procrustes", {"clustrs": 3})
     impossible: list[dict] = [
         {"clusters": 1},
@@ -82,7 +82,7 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
     )
     monkeypatch.setattr("importlib.import_module", lambda name: own(fit=identity.fit))
     assert settings_of("identity", {"scale": 2}).scale == 2
-    with pytest.raises(ValidationError, match="unknown key; did you mean scale"):
+    with pytest.raises(ValidationError, match="unknown key; did you mean 'scale'"):
         settings_of("identity", {"sacle": 2})
 
 

@@ -279,7 +279,7 @@ def test_bad_shards_get_one_line(change, row, line):
         (EMBED | {"model": "data/translators/ab"}, "bulk.x.model: embed takes data/encoders/<name>"),
         (LABEL | {"model": "data/encoders/e"}, "bulk.x.model: label takes data/translators/<name>"),
         (LABEL | {"model": "data/translators/ac"}, "bulk.x.model: there is no row 'ac'"),
-        (EMBED | {"model": "data/encoders/given"}, "given is only given"),
+        (EMBED | {"model": "data/encoders/given"}, "given has `source: given`"),
         (EMBED | {"path": "data/bulk/y"}, "bulk.x.path: there is no row 'y'"),
         (LABEL | {"labels": ["cat"]}, "bulk.x.labels: label needs two or more"),
         (EMBED | {"workers": 2}, "bulk.x.workers: more than one needs `engine: ray`"),

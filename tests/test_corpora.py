@@ -300,7 +300,7 @@ def test_overlapping_chunks_are_on_one_side_and_those_held_out_do_not_overlap(tm
     [
         ({"stride": 5, "whole": True}, "stride 5 is more than size 4"),
         ({"stride": 2}, "stride 2 needs `whole: true`"),
-        ({"stride": 2, "whole": True, "first": True}, "stride 2 goes with no `first`"),
+        ({"stride": 2, "whole": True, "first": True}, "stride 2 and `first` exclude each other"),
     ],
 )
 def test_a_stride_that_cannot_be_is_refused(keys, line):

@@ -218,7 +218,7 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders, tmp_path
 def test_a_layer_that_is_not_there_or_not_alone_is_refused(folders):
     with pytest.raises(BadInput, match="layer 9: this transformer has 2 layers"):
         load(folders["bert"], row(layer=9))
-    with pytest.raises(ValueError, match="goes with no `pooling`"):
+    with pytest.raises(ValueError, match="and `pooling` exclude each other"):
         row(layer=1, pooling="mean")
 
 

@@ -298,7 +298,6 @@ ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
         (STS | {"finetune": {"f": FINETUNE | {"lr": float("nan")}}}, "finetune.f.lr: "),
         (STS | {"finetune": {"f": FINETUNE | {"lr": float("inf")}}}, "finetune.f.lr: "),
         ({"train_image_text": {"x": {"corpus": "nq", "seeds": [1, 1]}}}, "train_image_text.x.seeds: 1 stands twice"),
-        ({"train_image_text": {"x": {"corpus": "nq", "betas": [0.9, 1.5]}}}, "train_image_text.x.betas.1: "),
         ({"inverters": {"i": INVERTER | {"inverter": "abc"}}}, "inverters.i.inverter: "),
         ({"inverters": {"i": INVERTER | {"inverter": {"epochs": 0}}}}, "inverters.i.inverter."),
         ({"inverters": {"i": INVERTER | {"inverter": {"model": "m", "lr": float("nan")}}}}, "inverters.i.inverter."),

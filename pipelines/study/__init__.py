@@ -1,4 +1,4 @@
-"""The rows of params.yaml, one class per table: what a stage may be told, with the defaults."""
+"""The rows of params.yaml: a class for each table, with types and defaults."""
 
 # ruff: noqa: F401  (the surface of the package)
 from pipelines.study.attacks import Attributes, Audit, Invert, Inverter

@@ -1,8 +1,8 @@
 """The command line of studies.
 
-python -m pipelines.study check [FILE]       # validate
-python -m pipelines.study activate STUDY     # validate, then make it the params.yaml: a name in studies/, or a file
-python -m pipelines.study names [FILE]       # validate the names of rows alone: a tenth of a second
+python -m pipelines.study check [FILE]       # validate a study
+python -m pipelines.study activate STUDY     # validate a file, or a name in studies/; make it active
+python -m pipelines.study names [FILE]       # validate the names of rows alone, in a tenth of a second
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipelines.study.reading import check_names, read
 
 
 def main(argv: list[str]) -> int:
-    """Bad input: one line on stderr, exit code 2."""
+    """Run a command. Bad input is one line on stderr and exit code 2."""
     try:
         match argv:
             case ["names"] | ["names", _]:
@@ -46,7 +46,7 @@ def names(path: str) -> None:
 
 
 def check(path: str) -> None:
-    """Validate, and print how many rows each table has."""
+    """Validate a study and print how many rows each table has."""
     from pipelines.study import params
 
     study = params.load(path)

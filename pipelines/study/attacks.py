@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def settings(module: str, given: Any) -> Any:
-    """A mapping as the frozen dataclass `Settings` of an inverter's module. Raises ValidationError, a ValueError."""
+    """Return `Settings` of a module of pipelines/inverters, made from a mapping. Raise ValidationError."""
     return settings_from(importlib.import_module(f"pipelines.inverters.{module}").Settings, given)
 
 
@@ -26,7 +26,7 @@ def _inverter(given: Any) -> Any:
     return settings(next((module for key, module in INVERTERS.items() if key in said), "decoder"), given)
 
 
-# By a key: `pretrained` vec2text's released weights, `model` a hub language model; without either, a decoder from nothing.
+# The module for a key: vec2text's released weights, or a language model. For neither, a decoder from nothing
 INVERTERS = {"pretrained": "vec2text", "model": "hub"}
 InverterSettings = Annotated[Any, BeforeValidator(_inverter), Field(validate_default=True)]
 SearchSettings = Annotated[Any, BeforeValidator(partial(settings, "search")), Field(validate_default=True)]
@@ -53,7 +53,7 @@ class Attributes(Translated):
 
 
 class Inverter(Computed):
-    """An inverter, learnt from the attacker's own texts and their vectors, and from nothing else."""
+    """Train an inverter on the attacker's own texts and their vectors."""
 
     space: Annotated[str, Ref("embed")]  # the attacker's texts by the attacker's encoder
     corpus: Annotated[str, Ref("corpora")]
@@ -61,31 +61,30 @@ class Inverter(Computed):
     split: str | None = "train"
     known: int | None = Field(None, ge=2)  # at most this many texts
     seed: Seed = 0
-    corrector: bool = False  # learn vec2text's; one query per text
-    inverter: InverterSettings = {}  # with `pretrained`, nothing is learnt: vec2text's released weights, and their corrector
+    corrector: bool = False  # learn vec2text's corrector; one query per text
+    inverter: InverterSettings = {}  # with `pretrained` nothing is learnt
 
     @property
     def released(self) -> bool:
-        """Whether these are vec2text's own weights."""
+        """Return whether these are vec2text's own weights."""
         return hasattr(self.inverter, "pretrained")
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where a released inverter is told to learn a corrector."""
+        """Raise ValueError if a released inverter is told to learn a corrector."""
         if self.released and self.corrector:
             raise ValueError(
-                f"{where}: a released inverter learns no corrector: name one in `inverter`, as `corrector`"
+                f"{where}: a released inverter learns no corrector: name one as `inverter.corrector`"
             )
 
 
 class Invert(Translated):
-    """Write texts from translated vectors of a `corpus`. Its target vectors serve the ceiling and the measures alone."""
+    """Write texts from translated vectors of a corpus. Its target vectors are used for the ceiling alone."""
 
     inverter: Annotated[str, Ref("inverters")]
     corpus: Annotated[str, Ref("corpora")]
     encoder: str  # of the target
-    seeds: Literal["best", "aligned"] = (
-        "best"  # the translator of the best verdict, or the mean of all that are aligned
-    )
+    # The seed of the best verdict, or the mean of all seeds that are aligned
+    seeds: Literal["best", "aligned"] = "best"
     texts: int = Field(100, ge=2)  # how many are attacked
     seed: Seed = 0
     search: SearchSettings = {}
@@ -93,23 +92,19 @@ class Invert(Translated):
     judge: JudgeSettings | None = None
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where the inverter is of another encoder, or was learnt from the attacked texts."""
+        """Raise ValueError if the inverter is of another encoder, or was trained on the attacked texts."""
         super().check(where, study)
         attacker = study.inverters[self.inverter]
         if attacker.encoder != self.encoder:
-            raise ValueError(
-                f"{where}: inverter {self.inverter} was learnt from {attacker.encoder}, not {self.encoder}"
-            )
-        if self.search.corrections and not (
-            attacker.inverter.corrector if attacker.released else attacker.corrector
-        ):
-            raise ValueError(
-                f"{where}: corrections need an inverter with `corrector: true`, or a released one's `corrector`"
-            )
+            inverter = f"inverter {self.inverter} was trained on {attacker.encoder}"
+            raise ValueError(f"{where}: {inverter}, not {self.encoder}")
+        corrector = attacker.inverter.corrector if attacker.released else attacker.corrector
+        if self.search.corrections and not corrector:
+            raise ValueError(f"{where}: corrections need an inverter with a `corrector`")
         rest = replace(self.search, corrections=0, width=1)
         if attacker.released and rest != type(rest)(corrections=0, width=1):
             raise ValueError(
-                f"{where}.search: a released inverter is guided by `corrections` and `width` (beams) alone"
+                f"{where}.search: a released inverter takes `corrections` and `width` (beams) alone"
             )
         if self.corpus == attacker.corpus and (self.split is None or self.split == attacker.split):
             raise ValueError(
@@ -121,7 +116,7 @@ class Audit(Computed):
     """What `make audit` does with vectors that came without text."""
 
     corpus: Annotated[str, Ref("corpora")]  # texts of the attacker, unless the command line names others
-    encoders: Annotated[tuple[str, ...], Ref("encoders")] = ()  # none: all but those that are only given
+    encoders: Annotated[tuple[str, ...], Ref("encoders")] = ()  # none: all but those with `source: given`
     limit: int = Field(20000, ge=100)  # vectors of the dump, drawn at random
     known: int = Field(6000, ge=100)  # texts of the attacker
     labels: tuple[str, ...] = ()  # topics to look for; none: those of the tweets
@@ -129,15 +124,16 @@ class Audit(Computed):
     search: SearchSettings = {}
     consensus: ConsensusSettings = {}
     defences: tuple[str, ...] = (
-        "noise 0.1", "noise 0.3", "noise 1", "int8", "round 1", "drop 0.5", "drop 0.25", "rotate", "cells 64",
-    )  # fmt: skip
+        *("noise 0.1", "noise 0.3", "noise 1"),
+        *("int8", "round 1"),
+        *("drop 0.5", "drop 0.25"),
+        *("rotate", "cells 64"),
+    )
     seed: Seed = 0
 
     @field_validator("inverter")
     @classmethod
     def _learnt(cls, inverter: Any) -> Any:
         if hasattr(inverter, "pretrained"):
-            raise ValueError(
-                "an audit learns its inverter in every space: `pretrained` is of one encoder alone"
-            )
+            raise ValueError("an audit trains an inverter for every encoder: `pretrained` is of one alone")
         return inverter

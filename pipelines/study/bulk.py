@@ -16,52 +16,52 @@ ENCODERS, TRANSLATORS = "data/encoders/", "data/translators/"
 
 
 class Bulk(Computed):
-    """Parquet shards through one function, to shards of the same names in data/bulk/<row>/.
+    """Apply one function to Parquet shards, and write shards of the same names to data/bulk/<row>/.
 
-    embed: texts -> vectors. Of vectors: translate; label: the nearest label of the translated vector, counted; audit: that, and
-    the nearest of the texts that the translator's target was embedded from. The target's encoder embeds the labels.
+    embed: texts to vectors. translate: vectors to translated vectors. label: count the nearest label of each
+    translated vector; the target's encoder embeds the labels. audit: also name the
+    nearest texts of the attacker.
     """
 
     apply: Literal["embed", "translate", "label", "audit"]
     path: Watched  # a folder of *.parquet, or one such file; data/bulk/<row>: what another row made
-    model: Watched  # of embed data/encoders/<row>, else data/translators/<name of a translator>: its seed with the best verdict
-    aligner: str = ""  # the translator's: dvc.yaml names its code
+    model: Watched  # embed: data/encoders/<row>; else data/translators/<name>, with its best seed
+    aligner: str = ""  # the translator's, of which dvc.yaml names the code
     column: Text | None = None  # None: `text` for embed, else `vector`
     hub_correction: HubCorrection = None
     labels: tuple[Text, ...] = ()
-    batch: int = Field(65_536, ge=1)  # rows that a worker holds at once
+    batch: int = Field(65_536, ge=1)  # rows in a worker's memory at once
     engine: Literal["local", "ray"] = "local"
-    address: Text | None = (
-        None  # of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else one on this machine
-    )
+    # Of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else this machine
+    address: Text | None = None
     workers: int = Field(1, ge=1)
     cpus: int = Field(1, ge=1)  # cores of each worker of Ray
     gpus: NonNegative | None = None  # of each worker of Ray; None: one where the cluster has any
 
     @property
     def encoder(self) -> str:
-        """The row of `encoders` that embeds."""
+        """Return the row of `encoders` that embeds."""
         return self.model.removeprefix(ENCODERS).rstrip("/")
 
     @property
     def translator(self) -> str:
-        """The name of the translator, for all but embed."""
+        """Return the name of the translator, for all functions but embed."""
         return self.model.removeprefix(TRANSLATORS).rstrip("/")
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where `model` is not of the kind that the function needs, or labels or an engine are missing."""
+        """Raise ValueError if `model`, `labels` or `engine` does not fit the function."""
         folder = ENCODERS if self.apply == "embed" else TRANSLATORS
         if not self.model.startswith(folder):
             raise ValueError(f"{where}.model: {self.apply} takes {folder}<name>")
         if self.apply != "embed":
             known(f"{where}.model", self.translator, study.translators())
         elif study.encoders[self.encoder].source == "given":
-            raise ValueError(f"{where}.model: {self.encoder} is only given: it cannot embed")
+            raise ValueError(f"{where}.model: {self.encoder} has `source: given`: it cannot embed")
         if self.apply in ("label", "audit"):
             if len(set(self.labels)) < 2:
                 raise ValueError(f"{where}.labels: {self.apply} needs two or more")
             encoder = study.spaces()[study.translators()[self.translator].target].encoder
             if encoder not in study.encoders or study.encoders[encoder].source == "given":
-                raise ValueError(f"{where}.model: {encoder}, the encoder of its target, cannot embed labels")
+                raise ValueError(f"{where}.model: its target's encoder, {encoder}, cannot embed labels")
         if self.engine == "local" and self.workers > 1:
             raise ValueError(f"{where}.workers: more than one needs `engine: ray`")

@@ -23,78 +23,64 @@ Kind = Annotated[str, AfterValidator(_kind)]
 
 
 class Chunk(Row):
-    """Cut long texts into sequences of at most `size` units, dropping what is shorter than `least`.
+    """Cut long texts into sequences of at most `size` units, and drop those shorter than `least`.
 
-    With a `stride` below `size` a text is cut at several offsets, so that its sequences overlap: an attacker's own texts say more
-    so. Those of one text are then in one half of an alignment, and of texts that are held out the ones kept do not overlap.
+    With a `stride` below `size`, the train sequences of a text overlap: an attacker has more to train on.
+    All of them are in one half of an alignment. Test sequences never overlap.
     """
 
-    unit: Literal["words", "tokens"] = (
-        "words"  # tokens: WordPiece tokens of the packaged MiniLM, cut at their offsets
-    )
+    unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM
     size: int = Field(45, ge=1)
-    stride: int | None = Field(
-        None, ge=1
-    )  # units from where one sequence begins to where the next does; None: size
+    stride: int | None = Field(None, ge=1)  # units from the beginning of one sequence to the next; None: size
     least: int = Field(1, ge=1)
-    first: bool = False  # of each text its first piece alone
-    whole: bool = False  # draw and split whole texts, so that no text has pieces on both sides; `rows` and `test` count texts
+    first: bool = False  # keep the first sequence of each text alone
+    whole: bool = False  # draw and split whole texts, which `rows` and `test` then count
 
     @property
     def step(self) -> int:
-        """Units between the beginnings of two sequences."""
+        """Return the units between the beginnings of two sequences."""
         return self.stride or self.size
 
     @property
     def overlaps(self) -> bool:
-        """Whether sequences of one text have words in common."""
+        """Return whether sequences of one text have words in common."""
         return self.step < self.size
 
     @model_validator(mode="after")
     def _windows(self) -> Self:
         if self.step > self.size:
-            raise ValueError(
-                f"stride {self.stride} is more than size {self.size}: the words between would be lost"
-            )
+            raise ValueError(f"stride {self.stride} is more than size {self.size}: words would be lost")
         if self.overlaps and self.first:
             raise ValueError(
-                f"stride {self.stride} goes with no `first`, which keeps one sequence of each text"
+                f"stride {self.stride} and `first` exclude each other: one sequence cannot overlap"
             )
         if self.overlaps and not self.whole:
-            raise ValueError(
-                f"stride {self.stride} needs `whole: true`: sequences that overlap would be split apart"
-            )
+            raise ValueError(f"stride {self.stride} needs `whole: true`: else both splits share words")
         return self
 
 
 class Corpus(Row):
-    """What every corpus row says, whatever its source."""
+    """What rows of every source share."""
 
-    kind: Kind = "passages"  # default: the row's own name, where it is one of these
-    path: Watched  # what DVC watches for changes: the user's own file or folder, or what the texts are made from
+    kind: Kind = "passages"
+    path: Watched  # what DVC watches for changes: the user's file or folder, or what the texts are made from
     rows: int | None = Field(None, ge=1)  # how many texts to keep, drawn with `seed`; None: all
-    test: int = Field(
-        0, ge=0
-    )  # how many of them are held out (`split == "test"`) where the source has no split of its own
+    test: int = Field(0, ge=0)  # how many of them are held out, if the source has no split of its own
     seed: Seed = 0
-    private: bool = (
-        False  # its texts and labels go to no tracking server, report or standard output: see the README
-    )
+    private: bool = False  # keep its texts and labels out of MLflow, the report and standard output
 
 
 class LibraryCorpus(Corpus):
     """Prose from the docstrings of the installed dependencies."""
 
     source: Literal["library"]
-    words: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (
-        18,
-        45,
-    )  # shortest and longest sequence
+    # The shortest and the longest sequence
+    words: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (18, 45)
     per_package: int = Field(4000, ge=1)
 
 
 class SyntheticCorpus(Corpus):
-    """Texts generated here, with labels and planted facts. Marked as generated wherever a number of theirs is shown."""
+    """Generated texts with labels and planted facts. Every number about them is marked as generated."""
 
     source: Literal["synthetic"]
     rows: int | None = Field(2000, ge=1)
@@ -108,24 +94,23 @@ class HubCorpus(Corpus):
     config: str | None = None
     hub_split: str = "train"
     revision: str | None = None
-    data_files: Text | None = None  # the file of the repository that is meant, where it holds several sets
+    data_files: Text | None = None  # one file of a repository that holds several sets
     columns: dict[str, str] = {}  # our column -> theirs
     chunk: Chunk | None = None
 
 
 class PathCorpus(Corpus):
-    """The user's own file or folder: parquet, csv, tsv, jsonl, txt, mbox, maildir; a folder of parquet or of txt. `data/raw` is a
-    link to $CORPORA_ROOT."""
+    """The user's file or folder: parquet, csv, tsv, jsonl, txt, mbox, maildir; a folder of parquet or txt."""
 
     source: Literal["path"]
     columns: dict[str, str] = {}
     chunk: Chunk | None = None
     private: bool = True
-    annotations: str | None = None  # notes: file of MedCAT concept annotations in the folder of NOTEEVENTS
+    annotations: str | None = None  # of notes: MedCAT's file, in the folder of NOTEEVENTS
 
 
 class VectorsCorpus(Corpus):
-    """Vectors without text: a leaked database. parquet, a folder of parquet, arrow, npy or npz."""
+    """Vectors without text, as of a leaked database: parquet, a folder of parquet, arrow, npy or npz."""
 
     source: Literal["vectors"]
     columns: dict[str, str] = {}

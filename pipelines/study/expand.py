@@ -5,14 +5,14 @@ reads them. A full row may stand in a study, too: expanding it again changes not
 
 **Keys that follow from others may be left out.** A key that contradicts what it follows from is an error.
 
-- corpora: `kind` is the name of the row if that is a kind, else passages. `path` follows from `source` (`PATHS`).
+- corpora: `kind` is the name of the row if that is a kind, else passages. `path` follows from `source`.
 - encoders: `model` is the name of the row. `path` follows from `source`.
 - finetune: `start` is the code of new networks if the row has a `network`.
 - embed: `corpus` and `encoder` follow from a name `<corpus>-<encoder>`. Where another row names such
   embeddings, their row is added.
 - geometry: `corpus` is the name of the row.
 - align_jointly: `start` is the code of the aligner.
-- evaluate, attributes, invert: `translator` is the name of the row. `corpus` is that of the translator's source.
+- evaluate, attributes, invert: `translator` is the name of the row. `corpus` is that of its source.
   `source` and `target` are the embeddings of that corpus by the translator's two encoders. `aligner` is the
   translator's. In attributes, `source_encoder` and `target_encoder` are those of the two embeddings.
 - inverters: `space` is named as the row or, with `corpus` and `encoder`, is the embeddings of that corpus by
@@ -21,7 +21,7 @@ reads them. A full row may stand in a study, too: expanding it again changes not
 - bulk: `aligner` is that of the translator in `model`; core if `model` is an encoder.
 - evaluate_image_text: `encoders` is the name of the row. `corpus` is what these encoders were trained on.
 
-**A row with `{slots}` in its name stands for several rows.** A value replaces each slot in the name and the keys.
+**A row with `{slots}` in its name stands for several rows.** Values replace the slots everywhere.
 
 - `matrix` lists the values of each slot. Every combination is a row. A key of several slots has a table:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
@@ -62,7 +62,7 @@ PATHS = {
 def expand(tree: Mapping[str, Any]) -> Tables:
     """Return the study with full rows.
 
-    Raise ValueError if a table or a row is not a mapping, if a row names a translator that is not there, or if
+    Raise ValueError if a table or a row is not a mapping, if a row names a translator that is missing, or if
     a row contradicts itself.
     """
     study = {**tree}

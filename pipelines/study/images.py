@@ -46,8 +46,10 @@ class TextTower(Row):
 
 
 class Head(Row):
-    """What a tower's tokens become: a weighted point set (Uesaka et al. 2025), or CLIP's one vector with as many
-    parameters."""
+    """What a tower's tokens become: a weighted point set (Uesaka et al. 2025), or one vector as in CLIP.
+
+    Both have equally many parameters.
+    """
 
     kind: Literal["points", "vector"] = "points"
     dim: int = Field(16, ge=1)
@@ -57,13 +59,12 @@ class Head(Row):
     scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c
     linear: NonNegative = 2 / 3
     nonlinear: NonNegative = 1 / 3
-    features: int | None = Field(
-        256, ge=1
-    )  # random Fourier features in training, redrawn at each step; None: the kernel itself
+    # Random Fourier features in training, redrawn at each step; None: the kernel itself
+    features: int | None = Field(256, ge=1)
 
 
 class TrainImageText(Shared):
-    """Train an image and a text encoder on a corpus of images with captions. One pair of encoders per seed."""
+    """Train an image and a text encoder on a corpus of images with captions. One pair per seed."""
 
     corpus: Annotated[str, Ref("corpora")]
     seeds: Seeds = (0,)
@@ -76,21 +77,21 @@ class TrainImageText(Shared):
     warmup: int = Field(30, ge=0)  # steps
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where its embeddings would have the name of a row of embed."""
+        """Raise ValueError if its embeddings would have the name of a row of embed."""
         name = where.partition(".")[2]
         for side in ("image", "text"):
             if f"{name}-{side}" in study.embed:
-                raise ValueError(f"{where}: its embeddings are called {name}-{side}, as a row of embed is")
+                raise ValueError(f"{where}: its embeddings and a row of embed are both called {name}-{side}")
 
 
 class EvaluateImageText(Computed):
-    """Measure trained encoders on a corpus of images: zero-shot, linear, retrieval, and PMI where it is known."""
+    """Measure trained encoders on images: zero-shot, linear, retrieval, PMI if known."""
 
     encoders: Annotated[str, Ref("train_image_text")]
     corpus: Annotated[str, Ref("corpora")]
     templates: tuple[str, ...] = Field(("a {}",), min_length=1)
-    limit: int = Field(1000, ge=2)  # test images at most in retrieval and PMI
-    probe: int = Field(2000, ge=2)  # train images at most of the linear classifiers
+    limit: int = Field(1000, ge=2)  # most test images in retrieval and PMI
+    probe: int = Field(2000, ge=2)  # most train images of the linear classifiers
     features: int = Field(512, ge=1)  # random Fourier features of the linear classifiers
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""params.yaml, typed: what a study may say, and the one line it gets when it says something else.
+"""The whole study: its tables, how rows refer to each other, and one line for what is wrong.
 
-A study is a set of tables. Every table but `study` maps a row's name to its settings; a stage is
-`python -m pipelines.<verb> <name>` and reads just that row (and the rows that it names).
+A study is a set of tables. Each maps a row's name to its settings. The stage
+`python -m pipelines.<verb> <name>` reads this row and the rows that it names.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pipelines.study.row import Made, Ref, known
 
 @dataclass(frozen=True)
 class Verb:
-    """Marks a table whose verb has another name than the table; None: no verb reads it."""
+    """Set the stage name of a table; None if no stage reads it."""
 
     name: str | None
 
@@ -72,11 +72,11 @@ class Study(Row):
 
     @classmethod
     def tables(cls) -> dict[str, str]:
-        """Which table each verb reads. A verb that is not here reads the whole study."""
+        """Return the table that each verb reads. A verb that is not here reads the whole study."""
         verbs = {}
         for table, field in cls.model_fields.items():
-            marks = [mark.name for mark in field.metadata if isinstance(mark, Verb)] or [table]
-            verbs |= {verb: table for verb in marks if verb and field.annotation is not str}
+            names = [mark.name for mark in field.metadata if isinstance(mark, Verb)] or [table]
+            verbs |= {verb: table for verb in names if verb and field.annotation is not str}
         return verbs
 
     @model_validator(mode="before")
@@ -90,65 +90,65 @@ class Study(Row):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Study:
-        if twice := sorted(set(self.align) & set(self.align_jointly)):
+        for name in sorted(set(self.align) & set(self.align_jointly)):
             raise ValueError(
-                f"align_jointly.{twice[0]}: a row of align has this name; their translators would be one folder"
+                f"align_jointly.{name}: a row of align has this name, and so would their translators"
             )
-        for (
-            where,
-            row,
-        ) in self.rows():  # in the order of the tables: a check may use rows of the tables before its own
+        # In the order of the tables: a check may rely on the rows of the tables before its own.
+        for where, row in self.rows():
             row.check_references(where, self)
             row.check(where, self)
         return self
 
     def rows(self) -> Iterator[tuple[str, Row]]:
-        """Every row with its place: ("align.wasserstein", the row)."""
+        """Yield every row with its place, for example ("align.wasserstein", the row)."""
         for table, rows in self:
             if isinstance(rows, dict):
                 yield from ((f"{table}.{name}", row) for name, row in rows.items())
 
     def spaces(self) -> dict[str, Embed]:
-        """Every file of embeddings: those of `embed`, and an image and a text one for each row of `train_image_text`."""
-        sides = [
-            (name, row, side) for name, row in self.train_image_text.items() for side in ("image", "text")
-        ]
-        trained = {f"{n}-{side}": Embed(corpus=row.corpus, encoder=f"{n}-{side}") for n, row, side in sides}
+        """Return all embeddings: the rows of `embed`, and two for each row of `train_image_text`."""
+        trained = {}
+        for name, row in self.train_image_text.items():
+            for side in (f"{name}-image", f"{name}-text"):
+                trained[side] = Embed(corpus=row.corpus, encoder=side)
         return {**trained, **self.embed}
 
     def translators(self) -> dict[str, Align]:
-        """Every translator as a row of `align`: those of `align`, and each ordered pair of each row of `align_jointly`."""
-        joint = {
-            f"{n}/{a}/{b}": row.pair(a, b) for n, row in self.align_jointly.items() for a, b in row.pairs()
-        }
+        """Return all translators as rows of `align`, also those of each ordered pair in `align_jointly`."""
+        joint = {}
+        for name, row in self.align_jointly.items():
+            joint |= {f"{name}/{a}/{b}": row.pair(a, b) for a, b in row.pairs()}
         return {**joint, **self.align}
 
     def named(self, row: Row) -> dict[str, Row]:
-        """The rows whose settings decide what a row measures, by what to call them: `align`, `source.encoder`."""
-        tables = {"embed": self.spaces(), "translators": self.translators(), "encoders": self.encoders}
-        tables |= {"inverters": self.inverters, "train_image_text": self.train_image_text}
-        out: dict[str, Row] = {}
+        """Return the rows that decide what a row measures, under names as `align` or `source.encoder`."""
+        tables = {
+            "embed": self.spaces(),
+            "translators": self.translators(),
+            "encoders": self.encoders,
+            "inverters": self.inverters,
+            "train_image_text": self.train_image_text,
+        }
+        found: dict[str, Row] = {}
         for field, info in type(row).model_fields.items():
-            value = getattr(row, field)
-            for table in (
-                mark.table for mark in info.metadata if isinstance(mark, Ref) and isinstance(value, str)
-            ):
-                if value in tables.get(
-                    table, {}
-                ):  # an image-text row's sides are of no encoder of `encoders`
-                    name = "align" if table == "translators" else field
-                    out[name] = tables[table][value]
-                    if table == "embed":
-                        out |= {f"{name}.{inner}": of for inner, of in self.named(out[name]).items()}
-        return out
+            for table in (mark.table for mark in info.metadata if isinstance(mark, Ref)):
+                value = getattr(row, field)
+                if not isinstance(value, str) or value not in tables.get(table, {}):
+                    continue  # the encoder of an image-text space is in no table
+                name = "align" if table == "translators" else field
+                found[name] = tables[table][value]
+                if table == "embed":
+                    found |= {f"{name}.{inner}": of for inner, of in self.named(found[name]).items()}
+        return found
 
     def private(self, *corpora: str) -> bool:
-        """Whether texts of these corpora, or made from them, must stay in git-ignored files: one of them is `private`."""
+        """Return whether one of these corpora is `private`: its texts must stay in files that git ignores."""
         return any(self.corpora[name].private for name in corpora)
 
 
 def find(table: str, name: str, rows: dict[str, Any]) -> Any:
-    """A table's row by its name. Raises BadInput when there is none."""
+    """Return a table's row by its name. Raise BadInput if there is none."""
     try:
         known(f"params.yaml: {table}", name, rows)
     except ValueError as error:
@@ -157,7 +157,7 @@ def find(table: str, name: str, rows: dict[str, Any]) -> Any:
 
 
 def load(path: str | Path = "params.yaml") -> Study:
-    """Read and validate a study. Raises BadInput, in one line. Files that rows name need not be there: see `check_files`."""
+    """Read and validate a study. Raise BadInput, in one line. See `check_files` for files that rows name."""
     tree = read(Path(path))
     try:
         return Study.model_validate(tree)
@@ -166,29 +166,24 @@ def load(path: str | Path = "params.yaml") -> Study:
 
 
 def check_files(study: Study, where: str | Path = "params.yaml") -> None:
-    """Raise BadInput for the first path that DVC watches, no stage makes, and is not there."""
+    """Raise BadInput for the first path that DVC watches, that no stage makes, and that is missing."""
     for place, row in study.rows():
         for name, field in type(row).model_fields.items():
             path = getattr(row, name)
-            if not any(isinstance(mark, Made) for mark in field.metadata) or path.startswith(
-                tuple(Made.FOLDERS)
-            ):
-                continue
-            if not os.path.exists(path):
+            watched = any(isinstance(mark, Made) for mark in field.metadata)
+            if watched and not path.startswith(tuple(Made.FOLDERS)) and not os.path.exists(path):
                 raw = path.startswith("data/raw") and not os.path.exists("data/raw")
                 link = "; data/raw is not linked: set CORPORA_ROOT=/where/your/texts/are" if raw else ""
                 raise BadInput(f"{where}: {place}.{name}: {path}: there is no such file or folder{link}")
 
 
 def _one_line(error: ValidationError) -> str:
-    """The first thing that is wrong, in the words of the file: `align.wp.clustrs: unknown key`."""
+    """Return the first fault in the words of the file, for example `align.wp.clustrs: unknown key`."""
     first = error.errors()[0]
     # Pydantic puts the tag of the union of corpora into the location.
     at = [str(p) for i, p in enumerate(first["loc"]) if not (i == 2 and first["loc"][0] == "corpora")]
     message = " ".join(first["msg"].removeprefix("Value error, ").split())
-    if first["type"] == "extra_forbidden":
-        message = "unknown key"
-    if first["type"] in ("missing", "missing_argument"):
+    if first["type"] == "missing":
         message = "missing"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{'.'.join(at)}: {message}{more}" if at else message + more

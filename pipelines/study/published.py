@@ -1,4 +1,4 @@
-"""Rows of published: the papers' own numbers, for the report to show beside ours."""
+"""Rows of published: the papers' numbers, which the report shows beside ours."""
 
 from __future__ import annotations
 
@@ -14,20 +14,16 @@ if TYPE_CHECKING:
 
 
 class Published(Row):
-    """A number that a paper reports. It is shown, and never computed with."""
+    """A number that a paper reports. It is shown only."""
 
     what: str  # measure, model, data: as a reader needs it
     value: Finite
     by: str  # paper and table
-    comparable: bool = (
-        True  # false: of other data or encoders than `of`; shown apart, with no number of ours beside it
-    )
-    of: str | None = Field(
-        None, pattern=r"^\w+(\.[\w@-]+){2,}$"
-    )  # `verb.row.measure`: the number of ours to show beside it
+    comparable: bool = True  # false: of other data or encoders than ours; shown apart
+    of: str | None = Field(None, pattern=r"^\w+(\.[\w@-]+){2,}$")  # our number beside it: `verb.row.measure`
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where `of` names a verb or a row that is not there."""
+        """Raise ValueError if `of` names a verb or a row that is missing."""
         if self.of:
             verb, row, *_ = self.of.split(".")
             known(f"{where}.of", verb, study.tables(), "verb")

@@ -1,4 +1,4 @@
-"""A study's file as a tree: each key once, row names that are safe in file names and on a command line."""
+"""Read a study's file: YAML in which each key stands once, and names of rows that are safe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from pipelines.runtime.errors import BadInput
 
-# Row names become file names and arguments of a stage's command. DVC reads a '.' as a path, and 1e5 as a number.
+# Names of rows become file names and arguments of commands. DVC splits them at '.', and 1e5 is a number.
 NAME = re.compile(r"(?!\d+([eE]\d+)?\Z)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
@@ -34,17 +34,17 @@ for kind, pattern, first in (
 ):
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})\\Z"), list(first))
 
-MOST = 100_000  # values of a study; the largest of ours has some 2,000
-DIGITS = 18  # of an integer: more are not of 64 bits, of which sizes are, in torch and polars
+MOST = 100_000  # values of a study; ours have at most 2,000
+DIGITS = 18  # of an integer: sizes in torch and polars have 64 bits
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises BadInput: no such file, not YAML, a key that stands twice, an unsafe row name."""
+    """Return the mapping in a YAML file. Raise BadInput if it cannot be read or repeats a key."""
     try:
         text = path.read_bytes().decode()
         loader = Loader(text)
         node = loader.get_single_node()
-        if node and expanded(node, {}) > MOST:
+        if node and size(node, {}) > MOST:
             raise BadInput(f"{path}: its aliases stand for more than {MOST:,} values")
         fault = next(faults(node), None) if node else None
         tree = loader.construct_document(node) if node and not fault else None
@@ -67,18 +67,18 @@ def read(path: Path) -> dict[str, Any]:
     return tree
 
 
-def expanded(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node stands for with its aliases written out: ten lines can stand for a billion."""
+def size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many values a node has with its aliases written out. Ten lines can have a billion."""
     if id(node) not in known:
-        known[id(node)] = 1  # of an alias of what it stands in: `faults` says so
+        known[id(node)] = 1  # ends at an alias of the node itself, which `faults` refuses
         inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
         parts = [part for entry in inner for part in (entry if isinstance(entry, tuple) else (entry,))]
-        known[id(node)] = 1 + sum(expanded(part, known) for part in parts)
+        known[id(node)] = 1 + sum(size(part, known) for part in parts)
     return known[id(node)]
 
 
 def faults(node: yaml.Node, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:
-    """Keys that stand twice in a mapping, at any depth: YAML readers keep the last one silently. Endless aliases and numbers."""
+    """Yield repeated keys, aliases of what they stand in, and numbers with too many digits."""
     if any(node is outer for outer in above):
         yield f"{at}: an alias of what it stands in"
         return

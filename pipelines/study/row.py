@@ -1,11 +1,11 @@
-"""The base class of rows, references between rows, and the types of their values."""
+"""The base class of rows, references between rows, and types of values."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -37,23 +37,24 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)]
 Text = Annotated[str, Field(min_length=1)]
 
-# Of a translator's inverted softmax, in place of its own: higher ranks better, lower is nearer in cosine, 0 is the linear map.
+# How strongly a translator corrects for hubs, in place of its own strength. Higher ranks better, lower is
+# nearer in cosine, 0 is the linear map.
 HubCorrection = NonNegative | None
 
 
 @dataclass(frozen=True)
 class Ref:
-    """Marks a field that names a row of `table`, or a tuple of such names, or None: `corpus: Annotated[str, Ref("corpora")]`.
+    """Mark a field that names a row of `table`, or is a tuple of such names, or None.
 
-    `embed` stands for every file of embeddings (`Study.spaces`), `translators` for all of `Study.translators`. `kind`: the kind
-    of corpus that is needed.
+    `embed` stands for all embeddings (`Study.spaces`), `translators` for `Study.translators`.
+    kind: the kind of corpus that is needed.
     """
 
     table: str
     kind: str | None = None
 
     def check(self, where: str, value: str | tuple[str, ...] | None, study: Study) -> None:
-        """Raise ValueError unless the row is there, and of the right kind."""
+        """Raise ValueError if the row is missing or of another kind."""
         derived = {"embed": study.spaces, "translators": study.translators}
         rows: Any = derived[self.table]() if self.table in derived else getattr(study, self.table)
         for name in (value,) if isinstance(value, str) else value or ():
@@ -63,107 +64,111 @@ class Ref:
 
 
 class Made(Ref):
-    """Marks a path: a folder that a stage of the study makes (`FOLDERS`: data/trained/<row> and so on) must have its row."""
+    """Mark a path. If a stage makes the folder (data/trained/<row>, ...), the study must have that row."""
 
     FOLDERS = {
-        "data/trained/": "finetune", "data/encoders/": "encoders", "data/translators/": "translators", "data/bulk/": "bulk",
-    }  # fmt: skip
+        "data/trained/": "finetune",
+        "data/encoders/": "encoders",
+        "data/translators/": "translators",
+        "data/bulk/": "bulk",
+    }
 
     def __init__(self) -> None:
         super().__init__("")
 
     def check(self, where: str, value: Any, study: Study) -> None:
-        """Raise ValueError if no stage makes the folder, or no system takes the path."""
+        """Raise ValueError if no stage makes the folder, or if no file system accepts the path."""
         if any(c < " " for c in value) or any(len(os.fsencode(part)) > 255 for part in value.split("/")):
-            raise ValueError(
-                f"{where}: {value[:20]!r}... is no path: a name in it is too long, or has control characters"
-            )
+            fault = "a name in it is too long, or has control characters"
+            raise ValueError(f"{where}: {value[:20]!r}... is no path: {fault}")
         for folder, table in self.FOLDERS.items():
             if value.startswith(folder):
-                rows = (
-                    {**study.align_jointly, **study.translators()}
-                    if table == "translators"
-                    else getattr(study, table)
-                )
-                known(where, value.removeprefix(folder).rstrip("/"), rows)
+                joint = study.align_jointly if table == "translators" else {}
+                rows = study.translators() if table == "translators" else getattr(study, table)
+                known(where, value.removeprefix(folder).rstrip("/"), {**joint, **rows})
 
 
 Watched = Annotated[str, Field(min_length=1), Made()]  # a path that DVC watches for changes
 
 
 class Row(BaseModel):
-    """One row of one table: immutable, and an unknown key is an error."""
+    """One row of one table. It is immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, row: Any) -> Any:
+        refuse_unknown_keys(row, cls.model_fields)
+        return row
+
     def check_references(self, where: str, study: Study) -> None:
-        """Raise ValueError where a field marked with `Ref` names a row that is not in the study."""
+        """Raise ValueError if a field marked with `Ref` names a row that is not in the study."""
         for name, field in type(self).model_fields.items():
             for mark in field.metadata:
                 if isinstance(mark, Ref):
                     mark.check(f"{where}.{name}", getattr(self, name), study)
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError where the row does not fit the rows that it names. Those are in the study."""
+        """Raise ValueError if the row does not fit the rows that it names. Those are in the study."""
 
 
-# Where a stage computes. auto: the environment variable UNIVERSAL_GEOMETRY_DEVICE, else CUDA where it is, else the CPU
+# auto: the environment variable UNIVERSAL_GEOMETRY_DEVICE, else CUDA if there is any, else the CPU
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 
 
 class Computed(Row):
-    """A row whose stage computes, on one device: runtime.device.resolve says which."""
+    """A row whose stage computes on one device. `runtime.device.resolve` chooses the device."""
 
     device: Device = "auto"
 
 
 class Shared(Computed):
-    """A row whose stage several processes of one machine may share, each with its accelerator where there are any."""
+    """A row whose stage can run as several processes of one machine, each with its own GPU if any."""
 
-    processes: int = Field(
-        default=1, ge=1
-    )  # started by the stage's command; under torchrun or srun as many as these say
+    # The stage's command starts them. Under torchrun or srun, as many as these start.
+    processes: int = Field(default=1, ge=1)
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
+        batch = getattr(self, "batch", 0)
         if self.processes > 1 and ":" in self.device:
             raise ValueError(
-                f"device: {self.device} is one, and there are {self.processes} processes: `cuda` gives each its own"
+                f"device: {self.device} is one of {self.processes} processes: `cuda` gives each its own"
             )
-        if getattr(self, "batch", 0) % self.processes:
-            raise ValueError(
-                f"processes: {self.processes} cannot share batches of {getattr(self, 'batch', 0)} evenly"
-            )
+        if batch % self.processes:
+            raise ValueError(f"processes: {self.processes} cannot share batches of {batch} evenly")
         return self
 
 
 def settings_from(kind: type, given: Any, also: Iterable[str] = ()) -> Any:
     """Return the dataclass of settings `kind`, made from a mapping.
 
-    Raises ValidationError for an unknown key, with the nearest name of a setting or of `also`.
+    Raise ValidationError for an unknown key, with the nearest name of a setting or of `also`.
     """
-    names = [field.name for field in fields(kind)]
-    errors: list[InitErrorDetails] = []
-    for key in given if isinstance(given, dict) else ():
-        if key not in names:
-            near = difflib.get_close_matches(str(key), [*names, *also], n=1)
-            message = "unknown key" + (f"; did you mean {near[0]}?" if near else "")
-            errors.append(
-                {
-                    "type": PydanticCustomError("unknown_key", "{m}", {"m": message}),
-                    "loc": (key,),
-                    "input": given,
-                }
-            )
-    if errors:
-        raise ValidationError.from_exception_data(kind.__name__, errors)
+    refuse_unknown_keys(given, [field.name for field in fields(kind)], also)
     return TypeAdapter(kind).validate_python(given)
 
 
-def known(where: str, name: str, rows: Mapping[str, Any], what: str = "row") -> None:
-    """Raise ValueError, with the nearest name, when there is no row of this name."""
+def refuse_unknown_keys(given: Any, names: Iterable[str], also: Iterable[str] = ()) -> None:
+    """Raise ValidationError for each key that is not in `names`, with the nearest name there or in `also`."""
+    names = list(names)
+    errors: list[InitErrorDetails] = []
+    for key in given if isinstance(given, dict) else ():
+        if key not in names:
+            message = "unknown key" + _nearest(str(key), [*names, *also])
+            fault = PydanticCustomError("unknown_key", "{m}", {"m": message})
+            errors.append({"type": fault, "loc": (key,), "input": given})
+    if errors:
+        raise ValidationError.from_exception_data("row", errors)
+
+
+def known(where: str, name: str, rows: Iterable[str], what: str = "row") -> None:
+    """Raise ValueError, with the nearest name, if there is no row of this name."""
     if name not in rows:
-        near = difflib.get_close_matches(name, rows, n=1)
-        raise ValueError(
-            f"{where}: there is no {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        )
+        raise ValueError(f"{where}: there is no {what} {name!r}{_nearest(name, rows)}")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""Rows of align and evaluate: from one space to another."""
+"""Rows of align, align_jointly and evaluate: from one space to another."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
 def _per_side(limit: Any) -> Any:
     sides = limit if isinstance(limit, (list, tuple)) and len(limit) == 2 else [limit]
     if limit is not None and not all(type(side) is int and side >= 2 for side in sides):
-        raise ValueError(
-            f"{limit!r} is neither a number from 2 on nor two of them, [of the source, of the target]"
-        )
+        raise ValueError(f"{limit!r} is neither a number from 2 on nor [of the source, of the target]")
     return limit
 
 
@@ -34,15 +32,16 @@ Limit = Annotated[int | tuple[int, int] | None, BeforeValidator(_per_side)]
 
 
 class Fitted(Shared):
-    """What rows of fits share. Every key that is no field is the aligner's own. Several processes share the fits of its seeds."""
+    """What rows of fits share. A key that is no field is a setting of the aligner."""
 
     aligner: str
-    seeds: Seeds = (0,)  # one fit per seed; each draws its own parts of the texts
-    limit: Limit = None  # at most this many vectors of each space, or [of the source, of the target], which is what is `paired`
+    seeds: Seeds = (0,)  # one fit for each; each draws its own parts of the texts
+    # At most this many vectors of each space, or [of the source, of the target or the `paired` spaces]
+    limit: Limit = None
     restarts: int = Field(
         0, ge=0
-    )  # how often a fit that is not judged `aligned` is fitted again to the same vectors
-    settings: Any = None  # the aligner's own frozen dataclass `Settings`, filled from the row's other keys
+    )  # fit again up to this often, to the same vectors, while a fit is not `aligned`
+    settings: Any = None  # the aligner's own dataclass `Settings`, filled from the row's other keys
 
     @model_validator(mode="before")
     @classmethod
@@ -55,19 +54,17 @@ class Fitted(Shared):
 
     @property
     def limits(self) -> tuple[int | None, int | None]:
-        """Most vectors of the source, and of the target."""
+        """Return the largest numbers of vectors of the source and of the target."""
         return self.limit if isinstance(self.limit, tuple) else (self.limit, self.limit)
 
 
 class Align(Fitted):
-    """Fit translators source -> target: `source` and `target` name rows of `embed`; every other key is the aligner's own."""
+    """Fit translators from the embeddings `source` to the embeddings `target`."""
 
     source: Annotated[str, Ref("embed")]
     target: Annotated[str, Ref("embed")]
-    splits: tuple[str, str] | None = (
-        None  # the source's rows are of the first split and the target's of the second: a dump, and
-    )
-    # the attacker's own texts. None: two disjoint halves of "train"
+    # The source's split, a dump's, and the target's, the attacker's own. None: two halves of train
+    splits: tuple[str, str] | None = None
     pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
 
     @model_validator(mode="after")
@@ -80,29 +77,29 @@ class Align(Fitted):
 
     @property
     def supervision(self) -> Supervision:
-        """What the aligner is told of which text is which: as it declares, or known pairs that the row grants."""
+        """Return what the aligner knows of which texts match: as it declares, or the row's known pairs."""
         return "few pairs" if self.pairs else aligner_module(self.aligner).SUPERVISION
 
 
 class AlignJointly(Fitted):
-    """Fit translators between every two of several spaces at once. Each space has its own part of the texts, but for those that
-    are `paired`, which share one: encoders that whoever has the texts can all run.
+    """Fit translators between every two of several spaces together.
 
-    The translator of an ordered pair is called `<row>/<source>/<target>` where others name a translator.
+    Each space has its own texts. Spaces in `paired` share theirs: those of an attacker
+    who runs several encoders.
+    The translator of an ordered pair is named `<row>/<source>/<target>`.
     """
 
     spaces: Annotated[tuple[str, ...], Field(min_length=2), Ref("embed")]
-    start: Watched  # pipelines/aligners/<aligner>: from nothing; data/translators/<row of align_jointly>: that row's spaces are
-    # held as they are, and the others learn to go with them
-    paired: Annotated[tuple[str, ...], Ref("embed")] = ()  # which of the spaces are of the same texts
-    splits: tuple[str, str] | None = (
-        None  # the part of the first split, a dump's, and of the second, for those that are paired
-    )
+    # pipelines/aligners/<aligner>: from nothing. data/translators/<row of align_jointly>: its spaces stay
+    # as they are, and the others are fitted to them
+    start: Watched
+    paired: Annotated[tuple[str, ...], Ref("embed")] = ()
+    splits: tuple[str, str] | None = None  # of a dump's texts, and of those of the spaces in `paired`
 
     @model_validator(mode="after")
     def _distinct(self) -> AlignJointly:
         if len(set(self.spaces)) < len(self.spaces):
-            raise ValueError("spaces: one stands twice")
+            raise ValueError("spaces: one is named twice")
         aligner = aligner_module(self.aligner)
         if not isinstance(aligner, JointAligner):
             raise ValueError(f"aligner: {self.aligner} fits two spaces, no more")
@@ -111,30 +108,24 @@ class AlignJointly(Fitted):
         if self.paired and not aligner.NEEDS_PAIRED:
             raise ValueError(f"paired: {self.aligner} gives each space its own texts")
         if isinstance(self.limit, tuple) and not self.paired:
-            raise ValueError(
-                "limit: two of them, the second for the spaces that are `paired`, of which there is none"
-            )
+            raise ValueError("limit: the second number is for the spaces in `paired`, and there are none")
         if self.extends and not aligner.EXTENDS:
             raise ValueError(f"start: {self.aligner} cannot extend translators")
         if self.splits and (not self.paired or self.splits[0] == self.splits[1]):
-            raise ValueError("splits: two different ones, the second for the spaces that are `paired`")
+            raise ValueError("splits: two different ones are needed, the second for the spaces in `paired`")
         return self
 
     @property
     def extends(self) -> str | None:
-        """The row of align_jointly that this one starts from."""
-        return (
-            self.start.removeprefix("data/translators/").rstrip("/")
-            if self.start.startswith("data/translators/")
-            else None
-        )
+        """Return the row of align_jointly that this one starts from, if any."""
+        folder = "data/translators/"
+        return self.start.removeprefix(folder).rstrip("/") if self.start.startswith(folder) else None
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError unless `start` is the aligner's code, or a row with some of these spaces and all of these seeds, and
-        those that are paired are of one corpus."""
+        """Raise ValueError if `paired` or `start` does not fit."""
         corpora = {study.spaces()[space].corpus for space in self.paired}
         if len(corpora) > 1 or not {*self.paired} <= {*self.spaces}:
-            raise ValueError(f"{where}.paired: spaces of one corpus are needed, of those in `spaces`")
+            raise ValueError(f"{where}.paired: some of `spaces`, all of one corpus, are needed")
         if self.extends is None:
             code = f"pipelines/aligners/{self.aligner}"
             if self.start.rstrip("/") != code:
@@ -146,15 +137,15 @@ class AlignJointly(Fitted):
             raise ValueError(f"{where}.spaces: all of {self.extends} and at least one more are needed")
         if not set(self.seeds) <= set(other.seeds) or len(self.seeds) < 2:
             raise ValueError(
-                f"{where}.seeds: at least two of those of {self.extends} are needed: they judge each other"
+                f"{where}.seeds: two of those of {self.extends} are needed: they judge each other"
             )
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Every ordered pair of spaces of different texts."""
+        """Return every ordered pair of spaces that have different texts."""
         return [pair for pair in permutations(self.spaces, 2) if not {*pair} <= {*self.paired}]
 
     def pair(self, source: str, target: str) -> Align:
-        """What one of the translators is, as a row of align."""
+        """Return one of the translators as a row of align."""
         common = {name: getattr(self, name) for name in ("aligner", "seeds", "limit", "settings", "device")}
         if isinstance(self.limit, tuple) and target not in self.paired:
             common["limit"] = self.limit[::-1]
@@ -164,25 +155,24 @@ class AlignJointly(Fitted):
 
 
 class Translated(Computed):
-    """What rows share that use a translator. See `expand` for what each key follows from."""
+    """What rows share that use a translator. Most keys follow from others: see `expand`."""
 
     translator: Annotated[str, Ref("translators")]
-    aligner: str = ""  # the translator's: dvc.yaml names its code
+    aligner: str = ""  # the translator's, of which dvc.yaml names the code
     source: Annotated[str, Ref("embed")]
     target: Annotated[str, Ref("embed")]
     split: str | None = "test"  # None: every row of the corpus
     hub_correction: HubCorrection = None
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError unless both sides are of one corpus and of the encoders that the translator was fitted on."""
+        """Raise ValueError if a side is not of the translator's encoder, or if the corpora differ."""
         spaces, fitted = study.spaces(), study.translators()[self.translator]
         for side in ("source", "target"):
             name = getattr(self, side)
             encoder, needed = spaces[name].encoder, spaces[getattr(fitted, side)].encoder
             if encoder != needed:
-                raise ValueError(
-                    f"{where}.{side}: {name} is of encoder {encoder}, but {self.translator} was fitted on {needed}"
-                )
+                fault = f"of encoder {encoder}, but {self.translator} was fitted on {needed}"
+                raise ValueError(f"{where}.{side}: {name} is {fault}")
         if spaces[self.source].corpus != spaces[self.target].corpus:
             raise ValueError(f"{where}: source and target must be embeddings of one corpus")
 
