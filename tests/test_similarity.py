@@ -198,13 +198,6 @@ def test_generated_pairs_are_graded_and_the_same_each_time():
     assert shared[0] < shared[2] < shared[5]
 
 
-def test_generated_triples_have_three_different_sentences():
-    frame = collected("nli", source="synthetic", rows=200)
-    assert frame.select("text", "positive", "neutral", "negative").null_count().sum_horizontal().item() == 0
-    assert (frame["positive"] != frame["negative"]).all()
-    assert (frame["positive"] != frame["neutral"]).all()
-
-
 def test_pairs_of_a_file_keep_their_repeats_and_dev_is_called_dev(tmp_path):
     file = tmp_path / "sts.csv"
     file.write_text(

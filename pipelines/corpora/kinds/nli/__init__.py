@@ -9,7 +9,7 @@ import polars as pl
 from pipelines.corpora.core import paired, texts
 from pipelines.study import HubCorpus, PathCorpus
 
-SOURCES = ("synthetic", "hub", "path")
+SOURCES = ("hub", "path")
 USUAL = {
     "text": ("text", "anchor", "sent0"),
     "positive": ("positive", "pos", "sent1"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.claims import WORLD
 from pipelines.corpora.sources.synthetic.engine import Draft, Pen, Scope, corpus, lexicon
+from pipelines.corpora.sources.synthetic.world import WORLD
 from pipelines.study import SyntheticCorpus
 
 TEMPLATES = lexicon(__file__)["templates"]

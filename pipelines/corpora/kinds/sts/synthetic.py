@@ -1,20 +1,35 @@
-"""Pairs of generated sentences; the score, 0 to 5, says how much of the claim they share."""
+"""Pairs of generated sentences. The score, 0 to 5, says how much of a claim they share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import count
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.claims import PLAIN, WITH_PLACE, Claim, claim, other
 from pipelines.corpora.sources.synthetic.engine import Pen
+from pipelines.corpora.sources.synthetic.world import WORLD
 from pipelines.study import SyntheticCorpus
+
+WITH_PLACE = (
+    "In {setting}, {subject} {act}.",
+    "{subject} {act}, as anyone in {setting} can tell.",
+    "Visitors to {setting} learn that {subject} {act}.",
+    "{subject} {act}: this is well known in {setting}.",
+    "It is said in {setting} that {subject} {act}.",
+)
+PLAIN = (
+    "{subject} {act}.",
+    "It is known that {subject} {act}.",
+    "As a matter of fact, {subject} {act}.",
+    "We read that {subject} {act}.",
+)
+SLOTS = ("subject", "act", "setting")
 
 
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
-    """Return generated pairs: id, text, pair, score, split ("dev" for the first half, then "test"). No pair
-    occurs twice.
+    """Return generated pairs: id, text, pair, score, split ("dev", second half "test"). No pair occurs twice.
 
     Score 5: one claim in two wordings. 4: the second leaves out the place. 3: the act is a related one.
     2: one subject, two unrelated acts. 1: another subject and act of the same field. 0: another domain.
@@ -58,3 +73,42 @@ def _counterpart(pen: Pen, a: Claim, score: int) -> Claim:
                 pass
             return b
     return a
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Hold indices into the lists of one field; neighbours in a list belong together."""
+
+    domain: str
+    field: str
+    subject: int
+    act: int
+    setting: int
+
+    def words(self, slot: str) -> tuple[str, ...]:
+        """Return the list that a slot indexes."""
+        return WORLD[self.domain]["fields"][self.field][f"{slot}s"]
+
+    def say(self, template: str) -> str:
+        """Return the sentence of a template with slots subject, act, setting."""
+        text = template.format(**{slot: self.words(slot)[getattr(self, slot)] for slot in SLOTS})
+        return text[0].upper() + text[1:]
+
+
+def claim(pen: Pen) -> Claim:
+    """Draw a claim whose subject, act and setting are from the same stretch of their lists."""
+    domain = pen.any(tuple(WORLD))
+    field = pen.any(tuple(WORLD[domain]["fields"]))
+    bare = Claim(domain, field, 0, 0, 0)
+    place = pen.rng.random()
+    return replace(bare, **{slot: round(place * (len(bare.words(slot)) - 1)) for slot in SLOTS})
+
+
+def other(pen: Pen, claim: Claim, slot: str, nearby: bool) -> Claim:
+    """Return the claim with another subject, act or setting: a neighbour in its list, or one far from it."""
+    size, at = len(claim.words(slot)), getattr(claim, slot)
+    if nearby:
+        choices = [i for i in (at - 1, at + 1) if 0 <= i < size]
+    else:
+        choices = [i for i in range(size) if abs(i - at) > 2] or [i for i in range(size) if i != at]
+    return replace(claim, **{slot: pen.any(choices)})

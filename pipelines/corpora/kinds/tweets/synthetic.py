@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import polars as pl
 
 from pipelines.corpora.sources.synthetic.engine import Draft, Pen, corpus, lexicon, people
@@ -9,6 +11,9 @@ from pipelines.study import SyntheticCorpus
 
 WORDS = lexicon(__file__)
 TEMPLATES, LEXICON = WORDS["templates"], WORDS["topics"]
+LATEST = datetime(
+    2026, 11, 23, 20
+)  # without it, Faker draws dates up to now: a seed gives other texts each day
 FACTS = ("names", "dates", "places")
 
 
@@ -41,7 +46,7 @@ def _tweet(pen: Pen, known: list[str]) -> tuple[str, Draft]:
             "tag": lambda w=words: pen.skewed(w["tags"], 0.5),
             "person": lambda: pen.skewed(known, 0.8),
             "place": pen.faker.city,
-            "date": lambda: f"{pen.faker.month_name()} {pen.number(1, 28)}",
+            "date": lambda: f"{pen.faker.date('%B', LATEST)} {pen.number(1, 28)}",
             "count": lambda: str(pen.number(2, 365)),
         }
         pen.write(

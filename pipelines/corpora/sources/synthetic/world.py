@@ -1,0 +1,5 @@
+"""What passages and pairs are about: domain -> {kinds, fields: field -> {subjects, parts, acts, settings}}."""
+
+from pipelines.corpora.sources.synthetic.engine import lexicon
+
+WORLD = lexicon(__file__)
