@@ -22,7 +22,9 @@ SHARD = 65_536  # texts that are tokenised, sorted by length and held in memory 
 
 
 def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
-    """Encode the texts of a corpus, in corpus order, or copy the vectors that came with it. A killed run continues.
+    """Encode the texts of a corpus, in corpus order, or copy the vectors that came with it.
+
+    A killed run continues.
 
     Several processes share the batches of each shard. The file does not depend on their number.
     Raise BadInput for a missing file, vectors of several dimensions, or a vector that is zero or not finite.
@@ -131,7 +133,7 @@ class Summary:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Rows, dimension, mean norm, fraction of truncated texts, and the mean cosine over all pairs of different rows.
+        """Rows, dimension, mean norm, fraction of truncated texts, mean cosine over pairs of different rows.
 
         A mean cosine of 0 is isotropic, 1 a single direction.
         """

@@ -1,5 +1,8 @@
-"""evaluate_image_text: trained image and text encoders on a corpus -> zero-shot and linear classification, retrieval, and on
-generated scenes the agreement with the true pointwise mutual information (PMI)."""
+"""evaluate_image_text: trained image and text encoders, measured on a corpus.
+
+Zero-shot and linear classification, retrieval, and on generated scenes the agreement with the true pointwise
+mutual information (PMI).
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import EvaluateImageText, params
 
 BATCH = 512
-EXACT = 4e9  # kernel values up to which similarities are exact; beyond, MANY random Fourier features
-MANY = 4096
+
 STRENGTHS = tuple(10.0**k for k in range(-3, 4))  # C of the logistic regression
 LEAST = 10  # train images of a linear classifier
 
@@ -111,9 +113,8 @@ def single_label(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     frame = frame.filter(pl.col("labels").list.len() == 1).with_columns(label=pl.col("labels").list.first())
     classes = frame["label"].unique().sort().to_list()
     if len(classes) < 2:
-        raise BadInput(
-            f"{len(classes)} class among the images with one label ({', '.join(classes)}); two at least are needed"
-        )
+        names = ", ".join(classes)
+        raise BadInput(f"{len(classes)} class among the images with one label ({names}); two are needed")
     return frame, classes
 
 
@@ -127,7 +128,8 @@ def zero_shot(
     total, singles = torch.zeros(len(labels), len(classes)), []
     for template in templates:
         prompts = [template.format(name.replace("_", " ")) for name in classes]
-        scores = similarity(model, sets, text_sets(model, words, prompts))
+        scores = exact(sets, text_sets(model, words, prompts), model.kernel).cpu()
+
         total += scores
         singles.append(image_text.top1(scores, labels))
     return {
@@ -140,7 +142,8 @@ def zero_shot(
 def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, np.ndarray]:
     """Return the features for linear classifiers. -> each (n, k)
 
-    linear: the mean weighted point and `count` random Fourier features. linear_before_projection: the mean of the tokens.
+    linear: the mean weighted point and `count` random Fourier features. linear_before_projection: the mean of
+    the tokens.
     """
     draw = None
     if model.kernel.nonlinear:
@@ -156,7 +159,10 @@ def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, 
 def linear_accuracy(
     train: np.ndarray, labels: np.ndarray, test: np.ndarray, truth: np.ndarray
 ) -> tuple[Tensor, float]:
-    """Fit a logistic regression on standardised features. Choose C on a fifth of the train rows. -> correct (n,), C"""
+    """Fit a logistic regression on standardised features.
+
+    Choose C on a fifth of the train rows. -> correct (n,), C
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
@@ -184,7 +190,7 @@ def linear_accuracy(
 def retrieval_and_pmi(
     model: DualEncoder, words: Words, frame: pl.DataFrame
 ) -> tuple[dict, dict, tuple | None]:
-    """Measure R@k over images and all their captions; with the column `scene`, agreement with the true PMI of all pairs.
+    """Measure R@k over images and captions, and with the column `scene` the agreement with the true PMI.
 
     -> scores per query, numbers, and (similarity, PMI) if the PMI is known
     """
@@ -195,7 +201,8 @@ def retrieval_and_pmi(
     for i, of_image in enumerate(captions):
         right[i, [column[text] for text in of_image]] = True
     sets = image_sets(model, pixels_of(frame, model.row.image.size))
-    scores = similarity(model, sets, text_sets(model, words, texts))
+    scores = exact(sets, text_sets(model, words, texts), model.kernel).cpu()
+
     per_query = image_text.retrieval(scores, right)
     if "scene" not in frame.columns:
         return per_query, {}, None
@@ -204,7 +211,10 @@ def retrieval_and_pmi(
 
 
 def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
-    """Return up to `most` pairs at regular intervals, and as many whose caption is true of the image. Both (n, m) -> a table"""
+    """Return up to `most` pairs at regular intervals, and as many whose caption is true of the image.
+
+    Both (n, m) -> a table
+    """
     spaced = torch.linspace(0, pmi.numel() - 1, min(most, pmi.numel())).long()
     true = torch.nonzero(pmi.flatten() > pmi.min()).flatten()[:most]
     pairs = torch.cat([spaced, true])
@@ -217,16 +227,7 @@ def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
     )
 
 
-# ---------------------------------------------------------------- similarity
-
-
-def similarity(model: DualEncoder, x: PointSets, y: PointSets) -> Tensor:
-    """Return S of every pair, exact if there are at most EXACT kernel values. -> (n, m), on the CPU"""
-    values = x.weights.numel() * y.weights.numel()
-    if model.kernel.nonlinear == 0 or values <= EXACT:
-        return exact(x, y, model.kernel).cpu()
-    draw = fourier(model.kernel, x.points.shape[2], MANY, generator(0, 3)).to(x.points.device)
-    return (features(x, model.kernel, draw) @ features(y, model.kernel, draw).T).cpu()
+# ---------------------------------------------------------------- point sets
 
 
 @torch.inference_mode()

@@ -1,7 +1,7 @@
-"""finetune: SimCSE on one corpus -> data/trained/<row>/, with alignment, uniformity and STS dev measured during training.
+"""finetune: SimCSE on one corpus -> data/trained/<row>/, measured on STS dev during training.
 
-The loop replaces sentence-transformers' Trainer. Each step draws its batch, dropout and masks from (seed, step), so a killed run
-continues bit for bit, and the global batch does not depend on the number of ranks.
+The loop replaces sentence-transformers' Trainer. Each step draws its batch, dropout and masks from (seed,
+step), so a killed run continues bit for bit, and the global batch does not depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def read_texts(row: Finetune, study: params.Study) -> list[list[str]]:
 
 
 def rows_of_half(frame: pl.DataFrame, half: str | None) -> np.ndarray:
-    """Return the rows of one half of the documents; None: of all. The halves do not depend on the row's seed."""
+    """Return the rows of one half of the documents, which does not depend on the seed; None: all rows."""
     overlapping = "document" in frame.columns
     document = frame["document"].rle_id().cast(pl.Int64).to_numpy() if overlapping else np.arange(len(frame))
     order = np.random.default_rng(0).permutation(document.max(initial=-1) + 1)
@@ -218,7 +218,10 @@ def train(
 
 
 def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
-    """Take one optimiser step and return its loss. Batch, augmentation, dropout and masks come from (seed, step)."""
+    """Take one optimiser step and return its loss.
+
+    Batch, augmentation, dropout and masks come from (seed, step).
+    """
     batch = distributed.shard(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
     torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + distributed.rank())
     views = [[column[i] for i in batch] for column in columns]
@@ -253,7 +256,10 @@ def _permutation(n: int, seed: int, epoch: int) -> np.ndarray:
 
 
 def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> list[list[str]]:
-    """Return the texts twice, for dropout to tell apart. The second or both are augmented, each with its own draws."""
+    """Return the texts twice, for dropout to tell apart.
+
+    The second or both are augmented, each with its own draws.
+    """
     if row.augment is None:
         return [texts, texts]
     rngs = [np.random.default_rng([row.seed, step, int(i)]) for i in batch]
@@ -265,7 +271,7 @@ def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> l
 
 
 def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
-    """Return the mean cross entropy of the masked words of the global batch, with gradient of this rank's words."""
+    """Return the mean cross entropy of the masked words of all ranks, with gradient of this rank's words."""
     assert training.words is not None
     first: Any = training.trained[0]
     tokenizer, transformer = first.tokenizer, first.model
@@ -300,7 +306,10 @@ def last_loss(training: Training) -> float:
 
 
 def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: Path, log: Log) -> None:
-    """Add a point to the curve, and update the best checkpoint. Step 0 is no candidate if there are later ones."""
+    """Add a point to the curve, and update the best checkpoint.
+
+    Step 0 is no candidate if there are later ones.
+    """
     if distributed.rank() == 0:
         first, second = encode(training.model, dev.first), encode(training.model, dev.second)
         point = {"step": training.step, "loss": loss, **similarity.sts(first, second, dev.scores)}

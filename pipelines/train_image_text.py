@@ -1,6 +1,7 @@
-"""train_image_text: images with captions -> an image and a text encoder per seed, and the vectors of both sides.
+"""train_image_text: images with captions -> an image and a text encoder per seed, and their vectors.
 
-Every random choice comes from (seed, step), so a killed run continues bit for bit, and all ranks draw the same frequencies.
+Every random choice comes from (seed, step), so a killed run continues bit for bit, and all ranks draw the
+same frequencies.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ Log = Callable[[dict, int], None]
 
 
 def train_image_text(name: str, row: TrainImageText, study: params.Study, run: track.Run) -> None:
-    """Train a pair of encoders per seed. Write them, their curves, and the first pair's vectors of the whole corpus."""
+    """Train a pair of encoders per seed.
+
+    Write them, their curves, and the first pair's vectors of the whole corpus.
+    """
     with distributed.process_group(resolve(row.device)):
         # 1. Read images and captions.
         frame = check_images(row.corpus, store.read_corpus(row.corpus))
@@ -143,7 +147,7 @@ def batch_rows(row: TrainImageText, n: int, seed: int, step: int) -> Tensor:
 
 
 def draw(row: TrainImageText, model: DualEncoder, seed: int, step: int) -> Fourier | None:
-    """Draw this step's random Fourier features, the same on every rank; None if the kernel is linear or exact."""
+    """Draw a step's random Fourier features, the same on every rank. None: the kernel is linear or exact."""
     if model.kernel.nonlinear == 0 or row.head.features is None:
         return None
     drawn = fourier(model.kernel, row.head.dim, row.head.features, generator(seed, 1, step))

@@ -1,10 +1,14 @@
-"""SBERT-WK one token and one layer at a time, in float64 numpy, straight from the formulas: slow and independent."""
+"""SBERT-WK one token and one layer at a time, in float64 numpy, straight from the formulas: slow and
+independent.
+"""
 
 import numpy as np
 
 
 def layer_weights(vectors: np.ndarray, window: int, omega: float) -> np.ndarray:
-    """Return weights of sum 1 of one token's layers, by QR of [neighbours | the layer itself]. (layers, dim) -> (layers,)"""
+    """Return weights of sum 1 of one token's layers, by QR of [neighbours | the layer itself]. (layers, dim)
+    -> (layers,)
+    """
     inverse_alignment, novelty = [], []
     for k, x in enumerate(vectors):
         near = [vectors[j] for j in range(len(vectors)) if j != k and abs(j - k) <= window]
@@ -23,7 +27,9 @@ def importance(vectors: np.ndarray) -> float:
 
 
 def pool(layers: np.ndarray, mask: np.ndarray, window: int = 2, omega: float = 0.5) -> np.ndarray:
-    """(layers, batch, tokens, dim), (batch, tokens) -> (batch, dim); the last token of every text is left out."""
+    """(layers, batch, tokens, dim), (batch, tokens) -> (batch, dim); the last token of every text is left
+    out.
+    """
     sentences = []
     for b in range(layers.shape[1]):
         tokens = np.flatnonzero(mask[b])[:-1] if mask[b].sum() > 1 else np.flatnonzero(mask[b])

@@ -1,4 +1,6 @@
-"""Similarities of weighted point sets against a double loop, and random Fourier features against the exact ones."""
+"""Similarities of weighted point sets against a double loop, and random Fourier features against the exact
+ones.
+"""
 
 import math
 

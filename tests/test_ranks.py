@@ -56,7 +56,9 @@ IMAGES |= {"batch": 8, "steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A folder with a corpus of texts, one of sentence pairs, one of images and one of many texts, a study, and a sender."""
+    """A folder with a corpus of texts, one of sentence pairs, one of images and one of many texts, a study,
+    and a sender.
+    """
     root, before = tmp_path_factory.mktemp("ranks"), Path.cwd()
     uri = f"sqlite:///{root}/mlflow.db"
     os.chdir(root)

@@ -1,11 +1,13 @@
-"""SimCSE: the loss against its formula, the views, the network from nothing, and the whole stage: resumed, and on two ranks."""
+"""SimCSE: the loss against its formula, the views, the network from nothing, and the whole stage: resumed,
+and on two ranks.
+"""
 
-import contextlib
 import copy
 import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -96,35 +98,16 @@ def test_two_dropout_masks_tell_views_apart_and_a_fixed_one_does_not(model):
     torch.testing.assert_close(a, b)
 
 
-class Accelerator:
-    """A device with a random number generator of its own, as torch.cuda has."""
-
-    def __init__(self):
-        self.generator = torch.Generator().manual_seed(7)
-
-    def get_rng_state(self, device):
-        return self.generator.get_state()
-
-    def set_rng_state(self, state, device):
-        self.generator.set_state(state)
-
-
-def test_a_fixed_mask_is_fixed_on_an_accelerator_too(monkeypatch):
-    """The CPU's generator is not the one that dropout draws from there."""
-    accelerator = Accelerator()
-
-    class Noisy:
-        device = torch.device("cuda", 0)
-
-        def __call__(self, features):
-            return {"sentence_embedding": torch.rand(2, 3, generator=accelerator.generator)}
-
-    monkeypatch.setattr(torch, "get_device_module", lambda device: accelerator)
-    monkeypatch.setattr(simcse, "tokenize", lambda model, texts, max_tokens: {})
-    a, b = simcse.embed_columns(Noisy(), [["x", "y"], ["x", "y"]], 4, "fixed")  # pyright: ignore[reportArgumentType]
-    assert torch.equal(a, b)
-    c, _ = simcse.embed_columns(Noisy(), [["x", "y"], ["x", "y"]], 4, "fixed")  # pyright: ignore[reportArgumentType]
-    assert not torch.equal(a, c)  # the next batch has another mask
+def test_the_random_state_of_an_accelerator_is_restored_too(monkeypatch):
+    device, own = torch.device("cuda", 0), torch.Generator().manual_seed(7)
+    module = SimpleNamespace(
+        get_rng_state=lambda device: own.get_state(),
+        set_rng_state=lambda state, device: own.set_state(state),
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    state, first = simcse.random_state(device), torch.rand(3, generator=own)
+    simcse.set_random_state(state, device)
+    assert torch.equal(torch.rand(3, generator=own), first)
 
 
 def test_augmentations_leave_out_their_share_and_keep_the_order():
@@ -290,27 +273,6 @@ def test_a_killed_run_continues_bit_for_bit(house, monkeypatch):
     assert same(whole, again)
     assert curve.equals(whole_curve, null_equal=True)
     assert len(calls) == 4 + 4  # it went on from step 2
-
-
-class Malicious:
-    """Whoever unpickles it writes a file."""
-
-    def __reduce__(self):
-        return exec, ("open('executed', 'w').close()",)
-
-
-@pytest.mark.parametrize("name", ["state.pt", "best.pt"])
-def test_a_planted_checkpoint_is_never_executed(house, monkeypatch, name):
-    step = finetune.step
-    monkeypatch.setattr(finetune, "step", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    monkeypatch.setattr(finetune, "step", step)
-    (state,) = Path(store.WORK).rglob("state.*")
-    torch.save({"model": Malicious()}, state.with_name(name))
-    with contextlib.suppress(Exception):
-        run()
-    assert not Path("executed").exists()
 
 
 def test_seeds_halves_and_settings_matter(house):

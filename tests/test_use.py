@@ -1,4 +1,4 @@
-"""The Universal Sentence Encoder: its pieces and vectors are those of the package that its weights come from."""
+"""The Universal Sentence Encoder: its pieces and vectors equal those of the package with its weights."""
 
 import unicodedata
 from pathlib import Path
@@ -30,7 +30,8 @@ TEXTS = [
     "สวัสดีครับ ยินดีที่ได้รู้จัก",
     "Le cœur a ses raisons, ‹ que › la raison ne connaît point…",
     "नमस्ते दुनिया",  # no language of the encoder's: runs of unknown characters
-    "so happy \U0001f600\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 ❤\ufe0f \U0001f1e9\U0001f1ea ꙮꙮꙮ",
+    "so happy \U0001f600\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 ❤\ufe0f",
+    "\U0001f1e9\U0001f1ea ꙮꙮꙮ",
     "a\u0301e\u0301 q\u0323\u0307 \u1112\u1161\u11ab\u1100\u1173\u11af ﬁ\u0301 Å \u03b1\u0313\u0301\u0345",
     "\ttabs\r\nlines\u2028\u3000wide\u00a0hard\u200bnone \u2581 low \u202f ",
     "nul\x00 bell\x07 escape\x1b vertical\x0b unit\x1f delete\x7f next\x85 \ufeff \ufffd \U000e0041",
@@ -158,7 +159,9 @@ def test_ids_are_those_of_the_package(text, loaded, package):
 
 @pytest.fixture(scope="module")
 def parts(loaded, package):
-    """What texts are put together from: characters of all kinds, keys of the normaliser and their marks, pieces."""
+    """What texts are put together from: characters of all kinds, keys of the normaliser and their marks,
+    pieces.
+    """
     rules, known = list(loaded.model.tokenizer.rules), package._tokenizer._pieces
     marks = sorted({c for rule in rules for c in rule[1:]})
     return (

@@ -1,11 +1,11 @@
-"""Similarities of weighted point sets: kernel sums, exact and by random Fourier features (Uesaka et al., ICLR 2025).
+"""Similarities of weighted point sets (Uesaka et al., ICLR 2025), exact and by random Fourier features.
 
 An image or a text is a set {(w_i, v_i)} of M unit vectors with real weights. The similarity of two sets is
 
     S = mean_ij w_i u_j [a1 <v_i, t_j> + a2 k(v_i, t_j)]
 
-with a Gaussian kernel k = exp(-r^2 / 2 sigma^2) or the inverse multiquadric k = c / sqrt(c^2 + r^2), r = |v - t|. Both have
-k(v, v) = 1. No function holds more than BLOCK kernel values at once.
+with a Gaussian kernel k = exp(-r^2 / 2 sigma^2) or the inverse multiquadric k = c / sqrt(c^2 + r^2), r = |v -
+t|. Both have k(v, v) = 1. No function holds more than BLOCK kernel values at once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class Kernel:
 
 
 def exact(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
-    """Return S of every pair of sets, in blocks that a backward pass recomputes. (n, M, d), (m, M', d) -> (n, m)"""
+    """Return S of every pair of sets, in blocks that a backward pass recomputes.
+
+    (n, M, d), (m, M', d) -> (n, m)
+    """
     linear = kernel.linear * x.mean() @ y.mean().T
     if kernel.nonlinear == 0:
         return linear
@@ -97,8 +100,9 @@ def fourier(
 ) -> Fourier:
     """Draw D frequencies of the kernel's exact spectral density in `dim` dimensions.
 
-    Gaussian: N(0, 1/sigma^2). Inverse multiquadric: c / sqrt(c^2 + r^2) = E[exp(-g^2 r^2 / 2 c^2)] with g ~ N(0, 1). Its
-    density, |w|^((1-d)/2) K_((d-1)/2)(c |w|), is thus a mixture of Gaussians: that of |g| / c times a standard normal vector.
+    Gaussian: N(0, 1/sigma^2). Inverse multiquadric: c / sqrt(c^2 + r^2) = E[exp(-g^2 r^2 / 2 c^2)] with g ~
+    N(0, 1). Its density, |w|^((1-d)/2) K_((d-1)/2)(c |w|), is thus a mixture of Gaussians: that of |g| / c
+    times a standard normal vector.
     """
     frequencies = torch.randn(dim, D, generator=generator, dtype=dtype) / kernel.scale
     if kernel.law == "imq":
@@ -107,7 +111,9 @@ def fourier(
 
 
 def features(sets: PointSets, kernel: Kernel, draw: Fourier | None) -> Tensor:
-    """Return vectors whose inner products estimate S without bias. Time and memory are linear in M. (n, M, d) -> (n, d + D)
+    """Return vectors whose inner products estimate S without bias.
+
+    Time and memory are linear in M. (n, M, d) -> (n, d + D)
 
     Without a draw or with a2 = 0, only the linear features.
     """

@@ -1,7 +1,8 @@
 """InfoNCE (van den Oord et al. 2018) as SimCSE and CLIP use it.
 
-SimCSE (Gao, Yao and Chen, EMNLP 2021), with unit vectors h, p, n and temperature t. Equations 1 and 4, without negatives n;
-equation 5, with a hard negative per text; equation 8, where a text's own hard negative has weight w:
+SimCSE (Gao, Yao and Chen, EMNLP 2021), with unit vectors h, p, n and temperature t. Equations 1 and 4,
+without negatives n; equation 5, with a hard negative per text; equation 8, where a text's own hard negative
+has weight w:
 
     loss_i = -log exp(h_i . p_i / t) / sum_j [ exp(h_i . p_j / t) + w^(i = j) exp(h_i . n_j / t) ]
 
@@ -28,7 +29,9 @@ def info_nce(
     temperature: float = 0.05,
     negative_weight: float = 1.0,
 ) -> Tensor:
-    """Return SimCSE's loss, averaged over i. All (n, d), of any norm -> scalar. Raise BadInput for a batch of one.
+    """Return SimCSE's loss, averaged over i.
+
+    All (n, d), of any norm -> scalar. Raise BadInput for a batch of one.
 
     With w = 1 this is sentence-transformers' MultipleNegativesRankingLoss(scale=1/t).
     """
@@ -44,7 +47,9 @@ def info_nce(
 
 
 def symmetric_info_nce(similarity: Tensor) -> Tensor:
-    """Return CLIP's loss, where image i belongs to caption i. (n, n) -> scalar. Raise BadInput for a batch of one.
+    """Return CLIP's loss, where image i belongs to caption i.
+
+    (n, n) -> scalar. Raise BadInput for a batch of one.
 
     With several ranks, multiply the scale in before gathering: its gradient is then this rank's part, too.
     """

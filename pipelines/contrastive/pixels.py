@@ -20,7 +20,9 @@ HELD = 2 << 30  # bytes of decoded pixels to keep in memory; of larger sets each
 
 
 def pixels(data: bytes, size: int) -> Tensor:
-    """Decode, resize the shorter side to `size`, cut the centre. Transparency becomes white. -> uint8 (3, size, size)
+    """Decode, resize the shorter side to `size`, cut the centre.
+
+    Transparency becomes white. -> uint8 (3, size, size)
 
     Raises ValueError for what is no whole image.
     """
@@ -43,7 +45,7 @@ def pixels(data: bytes, size: int) -> Tensor:
 
 
 class Pixels:
-    """The images of a corpus by row number. Raises BadInput, naming the image, for one that cannot be decoded."""
+    """The images of a corpus by row number. Raise BadInput for an image that cannot be decoded."""
 
     def __init__(self, images: Sequence[bytes], ids: Sequence[str], size: int) -> None:
         self.images, self.ids, self.size = images, ids, size

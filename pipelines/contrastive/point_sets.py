@@ -1,8 +1,8 @@
-"""Weighted point sets (Uesaka et al., "Weighted Point Set Embedding for Multimodal Contrastive Learning", ICLR 2025), beside
-CLIP's single vector (Radford et al. 2021) on the same towers.
+"""Weighted point sets (Uesaka et al., "Weighted Point Set Embedding for Multimodal Contrastive Learning",
+ICLR 2025), beside CLIP's single vector (Radford et al. 2021) on the same towers.
 
-Every token h gives a point v = A h / |A h| and a weight w = f(b.h). CLIP's head has the same parameters: b scores the tokens
-for attention pooling, and A projects the pooled token.
+Every token h gives a point v = A h / |A h| and a weight w = f(b.h). CLIP's head has the same parameters: b
+scores the tokens for attention pooling, and A projects the pooled token.
 """
 
 from __future__ import annotations
@@ -65,15 +65,19 @@ class DualEncoder(nn.Module):
 
 
 class SetHead(nn.Module):
-    """Tokens (n, M, width) -> PointSets of dimension `dim`. A single vector is a set of one point of weight 1."""
+    """Tokens (n, M, width) -> PointSets of dimension `dim`.
+
+    A single vector is a set of one point of weight 1.
+    """
 
     def __init__(self, width: int, row: Head) -> None:
         super().__init__()
         self.row = row
         self.point, self.weight = nn.Linear(width, row.dim, bias=False), nn.Linear(width, 1)
         nn.init.normal_(self.point.weight, std=width**-0.5)
-        # A set starts as twice the mean of its points. With weights of random sign, or nearer to 0, it would shrink to nothing
-        # in the first steps, where all similarities and gradients are 0 (docs/experiments.md).
+        # A set starts as twice the mean of its points. With weights of random sign, or nearer to 0, it would
+        # shrink to nothing in the first steps, where all similarities and gradients are 0
+        # (docs/experiments.md).
         points = row.kind == "points"
         nn.init.normal_(self.weight.weight, std=(0.3 if points else 1) * width**-0.5)
         nn.init.constant_(self.weight.bias, START_BIAS[row.weight] if points else 0.0)

@@ -19,7 +19,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def network(texts: Iterable[str], shape: Network, seed: int, folder: Path) -> Transformer:
-    """Write an untrained BERT and its tokenizer to `folder` and open it as a module of sentence-transformers."""
+    """Write an untrained BERT and its tokenizer to `folder` and open it."""
     if shape.width % shape.heads:
         raise BadInput(f"scratch: a width of {shape.width} cannot be divided among {shape.heads} heads")
     pieces = vocabulary(texts, shape.vocabulary)
@@ -43,9 +43,9 @@ def network(texts: Iterable[str], shape: Network, seed: int, folder: Path) -> Tr
 def vocabulary(texts: Iterable[str], size: int) -> dict[str, int]:
     """Return a lower-case WordPiece vocabulary as BERT's, piece -> id, of at most `size` pieces.
 
-    The trainer numbers the pieces "##c" in the order of a hash table, and breaks ties between merges by these numbers. To get
-    the same vocabulary in every run, pass all pieces of one character as special tokens, in a fixed order.
-    Raise BadInput if `size` is too small for the characters.
+    The trainer numbers the pieces "##c" in the order of a hash table, and breaks ties between merges by these
+    numbers. To get the same vocabulary in every run, pass all pieces of one character as special tokens, in a
+    fixed order. Raise BadInput if `size` is too small for the characters.
     """
     texts = list(texts)
     normalizer = normalizers.BertNormalizer(lowercase=True)

@@ -1,7 +1,7 @@
-"""SimCSE (Gao, Yao and Chen, EMNLP 2021, arXiv:2104.08821): contrastive learning of sentence vectors. The loss is in losses.py.
+"""SimCSE (Gao, Yao and Chen, EMNLP 2021, arXiv:2104.08821), with its loss in losses.py.
 
-Unsupervised: a sentence is its own positive, seen through two dropout masks. Supervised: an entailed sentence is the
-positive, a contradiction the hard negative. The other sentences of the batch are negatives.
+Unsupervised: a sentence is its own positive, seen through two dropout masks. Supervised: an entailed sentence
+is the positive, a contradiction the hard negative. The other sentences of the batch are negatives.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def embed_columns(
 ) -> list[Tensor]:
     """Return the vectors of k columns of n texts. -> k x (n, d)
 
-    independent: one pass, in which every row has its own dropout mask. fixed: k passes with the same masks, the paper's
-    "fixed 0.1", which has no dropout noise between the two views.
+    independent: one pass, in which every row has its own dropout mask. fixed: k passes with the same masks,
+    the paper's "fixed 0.1", which has no dropout noise between the two views.
     """
     n = len(columns[0])
     if mask == "independent":
@@ -44,7 +44,10 @@ def embed_columns(
 
 
 def tokenize(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) -> Features:
-    """Return padded token ids and mask on the model's device, truncated to `max_tokens`. n texts -> each (n, tokens)"""
+    """Return padded token ids and mask on the model's device, truncated to `max_tokens`.
+
+    n texts -> each (n, tokens)
+    """
     transformer: Any = model[0]
     batch = transformer.tokenizer(
         list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
@@ -66,7 +69,10 @@ def set_random_state(state: list[Tensor], device: torch.device) -> None:
 
 
 def augment(text: str, kind: Literal["crop", "delete"], share: float, rng: np.random.Generator) -> str:
-    """Drop `share` of the words: crop keeps one stretch, delete drops words at random. At least one word stays."""
+    """Drop `share` of the words: crop keeps one stretch, delete drops words at random.
+
+    At least one word stays.
+    """
     words = text.split()
     keep = max(1, round(len(words) * (1 - share)))
     if kind == "crop":
@@ -86,7 +92,7 @@ def set_dropout(model: nn.Module, p: float) -> None:
 
 
 class MaskedWords(nn.Module):
-    """BERT's masked language model on a transformer's last layer. Its output layer is tied to the word embeddings."""
+    """BERT's masked language model on a transformer's last layer, tied to the word embeddings."""
 
     def __init__(self, embeddings: nn.Embedding, width: int) -> None:
         super().__init__()
@@ -103,7 +109,7 @@ class MaskedWords(nn.Module):
 def mask_words(
     ids: Tensor, allowed: Tensor, mask_id: int, vocabulary: int, share: float = 0.15
 ) -> tuple[Tensor, Tensor]:
-    """Mask as BERT: `share` of the allowed tokens are targets; 80% of them become [MASK], 10% a random token, 10% stay.
+    """Mask `share` of the allowed tokens as BERT: 80% become [MASK], 10% a random token, 10% stay.
 
     (n, t) ids, (n, t) bool -> (n, t) masked ids, (n, t) bool targets
     """

@@ -17,7 +17,10 @@ PAD, START, UNKNOWN = "<pad>", "<start>", "<unknown>"  # ids 0, 1, 2
 
 
 class VisionTransformer(nn.Module):
-    """Dosovitskiy et al. (2021) without a class token: (n, 3, size, size) in [-1, 1] -> tokens (n, patches, width)."""
+    """Dosovitskiy et al. (2021) without a class token.
+
+    (n, 3, size, size) in [-1, 1] -> tokens (n, patches, width)
+    """
 
     def __init__(self, row: ImageTower) -> None:
         super().__init__()
@@ -71,7 +74,7 @@ class Words:
         return cls(first + ordered[: row.vocabulary - len(first)], row.context)
 
     def __call__(self, captions: list[str]) -> tuple[Tensor, int]:
-        """Return ids (n, context) and the number of truncated captions. Raise BadInput for an empty caption."""
+        """Return ids (n, context) and the number of truncated captions. Raise BadInput for an empty one."""
         out, truncated = torch.zeros(len(captions), self.context, dtype=torch.long), 0
         for i, caption in enumerate(captions):
             ids = [j for token in TOKEN.findall(caption.lower()) for j in self._spell(token)]

@@ -1,8 +1,8 @@
 """torch.distributed for stages with `processes: n`. Every function is a no-op in a single process.
 
-Training: every rank computes the loss of the global batch from gathered vectors, and backpropagates into its own vectors
-only. The sum of the ranks' gradients then equals the gradient of a single process.
-Fits are independent of one another, so each rank makes whole fits.
+Training: every rank computes the loss of the global batch from gathered vectors, and backpropagates into its
+own vectors only. The sum of the ranks' gradients then equals the gradient of a single process. Fits are
+independent of one another, so each rank makes whole fits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def on_rank_zero(context: AbstractContextManager[T]) -> Iterator[T]:
 
 
 def all_gather(rows: Tensor) -> Tensor:
-    """Return the rows of all ranks in rank order, with gradient into this rank's rows. (n, d) -> (ranks * n, d)"""
+    """Return the rows of all ranks in rank order, with gradient into this rank's rows.
+
+    (n, d) -> (ranks * n, d)
+    """
     return _AllGather.apply(rows) if world_size() > 1 else rows
 
 

@@ -1,4 +1,4 @@
-"""The text tower of a CLIP checkpoint as a module of sentence-transformers. The image tower is never loaded."""
+"""The text tower of a CLIP checkpoint as a module of sentence-transformers, without the image tower."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer, CLIPTextModelWithProjection
 
 
 def is_clip(folder: Path) -> bool:
-    """Tell whether `folder` holds a CLIP checkpoint as published, without modules of sentence-transformers."""
+    """Tell whether `folder` is a CLIP checkpoint as published, not a folder of sentence-transformers."""
     config = folder / "config.json"
     if not config.is_file() or (folder / "modules.json").exists():
         return False

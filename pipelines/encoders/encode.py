@@ -1,4 +1,4 @@
-"""Texts to vectors: tokenise once, sort by length, batch by tokens, and store part files, so that a killed run continues."""
+"""Texts to vectors: tokenise once, sort by length, batch by tokens, store parts that a killed run reuses."""
 
 from __future__ import annotations
 
@@ -49,10 +49,9 @@ def encode(
 ) -> Encoded:
     """Encode `texts`. Write part files into `folder`, which is made, and reuse those already there.
 
-    Batches depend on the texts alone, so a continued run gives the same bytes. The folder must belong to these texts, weights
-    and row.
-    ranks: this process's rank, and the number of processes that share the folder. Each encodes its parts round-robin, and reads
-    the others' after `barrier()`.
+    Batches depend on the texts alone, so a continued run gives the same bytes. The folder must belong to
+    these texts, weights and row. ranks: this process's rank, and the number of processes that share the
+    folder. Each encodes its parts round-robin, and reads the others' after `barrier()`.
     """
     if loaded.parts:
         parts = [encode(part, texts, row, folder / part.name, ranks, barrier) for part in loaded.parts]
@@ -126,9 +125,10 @@ def _truncated(loaded: Loaded, texts: Sequence[str], ids: list[Tensor]) -> float
 
 
 def plan(lengths: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
-    """Yield the rows of each batch, longest texts first, with at most `batch_tokens` padded tokens or a single text.
+    """Yield the rows of each batch, longest texts first: at most `batch_tokens` padded tokens, or one text.
 
-    A batch that is at least half full ends where the length changes: without padding, attention needs no mask.
+    A batch that is at least half full ends where the length changes: without padding, attention needs no
+    mask.
     """
     order = np.argsort(-lengths, kind="stable")
     ordered = -lengths[order]

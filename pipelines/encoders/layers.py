@@ -1,4 +1,4 @@
-"""How much a token's vector changes from layer to layer, and the words that change most (SBERT-WK, section III)."""
+"""How token vectors change from layer to layer, and the words that change most (SBERT-WK, section III)."""
 
 from __future__ import annotations
 

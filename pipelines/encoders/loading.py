@@ -45,9 +45,9 @@ class Loaded:
 def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Loaded:
     """Open the encoder in `folder` on `device`; None: the default device (runtime.device).
 
-    With `precision: bf16` or `fp16`, matrix products run in 16 bits. Embeddings, norms, the residual stream, pooling and all
-    later modules stay in float32. A CPU without bf16 instructions computes in float32, with a warning.
-    Raise BadInput if the folder is no model, or needs code of its own.
+    With `precision: bf16` or `fp16`, matrix products run in 16 bits. Embeddings, norms, the residual stream,
+    pooling and all later modules stay in float32. A CPU without bf16 instructions computes in float32, with a
+    warning. Raise BadInput if the folder is no model, or needs code of its own.
     """
     device = device or resolve()
     if len(row.parts) > 1:

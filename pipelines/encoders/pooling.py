@@ -1,4 +1,4 @@
-"""From token vectors to one vector: poolings as modules of sentence-transformers, and how a row puts one on an encoder.
+"""From token vectors to one vector: poolings as modules of sentence-transformers.
 
 >>> from sentence_transformers import SentenceTransformer
 >>> transformer = SentenceTransformer("folder/of/a/model")[0]
@@ -39,11 +39,17 @@ class LayerPooling(Module):
         self.embedding_dimension = embedding_dimension
 
     def on_model_ready(self, model: Any) -> None:
-        """Ask the transformer for all of its layers. sentence-transformers calls this once the modules are together."""
+        """Ask the transformer for all of its layers.
+
+        sentence-transformers calls this once the modules are together.
+        """
         model[0].model.config.output_hidden_states = True
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Add `sentence_embedding` (batch, dim). Raise BadInput if the transformer returns its last layer only."""
+        """Add `sentence_embedding` (batch, dim).
+
+        Raise BadInput if the transformer returns its last layer only.
+        """
         layers = features.get("all_layer_embeddings")  # (layers + 1) x (batch, tokens, dim)
         if layers is None:
             raise BadInput(f"pooling {self.pooling_mode}: the transformer returns its last layer only")
@@ -51,7 +57,10 @@ class LayerPooling(Module):
         return features
 
     def pool(self, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
-        """Return the mean over tokens of `tokens(layers)`. L x (batch, tokens, dim), (batch, tokens) -> (batch, dim)"""
+        """Return the mean over tokens of `tokens(layers)`.
+
+        L x (batch, tokens, dim), (batch, tokens) -> (batch, dim)
+        """
         mask = mask.to(layers[-1].dtype).unsqueeze(-1)  # (batch, tokens, 1)
         return (self.tokens(layers) * mask).sum(1) / mask.sum(1).clamp(min=1)
 
@@ -90,8 +99,8 @@ class LayerMean(LayerPooling):
 class SbertWk(LayerPooling):
     """SBERT-WK, see sbert_wk.py.
 
-    window: neighbouring layers on each side (m in the paper). omega: 1 weighs layers by inverse alignment alone, 0 by novelty
-    alone. start: first layer used; None: a third of the layers, as the paper's 4 of 12.
+    window: neighbouring layers on each side (m in the paper). omega: 1 weighs layers by inverse alignment
+    alone, 0 by novelty alone. start: first layer used; None: a third of the layers, as the paper's 4 of 12.
     Raise BadInput for values out of range.
     """
 
@@ -190,9 +199,12 @@ def pooler(kind: Pooler, width: int) -> Module:
 
 
 def trained_pooler(transformer: Any) -> list[Module]:
-    """Return BERT's own pooler, a layer with tanh on the first token. SimCSE's checkpoints store their MLP head there.
+    """Return BERT's own pooler, a layer with tanh on the first token.
 
-    transformers draws it at random, with a warning, if the checkpoint lacks it. Raise BadInput if the network has none.
+    SimCSE's checkpoints store their MLP head there.
+
+    transformers draws it at random, with a warning, if the checkpoint lacks it. Raise BadInput if the network
+    has none.
     """
     own: Any = getattr(transformer.model, "pooler", None)
     if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):
@@ -216,7 +228,8 @@ def width(transformer: Transformer) -> int:
     return dimension
 
 
-# A config may name a kernel on the hub, which is code. These options take precedence; None: what transformers chooses.
+# A config may name a kernel on the hub, which is code. These options take precedence; None: what transformers
+# chooses.
 SAFE: dict[str, Any] = {
     "attn_implementation": None,
     "experts_implementation": None,
@@ -227,11 +240,13 @@ OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, SbertWk, Universal
 
 
 def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> SentenceTransformer:
-    """Open a folder of sentence-transformers or transformers on the CPU, without the network. dtype: of its weights.
+    """Open a folder of sentence-transformers or transformers on the CPU, without the network.
 
-    sentence-transformers runs foreign classes only with `trust_remote_code`. Of the classes in modules.json, take this
-    package's from here. All others must be sentence-transformers' own.
-    Raise BadInput for damaged or hostile files, and for a folder that is no model or needs code of its own.
+    dtype: of its weights.
+
+    sentence-transformers runs foreign classes only with `trust_remote_code`. Of the classes in modules.json,
+    take this package's from here. All others must be sentence-transformers' own. Raise BadInput for damaged
+    or hostile files, and for a folder that is no model or needs code of its own.
     """
     options: dict[str, Any] = {
         "local_files_only": True,
@@ -261,7 +276,7 @@ def _module_class(listed: Path, name: str) -> type:
 
 @contextmanager
 def one_line_errors(folder: Path) -> Iterator[None]:
-    """Raise BadInput, in one line, for any error that the libraries raise; they have no common class for bad files."""
+    """Turn any error into BadInput of one line, because the libraries have no common class for bad files."""
     try:
         yield
     except BadInput:

@@ -17,7 +17,10 @@ Encode = Callable[[Sequence[str]], Tensor]
 
 
 def as_function(folder: Path, row: Encoder, device: torch.device | None = None) -> Encode:
-    """Return a function from texts to raw vectors (n, dimension) on the CPU. The encoder in `folder` runs on `device`."""
+    """Return a function from texts to raw vectors (n, dimension) on the CPU.
+
+    The encoder in `folder` runs on `device`.
+    """
     loaded = load(folder, row, device)
 
     def encode_texts(texts: Sequence[str]) -> Tensor:

