@@ -1,4 +1,4 @@
-"""What passages and pairs are about: domain -> {kinds, fields: field -> {subjects, parts, acts, settings}}."""
+"""What passages and pairs are about: domain -> kinds and fields -> subjects, parts, acts, settings."""
 
 from pipelines.corpora.sources.synthetic.engine import lexicon
 
