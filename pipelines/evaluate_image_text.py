@@ -165,6 +165,7 @@ def linear_accuracy(
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(train)
@@ -173,15 +174,11 @@ def linear_accuracy(
     kept = np.setdiff1d(np.arange(len(train)), held)
     if len(set(labels[kept])) < 2:
         raise BadInput(f"a linear classifier on {len(kept)} images has a single class to learn")
+    search = GridSearchCV(LogisticRegression(max_iter=200), {"C": STRENGTHS}, cv=[(kept, held)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        scores = {}
-        for c in STRENGTHS:
-            model = LogisticRegression(C=c, max_iter=200).fit(train[kept], labels[kept])
-            scores[c] = (model.predict(train[held]) == labels[held]).mean()
-        best = max(scores, key=lambda c: (scores[c], -c))
-        model = LogisticRegression(C=best, max_iter=200).fit(train, labels)
-    return torch.from_numpy(model.predict(test) == truth).float(), best
+        search.fit(train, labels)
+    return torch.from_numpy(search.predict(test) == truth).float(), search.best_params_["C"]
 
 
 # ---------------------------------------------------------------- retrieval and PMI

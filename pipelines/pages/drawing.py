@@ -1,6 +1,6 @@
 """Draw every picture of a study from the tables and metrics that its stages left in results/.
 
-A row's picture is report/pictures/<verb>.<row>.<picture>.png; one of several rows is across.<picture>.png.
+A row's picture is report/pictures/<verb>.<row>.<picture>.png; one of all rows of `evaluate` is across.top1.png.
 Stages write tables only, so a changed legend redraws pictures and reruns no training (docs/decisions/0012).
 """
 
@@ -23,10 +23,6 @@ from pipelines.study.params import Study
 FOLDER = store.REPORT / "pictures"
 Draw = Callable[[Path, pl.DataFrame, Any, Study], None]  # path, the stage's table, its row, the study
 Show = Callable[[Path, dict[str, Any], Any, Study], None]  # path, the stage's metrics, its row, the study
-CURVES = (  # verb, column of its curve.csv, title and axis
-    ("finetune", "spearman", "SimCSE: STS dev, Spearman x 100"),
-    ("train_image_text", "loss", "image and text: symmetric InfoNCE (nats)"),
-)
 
 
 def draw(study: Study) -> list[Path]:
@@ -44,7 +40,7 @@ def draw(study: Study) -> list[Path]:
             if name in metrics:
                 drawn.append(picture_path(verb, name, picture))
                 show(drawn[-1], metrics[name], row, study)
-    drawn += [aligners(FOLDER / "across.top1.png", study), trainings(FOLDER / "across.training.png", study)]
+    drawn.append(aligners(FOLDER / "across.top1.png", study))
     return [path for path in drawn if path.is_file()]
 
 
@@ -186,20 +182,4 @@ def aligners(path: Path, study: Study) -> Path:
     grey = tuple(n for n, row in rows.items() if fits[row.translator].supervision in ("naive", "oracle"))
     if shares:
         pictures.bars(path, shares, "held-out texts found at rank 1\n(grey: naive, oracles)", grey)
-    return path
-
-
-def trainings(path: Path, study: Study) -> Path:
-    """The curves of everything trained here, mean over seeds."""
-    panels = {}
-    for verb, measure, label in CURVES:
-        tables = {name: store.plots_path(verb, name) / "curve.csv" for name in getattr(study, verb)}
-        frames = {name: store.read_csv(table) for name, table in tables.items() if table.is_file()}
-        if frames:
-            panels[label] = {
-                name: frame.group_by("step").agg(pl.col(measure).mean()).sort("step")
-                for name, frame in frames.items()
-            }
-    if panels:
-        pictures.overlaid(path, panels)
     return path

@@ -19,7 +19,6 @@ import matplotlib.pyplot as plt
 
 SOURCE, TARGET = "#d95f02", "#1b6ca8"  # safe for colour-blind readers
 STYLES = ("-", "--", ":", "-.")
-COLOURS = 10  # of matplotlib's cycle
 
 
 @contextmanager
@@ -164,18 +163,6 @@ def contrast_curves(path: Path, curve: pl.DataFrame) -> None:
             ax.plot(part["step"], part["loss"], lw=1, label=f"seed {seed}")
         ax.set(xlabel="step", ylabel="symmetric InfoNCE")
         ax.legend(frameon=False)
-
-
-def overlaid(path: Path, panels: dict[str, dict[str, pl.DataFrame]]) -> None:
-    """Draw named curves (step, value) in one panel for each `title: measure`."""
-    with figure(path, ncols=len(panels), figsize=(4.6 * len(panels), 3.6), squeeze=False) as (_, axes):
-        for ax, (label, curves) in zip(axes[0], panels.items(), strict=True):
-            for n, (name, curve) in enumerate(curves.items()):
-                style = STYLES[n // COLOURS % len(STYLES)]
-                ax.plot(*curve.get_columns(), style, lw=1.2, label=name)
-            title, _, ylabel = label.partition(": ")
-            ax.set(title=title, xlabel="step", ylabel=ylabel)
-            ax.legend(frameon=False, fontsize=7, ncols=1 + len(curves) // 15)
 
 
 def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
