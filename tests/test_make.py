@@ -1,8 +1,9 @@
-"""What a user names on make's command line reaches the program as it was typed; no shell and no make reads it."""
+"""Names on make's command line reach the program as they were typed; neither make nor a shell reads them."""
 
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,39 @@ def test_the_names_of_rows_are_checked_before_dvc_runs(make):
         ["-m", "pipelines.study", "names"],
         ["repro", "--quiet", "fetch", "collect"],
     ]
+
+
+SERVES = f"""#!{sys.executable}
+import os, socket, sys
+from pathlib import Path
+if set(sys.argv) & {{"-p", "--port"}}:
+    port = sys.argv[sys.argv.index("-p" if "-p" in sys.argv else "--port") + 1]
+    said = [*sys.argv[1:], os.environ.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "")]
+    Path(Path(sys.argv[0]).name).write_text("|".join(said))
+    listening = socket.create_server(("127.0.0.1", int(port)))
+    while True:
+        listening.accept()
+"""
+
+
+def test_make_ui_starts_one_worker_of_mlflow_and_none_of_its_jobs(make, tmp_path):
+    for name in ("scripts/ui", "assets/dagster.yaml"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(ROOT / name, tmp_path / name)
+    for program in ("mlflow", "python", "dagster-daemon"):
+        (tmp_path / ".venv/bin" / program).write_text(SERVES)
+        (tmp_path / ".venv/bin" / program).chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = [str(free.getsockname()[1]) for free in (one, other)]
+    variables = {"DAGSTER_PORT": ports[0], "MLFLOW_PORT": ports[1], "MLFLOW_TRACKING_URI": ""}
+    command = {"args": ["scripts/ui"], "cwd": tmp_path, "env": os.environ | variables}
+    with subprocess.Popen(**command, stdout=subprocess.PIPE, text=True) as ui:
+        said = list(iter(ui.stdout.readline, "  Ctrl-C stops both.\n"))
+        ui.terminate()
+    assert any(line.startswith("waiting for Dagster on port") for line in said)
+    mlflow = (tmp_path / "mlflow").read_text().split("|")
+    assert mlflow[-3:] == ["--workers", "1", "false"]
+    assert "sqlite:///mlflow.db" in mlflow
 
 
 @pytest.mark.parametrize("content", ["", '{"x": {"write'])

@@ -109,7 +109,7 @@ def channels(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("privacy")
     with pytest.MonkeyPatch.context() as patch, (root / "stdout").open("w") as stdout:
         patch.chdir(root)
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
         patch.setattr(query, "as_function", lambda folder, row, device=None: encode)
         patch.setattr(invert, "load", lambda folder, device: SimpleNamespace(texts=[], space=lambda x: x))
         patch.setattr(invert, "attack", guesses)

@@ -1,4 +1,4 @@
-"""Real MLflow on SQLite: one run per stage run, live curves, inputs with DVC's digests, and a status that tells the truth."""
+"""Real MLflow on SQLite: one run per stage run, live curves, inputs with DVC's digests, and a true status."""
 
 import errno
 import json
@@ -22,6 +22,7 @@ from pipelines.runtime import intact, sender, track
 from pipelines.study import Align, Embed, Evaluate
 
 ROOT = Path(__file__).parents[1]
+START_SENDER = track.start_sender
 ROW = Embed(corpus="passages", encoder="minilm")
 
 
@@ -37,7 +38,7 @@ def empty_store(tmp_path_factory):
 def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
     shutil.copy(empty_store, tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")  # MLflow caches stores by it
 
 
 class InAThread:
@@ -148,9 +149,23 @@ def test_a_temporary_experiment_reports_to_the_repository(tmp_path, monkeypatch)
     inside = tmp_path / ".dvc" / "tmp" / "exps" / "tmpx"
     inside.mkdir(parents=True)
     monkeypatch.chdir(inside)
-    assert sender.tracking_uri() == f"sqlite:///{tmp_path}/mlflow.db"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    assert sender.tracking_uri() == "http://127.0.0.1:1"
+    assert sender.repository() == tmp_path
+    assert sender.store_file("x", ".jsonl").is_relative_to(tmp_path / ".cache")
+
+
+def test_runs_and_their_files_stay_in_a_folder_of_any_name(empty_store, tmp_path, monkeypatch):
+    (folder := tmp_path / "repository" / "it's #1 100%20 a?b").mkdir(parents=True)
+    shutil.copy(empty_store, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    monkeypatch.setattr(track, "start_sender", START_SENDER)
+    Path("picture.txt").write_text("drawn")
+    with track.run("embed", "x", ROW, "smoke") as run:
+        run.artifact(Path("picture.txt"))
+    with sqlite3.connect("mlflow.db") as store:
+        assert store.execute("select name, status from runs").fetchall() == [("x", "FINISHED")]
+    assert len(list(folder.glob("mlruns/**/picture.txt"))) == 1
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 def _one_run(name):
@@ -166,11 +181,11 @@ def test_two_processes_may_be_the_first_at_once():
     assert len(runs("collect")[1]) == 2
 
 
-# ---------------------------------------------------------------- a store that is slow, down, locked, read-only or dies
+# ---------------------------------------------------------------- a store that is slow, down or locked
 
 
 class Stub(ThreadingHTTPServer):
-    """As much of an MLflow server as a run needs. It answers `left` requests, then closes connections unanswered."""
+    """As much of an MLflow server as a run needs. After `left` requests it closes connections unanswered."""
 
     daemon_threads = True
 

@@ -3,9 +3,10 @@
     python -m pipelines.runtime.sender           # send what waits, once
     python -m pipelines.runtime.sender --serve   # send what runs write, until standard input ends
 
-A stage appends JSON lines to a log file of its own (`track`). Two locks, which the system releases when a process ends,
-say who is alive: a run locks its log file, and the one sender that is at work locks `<store>.lock`; others wait for it.
-At its first error a sender prints one line and ends. The next sender sends the rest: sending twice changes nothing.
+A stage appends JSON lines to a log file of its own (`track`). Two locks say who is alive, because the system
+releases the locks of a process that ends: a run locks its log file, and the sender at work locks its store.
+Other senders wait for it. At its first error a sender prints one line and ends; the next one sends the rest.
+To send something twice changes nothing.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ def repository() -> Path:
 
 
 def tracking_uri() -> str:
-    """Return the address of the MLflow store."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{repository()}/mlflow.db"
+    """Return the address of the MLflow store. The default is relative: MLflow fails on some folder names."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
 def store_file(uri: str, suffix: str) -> Path:
-    """Return a file of ours about a store. Its name has a digest of the address, which may contain a password."""
+    """Return a local file about a store, named by a digest: the store's address may contain a password."""
     folder = repository() / ".cache/mlflow"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / (hashlib.sha256(uri.encode()).hexdigest()[:12] + suffix)
@@ -96,7 +97,7 @@ def reason(error: Exception) -> str:
 
 
 class Upload:
-    """Sends the operations in one run's log file to MLflow. There is one method for each kind of operation."""
+    """Sends the operations in one run's log file to MLflow, with a method for each kind of operation."""
 
     def __init__(self, client: Any, path: Path) -> None:
         self._client, self._path, self._file = client, path, open(path, "rb+")  # noqa: SIM115
@@ -106,7 +107,7 @@ class Upload:
     def advance(self, flush: bool = False) -> bool:
         """Send what is new and return whether the run is over. Raises what MLflow raises.
 
-        Operations are sent every FLUSH_SECONDS, or at once if `flush` or if the run is over. A run whose process ended
+        Operations are sent every FLUSH_SECONDS, or at once if `flush` or if the run is over. A run that ended
         without an `end` was killed.
         """
         dead = try_lock(self._file)  # before reading: nothing can follow what is read then
@@ -137,7 +138,7 @@ class Upload:
         self._unsent.clear()
 
     def _accepted(self, kind: str, *arguments: Any) -> bool:
-        """Do one operation; False if MLflow refuses it for good. Without a `start`, operations are dropped."""
+        """Do one operation; False if MLflow refuses it for good. Without a `start` they are dropped."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -157,8 +158,12 @@ class Upload:
     ) -> None:
         from mlflow.entities import Param
 
-        known = self._client.get_experiment_by_name(experiment)
-        self._experiment = known.experiment_id if known else self._client.create_experiment(experiment)
+        if known := self._client.get_experiment_by_name(experiment):
+            self._experiment = known.experiment_id
+        else:
+            local = self._client.tracking_uri.startswith("sqlite")
+            folder = (repository() / "mlruns" / experiment).as_uri() if local else None
+            self._experiment = self._client.create_experiment(experiment, folder)
         same_key = f"tags.`{KEY}` = '{tags[KEY]}'"
         runs = self._client.search_runs([self._experiment], same_key, max_results=1)
         run = runs[0] if runs else self._client.create_run(self._experiment, started, tags, name)
@@ -236,7 +241,7 @@ def _send_all(uri: str, stop: threading.Event) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Send once, or serve until standard input ends. A server ignores Ctrl-C and SIGTERM: they are meant for stages."""
+    """Send once, or serve until standard input ends; Ctrl-C and SIGTERM are meant for stages then."""
     stop = threading.Event()
     if arguments[:1] != ["--serve"]:
         stop.set()
