@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.comments import CommentedMap
 
 from pipelines.runtime import files
 from pipelines.study import params
@@ -45,7 +44,6 @@ def full_text(path: Path) -> str:
     """Return a study with full rows as YAML. Every table is there: DVC refuses a missing one."""
     tables = {table: {} for table in params.Study.model_fields}
     body = _dumped(tables | {"about": path.stem} | expand(read(path)))
-    body = re.sub(r"^(?=\w)", "\n", body, flags=re.MULTILINE)
     return f"{HEADER}{_digest(body)}\n{body}"
 
 
@@ -61,7 +59,7 @@ def _digest(body: str) -> str:
 
 
 def _dumped(study: dict[str, Any]) -> str:
-    """Return YAML with one line for each key of a row."""
+    """Return YAML as DVC writes it."""
     tables = {}
     for table, rows in study.items():
         if isinstance(rows, dict):
@@ -73,12 +71,9 @@ def _dumped(study: dict[str, Any]) -> str:
 
 
 def _one_line(value: Any) -> Any:
-    """Mark lists and mappings to be written as [...] and {...}."""
-    if isinstance(value, list):
-        value = CommentedSeq(_one_line(inner) for inner in value)
-    elif isinstance(value, dict):
-        value = CommentedMap((key, _one_line(inner)) for key, inner in value.items())
-    else:
+    """Mark a mapping to be written as {...}. Lists keep a line for each value: DVC writes them so."""
+    if not isinstance(value, dict):
         return value
-    value.fa.set_flow_style()
-    return value
+    flow = CommentedMap(value)
+    flow.fa.set_flow_style()
+    return flow

@@ -1,0 +1,162 @@
+"""Short rows become full ones; params.yaml keeps its form when DVC writes it."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from dvc.utils.hydra import apply_overrides
+
+from pipelines.study import activate, params
+from pipelines.study.expand import expand
+from pipelines.study.reading import read
+
+ROOT = Path(__file__).parents[1]
+STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
+STUDY = {
+    "corpora": {"passages": {"source": "synthetic"}, "mails": {"source": "synthetic", "kind": "emails"}},
+    "encoders": {"minilm": {"source": "wheel"}, "use": {"source": "wheel"}},
+    "align": {"a": {"source": "passages-use", "target": "passages-minilm", "aligner": "identity"}},
+    "align_jointly": {"j": {"spaces": ["passages-use", "passages-minilm"], "aligner": "vec2vec"}},
+    "inverters": {"mails": {"space": "mails-minilm"}},
+    "train_image_text": {"scenes": {"corpus": "passages"}},
+}
+MAILS = {"source": "mails-use", "target": "mails-minilm", "aligner": "identity"}
+
+
+def row(table, name, keys):
+    return expand(STUDY | {table: STUDY.get(table, {}) | {name: keys}})[table][name]
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "short", "full"),
+    [
+        ("corpora", "tweets", {"source": "library"}, {"kind": "tweets", "path": "constraints.txt"}),
+        ("encoders", "other", {"source": "wheel"}, {"model": "other", "path": "constraints.txt"}),
+        ("finetune", "f", {"network": {}}, {"start": "pipelines/contrastive/scratch.py"}),
+        ("embed", "mails-use", {}, {"corpus": "mails", "encoder": "use"}),
+        ("geometry", "mails", {}, {"corpus": "mails"}),
+        ("align_jointly", "k", {"aligner": "vec2vec"}, {"start": "pipelines/aligners/vec2vec"}),
+        ("evaluate", "a", {}, {"translator": "a", "aligner": "identity", "source": "passages-use"}),
+        ("evaluate", "b", {"translator": "a", "corpus": "mails"}, MAILS),
+        ("evaluate", "c", {"translator": "j/passages-minilm/passages-use"}, {"target": "passages-use"}),
+        ("attributes", "a", {}, {"corpus": "passages", "source_encoder": "use", "target_encoder": "minilm"}),
+        ("inverters", "i", {"corpus": "mails", "encoder": "use"}, {"space": "mails-use"}),
+        ("inverters", "mails-use", {}, {"corpus": "mails", "encoder": "use"}),
+        ("invert", "mails", {"translator": "a"}, MAILS | {"corpus": "mails", "encoder": "minilm"}),
+        ("bulk", "b", {"model": "data/translators/a"}, {"aligner": "identity"}),
+        ("bulk", "b", {"model": "data/encoders/use"}, {"aligner": "core"}),
+        ("evaluate_image_text", "scenes", {}, {"encoders": "scenes", "corpus": "passages"}),
+    ],
+)
+def test_keys_follow_from_others(table, name, short, full):
+    assert full.items() <= row(table, name, short).items()
+
+
+def test_embeddings_that_a_row_names_are_added():
+    assert set(expand(STUDY)["embed"]) == {"passages-use", "passages-minilm", "mails-minilm"}
+
+
+def test_rows_with_slots_stand_for_several():
+    matrix = {"a b": [["use", "minilm"], ["minilm", "use"]], "n": [5, 10]}
+    keys = {"source": "mails-{a}", "target": "mails-{b}", "limit": ["{n}", 9], "aligner": "identity"}
+    study = STUDY | {"align": STUDY["align"] | {"{a}-{b}-{n}": keys | {"matrix": matrix}}}
+    study["evaluate"] = {"{align}": {"pictures": False}, "use-minilm-5": {}}
+    full = expand(study)
+    assert list(full["align"]) == ["a", "use-minilm-5", "use-minilm-10", "minilm-use-5", "minilm-use-10"]
+    assert full["align"]["minilm-use-10"] == keys | {
+        "source": "mails-minilm",
+        "target": "mails-use",
+        "limit": [10, 9],
+    }
+    assert {name for name, row in full["evaluate"].items() if row.get("pictures") is False} == {
+        *full["align"]
+    } - {"use-minilm-5"}
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "keys", "line"),
+    [
+        (
+            "evaluate",
+            "b",
+            {"translator": "aa"},
+            "evaluate.b.translator: there is no row 'aa'; did you mean 'a'?",
+        ),
+        ("evaluate", "a", {"aligner": "vec2vec"}, "evaluate.a.aligner: vec2vec, but a is fitted by identity"),
+        ("inverters", "i", {"space": "mails-use", "corpus": "passages"}, "inverters.i.corpus: passages, but"),
+        ("attributes", "a", {"source_encoder": "minilm"}, "attributes.a.source_encoder: minilm, but"),
+        ("align", "{x}", {}, "align.{x}: there is no slot or table 'x'"),
+        ("align", "{x}", {"matrix": 3}, "a mapping of slots to lists is needed"),
+        ("align", "{x}", {"matrix": {"x": []}}, "align.{x}.matrix.x: a list of values is needed"),
+        (
+            "align",
+            "{x}",
+            {"matrix": {"x y": [[1, 2], [3]]}},
+            "align.{x}.matrix.x y: each line needs 2 values",
+        ),
+        ("align", "{x}", {"matrix": {"x": ["b"], "y": [1, 2]}}, "two rows are called b"),
+        ("align", "{x}-{y}", {"matrix": {"x": [*range(200)], "y": [*range(200)]}}, "more than 10,000 rows"),
+        ("embed", 3, 3, "embed.3: a mapping of keys is needed"),
+    ],
+)
+def test_what_contradicts_itself_or_is_missing_is_refused(table, name, keys, line):
+    with pytest.raises(ValueError, match=re.escape(line)):
+        row(table, name, keys)
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_params_yaml_is_the_study_and_dvc_changes_one_line_of_it(path, tmp_path):
+    text, file = activate.full_text(path), tmp_path / "params.yaml"
+    file.write_text(text)
+    assert params.load(file) == params.load(path)
+    assert expand(read(file)) == read(file)
+    assert not activate.edited(file)
+    apply_overrides(file, ["study=another"])
+    assert file.read_text() == text.replace(f"\nstudy: {path.stem}\n", "\nstudy: another\n")
+    assert activate.edited(file)
+
+
+def test_an_edited_params_yaml_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    file = tmp_path / "params.yaml"
+    assert activate.activate("studies/sample.yaml", file) is None
+    assert activate.activate("studies/smoke.yaml", file) is None
+    apply_overrides(file, ["align.wasserstein.clusters=40"])
+    kept = activate.activate("studies/sample.yaml", file)
+    assert params.load(kept).align["wasserstein"].settings.clusters == 40
+    assert params.load(file).study == "sample"
+
+
+def test_the_study_of_the_paper_has_every_pair_by_every_method():
+    study = params.load(ROOT / "studies/paper.yaml")
+    methods = Counter(row.aligner for row in study.align.values())
+    fits = {
+        "wasserstein_procrustes": 32,
+        "mini_vec2vec": 32,
+        "procrustes": 64,
+        "identity": 32,
+        "transport": 32,
+    }
+    assert methods == fits | {"vec2vec": 32 + 5 + 4 + 2}
+    tables = {
+        "embed": 17,
+        "evaluate": 235 + 60,
+        "attributes": 40,
+        "invert": 24,
+        "similarity": 14,
+        "published": 378,
+    }
+    assert {table: len(getattr(study, table)) for table in tables} == tables
+    same = {"gte", "stella", "e5"}  # encoders of one backbone
+    for name, fit in study.align.items():
+        pair = {fit.source.removeprefix("nq-"), fit.target.removeprefix("nq-")}
+        assert len(pair) == 2
+        assert set(name.split("-")) >= pair
+        if fit.aligner == "transport":
+            assert fit.settings.method == ("sinkhorn" if pair <= same else "gromov_wasserstein")
+    for name, row in study.evaluate.items():
+        assert row.batch == (1024 if "qwen" in name else 8192)
+        assert row.pictures == (
+            not name.startswith(("tweets", "mini", "orthogonal", "least", "identity", "transport"))
+        )
