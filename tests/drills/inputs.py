@@ -90,12 +90,10 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         place.restore()
     path.write_text(kept)
     tally.notes.append(
-        f"{len(accepted)} accepted and different; of {len(codes)} of these the changed row's stage was run"
+        f"{len(accepted)} changed studies were accepted; the changed row's stage ran for {len(codes)} of them"
     )
-    ended = f"{codes.count(0)} ended well, {codes.count(2)} in one line"
-    tally.notes.append(
-        f"{ended}, {codes.count(-signal.SIGXCPU)} had asked for more than 30 s of CPU and were ended"
-    )
+    ended = f"{codes.count(0)} ended well, {codes.count(2)} with one line"
+    tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} were stopped after 30 s of CPU time")
 
 
 class Code:
