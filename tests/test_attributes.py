@@ -2,16 +2,22 @@
 
 import itertools
 import math
+from unittest.mock import MagicMock
 
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines import attributes
+from pipelines.aligners.core.translator import Linear, save
 from pipelines.attributes import nearest
 from pipelines.encoders import query
 from pipelines.measures import attributes as measures
+from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
+from pipelines.study import params
 
 
 def test_scores_of_a_ranking_worked_by_hand():
@@ -96,23 +102,28 @@ def test_rare_labels_can_be_left_out():
 # ---------------------------------------------------------------- the stage
 
 
-class Run:
-    """Stands in for MLflow."""
+ROW = {
+    "translator": "none",
+    "source": "notes-a",
+    "target": "notes-b",
+    "corpus": "notes",
+    "source_encoder": "a",
+    "target_encoder": "b",
+}
 
-    def __getattr__(self, name):
-        return lambda *a, **k: None
 
-
-def study_of(rows, **tables):
-    from pipelines.study import params
-
-    encoder = {n: {"source": "wheel", "path": "x"} for n in ("a", "b")}
-    embed = {"notes-a": {"corpus": "notes", "encoder": "a"}, "notes-b": {"corpus": "notes", "encoder": "b"}}
-    align = {"none": {"source": "notes-a", "target": "notes-b", "aligner": "identity"}}
-    corpora = {"notes": {"kind": "passages", "source": "synthetic", "path": "x", "rows": rows}}
-    return params.Study.model_validate(
-        {"study": "t", "corpora": corpora, "encoders": encoder, "embed": embed, "align": align, **tables}
-    )
+def measured(**keys):
+    """Run the stage with a row that has these keys."""
+    study = params.Study.model_validate({
+        "study": "t",
+        "corpora": {"notes": {"kind": "passages", "source": "synthetic", "path": "x", "rows": 30}},
+        "encoders": {name: {"source": "wheel", "path": "x"} for name in "ab"},
+        "embed": {f"notes-{name}": {"corpus": "notes", "encoder": name} for name in "ab"},
+        "align": {"none": {"source": "notes-a", "target": "notes-b", "aligner": "identity"}},
+        "attributes": {"r": ROW | keys},
+    })  # fmt: skip
+    attributes.attributes("r", study.attributes["r"], study, MagicMock())
+    return store.read_metrics("attributes")["r"]
 
 
 @pytest.fixture
@@ -120,11 +131,6 @@ def stored(tmp_path, monkeypatch):
     """A corpus of three subjects, embedded by two encoders that are each other's negative, and a translator
     that knows it.
     """
-    import polars as pl
-
-    from pipelines.aligners.core.translator import Linear, save
-    from pipelines.runtime import store
-
     monkeypatch.chdir(tmp_path)
     generator, subjects = torch.Generator().manual_seed(0), ["law", "oil", "art"]
     table = torch.eye(4)[:3]
@@ -149,50 +155,22 @@ def stored(tmp_path, monkeypatch):
 
 
 def test_the_stage_puts_translated_beside_naive_ideal_and_chance(stored):
-    import polars as pl
-
-    from pipelines import attributes
-    from pipelines.runtime import store
-
-    row = {
-        "translator": "none",
-        "source": "notes-a",
-        "target": "notes-b",
-        "corpus": "notes",
-        "source_encoder": "a",
-        "target_encoder": "b",
-    }
-    study = study_of(30, attributes={"r": {**row, "wordings": ["name", "template"], "k": [1, 2]}})
-    attributes.attributes("r", study.attributes["r"], study, Run())
-    found = store.read_metrics("attributes")["r"]
+    found = measured(wordings=["name", "template"], k=[1, 2])
     assert (found["examples"], found["labels"]) == (20, 3)
     for wording in ("name", "template"):
-        assert (
-            found[wording]["translated"]["top1"]
-            == found[wording]["ideal target"]["top1"]
-            == found[wording]["ideal source"]["top1"]
-            == 1
-        )
-        assert found[wording]["naive"]["top1"] == 0
-        assert found[wording]["chance"]["top1"] == pytest.approx(1 / 3, abs=1e-6)
+        top1 = {method: scores["top1"] for method, scores in found[wording].items()}
+        assert top1["translated"] == top1["ideal target"] == top1["ideal source"] == 1
+        assert top1["naive"] == 0
+        assert top1["chance"] == pytest.approx(1 / 3, abs=1e-6)
     kept = pl.read_parquet(store.scores_path("attributes", "r"))
     assert kept.filter((pl.col("method") == "naive") & (pl.col("wording") == "name")).height == 20
     assert pl.read_csv(store.plots_path("attributes", "r") / "labels.csv").height == 6
 
 
-def test_a_column_of_labels_that_is_not_there_is_one_line(stored):
-    from pipelines import attributes
-
-    row = {
-        "translator": "none",
-        "source": "notes-a",
-        "target": "notes-b",
-        "corpus": "notes",
-        "source_encoder": "a",
-        "target_encoder": "b",
-    }
-    study = study_of(30, attributes={"r": {**row, "labels": "sender"}, "none": {**row, "split": "elsewhere"}})
-    with pytest.raises(BadInput, match="no column 'sender'"):
-        attributes.attributes("r", study.attributes["r"], study, Run())
-    with pytest.raises(BadInput, match="two labels are needed"):
-        attributes.attributes("none", study.attributes["none"], study, Run())
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [({"labels": "sender"}, "no column 'sender'"), ({"split": "elsewhere"}, "two labels are needed")],
+)
+def test_labels_that_are_not_there_are_one_line(stored, keys, message):
+    with pytest.raises(BadInput, match=message):
+        measured(**keys)
