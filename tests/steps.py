@@ -22,7 +22,7 @@ class Matcher:
         return self.compiled[key].match(self.text, at) is not None
 
     def ends(self, nodes, at: int):
-        """Yield every end of a match of `nodes` that begins at `at`, in the order of a backtracking search."""
+        """Yield the ends of all matches of `nodes` that begin at `at`, in the order of a search."""
         nodes = list(nodes)
         if not nodes:
             yield at

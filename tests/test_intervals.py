@@ -1,4 +1,4 @@
-"""Newcombe's interval against the worked examples of his paper, and what must hold of any interval of shares."""
+"""Newcombe's interval against the examples of his paper, and what must hold of any interval of shares."""
 
 import pytest
 from hypothesis import given

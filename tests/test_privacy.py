@@ -32,12 +32,27 @@ ROWS = {
     "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
     "inverters": {"i": {"space": "v", "corpus": "c", "encoder": "b"}},
     "invert": {
-        "r": {"translator": "t", "source": "s", "target": "v", "corpus": "c", "encoder": "b", "inverter": "i", "texts": 4},
+        "r": {
+            "translator": "t",
+            "source": "s",
+            "target": "v",
+            "corpus": "c",
+            "encoder": "b",
+            "inverter": "i",
+            "texts": 4,
+        },
     },
     "attributes": {
-        "r": {"translator": "t", "source": "s", "target": "v", "corpus": "c", "source_encoder": "a", "target_encoder": "b"},
+        "r": {
+            "translator": "t",
+            "source": "s",
+            "target": "v",
+            "corpus": "c",
+            "source_encoder": "a",
+            "target_encoder": "b",
+        },
     },
-}  # fmt: skip
+}
 
 
 def study_of(private, more=None):
@@ -65,7 +80,7 @@ def guesses(attacker, victim, encode, row):
 
 
 def run_stages(study):
-    """collect, embeddings and a translator by hand, attributes, invert with guesses that are right, report."""
+    """Run collect, attributes, invert with right guesses, and report; write embeddings and a translator."""
     pl.DataFrame({"text": TEXTS, "labels": [f"{LABEL} {t[:3]}" for t in TEXTS]}).write_csv("texts.csv")
 
     def stage(verb, name, row):

@@ -1,4 +1,4 @@
-"""The report's page: one file, pictures inside, foreign text obeyed nowhere; published numbers beside ours."""
+"""The report's page: one file with its pictures; texts of others are shown as they are; published numbers."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The table of translators: a verdict stands beside what it was made on, and elsewhere says where it is from."""
+"""The table of translators: a verdict beside measures of another corpus names the corpus of its fit."""
 
 import polars as pl
 import pytest
@@ -9,20 +9,35 @@ from pipelines.pages.tables.translation import translation_table
 from pipelines.runtime import store
 from pipelines.study import params
 
-STUDY = params.Study.model_validate({
-    "study": "s",
-    "corpora": {n: {"source": "synthetic", "path": "x"} for n in ("prose", "notes")},
-    "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")},
-    "embed": {f"{c}-{e}": {"corpus": c, "encoder": e} for c in ("prose", "notes") for e in ("one", "two")},
-    "align": {
-        "mapped": {"source": "prose-one", "target": "prose-two", "aligner": "wasserstein_procrustes", "seeds": [0, 1]},
-        "naive": {"source": "prose-one", "target": "prose-two", "aligner": "identity"},
-    },
-    "evaluate": {
-        f"{name}-{corpus}": {"translator": name, "source": f"{corpus}-one", "target": f"{corpus}-two", "pictures": False}
-        for name in ("mapped", "naive") for corpus in ("prose", "notes")
-    },
-})  # fmt: skip
+STUDY = params.Study.model_validate(
+    {
+        "study": "s",
+        "corpora": {n: {"source": "synthetic", "path": "x"} for n in ("prose", "notes")},
+        "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")},
+        "embed": {
+            f"{c}-{e}": {"corpus": c, "encoder": e} for c in ("prose", "notes") for e in ("one", "two")
+        },
+        "align": {
+            "mapped": {
+                "source": "prose-one",
+                "target": "prose-two",
+                "aligner": "wasserstein_procrustes",
+                "seeds": [0, 1],
+            },
+            "naive": {"source": "prose-one", "target": "prose-two", "aligner": "identity"},
+        },
+        "evaluate": {
+            f"{name}-{corpus}": {
+                "translator": name,
+                "source": f"{corpus}-one",
+                "target": f"{corpus}-two",
+                "pictures": False,
+            }
+            for name in ("mapped", "naive")
+            for corpus in ("prose", "notes")
+        },
+    }
+)
 
 
 @pytest.fixture
