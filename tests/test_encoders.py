@@ -457,10 +457,15 @@ class Malicious:
         return open, (self.file, "w")
 
 
-def test_a_hostile_pickle_of_weights_is_one_line_and_never_run(folders, tmp_path):
+@pytest.mark.parametrize("damage", ["hostile weights", "half a config"])
+def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, tmp_path):
     fetch(row(path=str(folders["bert"])), tmp_path / "model")
-    (tmp_path / "model" / "model.safetensors").unlink()
-    torch.save(Malicious(tmp_path / "ran"), tmp_path / "model" / "pytorch_model.bin")
+    if damage == "hostile weights":
+        (tmp_path / "model" / "model.safetensors").unlink()
+        torch.save(Malicious(tmp_path / "ran"), tmp_path / "model" / "pytorch_model.bin")
+    else:
+        (tmp_path / "model" / "config.json").write_text('{"model_type":')
+        (tmp_path / "model" / "modules.json").unlink()
     with pytest.raises(BadInput, match="no sentence-transformers model") as error:
         load(tmp_path / "model", row())
     assert "\n" not in str(error.value)

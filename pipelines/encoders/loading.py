@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -52,8 +51,8 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     device = device or resolve()
     if len(row.parts) > 1:
         return _side_by_side(tuple(load(part_folder(folder, part), part, device) for part in row.parts))
+    precision = _precision(row, device)
     with reading(folder):
-        precision = _precision(row, device, folder)
         digest = weights(folder)
     model = compose(_open(folder, precision), row).to(device).eval()
     _cast(model, DTYPES[precision])
@@ -75,24 +74,13 @@ def _side_by_side(parts: tuple[Loaded, ...]) -> Loaded:
     return replace(parts[0], **about, dimension=sum(part.dimension for part in parts), parts=parts)
 
 
-def _precision(row: Encoder, device: torch.device, folder: Path) -> str:
-    precision = row.precision
-    if precision == "fp16" and device.type == "cpu":
+def _precision(row: Encoder, device: torch.device) -> str:
+    if row.precision == "fp16" and device.type == "cpu":
         raise BadInput(f"encoder {row.model}: precision fp16 needs a GPU; on a CPU use bf16 or float32")
-    if precision == "fp16" and _is_t5(folder):
-        log.warning("encoder %s: T5 overflows in fp16; using bf16", row.model)
-        precision = "bf16"
-    if precision == "bf16" and not _has_bf16(device):
+    if row.precision == "bf16" and not _has_bf16(device):
         log.warning("encoder %s: this machine has no bf16 instructions; using float32", row.model)
         return "float32"
-    return precision
-
-
-def _is_t5(folder: Path) -> bool:
-    """Tell whether the transformer is a T5. Its activations exceed 65504, the largest number of fp16."""
-    configs = (folder / "config.json", folder / "0_Transformer" / "config.json")
-    kinds = [json.loads(config.read_text()).get("model_type") for config in configs if config.is_file()]
-    return any(kind in ("t5", "mt5", "umt5") for kind in kinds)
+    return row.precision
 
 
 def _has_bf16(device: torch.device) -> bool:
@@ -106,10 +94,10 @@ def _open(folder: Path, precision: str) -> SentenceTransformer:
     disable_progress_bar()
     # "auto" is the checkpoint's own dtype: a 16-bit model of billions of weights is never held in 32 bits.
     dtype = torch.float32 if precision == "float32" else "auto"
-    if not is_clip(folder):
-        return open_model(folder, dtype)
     with one_line_errors(folder):
-        return SentenceTransformer(modules=[ClipText(folder)], device="cpu")
+        if is_clip(folder):
+            return SentenceTransformer(modules=[ClipText(folder)], device="cpu")
+    return open_model(folder, dtype)
 
 
 def _cast(model: SentenceTransformer, low: torch.dtype) -> None:
