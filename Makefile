@@ -33,7 +33,14 @@ $(READY): pyproject.toml constraints.txt
 raw:
 	@if [ -n "$$CORPORA_ROOT" ]; then mkdir -p data && ln -sfn "$$(realpath "$$CORPORA_ROOT")" data/raw; fi
 
-repro: $(READY) raw  ## run what changed of the active study (params.yaml), then say what was found
+# A copy without git, such as a ZIP of the repository: DVC must be told.
+.PHONY: scm
+scm: $(READY)
+	@if [ -e .git ] || git rev-parse --git-dir >/dev/null 2>&1; then \
+	  if grep -qs no_scm .dvc/config.local; then dvc config --quiet --local --unset core.no_scm; fi; \
+	elif ! grep -qs no_scm .dvc/config.local; then dvc config --quiet --local core.no_scm true; fi
+
+repro: $(READY) raw scm  ## run what changed of the active study (params.yaml), then say what was found
 	@python -m pipelines.study names
 	@python scripts/repro.py
 	@echo; cat report/findings.md
@@ -57,7 +64,7 @@ study: $(READY) raw  ## make STUDY=real (a file of studies/, or a path) the acti
 	@test -n "$$STUDY" || { echo "which? make study STUDY=<$$(ls studies | sed 's/.yaml//' | paste -sd'|')> or a path" >&2; exit 2; }
 	@python -m pipelines.study activate "$$STUDY"
 
-audit: $(READY) raw  ## make audit VECTORS=dump [TEXTS=my/texts]: what do these vectors give away?
+audit: $(READY) raw scm  ## make audit VECTORS=dump [TEXTS=my/texts]: what do these vectors give away?
 	@test -n "$$VECTORS" || { echo "of what? make audit VECTORS=dump.parquet [TEXTS=my/texts]" >&2; exit 2; }
 	@python -m pipelines.study names
 	@dvc repro --quiet fetch collect
@@ -67,5 +74,5 @@ publish: $(READY)  ## make publish ROW=wasserstein [SEED=1]: register its transl
 	@test -n "$$ROW" || { echo "which? make publish ROW=<row of align or finetune> [SEED=1]" >&2; exit 2; }
 	@python -m pipelines.publish "$$ROW" $${SEED:+"$$SEED"}
 
-ui: $(READY)  ## Dagster and MLflow side by side; Ctrl-C stops both
+ui: $(READY) scm  ## Dagster and MLflow side by side; Ctrl-C stops both
 	@scripts/ui

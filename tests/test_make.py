@@ -31,6 +31,7 @@ def make(tmp_path):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))
     (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
     (tmp_path / ".venv/.ready").touch()
     for program in ("python", "dvc"):
         (tmp_path / ".venv/bin" / program).write_text(RECORDS)

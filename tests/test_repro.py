@@ -1,4 +1,4 @@
-"""A tiny real study through a real `dvc repro`: it ends, it is then up to date, an experiment reruns just what it must."""
+"""A tiny real study through a real `dvc repro`: what runs, what it prints, and what an experiment reruns."""
 
 import json
 import os
@@ -76,23 +76,23 @@ def talk(ok: bool = True) -> str:
     return run(sys.executable, "scripts/repro.py", ok=ok)
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory):
-    """A git repository with this project's code and the tiny study, reproduced once."""
-    root = tmp_path_factory.mktemp("repository")
-    before = Path.cwd()
-    for name in (
-        "pipelines",
-        "scripts",
-        ".dvc/config",
-        ".dvcignore",
-        ".gitignore",
-        "dvc.yaml",
-        "constraints.txt",
-    ):
+def copied(root: Path) -> Path:
+    """Copy the files of this project that `make repro` needs, as an archive has them: without git."""
+    names = (
+        "pipelines scripts Makefile .dvc/config .dvcignore .gitignore dvc.yaml constraints.txt pyproject.toml"
+    )
+    for name in names.split():
         (root / name).parent.mkdir(exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, root / name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A git repository with this project's code and the tiny study, reproduced once."""
+    root = copied(tmp_path_factory.mktemp("repository"))
+    before = Path.cwd()
     (root / "tiny.yaml").write_text(yaml.safe_dump(STUDY))
     os.chdir(root)
     activate.activate("tiny.yaml")
@@ -116,6 +116,19 @@ def test_every_output_is_there_and_a_second_run_does_nothing(repository):
     assert "wasserstein (unpaired)" in (repository / "report/report.md").read_text()
     assert "GENERATED" in (repository / "report/report.md").read_text()
     assert "up to date" in dvc("repro")
+
+
+def test_a_copy_without_git_is_reproduced_and_one_with_git_is_tracked_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(copied(tmp_path))
+    Path("tiny.yaml").write_text(yaml.safe_dump({"study": "tiny", "corpora": STUDY["corpora"]}))
+    activate.activate("tiny.yaml")
+    Path(".venv").symlink_to(sys.prefix)
+    make = ("make", "--assume-old", ".venv/.ready")
+    assert "2 stages, 2 of them run" in run(*make, "repro")
+    assert "no_scm = true" in Path(".dvc/config.local").read_text()
+    run("git", "init", "-q")
+    run(*make, "scm")
+    assert "no_scm" not in Path(".dvc/config.local").read_text()
 
 
 NEEDS = {
