@@ -2,6 +2,12 @@
 oracles.
 """
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -12,6 +18,7 @@ from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import intact, store
 from pipelines.study import params
 
+ROOT = Path(__file__).parents[1]
 ROWS = {
     "study": "t",
     "about": "a_b, small",
@@ -299,3 +306,22 @@ def test_the_same_results_give_the_same_bytes_except_for_how_long_stages_took(st
     after = written(study)
     assert [name for name in after if after[name] != before[name]] == ["stages.md"]
     assert b"| `dvc repro -s align@t` | 12.5    | cuda:1 |" in after["stages.md"]
+
+
+def test_a_locale_without_unicode_stops_neither_the_report_nor_the_first_table(study, tmp_path):
+    translated([0.9, 0.92], ["aligned", "aligned"])
+    rows = json.dumps(ROWS | {"about": "Wörter ±"}, ensure_ascii=False)
+    Path("params.yaml").write_text(rows, encoding="utf-8")
+    code = """
+import runpy, types
+from pipelines import report
+from pipelines.study import params
+report.report("report", None, params.load(), types.SimpleNamespace(artifact=lambda *_: None))
+runpy.run_module("pipelines.pages", run_name="__main__")
+"""
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=os.environ | locale, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"blind (unpaired)" in done.stdout
+    assert "Wörter ±" in Path("report/report.html").read_text(encoding="utf-8").replace("\u00a0", " ")
