@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.pages import page, pictures
 from pipelines.pages.tables import ENOUGH, escaped, table
 
-IN_DUMP = 0.1  # share of texts found in the dump; .02 of other texts (docs/experiments.md)
+IN_DUMP = 0.1  # share of texts found in the dump; .02 of other texts (docs/experiments/defences.md)
 # A defence is worth its cost if it keeps KEPT of retrieval, and leaves at most LEFT of the leakage.
 KEPT, LEFT = 0.9, 0.5
 ABOUT = {  # of each section
