@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 
 VECTORS = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
@@ -34,15 +35,14 @@ DEEP = 100_000
 Write = Callable[[Path], Any]
 
 
-def npz(path: Path, *members: tuple[str, bytes], packing: int = zipfile.ZIP_DEFLATED) -> None:
-    with zipfile.ZipFile(path, "w", packing) as archive:
-        for name, content in members:
-            archive.writestr(name, content)
+def npz(path: Path, header: bytes) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("vectors.npy", header)
 
 
-def npy(shape: tuple[int, ...], data: bytes = b"", kind: str = "<f4") -> bytes:
+def npy(shape: tuple[int, ...], data: bytes = b"") -> bytes:
     file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": kind, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
     return file.getvalue() + data
 
 
@@ -55,11 +55,6 @@ def bomb(path: Path, shape: tuple[int, int]) -> None:
         while left > 0:
             file.write(piece[:left])
             left -= len(piece)
-
-
-def patched(path: Path, write: Write, old: bytes, new: bytes) -> None:
-    write(path)
-    path.write_bytes(path.read_bytes().replace(old, new))
 
 
 def encrypted(path: Path) -> None:
@@ -89,12 +84,7 @@ def table(**columns: Any) -> Write:
 
 
 def arrow(**columns: Any) -> Write:
-    def write(path: Path) -> None:
-        made = pa.table(columns)
-        with pa.ipc.new_file(path, made.schema) as file:
-            file.write_table(made)
-
-    return write
+    return lambda path: pa.feather.write_feather(pa.table(columns), str(path), "uncompressed")
 
 
 def offsets(path: Path) -> None:
@@ -108,11 +98,7 @@ def offsets(path: Path) -> None:
 
 
 def chroma(
-    path: Path,
-    dimension: int = 8,
-    header: bytes | None = None,
-    rows: list[tuple[Any, Any]] | None = None,
-    more: str = "",
+    path: Path, header: bytes | None = None, rows: list[tuple[Any, Any]] | None = None, more: str = ""
 ) -> None:
     path.mkdir()
     base = sqlite3.connect(path / "chroma.sqlite3")
@@ -122,7 +108,7 @@ def chroma(
         "create table max_seq_id (segment_id text, seq_id); insert into max_seq_id values ('s', 0);"
         "create table embeddings_queue (seq_id integer primary key, vector blob, encoding text);"
     )
-    usual = [(v[:dimension].tobytes(), "FLOAT32") for v in VECTORS]
+    usual = [(v.tobytes(), "FLOAT32") for v in VECTORS]
     queued = enumerate(usual if rows is None else rows, 1)
     base.executemany("insert into embeddings_queue values (?, ?, ?)", [(i, *row) for i, row in queued])
     base.executescript(more)
@@ -174,17 +160,12 @@ def sparse_tar(path: Path) -> None:
 
 def png(width: int, height: int, data: bytes = b"") -> bytes:
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-        )
+        checksum = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + checksum
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + head
-        + chunk(b"IDAT", zlib.compress(data or bytes(height * (3 * width + 1))))
-        + chunk(b"IEND", b"")
-    )
+    pixels = zlib.compress(data or bytes(height * (3 * width + 1)))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 def lines(*rows: str) -> Write:
@@ -207,12 +188,10 @@ FILES: dict[str, Write] = {
     "dump-broken deflate.npz": broken_deflate,
     "dump-missing member.npz": missing_member,
     "dump-bomb.npz": lambda path: bomb(path, (200, 1_000_000)),
-    "dump-declared too large.npz": lambda path: npz(path, ("vectors.npy", npy((10**9, 64), b"1234"))),
-    "dump-no header.npz": lambda path: npz(path, ("vectors.npy", b"nothing")),
-    "dump-empty archive.npz": lambda path: npz(path),
-    "dump-deep header.npz": lambda path: npz(
-        path, ("vectors.npy", b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000)
-    ),
+    "dump-declared too large.npz": lambda path: npz(path, npy((10**9, 64), b"1234")),
+    "dump-no header.npz": lambda path: npz(path, b"nothing"),
+    "dump-empty archive.npz": lambda path: zipfile.ZipFile(path, "w").close(),
+    "dump-deep header.npz": lambda path: npz(path, b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000),
     "dump-complex numbers.npz": lambda path: np.savez(path, vectors=VECTORS.astype(complex)),
     "dump-a name \udcff.npy": lambda path: np.save(path, VECTORS),
     "dump-truncated.npz": lambda path: (np.savez(path, v=VECTORS), os.truncate(path, 300)),
@@ -384,12 +363,10 @@ def read(path: Path) -> str:
 
 
 def main(folder: Path, memory: int) -> None:
-    """Read every file of a folder in `memory` bytes more than the imports take; print one line of JSON for each."""
+    """Read every file of a folder in `memory` bytes more than the imports take. Print a line of JSON each."""
     warnings.simplefilter("ignore")
     read(folder / "nothing-")
-    with suppress(
-        RecursionError
-    ):  # the stack grows now: beyond the limit it could not, which is no exception but a crash
+    with suppress(RecursionError):  # grow the stack now: beyond the limit, that is a crash
         json.loads("[" * DEEP)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))

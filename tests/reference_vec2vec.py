@@ -17,19 +17,13 @@ from pipelines.aligners.vec2vec.training import Training
 class Block(nn.Module):
     """A residual MLP as the paper draws it."""
 
-    def __init__(
-        self, depth: int, inputs: int, width: int, outputs: int, batch_norm: bool, dropout: float
-    ) -> None:
+    def __init__(self, depth: int, inputs: int, width: int, outputs: int, norm: type[nn.Module]) -> None:
         super().__init__()
-        norm = nn.BatchNorm1d if batch_norm else nn.LayerNorm
         self.first = nn.Linear(inputs, width)
         self.middle = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, width), nn.SiLU(), norm(width), nn.Dropout(dropout))
-            for _ in range(depth - 2)
+            nn.Sequential(nn.Linear(width, width), nn.SiLU(), norm(width)) for _ in range(depth - 2)
         )
-        self.last = nn.Sequential(
-            nn.Linear(width, width), nn.Dropout(dropout), nn.SiLU(), nn.Linear(width, outputs)
-        )
+        self.last = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.pad(x, self.first.out_features) + nn.functional.silu(self.first(x))
@@ -60,22 +54,20 @@ def gram_difference(x: Tensor, y: Tensor) -> Tensor:
 class Reference:
     """Least-squares GAN with swapped labels, cosine errors, reflected VSP, detached cycle."""
 
-    def __init__(self, training: Training, d: int, e: int, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, training: Training, d: int, e: int) -> None:
         s = self.settings = training.settings
-        shape = (s.norm == "batch", s.dropout)
-        self.A1 = Block(s.adapter_depth, d, s.width, s.width, *shape)
-        self.A2 = Block(s.adapter_depth, e, s.width, s.width, *shape)
-        self.B1 = Block(s.adapter_depth, s.width, s.width, d, *shape)
-        self.B2 = Block(s.adapter_depth, s.width, s.width, e, *shape)
-        self.T = Block(s.backbone_depth, s.width, s.width, s.width, *shape)
+        norm = nn.BatchNorm1d if s.norm == "batch" else nn.LayerNorm
+        self.A1 = Block(s.adapter_depth, d, s.width, s.width, norm)
+        self.A2 = Block(s.adapter_depth, e, s.width, s.width, norm)
+        self.B1 = Block(s.adapter_depth, s.width, s.width, d, norm)
+        self.B2 = Block(s.adapter_depth, s.width, s.width, e, norm)
+        self.T = Block(s.backbone_depth, s.width, s.width, s.width, norm)
         self.D1, self.D2, self.DL = (critic(s.disc_depth, size, s.disc_width) for size in (d, e, s.width))
         m, D = training.model, training.discriminators
-        theirs = [*m.inputs.values(), *m.outputs.values(), m.backbone]
-        self.translator = nn.ModuleList([self.A1, self.A2, self.B1, self.B2, self.T]).to(dtype)
-        self.critics = nn.ModuleList([self.D1, self.D2, self.DL]).to(dtype)
-        for mine, other in zip(
-            [*self.translator, *self.critics], [*theirs, D["source"], D["target"], D["latent"]], strict=True
-        ):
+        self.translator = nn.ModuleList([self.A1, self.A2, self.B1, self.B2, self.T]).double()
+        self.critics = nn.ModuleList([self.D1, self.D2, self.DL]).double()
+        theirs = [*m.inputs.values(), *m.outputs.values(), m.backbone, D["source"], D["target"], D["latent"]]
+        for mine, other in zip([*self.translator, *self.critics], theirs, strict=True):
             for a, b in zip(mine.parameters(), other.parameters(), strict=True):
                 a.data.copy_(b.data)
         self.optimiser = torch.optim.Adam(self.translator.parameters(), lr=s.lr, betas=(0.5, 0.999))
@@ -110,10 +102,10 @@ class Reference:
         ry, fy = unit(self.B2(zy)), unit(self.B1(zy))
         zfx = self.T(self.A2(fx.detach()))
         cx = unit(self.B1(zfx))
-        self.reconstruct(self.B2, zfx)
+        self.B2(zfx)  # changes the statistics of its batch norms
         zfy = self.T(self.A1(fy.detach()))
         cy = unit(self.B2(zfy))
-        self.reconstruct(self.B1, zfy)
+        self.B1(zfy)
         found = {}
         contests = [("source", x, fy), ("target", y, fx), ("latent", zx, zy)]
         for (name, real, fake), critic, optimiser in zip(
@@ -149,11 +141,5 @@ class Reference:
         self.optimiser.step()
         for schedule in self.schedules:
             schedule.step()
-        return {name: float(loss.detach()) for name, loss in found.items()} | {
-            "loss/translator": float(total.detach())
-        }
-
-    def reconstruct(self, adapter: nn.Module, latent: Tensor) -> None:
-        """Reconstruct a translation: only batch norms see it. The random state stays as it was."""
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            adapter(latent)
+        found["loss/translator"] = total
+        return {name: float(loss.detach()) for name, loss in found.items()}

@@ -16,12 +16,12 @@ from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.vec2vec import Settings, losses, selection
 from pipelines.aligners.vec2vec import training as one_step
-from pipelines.aligners.vec2vec.networks import ResidualMLP, Tied, Vec2Vec
+from pipelines.aligners.vec2vec.networks import Tied, Vec2Vec
 from pipelines.aligners.vec2vec.selection import Best, agreement, best_start, unpaired_score
 from pipelines.aligners.vec2vec.settings import MULTISTART, PAPER
 from pipelines.aligners.vec2vec.training import Training
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Align, params, settings_of
+from pipelines.study import Align, settings_of
 from tests.reference_vec2vec import Reference
 
 D, E = 12, 16
@@ -75,12 +75,7 @@ def training(settings: Settings = SMALL, seed: int = 0) -> Training:
     return Training(Vec2Vec(DIMS, **settings.shape), DIMS, settings)
 
 
-def double(mine: Training) -> Training:
-    mine.model.double(), mine.discriminators.double()
-    return mine
-
-
-def batch(seed: int = 1, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+def batch(seed: int = 1, dtype=torch.float32) -> dict[str, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
     return {name: normalize(torch.randn(32, d, generator=g), dim=1).to(dtype) for name, d in DIMS.items()}
 
@@ -213,21 +208,11 @@ def test_transport_is_sinkhorns_plan_and_its_gradient_takes_the_plan_as_constant
 # ---------------------------------------------------------------- one step
 
 
-@pytest.mark.parametrize("norm", ["batch", "layer"])
-def test_a_step_equals_the_reference(norm):
-    mine = training(replace(SMALL, norm=norm))
-    reference = Reference(mine, D, E)
-    for seed in range(4):
-        x = batch(seed)
-        want = reference.step(x["source"], x["target"])
-        got = mine.step(x)
-        assert {k: float(got[k]) for k in want} == pytest.approx(want, abs=1e-5)
-
-
-@pytest.mark.parametrize("depth", [3, 5])
-def test_five_released_steps_in_float64_leave_the_same_weights_losses_and_statistics(depth):
-    mine = double(training(replace(PUBLISHED, adapter_depth=depth, lr=0.05)))
-    reference, model = Reference(mine, D, E, torch.float64), mine.model
+@pytest.mark.parametrize(("depth", "norm"), [(3, "batch"), (5, "batch"), (3, "layer")])
+def test_five_released_steps_leave_the_same_losses_weights_and_statistics_as_the_reference(depth, norm):
+    mine = training(replace(PUBLISHED, adapter_depth=depth, norm=norm, lr=0.05))
+    mine.model.double(), mine.discriminators.double()
+    reference, model = Reference(mine, D, E), mine.model
     for seed in range(5):
         x = batch(seed, torch.float64)
         want, before = reference.step(x["source"], x["target"]), copy.deepcopy(model.state_dict())
@@ -240,33 +225,8 @@ def test_five_released_steps_in_float64_leave_the_same_weights_losses_and_statis
     for part, other in zip(parts, reference.translator, strict=True):
         for a, b in zip(part.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
-    assert_same_statistics(model, reference)
-
-
-def assert_same_statistics(model: Vec2Vec, reference: Reference) -> None:
     statistics = {k: v for k, v in model.named_buffers() if "running" in k or "batches" in k}
     torch.testing.assert_close(statistics, reference.statistics(), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_after_two_hundred_released_steps_batch_norms_have_the_published_statistics():
-    # low rates: an adversarial game amplifies rounding errors
-    mine = double(training(replace(PUBLISHED, warmup=20, lr=1e-4, disc_lr=1e-4)))
-    reference = Reference(mine, D, E, torch.float64)
-    for seed in range(200):
-        x = batch(seed, torch.float64)
-        reference.step(x["source"], x["target"]), mine.step(x)
-    assert_same_statistics(mine.model, reference)
-    counts = {name: int(v) for name, v in mine.model.named_buffers() if name.endswith("batches_tracked")}
-    assert {n for name, n in counts.items() if name.startswith("outputs")} == {800}  # four passes a step
-
-
-@pytest.mark.parametrize("depth", [2, 3, 5])
-def test_update_statistics_does_what_a_forward_pass_does(depth):
-    one = ResidualMLP(depth, D, 24, E, "batch", 0.0)
-    other, x = copy.deepcopy(one), torch.randn(40, D)
-    one(x), other.update_statistics(x)
-    torch.testing.assert_close(dict(one.named_buffers()), dict(other.named_buffers()))
 
 
 def test_the_papers_objective_is_that_of_its_equations():
@@ -296,27 +256,17 @@ def test_the_cycle_trains_the_first_translation_only_if_not_detached(detach):
 
 
 LOSSES = ("translator", "reconstruction", "cycle", "vsp", "discriminator_target", "generator_latent")
-FIRST = {
+CURVE = {
     0: [20.133204, 0.986128, 1.014752, 0.796948, 1.486834, 0.358061],
-    1: [19.218685, 0.947439, 0.987953, 0.735011, 1.347170, 0.347771],
-    2: [20.131599, 0.931621, 1.037855, 0.735414, 1.296771, 0.303424],
-    3: [19.236298, 0.956115, 0.967397, 0.742790, 1.158094, 0.300039],
     4: [19.468039, 0.942490, 1.011883, 0.735886, 1.097793, 0.376972],
 }
-LATER = {
-    49: [18.913937, 0.997826, 0.971098, 0.745324, 1.223691, 0.306471],
-    99: [17.549999, 0.900580, 0.913562, 0.693161, 0.690878, 0.282150],
-    199: [16.604488, 0.944503, 0.842692, 0.663156, 0.388595, 0.187737],
-}
 
 
-@pytest.mark.parametrize(("lr", "want", "tolerance"), [(1e-3, FIRST, 1e-4), (1e-4, LATER, 1e-3)])
-def test_the_loss_curve_is_pinned(lr, want, tolerance):
-    """At the lower rate, noise of 3e-7 on the weights moves the losses of 200 steps by less than 0.0015."""
-    mine = training(replace(SMALL, lr=lr, disc_lr=lr))
-    curve = [mine.step(batch(seed)) for seed in range(max(want) + 1)]
-    got = {step: [float(curve[step][f"loss/{name}"]) for name in LOSSES] for step in want}
-    assert all(got[step] == pytest.approx(want[step], rel=tolerance, abs=tolerance) for step in want), got
+def test_the_loss_curve_is_pinned():
+    mine = training()
+    curve = [mine.step(batch(seed)) for seed in range(5)]
+    got = {step: [float(curve[step][f"loss/{name}"]) for name in LOSSES] for step in CURVE}
+    assert all(got[step] == pytest.approx(CURVE[step], rel=1e-4, abs=1e-4) for step in CURVE), got
 
 
 @pytest.mark.parametrize("gan", ["least_squares", "vanilla"])
@@ -543,16 +493,13 @@ def test_when_training_stops(keys, want):
     assert seen == [*want]
 
 
-def test_live_curves_have_losses_gradients_accuracies_and_the_score():
+def test_live_curves_have_gradients_accuracies_and_the_score():
     seen = {}
     vec2vec.fit(*clouds(), SMALL, 0, log=lambda m, step: seen.update(m))
     spaces = ("source", "target", "latent")
-    losses = ["reconstruction", "cycle", "vsp", "cycle_vsp", "translator"]
-    losses += [f"{who}_{space}" for who in ("generator", "discriminator") for space in spaces]
-    scores = ("share", "cosine", "cycle", "score", "best_step")
-    want = {f"loss/{n}" for n in losses} | {f"gradient/discriminator_{n}" for n in spaces}
-    want |= {f"accuracy/{n}" for n in spaces} | {f"unpaired/{n}" for n in scores} | {"gradient/translator"}
-    assert want <= set(seen)
+    want = {f"{kind}_{n}" for kind in ("loss/generator", "gradient/discriminator") for n in spaces}
+    want |= {f"unpaired/{n}" for n in ("share", "cosine", "cycle", "score", "best_step")}
+    assert want | {"gradient/translator"} <= set(seen)
     assert all(0 <= seen[f"accuracy/{space}"] <= 1 for space in spaces)
 
 
@@ -654,29 +601,15 @@ def test_a_row_of_align_names_a_recipe_and_its_other_keys_override_it():
         settings(recipe="published")
 
 
-def test_the_rows_of_study_vec2vec_are_the_settings_that_were_measured():
-    measured = Settings(recipe="multistart", **MULTISTART)
-    rows = params.load(Path(__file__).parents[1] / "studies/vec2vec.yaml").align
-    settings = {name: row.settings for name, row in rows.items()}
-    assert settings["wordllama"] == measured
-    other = replace(measured, starts=(48, 8, 2), start_axes=(32, 64, 96), start_steps=20, steps=150)
-    assert settings["rotation"] == other
-
-
 @pytest.mark.parametrize(
     "bad",
     [
         {"gan": "wasserstein"},
-        {"batch": 1},
-        {"lr": -1.0},
         {"dropout": 1.0},
-        {"width": 0},
         {"start_steps": 0},
         {"starts": (4, 8), "start_axes": (4, 8)},
         {"starts": (4,)},
         {"gan_weight": 0.0, "latent_gan_weight": 0.0},
-        {"max_grad_norm": 0.0},
-        {"patience": 0},
     ],
 )
 def test_settings_refuse_nonsense(bad):
@@ -684,18 +617,9 @@ def test_settings_refuse_nonsense(bad):
         replace(SMALL, **bad)
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "match"),
-    [
-        (torch.full((50, 3), float("nan")), torch.randn(50, 3), "source: row 0 is not finite"),
-        (torch.randn(50, 3), torch.randn(3, 3), "target: 3 vectors"),
-        (torch.randn(50, 1), torch.randn(50, 3), "source: vectors of dimension 1"),
-        (torch.randn(50, 3), torch.ones(50, 3), "target: all 50 vectors are the same"),
-    ],
-)
-def test_bad_vectors_are_one_line(source, target, match):
-    with pytest.raises(BadInput, match=match):
-        vec2vec.fit(source, target, SMALL, 0)
+def test_bad_vectors_are_one_line():
+    with pytest.raises(BadInput, match="target: 3 vectors"):
+        vec2vec.fit(torch.randn(50, 3), torch.randn(3, 3), SMALL, 0)
 
 
 def test_known_pairs_are_refused():

@@ -1,11 +1,11 @@
-"""Read dvc.yaml and dvc.lock: names, versions, faults; and the parts of DVC that have no public API."""
+"""Read dvc.yaml and dvc.lock: names, faults, and the parts of DVC that have no public API."""
 
 import inspect
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import yaml
+from projects import initialised
 
 from dagster_dvc.graph import GraphError, lock, read
 
@@ -30,37 +30,29 @@ def test_what_the_component_uses_of_dvc_is_still_there(module):
             pytest.fail(f"{module}.{name} has no parameter {sorted(gone)} any more", pytrace=False)
 
 
-def write(root: Path, stages: str, **params) -> Path:
-    (root / ".dvc").mkdir(exist_ok=True)
-    (root / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
-    (root / "dvc.yaml").write_text("stages:\n" + stages)
-    (root / "params.yaml").write_text(yaml.safe_dump(params))
-    return root
+def rows(*of: str) -> dict:
+    return {"a": {"foreach": list(of), "do": {"cmd": "echo ${item}"}}}
 
 
-def test_rows_that_differ_in_punctuation_only_are_different_steps(tmp_path):
-    rows = {row: None for row in ("a-b", "a.b", "a_b")}
-    text = "  s:\n    foreach: ${rows}\n    do: {cmd: 'echo ${key}', outs: ['${key}']}\n"
-    stages = read(write(tmp_path, text, rows=rows))
-    assert {s.key for s in stages.values()} == {("s", "a-b"), ("s", "a.b"), ("s", "a_b")}
-    ops = {s.op for s in stages.values()}
-    assert len(ops) == 3
-    assert all(op.isidentifier() for op in ops)
+SHELL = r"^dvc\.yaml: a: .* is no row name: a shell would read it$"
 
 
-def test_the_code_version_follows_the_stage_s_own_row(tmp_path):
-    stage = "{cmd: 'echo ${key}', params: ['rows.${key}'], outs: ['${key}']}"
-    text = f"  s:\n    foreach: ${{rows}}\n    do: {stage}\n"
-    before = read(write(tmp_path, text, rows={"a": {"n": 1}, "b": {"n": 1}}))
-    after = read(write(tmp_path, text, rows={"a": {"n": 2}, "b": {"n": 1}}))
-    assert before["s@a"].code_version != after["s@a"].code_version
-    assert before["s@b"].code_version == after["s@b"].code_version
-
-
-def test_a_broken_dvc_yaml_is_said_on_one_line(tmp_path):
-    with pytest.raises(GraphError, match=r"dvc\.yaml") as said:
-        read(write(tmp_path, "  s: {comand: echo}\n"))
-    assert "\n" not in str(said.value)
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ({}, r"dvc\.yaml: there is no such file, or no stage in it$"),
+        ({"a": {"cmd": "echo", "wdir": "src"}}, r"stage 'a' has a wdir"),
+        ({"a": {"comand": "echo"}}, r"dvc\.yaml"),
+        (rows("b,c", "b_c"), r"'a@b,c' and 'a@b_c' are the same name to Dagster: a/b_c$"),
+        *((rows(row), SHELL) for row in ("a;evil", "$(evil)", "a b", "a`evil`", "a'b", "-a", "a\nb")),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(tmp_path, stages, said):
+    (initialised(tmp_path) / "src").mkdir()
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    with pytest.raises(GraphError, match=said) as error:
+        read(tmp_path)
+    assert "\n" not in str(error.value)
 
 
 def test_no_dvc_lock_is_an_empty_one_and_half_of_one_is_an_error(tmp_path):
@@ -70,8 +62,18 @@ def test_no_dvc_lock_is_an_empty_one_and_half_of_one_is_an_error(tmp_path):
         lock(tmp_path)
 
 
-@pytest.mark.parametrize("row", ["a;evil", "$(evil)", "a b", "a`evil`", "a'b", "-a", "a\nb"])
-def test_a_row_whose_name_a_shell_would_read_is_refused(tmp_path, row):
-    text = "  s:\n    foreach: ${rows}\n    do: {cmd: 'echo ${key}'}\n"
-    with pytest.raises(GraphError, match=r"^dvc\.yaml: s: .* is no row name: a shell would read it$"):
-        read(write(tmp_path, text, rows={row: None}))
+def test_metrics_may_stand_outside_of_the_stages(tmp_path):
+    stages = {
+        "train": {"cmd": "true", "outs": ["live", "a.json"], "metrics": ["b.json"]},
+        "other": {"cmd": "true", "outs": ["c"]},
+    }
+    listed = ["live/metrics.json", "b.json", "elsewhere.json", "a.json", "live/pictures"]
+    (initialised(tmp_path) / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages, "metrics": listed}))
+    found = {name: stage.metrics for name, stage in read(tmp_path).items()}
+    assert found == {"train": ("b.json", "live/metrics.json", "a.json"), "other": ()}
+
+
+def test_dependencies_at_a_web_address_are_not_watched(tmp_path):
+    stage = {"cmd": "echo > x", "deps": ["https://localhost/data.csv"], "outs": ["x"]}
+    (initialised(tmp_path) / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"get": stage}}))
+    assert read(tmp_path)["get"].sources == ()
