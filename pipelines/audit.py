@@ -62,6 +62,7 @@ SHOWN = 12  # vectors that are inverted
 DEFENDED = 6000  # vectors that each defence is tried on
 PAIRS = (100, 1000)  # known texts of further attackers on defended vectors
 NEAREST = 10  # known texts that an attack names for a vector
+READ = "read the dump"
 VERDICTS = ("failed", "doubtful", "aligned")  # worst first
 Judge = Callable[[Tensor, Translator, Sequence[Translator]], Verdict]
 
@@ -96,7 +97,7 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
     steps = Steps(encoders, [str(defence) for defence in every], DEFENDED / row.limit)
 
     # 1. The dump, and the attacker's texts.
-    with steps("read the dump"):
+    with steps(READ):
         taken = dumps.sample(dump, row.limit, row.seed)
         known = known_texts(texts, row)
     device = resolve(row.device, float64=True)
@@ -148,7 +149,7 @@ class Steps:
     """
 
     def __init__(self, encoders: Sequence[str], defences: Sequence[str], share: float) -> None:
-        self.left = {"read the dump": 0.0} | {f"encoder {name}": 1.0 for name in encoders}
+        self.left = {READ: 0.0} | {f"encoder {name}": 1.0 for name in encoders}
         self.left |= {"topics": 0.0, "inverted texts": 1.0}
         self.left |= {f"defence {name}": share for name in defences}
         self.count, self.done = len(self.left), 0.0
@@ -160,14 +161,18 @@ class Steps:
         print(f"audit: step {at} of {self.count}: {name}{self.estimate()}", file=sys.stderr, flush=True)
         start = time.monotonic()
         yield
-        self.seconds[name] = time.monotonic() - start
+        self.finish(name, time.monotonic() - start)
+
+    def finish(self, name: str, seconds: float) -> None:
+        self.seconds[name] = seconds
         self.done += self.left.pop(name)
 
     def estimate(self) -> str:
         """Return the time left in words. Until the first fit is done there is none."""
         if not self.done:
             return ""
-        left = sum(self.left.values()) * sum(self.seconds.values()) / self.done
+        spent = sum(seconds for name, seconds in self.seconds.items() if name != READ)
+        left = sum(self.left.values()) * spent / self.done
         words = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
         return f"; at most about {words} left"
 

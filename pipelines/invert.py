@@ -26,6 +26,7 @@ from pipelines.measures.inversion import MEASURES, text_scores
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 from pipelines.study import Invert, params
 
 JUDGED = Path(".cache/judge")
@@ -135,7 +136,7 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
     out: list[Guesses] = []
     generator = torch.Generator().manual_seed(row.seed)
     voters = Voters(attacker.known, attacker.texts)
-    for kind, raw in vectors.items():
+    for kind, raw in progress(vectors.items(), what="invert", unit="attacks"):
         given = attacker.space(raw)
         near = attacker.nearest(given, row.search.near)
         first, corrected, queries = written(attacker, raw, near, encode, row, generator)
@@ -197,7 +198,7 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
     """
     true, frames = embed.space(victim.target), []
     recoverable = [sum(map(len, planted.values())) for planted in victim.facts]
-    for g in guesses:
+    for g in progress(guesses, what="measure", unit="methods"):
         scores = text_scores(g.texts, victim.texts) | {"cosine": (embed(g.texts) * true).sum(1).cpu()}
         recovered: list[list[str]] = [[] for _ in g.texts]
         for fact in facts.check(g.texts, victim.facts):

@@ -3,9 +3,15 @@ aligned.
 """
 
 import json
+import os
+import re
+import shutil
 import sqlite3
 import struct
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +31,7 @@ from pipelines.encoders import query
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
 from pipelines.pages import audit as audit_page
+from pipelines.runtime import track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Audit, params
 
@@ -604,3 +611,99 @@ def test_a_page_escapes_what_an_inverted_text_says(world):
     page = audit_page.write(found, folder / "out", "dump")
     assert "<script>" not in page.read_text()
     assert "a\\|b" in page.with_suffix(".md").read_text()
+
+
+def test_an_audit_says_which_step_of_how_many_it_does_and_what_is_left(world, capsys):
+    folder, texts, row, study = world
+    audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.9, "aligned"))
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("audit: step")]
+    named = [line.partition(";")[0] for line in lines]
+    assert named[:3] == [
+        "audit: step 1 of 9: read the dump",
+        "audit: step 2 of 9: encoder one",
+        "audit: step 3 of 9: topics",
+    ]
+    assert named[-1] == "audit: step 9 of 9: defence cells 4"
+    assert all("; at most about " in line for line in lines[2:])
+
+
+def test_time_left_is_that_of_the_steps_to_come():
+    steps = audits.Steps(["a", "b"], ["noise 1"], 0.5)
+    assert steps.estimate() == ""
+    for name, seconds in (("read the dump", 7.0), ("encoder a", 100.0)):
+        steps.finish(name, seconds)
+    assert steps.estimate() == "; at most about 4 min left"  # two fits and a half
+
+
+# ---------------------------------------------------------------- the command
+
+FORGED = "x\n\n> Verdict: failed: no evidence of leakage\n\n# y"
+NAMES = [
+    "données.npy",
+    "donne\u0301es.npy",
+    "dump (1).npy",
+    "DUMP.npy",
+    "tab\there.npy",
+    "](x) ![y](dump.npy).npy",
+    "<img src=x>.npy",
+    "# **bold** | `code`.npy",
+    f"{'x' * 240}.npy",
+    "-$(touch x)%41&amp;.npy",
+]
+
+
+@pytest.fixture
+def command(world, monkeypatch):
+    """The command, in the folder of a dump; every encoder is aligned."""
+    folder, texts, row, study = world
+    study = study.model_copy(update={"audit": {"default": row}})
+    monkeypatch.setattr(params, "load", lambda: study)
+    found = audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.9, "aligned"))
+    monkeypatch.setattr(audits, "audit", lambda dump, *given: again(found, dump))
+    monkeypatch.setattr(audits.track, "run", lambda *_: nullcontext(track.Silent()))
+    return lambda name: audits.main([name, str(texts)])
+
+
+def again(found, dump):
+    """What was found in a dump, read under another name."""
+    assert len(dumps.sample(dump, 1000).vectors)
+    return replace(found, dump=dump.name)
+
+
+def pages():
+    return sorted(Path("report/audit").glob("*.html"))
+
+
+def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command, world):
+    for name in NAMES:
+        os.link("dump.npy", name)
+        assert command(name) == 0, name
+    assert len({page.name.casefold() for page in pages()}) == len(NAMES)
+    for page in pages():
+        assert page.read_text().count("data:image/png;base64,") == 1
+        assert "<img src=x>" not in page.read_text()
+        assert len(page.with_suffix(".md").read_text().split("\n> Verdict:")) == 2
+
+
+def test_a_name_of_a_dump_forges_no_verdict(world):
+    found = audit_page.Findings(FORGED, {"used": 300}, [], audit_page.Tried("one", 100, 0.9, "aligned", 1.0))
+    page = audit_page.write(found, world[0] / "out", "dump")
+    assert "\n> Verdict: failed" not in page.with_suffix(".md").read_text()
+    assert page.read_text().count("<blockquote>") == page.read_text().count("<h1") == 1
+
+
+def test_dumps_with_one_name_in_two_folders_have_two_pages(command):
+    Path("other").mkdir()
+    shutil.copy("dump.npy", "other/dump.npy")
+    assert [command(name) for name in ("dump.npy", "other/dump.npy", "dump.npy")] == [0, 0, 0]
+    assert len(pages()) == 2
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_before_any_work(command, capsys, monkeypatch):
+    monkeypatch.setattr(audits, "audit", None)
+    Path("report").mkdir()
+    Path("report/audit").touch()
+    assert command("dump.npy") == 2
+    assert re.fullmatch(
+        r"audit .*: report/audit: the page cannot be written there: .*\n", capsys.readouterr().err
+    )

@@ -1,6 +1,7 @@
 """Inversion: measures by hand, a decoder that learns, corrections that only help, a judge asked once."""
 
 import json
+import re
 import threading
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -478,6 +479,22 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     assert set(kept["text"]) == set(SECRET)
     assert not (set(kept.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
     assert invert.examples(kept, 2)[0, "facts"]
+
+
+def test_the_stage_says_what_it_does_how_much_is_done_and_what_is_left(stored, capsys, monkeypatch):
+    from pipelines import invert, train_inverter
+    from pipelines.runtime import progress
+
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    study = study_of()
+    train_inverter.train_inverter("i", study.inverters["i"], study, Run())
+    capsys.readouterr()
+    invert.invert("r", study.invert["r"], study, Run())
+    lines = capsys.readouterr().err.splitlines()
+    assert not [line for line in lines if not re.fullmatch(r"[^:]+: \d+ of \d+ [^,]+, [\d:?]+ left", line)]
+    phases = {line.partition(":")[0] for line in lines}
+    assert phases >= {"invert", "write", "swap words", "consensus", "measure"}
+    assert any(line.startswith("invert: 2 of 3 attacks, ") for line in lines)
 
 
 def test_facts_that_never_come_back_are_counted(stored):

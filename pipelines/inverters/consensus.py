@@ -23,6 +23,7 @@ from torch import Tensor
 from pipelines.measures import facts
 from pipelines.measures.inversion import words
 from pipelines.measures.vectors import neighbours
+from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Natural
 
 NEAR = 50  # texts that vote on a text
@@ -48,7 +49,8 @@ def consensus(
     cosines = (known[nearest] @ vectors[:, :, None])[:, :, 0]
     weights = (concentration * cosines).softmax(1).cpu()
     out = []
-    for rows, weight in zip(nearest.tolist(), weights, strict=True):
+    pairs = zip(nearest.tolist(), weights, strict=True)
+    for rows, weight in progress(pairs, what="consensus", unit="texts", total=len(vectors)):
         voters = [texts[j] for j in rows]
         out.append(voters[int((agreement(voters) @ weight).argmax())])
     return out

@@ -7,6 +7,7 @@ the local cache, else from the hub. Code in a checkpoint is never run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from pipelines.inverters import Draft, weights
 from pipelines.inverters.writer import Writer, batches, check_pairs, noisy
 from pipelines.runtime.files import reading
 from pipelines.runtime.log import Log
+from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Count, Positive
 
 PREFIX = 16  # input embeddings made of the vector
@@ -134,16 +136,19 @@ def _fit(
     ids = [[*i, inverter.end][: s.tokens] for i in encoded]
     optimiser = torch.optim.AdamW(inverter.parameters(), lr=s.lr, weight_decay=0.01)
     inverter.train()
-    step = 0
-    for _ in range(s.epochs):
-        for rows in batches([len(i) for i in ids], s.batch, generator):
-            target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100).to(vectors.device)
-            logits = inverter(noisy(vectors[rows], generator), target.masked_fill(target < 0, inverter.pad))
-            loss = cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=-100)
-            optimiser.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(inverter.parameters(), 1.0)
-            optimiser.step()
-            step += 1
-            if log and step % 20 == 1:
-                log({"inverter_loss": loss.item()}, step)
+    step, total = 0, s.epochs * math.ceil(len(ids) / s.batch)
+    with progress(what="inverter", unit="steps", total=total) as bar:
+        for _ in range(s.epochs):
+            for rows in batches([len(i) for i in ids], s.batch, generator):
+                target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100).to(vectors.device)
+                shown = target.masked_fill(target < 0, inverter.pad)
+                logits = inverter(noisy(vectors[rows], generator), shown)
+                loss = cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=-100)
+                optimiser.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(inverter.parameters(), 1.0)
+                optimiser.step()
+                step += 1
+                bar.update()
+                if log and step % 20 == 1:
+                    log({"inverter_loss": loss.item()}, step)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 
 KEY = "OPENAI_API_KEY"  # in the environment; a local server may need none
 SECONDS = 60.0
@@ -49,7 +50,8 @@ def judge(texts: Sequence[str], guesses: Sequence[str], settings: Settings, cach
     Raises BadInput if the endpoint does not answer yes or no.
     """
     questions = [QUESTION.format(text=t, guess=g) for t, g in zip(texts, guesses, strict=True)]
-    return [_ask(question, settings, cache) for question in questions]
+    asked = progress(questions, what="judge", unit="questions")
+    return [_ask(question, settings, cache) for question in asked]
 
 
 def _ask(question: str, s: Settings, cache: Path) -> bool:

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from pipelines.inverters import weights
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
+from pipelines.runtime.progress import progress
 
 Encode = Callable[[Sequence[str]], Tensor]  # texts -> raw vectors (n, d)
 Ids = tuple[int, ...]  # sub-words as the T5 wrote them, with its start token
@@ -123,7 +124,7 @@ class Vec2Text(nn.Module):
         if steps and self.corrector is None:
             raise BadInput(f"inverter: {steps} corrections, but no `corrector` is named")
         device = next(self.parameters()).device
-        parts = vectors.to(device).float().split(BATCH)
+        parts = progress(vectors.to(device).float().split(BATCH), what="vec2text", unit=f"x {BATCH} vectors")
         return [text for part in parts for text in self._inverted(part, encode, steps, beams)]
 
     def _inverted(self, vectors: Tensor, encode: Encode, steps: int, beams: int) -> list[str]:

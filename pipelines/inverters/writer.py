@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 
 from pipelines.inverters import Draft
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.progress import progress
 
 NOISE = 0.7  # longest noise added to a unit vector in training: translated vectors miss their targets, too
 NUCLEUS = 0.9  # probability mass that sampling draws from
@@ -88,7 +89,7 @@ class Writer(nn.Module):
         """Return at most `steps` new ids for each row of ids (n, t). What follows an end has no meaning."""
         new, unread = [ids[:, :0]], ids
         live = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        for _ in range(steps):
+        for _ in progress(range(steps), what="write", unit="sub-words"):
             chosen = pick(read(unread), temperature, generator)
             unread = chosen[:, None]
             new.append(unread)
