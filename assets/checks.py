@@ -71,14 +71,14 @@ CHECKS: dict[str, dict[str, Check]] = {
 def _result(root: Path, verb: str, row: str | None) -> dict[str, Any]:
     """Return the metrics of a row, empty if there are none: another check reports that."""
     try:
-        content = json.loads((root / "results" / verb / f"{row}.json").read_text())
+        content = json.loads((root / "results" / verb / f"{row}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
 def _table(root: Path, name: str) -> dict[Any, Any]:
-    return yaml.load((root / "params.yaml").read_text(), Loader).get(name) or {}
+    return yaml.load((root / "params.yaml").read_text(encoding="utf-8"), Loader).get(name) or {}
 
 
 def _verdicts(content: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def last_run(root: Path, stage: Stage) -> dict[str, Any]:
     Return nothing if its metrics were restored since or come from another commit.
     """
     try:
-        run = json.loads((root / ".cache/runs" / f"{stage.name}.json").read_text())
+        run = json.loads((root / ".cache/runs" / f"{stage.name}.json").read_text(encoding="utf-8"))
         began, ended = run["began"], run["ended"]
         written = [(root / path).stat().st_mtime for path in stage.metrics]
         if not written or not all(began - 1 <= time <= ended + 1 for time in written):
@@ -83,6 +83,6 @@ def copied(root: Path, to: Path) -> None:
     shutil.copytree(root, to, ignore=made, dirs_exist_ok=True)
     shutil.copy(root / ".dvcignore", to)
     command = [sys.executable, "-m", "pipelines.study", "activate", "smoke"]
-    done = subprocess.run(command, cwd=to, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=to, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         raise dg.Failure(done.stderr.strip() or "the smoke study is not valid", allow_retries=False)

@@ -35,7 +35,7 @@ def prose(count: int) -> list[str]:
     found: dict[str, None] = {}
     for package in PACKAGES:
         for file in sorted((Path(sysconfig.get_paths()["purelib"]) / package).rglob("*.py"))[:600]:
-            for node in ast.walk(ast.parse(file.read_text(errors="replace"))):
+            for node in ast.walk(ast.parse(file.read_text(errors="replace", encoding="utf-8"))):
                 if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                     paragraphs = (ast.get_docstring(node) or "").split("\n\n")
                     words = [

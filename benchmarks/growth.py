@@ -113,7 +113,7 @@ def peak() -> float:
     """Return the peak memory of this process in GiB."""
     # on Linux `ru_maxrss` starts at the parent's memory
     if sys.platform == "linux":
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**30
 
@@ -190,7 +190,7 @@ def main() -> None:
     page = table(rows, given.dims)
     print(page)
     if given.write:
-        (DOCS / "benchmarks.md").write_text(page)
+        (DOCS / "benchmarks.md").write_text(page, encoding="utf-8")
         picture(rows, DOCS / "images/growth.png")
 
 

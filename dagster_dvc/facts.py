@@ -55,7 +55,7 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
     for path in stage.metrics:
         if (root / path).is_file():
             try:
-                text = (root / path).read_text()
+                text = (root / path).read_text(encoding="utf-8")
                 content = json.loads(text) if path.endswith(".json") else yaml.load(text, Loader)
             except (ValueError, yaml.YAMLError) as error:
                 raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
@@ -87,8 +87,8 @@ def show(path: Path) -> Any:
         picture = base64.b64encode(path.read_bytes()).decode()
         return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{picture})")
     if kind == ".md":
-        return dg.MetadataValue.md(path.read_text())
-    with open(path, newline="") as file:
+        return dg.MetadataValue.md(path.read_text(encoding="utf-8"))
+    with open(path, encoding="utf-8", newline="") as file:
         rows = list(islice(csv.DictReader(file, delimiter="\t" if kind == ".tsv" else ","), ROWS))
     if not rows:
         return dg.MetadataValue.path(str(path))

@@ -101,7 +101,7 @@ def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         start_new_session=True,
     )

@@ -186,7 +186,7 @@ def _verdicts(path: Path) -> dict[int, Any]:
     if not path.exists():
         return {}
     with reading(path):
-        return {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()}
+        return {int(seed): verdict for seed, verdict in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Iterator[Measured]:

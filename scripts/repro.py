@@ -58,7 +58,7 @@ class Worker(get_context("fork").Process):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.dup2(self.write, 1)
         os.dup2(self.write, 2)
-        sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+        sys.stdout = sys.stderr = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
         os.nice(self.nice)
         sys.exit(dvc_command(["--wait-for-lock", "repro", "--single-item", self.stage]))
 
@@ -100,7 +100,7 @@ class Repro:
         self.hurried = set(self.table)  # and what they need
         for stage in reversed(self.needs):
             self.hurried |= self.needs[stage] if stage in self.hurried else set()
-        self.kept = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+        self.kept = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.exists() else {}
         self.took = self.kept.setdefault(study["study"], {})
 
     def run(self) -> None:
@@ -165,7 +165,7 @@ class Repro:
             if worker.ran:  # and was not restored
                 self.took[worker.stage] = time.monotonic() - worker.began
                 SECONDS.parent.mkdir(exist_ok=True)
-                SECONDS.write_text(json.dumps(self.kept))
+                SECONDS.write_text(json.dumps(self.kept), encoding="utf-8")
                 self.show_table = worker.stage in self.table <= self.done
         elif not self.code:
             if worker.exitcode < 0:

@@ -116,13 +116,13 @@ def save(model: DualEncoder, words: Words, path: Path) -> None:
     weights = {k: v.cpu().contiguous() for k, v in model.state_dict().items()}
     save_file(weights, path.with_suffix(".safetensors"))
     saved = {"row": model.row.model_dump(exclude={"device"}), "words": words.words}
-    path.with_suffix(".json").write_text(json.dumps(saved) + "\n")
+    path.with_suffix(".json").write_text(json.dumps(saved) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> tuple[DualEncoder, Words]:
     """Read what `save` wrote. Raise BadInput for missing or broken files."""
     try:
-        saved = json.loads(path.with_suffix(".json").read_text())
+        saved = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         row = TrainImageText.model_validate(saved["row"])
         model = DualEncoder(row, len(saved["words"]))
         model.load_state_dict(load_file(path.with_suffix(".safetensors")))

@@ -36,7 +36,9 @@ def network(texts: Iterable[str], shape: Network, seed: int, folder: Path) -> Tr
         torch.manual_seed(seed)
         BertModel(config).save_pretrained(folder)  # with its unused pooler, which loading would else draw
     tokenizer.save_pretrained(folder)
-    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": shape.positions}))
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": shape.positions}), encoding="utf-8"
+    )
     return Transformer(str(folder))
 
 

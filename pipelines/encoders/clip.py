@@ -17,7 +17,7 @@ def is_clip(folder: Path) -> bool:
     config = folder / "config.json"
     if not config.is_file() or (folder / "modules.json").exists():
         return False
-    return json.loads(config.read_text()).get("model_type") in ("clip", "clip_text_model")
+    return json.loads(config.read_text(encoding="utf-8")).get("model_type") in ("clip", "clip_text_model")
 
 
 class ClipText(InputModule):

@@ -255,7 +255,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
     }
     with one_line_errors(folder):
         listed = folder / "modules.json"
-        entries = json.loads(listed.read_text()) if listed.is_file() else []
+        entries = json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else []
         if not any(entry["type"] in OWN for entry in entries):
             return SentenceTransformer(str(folder), device="cpu", **options)
         modules = []

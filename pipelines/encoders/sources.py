@@ -43,7 +43,8 @@ def fetch(row: Encoder, folder: Path) -> None:
         _copy(Path(row.path), folder)
     else:
         folder.mkdir(parents=True)
-        (folder / "given.json").write_text('{"source": "given"}\n')  # vectors only: nothing to load
+        # Vectors only: there is nothing to load.
+        (folder / "given.json").write_text('{"source": "given"}\n', encoding="utf-8")
 
 
 def part_folder(folder: Path, part: Encoder) -> Path:
@@ -71,7 +72,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise BadInput(f"encoder {folder}: there is no such folder")
     for index in sorted(folder.glob("*.safetensors.index.json")):
-        listed = set(json.loads(index.read_text())["weight_map"].values())
+        listed = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         if missing := sorted(name for name in listed if not (folder / name).is_file()):
             raise BadInput(f"encoder {folder}: {index.name} lists {missing[0]}, which is missing")
     files: list[Path] = []

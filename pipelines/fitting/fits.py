@@ -164,7 +164,7 @@ def _log(work: Work, seed: int) -> Log:
         named = {prefix + name: value for name, value in metrics.items()}
         if distributed.rank() == 0:
             return work.run.log(named, step)
-        with open(work.folder / f"{seed}{CURVES}", "a") as file:
+        with open(work.folder / f"{seed}{CURVES}", "a", encoding="utf-8") as file:
             print(json.dumps([named, step]), file=file)
 
     return log
@@ -173,7 +173,7 @@ def _log(work: Work, seed: int) -> Log:
 def log_other_ranks(work: Work) -> None:
     """Log the curves of other processes' fits to the run."""
     for file in sorted(work.folder.glob(f"*{CURVES}")):
-        for line in file.read_text().splitlines():
+        for line in file.read_text(encoding="utf-8").splitlines():
             work.run.log(*json.loads(line))
         file.unlink()
 
@@ -189,7 +189,7 @@ def write_translators(folder: Path, best: Mapping[int, Candidate], pair: Pair) -
 def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
     """Write verdicts.json: a verdict for each seed."""
     by_seed = {seed: asdict(verdict) for seed, verdict in verdicts.items()}
-    (folder / "verdicts.json").write_text(json.dumps(by_seed, indent=2) + "\n")
+    (folder / "verdicts.json").write_text(json.dumps(by_seed, indent=2) + "\n", encoding="utf-8")
 
 
 def verdicts_of(best: Mapping[int, Candidate], pair: Pair) -> dict[int, Verdict]:

@@ -59,13 +59,13 @@ def _ask(question: str, s: Settings, cache: Path) -> bool:
     key = hashlib.sha256(json.dumps([s.endpoint, s.model, question]).encode()).hexdigest()
     kept = cache / f"{key}.json"
     if kept.exists():
-        return json.loads(kept.read_text())["leaks"]
+        return json.loads(kept.read_text(encoding="utf-8"))["leaks"]
     answer = _answer(question, s)
     if not answer.startswith(("yes", "no")):
         raise BadInput(f"judge: {s.endpoint}: neither yes nor no: {answer[:40]!r}")
     leaks = answer.startswith("yes")
     with files.atomic(kept) as draft:
-        draft.write_text(json.dumps({"leaks": leaks, "model": s.model}))
+        draft.write_text(json.dumps({"leaks": leaks, "model": s.model}), encoding="utf-8")
     return leaks
 
 

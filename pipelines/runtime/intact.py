@@ -67,7 +67,7 @@ def _not_while_dvc_writes() -> Iterator[None]:
     """DVC writes dvc.lock in place, and while it does, another stage may run: wait for DVC's own lock, PATIENCE at most."""
     with ExitStack() as stack:
         with suppress(FileNotFoundError):
-            file = stack.enter_context(open(DVC))
+            file = stack.enter_context(open(DVC, encoding="utf-8"))
             until = time.monotonic() + PATIENCE
             while not _shared(file) and time.monotonic() < until:
                 time.sleep(0.01)
@@ -104,7 +104,7 @@ def digest_of(path: Path) -> str:
 def read_note(stage: str) -> dict[str, Any]:
     """Return what the last good run of a stage noted (`track.Run.note`); empty without one."""
     with suppress(OSError, ValueError):
-        return json.loads((RUNS / f"{stage}.json").read_text())
+        return json.loads((RUNS / f"{stage}.json").read_text(encoding="utf-8"))
     return {}
 
 

@@ -76,5 +76,5 @@ def report(message: str) -> bool:
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if LAUNCHED not in os.environ or not file:
         return False
-    Path(file).write_text(json.dumps({"message": message, "timestamp": int(time.time())}))
+    Path(file).write_text(json.dumps({"message": message, "timestamp": int(time.time())}), encoding="utf-8")
     return True

@@ -198,10 +198,10 @@ class Upload:
     def _note(self, path: str, began: float) -> None:
         """Add the run to the stage's note of its last run, unless a later run wrote the note."""
         with suppress(OSError, ValueError):
-            note = json.loads(Path(path).read_text())
+            note = json.loads(Path(path).read_text(encoding="utf-8"))
             if note["began"] == began:
                 ids = {"run": self._run, "experiment": self._experiment}
-                Path(path).write_text(json.dumps(note | ids) + "\n")
+                Path(path).write_text(json.dumps(note | ids) + "\n", encoding="utf-8")
 
     def _end(self, status: str, ended: int) -> None:
         self._client.set_terminated(self._run, status, ended)
@@ -212,7 +212,7 @@ def serve(uri: str, stop: threading.Event, log: Path | None = None) -> int:
 
     A sender that has not had its turn ends when `stop` is set, but not before another one has sent `log`.
     """
-    with open(store_file(uri, ".lock"), "a") as lock:
+    with open(store_file(uri, ".lock"), "a", encoding="utf-8") as lock:
         while not try_lock(lock):
             if stop.wait(POLL_SECONDS) and not (log and log.exists()):
                 return 0

@@ -132,7 +132,7 @@ def alone(verb: str, name: str) -> Iterator[None]:
     """Hold the lock of a stage. The system lets go of it when the process dies, however it dies."""
     path = LOCKS / verb / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
+    with open(path, "w", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -374,7 +374,7 @@ def sweep_drafts(verb: str, name: str) -> None:
 def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
     """Nested numbers as JSON; floats rounded to 6 digits so that a metrics diff shows changes, not noise."""
     with atomic(metrics_path(verb, name)) as draft:
-        draft.write_text(json.dumps(_rounded(metrics), indent=2) + "\n")
+        draft.write_text(json.dumps(_rounded(metrics), indent=2) + "\n", encoding="utf-8")
 
 
 def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
@@ -384,7 +384,7 @@ def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
 
 def _metrics(path: Path) -> dict[str, Any]:
     with reading(path):
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("not a mapping")
         return content

@@ -37,7 +37,7 @@ class Run:
         path = sender.store_file(uri, f"-{time.time_ns()}-{os.getpid()}.jsonl")
         files.sweep([path.parent])
         draft = files.draft_of(path)
-        self._file = open(draft, "a")  # noqa: SIM115 - open until `close`
+        self._file = open(draft, "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
         fcntl.flock(self._file, fcntl.LOCK_EX)
         draft.rename(path)  # a sender sees only locked logs
         self._sender = start_sender(path)
@@ -66,7 +66,7 @@ class Run:
         took = intact.read_note(stage).get("took", {}) | {study: [now - began, device]}
         with suppress(OSError):  # a full disk
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n")
+            path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n", encoding="utf-8")
             self._write("note", str(path.resolve()), began)
 
     def close(self, status: str) -> None:
@@ -143,7 +143,7 @@ def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, 
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     commit = ""
     with suppress(OSError):  # there is no git
-        commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        commit = subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip()
     tags = {
         "dvc.stage": f"{verb}@{name}" if row else verb,
         "dvc.exp": os.environ.get("DVC_EXP_NAME", ""),

@@ -112,7 +112,7 @@ def save(translator: Translator, path: Path) -> None:
     )
     kind = f"{type(translator).__module__}:{type(translator).__qualname__}"
     path.with_suffix(".json").write_text(
-        json.dumps({"class": kind, "config": translator.config}, indent=2) + "\n"
+        json.dumps({"class": kind, "config": translator.config}, indent=2) + "\n", encoding="utf-8"
     )
 
 
@@ -121,7 +121,7 @@ def load(path: Path) -> Translator:
     from safetensors.torch import load_file
 
     with reading(path):
-        described = json.loads(path.with_suffix(".json").read_text())
+        described = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         module, name = described["class"].split(":")
         kind = (
             getattr(importlib.import_module(module), name, None)
@@ -178,7 +178,7 @@ def _verdicts(folder: Path) -> dict[int, dict[str, Any]]:
     if not path.exists():
         return {}
     with reading(path):
-        return {int(seed): verdict for seed, verdict in json.loads(path.read_text()).items()}
+        return {int(seed): verdict for seed, verdict in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def _check(translator: Translator, path: Path) -> None:

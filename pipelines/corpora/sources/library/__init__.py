@@ -87,7 +87,7 @@ def pinned(path: Path) -> list[str]:
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file; it names the packages of the library corpus")
     names = []
-    pins = set(_PINNED.findall(path.read_text().partition(END)[0]))
+    pins = set(_PINNED.findall(path.read_text(encoding="utf-8").partition(END)[0]))
     for name, version in sorted(pins, key=lambda pin: (pin[0].lower(), pin[1])):
         try:
             installed = metadata.version(name)
