@@ -8,15 +8,15 @@ from torch import Tensor
 from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
-FEW = (
-    20  # effective dimensions: a cloud of fewer has no hubs, and wrong maps of it agree (docs/experiments.md)
-)
+FEW = 20  # effective dimensions: in fewer a cloud has no hubs and wrong maps agree (docs/experiments.md)
+LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # of the values of a column: the squares of lengths fit into float32
 
 
 def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
     """Return (n, d) as float32 on the same device.
 
-    Raises BadInput if they are no matrix, not finite, fewer than `least`, one-dimensional or all the same.
+    Raises BadInput if they are no matrix, not finite, fewer than `least`, one-dimensional, all the same, or
+    out of the range of values that can be normalised.
     """
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise BadInput(
@@ -28,8 +28,14 @@ def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
     if d < 2:
         raise BadInput(f"{name}: vectors of dimension {d} have no geometry to match, at least 2 are needed")
     vectors = finite(name, vectors).float()
-    if bool((vectors == vectors[0]).all()):
+    low, high = vectors.aminmax(dim=0)
+    widest = float((high - low).max())
+    if widest == 0:
         raise BadInput(f"{name}: all {n} vectors are the same")
+    if not LEAST_WIDTH < widest < MOST_WIDTH:
+        raise BadInput(
+            f"{name}: values range over {widest:.0e}, which float32 cannot normalise: rescale them"
+        )
     return vectors
 
 

@@ -20,9 +20,10 @@ from pipelines.runtime.files import reading
 class Translator(nn.Module):
     """Map source vectors (n, d) to target vectors (n, e), in the target encoder's own raw space.
 
-    A NumPy array gives a float32 NumPy array, without gradients. A subclass keeps the arguments of its
-    constructor, numbers and strings, in `config`. Everything else is parameters and buffers. A call raises
-    BadInput for a translation that is not finite, because every measure of it would be meaningless.
+    A tensor of any float type gives float32; a NumPy array gives a float32 array, without gradients. A
+    subclass keeps the arguments of its constructor, numbers and strings, in `config`. Everything else is
+    parameters and buffers. A call raises BadInput for a translation that is not finite, because every measure
+    of it would be meaningless.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -31,8 +32,8 @@ class Translator(nn.Module):
         self.register_forward_hook(_refuse_what_is_not_finite)
 
     def __call__(self, vectors: Any) -> Any:
-        if not isinstance(vectors, np.ndarray):
-            return super().__call__(vectors)
+        if isinstance(vectors, Tensor):
+            return super().__call__(vectors.float())
         expected = self.config.get("source_dim")
         if (
             vectors.ndim != 2

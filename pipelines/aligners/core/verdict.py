@@ -70,7 +70,7 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
 
 
 def verdict_of(agreement: float, dimensions: float) -> Verdict:
-    """Return the verdict for an agreement. Few dimensions are at best doubtful: wrong fits can agree there."""
+    """Return the verdict for an agreement. Few dimensions are doubtful at best: wrong fits agree there."""
     score = 1 / (1 + math.exp(-SLOPE * (agreement - MIDDLE)))
     score = min(score, 0.5) if dimensions < FEW else score
     label = "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed"
