@@ -6,20 +6,27 @@ import threading
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
+from pipelines import invert, train_inverter
+from pipelines.aligners.core.translator import Linear, load_aligned, load_best, load_seeds, save
+from pipelines.aligners.core.verdict import Verdict
 from pipelines.encoders import query
+from pipelines.fitting.fits import write_verdicts
 from pipelines.inverters import EMPTY, Draft, Queries, Space, attacker, decoder, hub, judge, search, writer
 from pipelines.inverters.consensus import Voters, agreement, consensus, stating
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import END, learn
 from pipelines.measures import inversion
+from pipelines.runtime import progress, store
 from pipelines.runtime.errors import BadInput
+from pipelines.study import params
 
 # ---------------------------------------------------------------- measures
 
@@ -414,7 +421,6 @@ INVERT = {
 
 
 def study_of(inverter=None, corrector=False, **row):
-    from pipelines.study import params
 
     inverter = inverter or asdict(SMALL) | {"epochs": 75}
     learnt = {"space": "v", "corpus": "c", "encoder": "b", "inverter": inverter, "corrector": corrector}
@@ -432,10 +438,6 @@ def study_of(inverter=None, corrector=False, **row):
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
     """Texts whose planted facts are their names, embedded, with a translator that is right."""
-    import polars as pl
-
-    from pipelines.aligners.core.translator import Linear, save
-    from pipelines.runtime import store
 
     monkeypatch.chdir(tmp_path)
     texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
@@ -455,10 +457,6 @@ def stored(tmp_path, monkeypatch):
 
 
 def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
-    import polars as pl
-
-    from pipelines import invert, train_inverter
-    from pipelines.runtime import store
 
     study = study_of()
     train_inverter.train_inverter("i", study.inverters["i"], study, Run())
@@ -482,12 +480,11 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
 
 
 def test_the_stage_says_what_it_does_how_much_is_done_and_what_is_left(stored, capsys, monkeypatch):
-    from pipelines import invert, train_inverter
-    from pipelines.runtime import progress
-
-    monkeypatch.setattr(progress, "SECONDS", 0.0)
     study = study_of()
+    with pytest.raises(BadInput, match="no inverter there"):
+        invert.invert("r", study.invert["r"], study, Run())
     train_inverter.train_inverter("i", study.inverters["i"], study, Run())
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
     capsys.readouterr()
     invert.invert("r", study.invert["r"], study, Run())
     lines = capsys.readouterr().err.splitlines()
@@ -498,13 +495,8 @@ def test_the_stage_says_what_it_does_how_much_is_done_and_what_is_left(stored, c
 
 
 def test_facts_that_never_come_back_are_counted(stored):
-    from pipelines import invert, train_inverter
-    from pipelines.runtime import store
-
-    study = study_of()
     store.write_corpus("c", store.read_corpus("c").drop("names"))
-    with pytest.raises(BadInput, match="no inverter there"):
-        invert.invert("r", study.invert["r"], study, Run())
+    study = study_of()
     train_inverter.train_inverter("i", study.inverters["i"], study, Run())
     invert.invert("r", study.invert["r"], study, Run())
     found = store.read_metrics("invert")["r"]
@@ -512,63 +504,42 @@ def test_facts_that_never_come_back_are_counted(stored):
     assert all("facts" not in own and own["token_f1"] > 0 for own in found["of_ceiling"].values())
 
 
-def test_an_attacker_who_has_the_attacked_texts_is_refused():
-    with pytest.raises(ValueError, match="the attacker's texts are the attacked ones"):
-        study_of(split="train")
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"split": "train"}, "the attacker's texts are the attacked ones"),
+        ({"search": {"corrections": 1}}, "corrections need an inverter with a `corrector`"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused(row, message):
+    with pytest.raises(ValueError, match=message):
+        study_of(**row)
 
 
-def test_corrections_need_a_corrector():
-    with pytest.raises(ValueError, match="corrector: true"):
-        study_of(search={"corrections": 1})
-
-
-def test_the_attack_takes_the_translator_with_the_best_verdict(tmp_path, monkeypatch):
-    from pipelines.aligners.core.translator import Linear, load_aligned, load_best, save
-    from pipelines.aligners.core.verdict import Verdict
-    from pipelines.fitting.fits import write_verdicts
-    from pipelines.runtime import store
-
-    monkeypatch.chdir(tmp_path)
-    vectors = torch.randn(8, 3)
-    store.translators_path("t").mkdir(parents=True)
-    for seed in (0, 1, 2):
-        save(
-            Linear.of(torch.eye(3) * (seed + 1), vectors, vectors),
-            store.translators_path("t") / f"seed-{seed}",
-        )
-    assert torch.equal(load_best(store.translators_path("t")).map, torch.eye(3))
-    verdicts = {seed: Verdict(score, "doubtful", 0.3, 50) for seed, score in ((0, 0.2), (1, 0.9), (2, 0.5))}
-    write_verdicts(store.translators_path("t"), verdicts)
-    assert torch.equal(load_best(store.translators_path("t")).map, 2 * torch.eye(3))
-    assert [t.map[0, 0] for t in load_aligned(store.translators_path("t"))] == [2]  # none is: the best alone
-    verdicts |= {seed: Verdict(0.99, "aligned", 0.6, 50) for seed in (0, 2)}
-    write_verdicts(store.translators_path("t"), verdicts)
-    assert [t.map[0, 0] for t in load_aligned(store.translators_path("t"))] == [1, 3]
-
-
-def test_the_mean_of_all_that_are_aligned_is_attacked(stored):
-    from pipelines import invert
-    from pipelines.aligners.core.translator import Linear, load_seeds, save
-    from pipelines.aligners.core.verdict import Verdict
-    from pipelines.fitting.fits import write_verdicts
-    from pipelines.runtime import store
-
+def test_the_attack_takes_the_best_translator_or_the_mean_of_all_that_are_aligned(stored):
     folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])
     for seed, error in ((1, 0.3), (2, 9.0)):
         save(Linear.of(error * torch.eye(24) - torch.eye(24), -vectors, vectors), folder / f"seed-{seed}")
-    words = ("aligned", "aligned", "failed")
-    write_verdicts(folder, {seed: Verdict(0.9 - seed / 10, word, 0.5, 50) for seed, word in enumerate(words)})
-    first, second, _ = load_seeds(folder).values()
+    fits = load_seeds(folder)
 
-    def attacked(**row) -> torch.Tensor:
-        study = study_of(**row)
-        return invert.attacked("r", study.invert["r"], set()).translated
+    def seeds(translators):
+        return [next(s for s, fit in fits.items() if torch.equal(fit.map, t.map)) for t in translators]
 
-    own = store.read_embeddings("s").vectors[store.read_embeddings("s").rows("test")]
-    for got, expected in (
-        (attacked(), first(own)),
-        (attacked(seeds="aligned"), (first(own) + second(own)) / 2),
+    assert seeds([load_best(folder)]) == [0]
+    for labels, scores, best, aligned in (
+        (("doubtful",) * 3, (0.2, 0.9, 0.5), 1, [1]),  # none is aligned: the best alone
+        (("aligned", "aligned", "failed"), (0.9, 0.8, 0.7), 0, [0, 1]),
     ):
-        assert torch.allclose(
-            got.sort(0).values, expected.sort(0).values, atol=1e-6
-        )  # attacked texts are drawn in another order
+        verdicts = {s: Verdict(scores[s], labels[s], 0.5, 50) for s in fits}
+        write_verdicts(folder, verdicts)
+        assert (seeds([load_best(folder)]), seeds(load_aligned(folder))) == ([best], aligned)
+
+    def attacked(**row):
+        study = study_of(**row)
+        victim = invert.attacked("r", study.invert["r"], set())
+        own = store.read_embeddings("s").vectors[[int(i) for i in victim.ids]]
+        return victim.translated, own
+
+    for row, used in (({}, [0]), ({"seeds": "aligned"}, [0, 1])):
+        got, own = attacked(**row)
+        torch.testing.assert_close(got, sum(fits[s](own) for s in used) / len(used))

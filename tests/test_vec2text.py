@@ -12,8 +12,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
+from pipelines import invert, train_inverter
 from pipelines.inverters import Queries, attacker, vec2text
 from pipelines.inverters.vec2text import Settings, load
+from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study.attacks import Audit
 from tests import test_inversion as world
@@ -285,18 +287,15 @@ def test_rows_name_weights_and_how_often_they_correct():
     assert study_of(Settings("jxm/gtr__nq__32")).inverters["i"].released
     with pytest.raises(ValueError, match="`corrections` and `width`"):
         study_of(settings, corrections=20, beams=4)
-    with pytest.raises(ValueError, match="or a released one's `corrector`"):
+    with pytest.raises(ValueError, match="an inverter with a `corrector`"):
         study_of(Settings("jxm/gtr__nq__32"), corrections=1)
     with pytest.raises(ValueError, match="learns no corrector"):
         study_of(settings, corrector=True)
-    with pytest.raises(ValueError, match="of one encoder alone"):
+    with pytest.raises(ValueError, match="`pretrained` is of one alone"):
         Audit.model_validate({"corpus": "c", "inverter": {"pretrained": "a/b"}})
 
 
 def test_the_stages_read_the_weights_and_attack_raw_vectors_with_them(stored, tmp_path):  # noqa: F811
-    from pipelines import invert, train_inverter
-    from pipelines.runtime import store
-
     study = study_of(released(tmp_path / "hub", train=150)[0], corrections=2, width=2)
     train_inverter.train_inverter("i", study.inverters["i"], study, world.Run())
     kept = attacker.load(store.inverters_path("i")).inverter
