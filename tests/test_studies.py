@@ -1,10 +1,11 @@
-"""Every study of the repository, activated in a copy of it and read by DVC itself: its stages are there and would run."""
+"""DVC reads every study, activated in a copy of the repository."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from dvc.exceptions import ReproductionError
 from dvc.repo import Repo
 
 from pipelines.study import activate, params
@@ -17,7 +18,7 @@ STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """This project's code and studies, without git and without data."""
+    """Make a copy of this project's code and studies, without git and data."""
     root = tmp_path_factory.mktemp("repository")
     for name in ("pipelines", "studies", ".dvc/config", ".dvcignore", "dvc.yaml", "constraints.txt"):
         (root / name).parent.mkdir(exist_ok=True)
@@ -28,7 +29,7 @@ def repository(tmp_path_factory):
 
 
 def stand_ins(study):
-    """An empty file or folder for each path that the user would bring."""
+    """Make an empty file or folder for each path of the user's."""
     for _, row in study.rows():
         path = Path(getattr(row, "path", "constraints.txt"))
         if not str(path).startswith(tuple(Made.FOLDERS)) and not path.exists():
@@ -36,25 +37,30 @@ def stand_ins(study):
             path.touch() if path.suffix else path.mkdir()
 
 
+def templates():
+    return yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+
+def tables():
+    """Return the table from which dvc.yaml makes the stages of each verb."""
+    return {verb: body["foreach"][2:-1] for verb, body in templates().items() if "foreach" in body}
+
+
 def read_by_dvc(path, study):
-    """What DVC would run, in its order: the stages' names, and the words of their commands."""
+    """Return the names of the stages that DVC would run, in its order."""
     stand_ins(study)
     activate.activate(path)
     with Repo() as repo:
         stages = repo.reproduce(dry=True, force=True)  # else DVC looks for the outputs of the stages before
-    return [stage.addressing for stage in stages], [stage.cmd.split() for stage in stages]
+    return [stage.addressing for stage in stages]
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
 def test_dvc_reads_every_study(path, repository, monkeypatch):
     monkeypatch.chdir(repository)
     study = params.load(path)
-    names, commands = read_by_dvc(path, study)
-    templates = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]
-    tables = {verb: body["foreach"][2:-1] for verb, body in templates.items() if "foreach" in body}
-    stages = {f"{verb}@{row}" for verb, table in tables.items() for row in getattr(study, table)}
-    assert sorted(names) == sorted(stages | {"report"})
-    assert ["@".join(words).removeprefix("python@-m@pipelines.") for words in commands] == names
+    stages = {f"{verb}@{row}" for verb, table in tables().items() for row in getattr(study, table)}
+    assert sorted(read_by_dvc(path, study)) == sorted(stages | {"report"})
 
 
 def test_documented_rows_for_vectors_without_text_go_with_the_study_of_own_texts():
@@ -75,12 +81,9 @@ def test_documented_rows_for_vectors_without_text_go_with_the_study_of_own_texts
 def test_the_first_table_of_the_sample_study_waits_for_nothing_that_it_does_not_need(repository, monkeypatch):
     monkeypatch.chdir(repository)
     study = params.load("studies/sample.yaml")
-    _, commands = read_by_dvc("studies/sample.yaml", study)
-    verbs, rows = zip(
-        *[(words[2].removeprefix("pipelines."), words[3]) for words in commands if len(words) > 3],
-        strict=True,
-    )
-    last = max(n for n, (verb, _) in enumerate(zip(verbs, rows, strict=True)) if verb == "evaluate")
+    stages = read_by_dvc("studies/sample.yaml", study)
+    verbs, rows = zip(*[stage.split("@") for stage in stages if "@" in stage], strict=True)
+    last = max(n for n, verb in enumerate(verbs) if verb == "evaluate")
     assert set(verbs[: last + 1]) == {"collect", "fetch", "embed", "align", "evaluate"}
     assert set(rows[: last + 1]) == {"docstrings", "minilm", "wordllama", *study.align} | {
         name for name in study.embed if name.startswith("docstrings-")
@@ -88,13 +91,28 @@ def test_the_first_table_of_the_sample_study_waits_for_nothing_that_it_does_not_
 
 
 def test_dvc_yaml_and_the_study_agree_on_the_table_of_each_verb():
-    templates = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    tables = {verb: body["foreach"][2:-1] for verb, body in templates.items() if "foreach" in body}
-    assert tables == {verb: table for verb, table in params.Study.tables().items() if verb != "audit"}
+    assert tables() == {verb: table for verb, table in params.Study.tables().items() if verb != "audit"}
 
 
-def test_a_rows_name_is_all_that_reaches_a_command_line():
-    for verb, body in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items():
-        assert body.get("do", body)["cmd"] == f"python -m pipelines.{verb}" + (
-            " ${key}" if "foreach" in body else ""
-        )
+HOSTILE = [
+    "x; touch FILE #",
+    "$(touch FILE)",
+    "`touch FILE`",
+    "x'; touch FILE; '",
+    'x"; touch FILE; "',
+    "x\ntouch FILE\n",
+]
+
+
+def test_no_name_of_a_row_reaches_a_shell(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    row = {"kind": "tweets", "source": "synthetic", "path": "constraints.txt"}
+    study = {table: {} for table in params.Study.model_fields} | {"corpora": dict.fromkeys(HOSTILE, row)}
+    Path("params.yaml").write_text(yaml.safe_dump(study))
+    with Repo() as repo, pytest.raises(ReproductionError):
+        repo.reproduce(targets=["collect"], on_error="keep-going")
+    assert not Path("FILE").exists()
+    commands = {verb: body.get("do", body)["cmd"] for verb, body in templates().items()}
+    assert commands == {verb: f'python -m pipelines.{verb} "$DVC_STAGE"' for verb in commands} | {
+        "report": "python -m pipelines.report"
+    }

@@ -23,7 +23,10 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def main(verb: Callable[..., None]) -> None:
-    """Run `verb(name, row, study, run)` for the row named on the command line. Bad input: one line on stderr, exit code 2."""
+    """Run `verb(name, row, study, run)` for the row named on the command line: `<row>`, or DVC's `<verb>@<row>`.
+
+    Bad input is one line on stderr and exit code 2.
+    """
     _end_with_dvc()
     table = params.Study.tables().get(verb.__name__)  # None: it reads the whole study and takes no name
     try:
@@ -31,7 +34,7 @@ def main(verb: Callable[..., None]) -> None:
         if table:
             if len(sys.argv) != 2:
                 raise BadInput(f"usage: python -m pipelines.{verb.__name__} <row of {table} in params.yaml>")
-            name = sys.argv[1]
+            name = sys.argv[1].rpartition("@")[2]
             row = params.find(table, name, getattr(study, table))
         if os.environ.get("RANK", "0") == "0":
             store.sweep_drafts(verb.__name__, name)
@@ -55,7 +58,9 @@ def main(verb: Callable[..., None]) -> None:
 
 def _refuse(verb: str, reason: str) -> NoReturn:
     if not launch.report(reason):
-        print(f"{verb} {' '.join(sys.argv[1:])}: {reason}", file=sys.stderr)
+        names = (argument.rpartition("@")[2] for argument in sys.argv[1:])
+        shown = (name if name.isprintable() else repr(name) for name in names)
+        print(f"{' '.join([verb, *shown])}: {reason}", file=sys.stderr)
     sys.exit(launch.BAD_INPUT)
 
 

@@ -78,12 +78,14 @@ def size(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def faults(node: yaml.Node, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:
-    """Yield repeated keys, aliases of what they stand in, and numbers with too many digits."""
+    """Yield what YAML or DVC would read otherwise than it is meant, with its place."""
     if any(node is outer for outer in above):
         yield f"{at}: an alias of what it stands in"
         return
     if node.tag == "tag:yaml.org,2002:int" and len(str(node.value)) > DIGITS:
         yield f"{at}: a number of more than {DIGITS} digits"
+    if isinstance(node, yaml.ScalarNode) and "${" in node.value:
+        yield f"{at}: DVC replaces ${{...}} by a value of params.yaml: write it without"
     lines: dict[str, int] = {}
     inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
     for number, entry in enumerate(inner):
