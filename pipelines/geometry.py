@@ -18,8 +18,11 @@ PAIRINGS, SEED = 99, 0  # random pairings of the permutation test, whose smalles
 
 
 def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> None:
-    """Compare the first `limit` rows of a split. This uses true pairs, and fits nothing."""
-    names = [embedding for embedding, e in study.embed.items() if e.corpus == row.corpus]
+    """Compare the first `limit` rows of a split. This uses true pairs, and fits nothing.
+
+    Embeddings are taken by name, so that the order of rows in params.yaml changes no number.
+    """
+    names = sorted(embedding for embedding, e in study.embed.items() if e.corpus == row.corpus)
     if len(names) < 2:
         raise BadInput(f"geometry.{name}: corpus {row.corpus} has {len(names)} embeddings; two are needed")
     device = resolve(row.device, float64=True)
