@@ -149,22 +149,13 @@ def test_the_encoder_reads_target_hypothesis_difference_and_words_in_this_order(
     ]
 
 
-def test_first_hypotheses_ask_nothing(learnt):
-    def refuse(texts):
-        raise AssertionError(texts)
-
-    assert len(learnt.invert(world.encode(world.SECRET), refuse, 0, 1)) == len(world.SECRET)
-
-
 def cosines(guesses, vectors):
     return torch.cosine_similarity(world.encode(guesses), vectors)
 
 
-@pytest.mark.parametrize("train", [False, True], ids=["random", "learnt"])
-def test_more_rounds_never_lower_the_cosine_of_what_is_kept(learnt, tmp_path, train):
-    model = learnt if train else load(released(tmp_path)[0])
+def test_more_rounds_never_lower_the_cosine_of_what_is_kept(learnt):
     vectors = world.encode(world.SECRET)
-    by_steps = [cosines(model.invert(vectors, world.encode, steps, 3), vectors) for steps in range(4)]
+    by_steps = [cosines(learnt.invert(vectors, world.encode, steps, 3), vectors) for steps in range(4)]
     for before, after in pairwise(by_steps):
         assert (after >= before - 1e-6).all()
 
