@@ -315,8 +315,11 @@ Path("big").mkdir(); Path("big/x").write_bytes(bytes(400_000))
 frame = pl.DataFrame({{"x": np.random.default_rng(0).random(99_999)}})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-real = files.full
-files.full = store.full = lambda error: real(error) or error.args == () or "File too large" in str(error)
+real = files.unwritable
+def unwritable(error):
+    large = error.args == () or "File too large" in str(error)
+    return "no space left on the disk" if large else real(error)
+files.unwritable = unwritable
 try:
     {writes[kind]}
 except BadInput as error:

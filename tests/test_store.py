@@ -146,18 +146,22 @@ def test_a_corpus_without_a_column_is_refused():
         store.write_corpus("c", corpus().drop("labels"))
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "no space left on the disk"),
+        (FileNotFoundError(errno.ENOENT, "No usable temporary directory found"), "no space left on the disk"),
+        (OSError(errno.EROFS, "Read-only file system"), "read-only file system"),
+        (PermissionError(errno.EACCES, "Permission denied"), "permission denied"),
+    ],
+)
+def test_a_write_that_fails_is_one_line_and_leaves_the_old_file_and_no_other(tmp_path, error, line):
     path = tmp_path / "d" / "x"
     with store.atomic(path) as draft:
         draft.write_text("old")
-
-    def failing():
-        with store.atomic(path) as draft:
-            draft.write_text("new, but only half")
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(BadInput, match="no space left on the disk"):
-        failing()
+    with pytest.raises(BadInput, match=f"^{path}: {line}$"), store.atomic(path) as draft:
+        draft.write_text("new, but only half")
+        raise error
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["x"]
 

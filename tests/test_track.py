@@ -449,6 +449,18 @@ def test_the_note_of_a_stage_leads_to_its_mlflow_run_and_says_what_it_took_in_ea
         assert (stage, seconds >= 0, device) == ("embed@x", True, "cpu")
 
 
+def test_a_clock_that_is_set_back_changes_no_duration(monkeypatch):
+    with track.run("embed", "x", ROW, "smoke") as run:
+        now = track.time.time()
+        monkeypatch.setattr(track.time, "time", lambda: now - 9999)
+        monkeypatch.setattr(track.time, "time_ns", lambda: int((now - 9999) * 1e9))
+        run.log({"loss": 1.0})
+    assert intact.took("smoke")["embed@x"][0] >= 0
+    [found] = runs("embed")[1]
+    assert found.info.status == "FINISHED"
+    assert found.data.metrics["seconds"] >= 0
+
+
 def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
     with track.run("embed", "x", ROW, "smoke") as run:
         run._file.write('["metrics", [["lo\n')

@@ -94,6 +94,16 @@ def test_stages_run_side_by_side_each_after_what_it_needs(repro):
     assert repro(SIDE_BY_SIDE, "last").communicate()[0] == "3 stages, all up to date\n"
 
 
+def test_two_runs_at_once_do_not_disturb_each_other(repro):
+    stages = {"a": {"cmd": "echo . >> ran; sleep 2; touch a", "outs": ["a"]}}
+    both = [repro(stages), repro(stages)]
+    said = [process.communicate()[0] for process in both]
+    assert {process.returncode for process in both} <= {0, 255}
+    assert all("is busy" in out for out, process in zip(said, both, strict=True) if process.returncode)
+    assert Path("ran").read_text() == ".\n"
+    assert repro(stages).communicate()[0] == "1 stages, all up to date\n"
+
+
 def test_a_stage_that_fails_ends_the_one_beside_it(repro):
     waits, fails = {"cmd": WAITS}, {"cmd": command("fail.py")}
     process = repro({"waits": waits, "fails": fails})

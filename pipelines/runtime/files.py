@@ -41,33 +41,47 @@ def _alive(pid: int) -> bool:
 def atomic(path: Path) -> Iterator[Path]:
     """Yield a draft of `path`. On success flush it to disk and rename it to `path`; on failure remove it.
 
-    Raises BadInput if the disk is full.
+    Raises BadInput if the disk is full or read-only.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_of(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield draft
+            with open(draft, "rb") as file:
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise BadInput, naming `path`, if the disk is full or read-only."""
     try:
-        yield draft
-        with open(draft, "rb") as file:
-            os.fsync(file.fileno())
-        draft.replace(path)
+        yield
     except Exception as error:
-        if full(error):
-            raise BadInput(f"{path}: no space left on the disk") from error
+        if reason := unwritable(error):
+            raise BadInput(f"{path}: {reason}") from error
         raise
-    finally:
-        draft.unlink(missing_ok=True)
 
 
-def full(error: BaseException) -> bool:
-    """Return whether an error says that a disk or a quota is full. Some libraries say it only in words."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return any(
-        words in str(error)
-        for words in ("No space left on device", "Disk quota exceeded", "database or disk is full")
-    )
+def unwritable(error: BaseException) -> str:
+    """Return why nothing can be written, if an error says so, else "". Some libraries say it only in words."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.ENOSPC, errno.EDQUOT) or any(words in str(error) for words in FULL):
+        return "no space left on the disk"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return os.strerror(number).lower()
+    return ""
 
 
+FULL = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "database or disk is full",
+    "No usable temporary directory",
+)
 LIBRARIES = {
     "polars", "pyo3_runtime", "pyarrow", "safetensors", "safetensors_rust", "zipfile", "zlib", "_lzma", "tarfile", "struct",
     "sqlite3", "tokenize", "_pickle",

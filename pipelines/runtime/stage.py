@@ -16,7 +16,7 @@ from typing import NoReturn
 from pipelines import freeze_gc
 from pipelines.runtime import launch, store, track
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import full
+from pipelines.runtime.files import unwritable
 from pipelines.study import params
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -49,8 +49,8 @@ def main(verb: Callable[..., None]) -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
-        if full(error):
-            _refuse(verb.__name__, "no space left on the disk")
+        if reason := unwritable(error):
+            _refuse(verb.__name__, f"{getattr(error, 'filename', None) or 'a file'}: {reason}")
         if launch.report(traceback.format_exc()):
             sys.exit(1)
         raise

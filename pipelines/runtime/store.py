@@ -40,7 +40,7 @@ import pyarrow as pa
 import torch
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, draft_of, full, reading, sweep
+from pipelines.runtime.files import atomic, draft_of, reading, sweep, writing
 from pipelines.runtime.intact import intact
 
 DATA, RESULTS, REPORT = Path("data"), Path("results"), Path("report")
@@ -340,17 +340,14 @@ def read_only(array: np.ndarray) -> torch.Tensor:
 def move_into(folder: Path, path: Path) -> None:
     """Move a finished folder's files to `path`, all or nothing: `path` appears in one rename."""
     draft = draft_of(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(folder, draft)
-        shutil.rmtree(path, ignore_errors=True)
-        draft.replace(path)
-    except OSError as error:
-        if full(error):
-            raise BadInput(f"{path}: no space left on the disk") from error
-        raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with writing(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(folder, draft)
+            shutil.rmtree(path, ignore_errors=True)
+            draft.replace(path)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def sweep_drafts(verb: str, name: str) -> None:

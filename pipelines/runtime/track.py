@@ -60,10 +60,11 @@ class Run:
         """Keep a table with the run, for MLflow's evaluation view. `file` ends in .json."""
         self._write("table", {k: [r.get(k) for r in rows] for k in (rows[0] if rows else {})}, file)
 
-    def note(self, stage: str, study: str, device: str, began: float) -> None:
+    def note(self, tags: Mapping[str, str], began: float, seconds: float) -> None:
         """Write when the stage's last good run was, and what it took in each study; a sender adds its MLflow run."""
-        path, now = intact.RUNS / f"{stage}.json", time.time()
-        took = intact.read_note(stage).get("took", {}) | {study: [now - began, device]}
+        stage, now = tags["dvc.stage"], time.time()
+        path = intact.RUNS / f"{stage}.json"
+        took = intact.read_note(stage).get("took", {}) | {tags["study"]: [seconds, tags.get("device", "")]}
         with suppress(OSError):  # a full disk
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n", encoding="utf-8")
@@ -123,7 +124,7 @@ def run(
     before = signal.signal(signal.SIGTERM, _exit)
     try:
         yield stage_run
-        stage_run.note(tags["dvc.stage"], study, tags.get("device", ""), began)
+        stage_run.note(tags, began, time.monotonic() - started)
         status = "FINISHED"
     except (KeyboardInterrupt, SystemExit):
         status = "KILLED"
