@@ -1,9 +1,9 @@
-"""The README's pictures of Dagster, MLflow and the report, as a user sees them after `make repro`, by headless Chromium.
+"""Take the pictures of Dagster, MLflow and the report after `make repro`, with headless Chromium.
 
-    python scripts/screens.py FOLDER ROW     # of pictures; of `evaluate`. `chromium` must be on the PATH
+    python scripts/screens.py FOLDER ROW     # the pictures' folder, a row of `evaluate`; needs `chromium`
 
-A picture is taken when the page says what it is to show, and not before: a page that never does ends this with one line, and so
-does an asset that is out of sync.
+A picture is taken once the page shows the expected text. A page that never does, or an asset that is out of
+sync, ends this with one line.
 """
 
 from __future__ import annotations
@@ -25,16 +25,11 @@ from urllib.request import urlopen
 from websockets.sync.client import connect
 
 ROOT = Path(__file__).parents[1]
-CHROMIUM = (
-    "chromium",
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--hide-scrollbars",
-)
+FLAGS = ["headless", "no-sandbox", "disable-gpu", "disable-background-networking", "hide-scrollbars"]
 PATIENCE = 120  # seconds that a page may take
-CLOSE = "document.querySelector('[aria-label=\"Close\"]')?.click()"  # MLflow's assistant, which covers a third of its page
+CLOSE = (
+    "document.querySelector('[aria-label=\"Close\"]')?.click()"  # MLflow's assistant covers a third of a page
+)
 
 
 def free_port() -> int:
@@ -45,7 +40,7 @@ def free_port() -> int:
 
 @contextmanager
 def started(*command: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A command in a process group of its own, which ends with the block."""
+    """Run a command in a process group of its own until the block ends."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | variables, start_new_session=True, **pipes)
     try:
@@ -57,7 +52,7 @@ def started(*command: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def user_interfaces() -> Iterator[tuple[str, str]]:
-    """`make ui` on free ports: the addresses of Dagster and of MLflow's table of runs."""
+    """Run `make ui` on free ports; yield the addresses of Dagster and of MLflow's table of runs."""
     ports = {"DAGSTER_PORT": str(free_port()), "MLFLOW_PORT": str(free_port())}
     with started("scripts/ui", **ports) as ui:
         addresses = {}
@@ -72,7 +67,7 @@ def user_interfaces() -> Iterator[tuple[str, str]]:
 
 
 class Browser:
-    """One page of a headless Chromium, driven over its DevTools protocol."""
+    """A page of headless Chromium, driven over its DevTools protocol."""
 
     def __init__(self, port: int) -> None:
         for _ in range(PATIENCE):
@@ -97,14 +92,14 @@ class Browser:
         return self.call("Runtime.evaluate", expression="document.body.innerText")["result"].get("value", "")
 
     def open(self, address: str, shows: str, width: int, height: int) -> str:
-        """The text of the page, once it `shows` this."""
+        """Open a page and return its text once it contains `shows`."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Page.navigate", url=address)
         for _ in range(PATIENCE):
             time.sleep(1)
             if shows in (text := self.text()):
-                time.sleep(2)  # what is drawn after the text
+                time.sleep(2)  # pictures are drawn after the text
                 return text
         sys.exit(f"screens: {address} does not show {shows!r}")
 
@@ -117,9 +112,8 @@ class Browser:
 def browser() -> Iterator[Browser]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         port = free_port()
-        with started(
-            *CHROMIUM, f"--user-data-dir={profile}", f"--remote-debugging-port={port}", "about:blank"
-        ):
+        flags = [*FLAGS, f"user-data-dir={profile}", f"remote-debugging-port={port}"]
+        with started("chromium", *(f"--{flag}" for flag in flags), "about:blank"):
             yield Browser(port)
 
 

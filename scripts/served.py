@@ -1,4 +1,4 @@
-"""What MLflow runs where a translator that pipelines/publish.py published is loaded: a model from code, so no pickle."""
+"""The code of a published translator: MLflow runs it to load the model, which needs no pickle."""
 
 from typing import Any
 

@@ -1,9 +1,8 @@
-"""Share views of MLflow's tables of runs that show the measures, and print the path of the first view.
+"""Share views of MLflow's tables of runs that show metrics, and print the link to that of translators.
 
     python scripts/views.py http://127.0.0.1:5000
 
-MLflow's own tables start without a metric. A shared view is a tag of the experiment, and a link that names
-the tag.
+MLflow's own table shows no metric at first. A shared view is a tag of the experiment, and a link names it.
 """
 
 from __future__ import annotations

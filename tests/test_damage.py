@@ -1,4 +1,4 @@
-"""Damaged artefacts: every reader says one line, and what dvc.lock names is never read where its bytes are others."""
+"""Damaged artefacts: every reader prints one line, and a file is never read if dvc.lock names other bytes."""
 
 import json
 import os
@@ -297,7 +297,7 @@ def test_drafts_of_the_dead_are_swept_and_those_of_the_living_stay(artefacts):
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "json", "folder"])
 def test_a_full_disk_is_one_line_and_leaves_no_draft(artefacts, kind):
-    """A limit on the size of files stands in for the disk: the system refuses the same calls, with another number."""
+    """A limit on file sizes stands in for a full disk: the same calls fail."""
     writes = {
         "csv": "store.write_csv(store.seeds_path('t'), frame)",
         "parquet": "store.write_scores('evaluate', 't', frame)",
@@ -334,7 +334,13 @@ except BadInput as error:
     assert before <= set(Path().rglob("*"))
 
 
-STAGE = "from pipelines.runtime import stage; stage._end_with_dvc(); print(1, flush=True); import time; time.sleep(600)"
+STAGE = """
+import time
+from pipelines.runtime import stage
+stage._end_with_dvc()
+print(1, flush=True)
+time.sleep(600)
+"""
 DVC = f"import subprocess, sys, os; subprocess.run([sys.executable, '-c', {STAGE!r}])"
 
 

@@ -1,4 +1,4 @@
-"""Artefacts: what is written is read back, nothing half-written is ever visible, and bad files are refused by name and row."""
+"""Artefacts are read back as written and never appear half-written; bad files are refused by name and row."""
 
 import errno
 import os
@@ -52,7 +52,7 @@ def corpus(**columns):
 
 def test_embeddings_round_trip_without_a_copy():
     vectors = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
-    embeddings(vectors, corpus="passages", source="synthetic")
+    embeddings(vectors, corpus="passages")
     read = store.read_embeddings("e")
     assert torch.equal(read.vectors, torch.from_numpy(vectors))
     assert list(read.ids) == [f"t{i}" for i in range(7)]
@@ -130,7 +130,7 @@ def test_a_missing_file_says_how_to_make_it():
     [
         ({"text": ["one", "  "]}, "1 texts are empty, the first with id 'b'"),
         ({"text": ["one", None]}, "1 texts are empty"),
-        ({"text": ["one", "one"]}, "2 texts are not alone"),
+        ({"text": ["one", "one"]}, "2 texts are repeated"),
         ({"id": ["a", "a"]}, "id 'a' occurs twice"),
         ({"split": ["train", None]}, "1 rows have no split"),
     ],
@@ -159,9 +159,14 @@ def test_a_write_that_fails_is_one_line_and_leaves_the_old_file_and_no_other(tmp
     path = tmp_path / "d" / "x"
     with store.atomic(path) as draft:
         draft.write_text("old")
-    with pytest.raises(BadInput, match=f"^{path}: {line}$"), store.atomic(path) as draft:
-        draft.write_text("new, but only half")
-        raise error
+
+    def failing():
+        with store.atomic(path) as draft:
+            draft.write_text("new, but only half")
+            raise error
+
+    with pytest.raises(BadInput, match=f"^{path}: {line}$"):
+        failing()
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["x"]
 

@@ -1,1 +1,1 @@
-"""What carries a stage and computes nothing: its start, its files, its MLflow run, its errors."""
+"""How a stage starts, its files, its MLflow run and its errors. Nothing here changes a number."""

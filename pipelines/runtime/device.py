@@ -1,4 +1,4 @@
-"""Where a stage computes: the CPU, or an accelerator of this process. The one place that decides."""
+"""The device on which a stage computes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ VARIABLE = "UNIVERSAL_GEOMETRY_DEVICE"
 
 
 def resolve(name: str = "auto", float64: bool = False) -> torch.device:
-    """The device that a row's `device` stands for.
+    """Return the device that a row's `device` names.
 
-    auto: what the environment variable UNIVERSAL_GEOMETRY_DEVICE names, else CUDA where it is, else the CPU; MPS must be named.
-    `cuda` without a number is this rank's (torchrun's LOCAL_RANK). Raises BadInput for a device that is not here, and where
-    float64 is needed for MPS, which has none.
+    auto: the device that UNIVERSAL_GEOMETRY_DEVICE names, else CUDA if available, else the CPU. MPS must be
+    named. `cuda` without a number is this rank's (LOCAL_RANK of torchrun). Raises BadInput for a device that
+    this machine lacks, and for MPS if the stage needs float64.
     """
     if name == "auto":
         name = os.environ.get(VARIABLE, "auto")
@@ -40,7 +40,7 @@ def resolve(name: str = "auto", float64: bool = False) -> torch.device:
 
 
 def _count(kind: str) -> int:
-    """How many accelerators of a type this process sees."""
+    """Return the number of accelerators of a type."""
     try:
         module = torch.get_device_module(kind)
         return int(module.device_count()) if module.is_available() else 0

@@ -9,7 +9,10 @@ _NAME = re.compile(r"(?!(?:.*\d){5})[^\W\d][\w.-]{0,31}")
 
 
 class BadInput(Exception):
-    """The input is at fault, not the code: one line says what is wrong and where. A stage prints it and exits with 2."""
+    """The input is at fault, not the code: one line says what is wrong and where.
+
+    A stage prints it and exits with 2.
+    """
 
 
 def listed(names: Iterable[object], most: int = 20) -> str:

@@ -67,7 +67,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def unwritable(error: BaseException) -> str:
-    """Return why nothing can be written, if an error says so, else "". Some libraries say it only in words."""
+    """Return why nothing can be written if an error says so, else "". Some libraries say it only in words."""
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOSPC, errno.EDQUOT) or any(words in str(error) for words in FULL):
         return "no space left on the disk"
@@ -83,17 +83,17 @@ FULL = (
     "No usable temporary directory",
 )
 LIBRARIES = {
-    "polars", "pyo3_runtime", "pyarrow", "safetensors", "safetensors_rust", "zipfile", "zlib", "_lzma", "tarfile", "struct",
-    "sqlite3", "tokenize", "_pickle",
+    "polars", "pyo3_runtime", "pyarrow", "safetensors", "safetensors_rust", "zipfile", "zlib", "_lzma",
+    "tarfile", "struct", "sqlite3", "tokenize", "_pickle",
 }  # fmt: skip
 FAULTS = (
-    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, EOFError, MemoryError,
-    SyntaxError,
+    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, EOFError,
+    MemoryError, SyntaxError,
 )  # fmt: skip
 
 
 def of_a_file(error: BaseException) -> bool:
-    """Return whether an error is what a library raises for a damaged file. A panic of polars is no Exception."""
+    """Return whether a library raises such an error for a damaged file. A panic of polars is no Exception."""
     return isinstance(error, FAULTS) or type(error).__module__.split(".")[0] in LIBRARIES
 
 
@@ -111,7 +111,7 @@ def reading(path: Path, what: str = "cannot be read (damaged?)") -> Iterator[Non
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write nested dicts, lists and tuples of tensors, numbers, strings and None, atomically and bit for bit."""
+    """Write nested dicts, lists and tuples of tensors, numbers, strings and None atomically, bit for bit."""
     import torch
 
     with (

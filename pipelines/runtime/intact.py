@@ -1,4 +1,4 @@
-"""Whether a file is the one that dvc.lock names: what is read is hashed where it is read. docs/decisions/0015."""
+"""Compare a file that a stage reads with dvc.lock, by hashing it. See docs/decisions/0015."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import yaml
 from pipelines.runtime.errors import BadInput
 
 LOCK, RUNS = Path("dvc.lock"), Path(".cache/runs")
-DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; a file of DVC's that is locked when it is at work
+DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file while it works
 
 
 def intact(path: Path) -> Path:
-    """`path` itself, if its bytes (of an output's folder: all of it) are those of dvc.lock, or dvc.lock does not name it.
+    """Return `path` if dvc.lock does not name it, or names these bytes; of a folder, all files count.
 
     Raises BadInput for other bytes, unless the stage was run by hand since, and wrote them.
     """
@@ -30,24 +30,25 @@ def intact(path: Path) -> Path:
         for stage, out, md5 in outs()
         if path == Path(out) or Path(out) in path.parents
     ]
-    if not named or not path.exists():  # the reader says what is missing
+    if not named or not path.exists():  # whoever reads it says what is missing
         return path
     stage, out, _ = named[0]
     found = md5_of(out)
     if any(md5 == found for _, _, md5 in named) or _by_hand(stage, out):
         return path
     raise BadInput(
-        f"{out}: not the bytes that dvc.lock names (damaged, or changed by hand): `dvc repro {stage}` makes it again"
+        f"{out}: not the bytes that dvc.lock names (damaged, or changed by hand): "
+        f"`dvc repro {stage}` makes it again"
     )
 
 
 def outs() -> list[tuple[str, str, str]]:
-    """(stage, path, md5) of every output in dvc.lock; none where there is no dvc.lock."""
+    """Return (stage, path, md5) of every output in dvc.lock; none without a dvc.lock."""
     return _of_every_stage("outs")
 
 
 def deps() -> list[tuple[str, str, str]]:
-    """(stage, path, md5) of every file or folder that a stage read, as it was then."""
+    """Return (stage, path, md5) of every file or folder that a stage read."""
     return _of_every_stage("deps")
 
 
@@ -64,7 +65,7 @@ def _of_every_stage(key: str) -> list[tuple[str, str, str]]:
 
 @contextmanager
 def _not_while_dvc_writes() -> Iterator[None]:
-    """DVC writes dvc.lock in place, and while it does, another stage may run: wait for DVC's own lock, PATIENCE at most."""
+    """Wait for DVC's own lock, PATIENCE at most: DVC writes dvc.lock in place while other stages run."""
     with ExitStack() as stack:
         with suppress(FileNotFoundError):
             file = stack.enter_context(open(DVC, encoding="utf-8"))
@@ -115,7 +116,7 @@ def took(study: str) -> dict[str, tuple[float, str]]:
 
 
 def md5_of(path: Path) -> str:
-    """What DVC writes of a file, or of a folder: the md5 of the list of its files."""
+    """Return DVC's md5 of a file, or of a folder: that of the list of its files."""
     if not path.is_dir():
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "md5").hexdigest()
@@ -127,8 +128,10 @@ def md5_of(path: Path) -> str:
 
 
 def _by_hand(stage: str, out: Path) -> bool:
-    """Whether all of an output was written during the stage's last run that ended well, and dvc.lock was not since: DVC writes it
-    after every run of its own. A disk that fails leaves a file's time as it was."""
+    """Return whether the stage's last good run wrote all of an output, and DVC wrote no dvc.lock since.
+
+    DVC writes dvc.lock after every run of its own. A disk that fails leaves a file's time as it was.
+    """
     try:
         run = read_note(stage)
         times = [p.stat().st_mtime for p in (out.rglob("*") if out.is_dir() else [out]) if p.is_file()]

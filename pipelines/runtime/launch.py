@@ -1,6 +1,6 @@
-"""Several processes for one stage: its command starts itself again, once for each, under torch's elastic agent (torchrun's).
+"""Several processes for one stage: its command starts itself again under torch's elastic agent.
 
-A process that fails ends them all, and what it said is said once, by the command.
+If one process fails, all are stopped, and the command prints its error once.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BAD_INPUT = 2  # exit code
 
 
 def needed(processes: int) -> bool:
-    """Whether this process is to start others: not if it is itself one of several, of ours, of torchrun's or of srun's."""
+    """Return whether this process starts others: not if we, torchrun or srun started it as one of several."""
     return processes > 1 and "WORLD_SIZE" not in os.environ
 
 
 def launch(processes: int) -> None:
-    """Run this very command in `processes` processes on this machine, until all have ended.
+    """Run this command in `processes` processes on this machine, until all have ended.
 
-    Raises BadInput with what one of them refused, or if one was killed; exits with 1, after its traceback, if one failed.
+    Raises BadInput if one of them did, or was killed. Exits with 1, after the traceback, if one failed.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -37,15 +37,8 @@ def launch(processes: int) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ[LAUNCHED] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
-    config = LaunchConfig(
-        1,
-        1,
-        processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-    )
+    rendezvous = {"run_id": uuid.uuid4().hex, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
+    config = LaunchConfig(1, 1, processes, **rendezvous, max_restarts=0)
     try:
         elastic_launch(config, sys.executable)(*sys.orig_argv[1:])
     except SignalException as signalled:
@@ -66,13 +59,15 @@ def launch(processes: int) -> None:
 
 
 def _blame(exitcode: int, at: float) -> tuple[bool, bool, bool, float]:
-    """Least of the process whose end was the cause: it refused its input, or was killed, or failed first. Others fail because a
-    partner is gone, or are ended (SIGTERM) because one has failed."""
+    """Sort the process that caused the end first: it refused its input, or was killed, or failed first.
+
+    Others fail because a partner is gone, or get SIGTERM because one has failed.
+    """
     return exitcode != BAD_INPUT, exitcode == -signal.SIGTERM, exitcode > 0, at
 
 
 def report(message: str) -> bool:
-    """Leave what went wrong to the command that started this process; False: it was not started by `launch`."""
+    """Pass an error to the command that started this process; return False if `launch` did not start it."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if LAUNCHED not in os.environ or not file:
         return False

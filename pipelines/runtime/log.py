@@ -1,4 +1,4 @@
-"""What a fit reports its progress to; `track` makes one, and a method calls it."""
+"""The type of the function that a fit reports its progress to."""
 
 from __future__ import annotations
 

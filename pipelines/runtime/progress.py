@@ -1,4 +1,4 @@
-"""How far a long loop is, said in one way: a bar on a terminal, elsewhere a line every few seconds."""
+"""Progress of long loops: a bar on a terminal, elsewhere a line every few seconds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-SECONDS = 5.0  # between two lines, and before the first: a short loop says nothing
+SECONDS = 5.0  # before the first line and between two: a short loop prints nothing
 
 
 class Lines(tqdm):
-    """tqdm for a log or a pipe: plain lines, and none that wipes out the one before."""
+    """tqdm for a log or a pipe: plain lines that do not overwrite each other."""
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         self.fp.write(f"{self if msg is None else msg}\n")
@@ -24,7 +24,10 @@ class Lines(tqdm):
 
 
 def progress(steps: Iterable | None = None, *, what: str, unit: str = "", total: int | None = None) -> Any:
-    """`steps`, which are counted as they are taken; without them a context whose `update(n)` counts. `what`: is being done."""
+    """Iterate over `steps` and count them; without `steps`, return a context whose `update(n)` counts.
+
+    what: the activity, such as "train"; unit: of the steps.
+    """
     unit = f" {unit}" if unit else ""
     if sys.stderr.isatty():
         return tqdm(steps, what, total, unit=unit, leave=False, delay=1)

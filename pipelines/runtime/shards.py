@@ -1,8 +1,8 @@
-"""Parquet shards in, Parquet shards of the same names out: a plain loop over files, or Ray Data with a pool of actors.
+"""Parquet shards in, Parquet shards of the same names out: a plain loop over files, or actors of Ray Data.
 
-A shard is done when its output is there, was made in the same way (`Job.made_from` and the input's size are in its footer),
-and is not older than its input. So a run that was killed, or that was given more shards, does what is left. An output appears
-in one rename.
+A shard is done if its output exists, is not older than its input, and its footer has the job's `made_from`
+and the input's size. So a run that was killed, or that got more shards, does what is left. Outputs appear in
+one rename.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pipelines.runtime.files import atomic
 
 @dataclass(frozen=True)
 class Job:
-    """What is done to each shard. It travels to the workers: paths are absolute, and `make` can be pickled."""
+    """What is done to each shard. Workers receive it: paths are absolute, and `make` can be pickled."""
 
     make: Callable[[], Callable[[Any], pa.Table]]  # called once in each worker
     folder: Path  # of the outputs
-    made_from: str  # a digest of all that the outputs depend on but the shards
+    made_from: str  # a digest of what the outputs depend on, without the shards
     batch: int  # rows that the function is given at once
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a shard: the rows that were written, or why none were."""
+    """The rows of a shard that were written, or why none were."""
 
     shard: str
     rows: int
@@ -43,7 +43,7 @@ class Done:
 
 
 def listed(path: Path) -> list[Path]:
-    """The Parquet files of a folder, by name, or the one file; absolute. Raises BadInput where there is none."""
+    """Return the absolute paths of a folder's Parquet files, or of one file. Raises BadInput for none."""
     if not path.exists():
         raise BadInput(f"{path}: there is no such file or folder")
     shards = sorted(path.resolve().glob("*.parquet")) if path.is_dir() else [path.resolve()]
@@ -53,7 +53,7 @@ def listed(path: Path) -> list[Path]:
 
 
 def done(shard: Path, job: Job) -> bool:
-    """Whether nothing is left to do for a shard."""
+    """Return whether a shard is done."""
     output = job.folder / shard.name
     if not output.is_file() or output.stat().st_mtime_ns < shard.stat().st_mtime_ns:
         return False
@@ -61,7 +61,7 @@ def done(shard: Path, job: Job) -> bool:
 
 
 def loop(job: Job, shards: Sequence[Path]) -> Iterator[Done]:
-    """One shard after the other, in this process. Another shard's fault stops nothing."""
+    """Do one shard after the other in this process. A faulty shard does not stop the others."""
     worker = Worker(job)
     yield from (worker.do(str(shard)) for shard in shards)
 
@@ -69,11 +69,11 @@ def loop(job: Job, shards: Sequence[Path]) -> Iterator[Done]:
 def on_ray(
     job: Job, shards: Sequence[Path], address: str | None, workers: int, cpus: int, gpus: float | None
 ) -> Iterator[Done]:
-    """At most `workers` actors, each with its cores and GPUs; a shard whose worker dies is done again by another.
+    """Do shards on at most `workers` actors, each with its cores and GPUs. A dead one's shard is repeated.
 
-    address: of a cluster; None: the variable RAY_ADDRESS, else one on this machine that ends with this call. gpus: None: one
-    where the cluster has any. Shards, outputs and encoders must have the same path on all machines. Raises BadInput without Ray
-    or a cluster.
+    address: of a cluster; None: RAY_ADDRESS, else a cluster of this machine that ends with this call. gpus:
+    None is one if the cluster has any. Shards, outputs and encoders must have the same path on all machines.
+    Raises BadInput without Ray or a cluster.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -81,9 +81,7 @@ def on_ray(
         import ray.data  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise BadInput("engine: ray is not installed: pip install -c constraints.txt -e '.[ray]'") from None
-    code = {
-        "py_modules": [str(Path(__file__).parents[1])]
-    }  # workers run this package, not one that is installed there
+    code = {"py_modules": [str(Path(__file__).parents[1])]}  # workers run this package, not an installed one
     try:
         ray.init(address=address, runtime_env=code, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -109,7 +107,7 @@ def on_ray(
 
 
 class Worker:
-    """Does shards. As an actor it gets a table of their names and returns one of what became of them."""
+    """Does shards. As an actor it takes a table of their names and returns a table of `Done`."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -122,7 +120,7 @@ class Worker:
         return pa.Table.from_pylist([vars(self.do(shard)) for shard in names["shard"].to_pylist()])
 
     def do(self, shard: str) -> Done:
-        """A shard that is done already (by a worker that died thereafter) is not done again."""
+        """Do a shard unless it is done, for example by a worker that died later."""
         path = Path(shard)
         try:
             if not done(path, self.job):
@@ -134,7 +132,8 @@ class Worker:
 
 def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
     output = job.folder / shard.name
-    # A draft of this process: a cluster that loses sight of a worker may have another do the shard while the first still writes.
+    # Each process has its draft: a cluster that loses sight of a worker may repeat a shard that is still
+    # being written.
     mine = output.with_name(f".{socket.gethostname()}-{os.getpid()}-{output.name}")
     with atomic(mine) as draft, pq.ParquetFile(shard) as file:
         batches = (
@@ -153,7 +152,7 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
 
 
 def _texts(schema: pa.Schema) -> list[str]:
-    """Columns worth a dictionary: no vectors."""
+    """Return the columns that a dictionary compresses: no vectors."""
     return [field.name for field in schema if pa.types.is_string(field.type)]
 
 

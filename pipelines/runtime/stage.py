@@ -1,6 +1,6 @@
-"""The one way a stage starts: `python -m pipelines.<verb> <name>` reads its row of params.yaml, opens an MLflow run, and runs.
+"""Start a stage: `python -m pipelines.<verb> <name>` reads its row of params.yaml and opens an MLflow run.
 
-A row with `processes: n` has the command start itself n times: see launch.
+With `processes: n` in the row, the command starts itself n times (`launch`).
 """
 
 from __future__ import annotations
@@ -23,27 +23,13 @@ PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def main(verb: Callable[..., None]) -> None:
-    """Run `verb(name, row, study, run)` for the row named on the command line: `<row>`, or DVC's `<verb>@<row>`.
+    """Run `verb(name, row, study, run)` for the row on the command line, `<row>` or DVC's `<verb>@<row>`.
 
-    Bad input is one line on stderr and exit code 2.
+    Bad input ends with one line on stderr and exit code 2.
     """
     _end_with_dvc()
-    table = params.Study.tables().get(verb.__name__)  # None: it reads the whole study and takes no name
     try:
-        name, study, row = verb.__name__, params.load(), None
-        if table:
-            if len(sys.argv) != 2:
-                raise BadInput(f"usage: python -m pipelines.{verb.__name__} <row of {table} in params.yaml>")
-            name = sys.argv[1].rpartition("@")[2]
-            row = params.find(table, name, getattr(study, table))
-        if os.environ.get("RANK", "0") == "0":
-            store.sweep_drafts(verb.__name__, name)
-        if launch.needed(processes := getattr(row, "processes", 1)):
-            launch.launch(processes)
-            return
-        freeze_gc()
-        with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
-            verb(name, row, study, run)
+        _run(verb)
     except BadInput as error:
         _refuse(verb.__name__, str(error))
     except KeyboardInterrupt:
@@ -56,6 +42,23 @@ def main(verb: Callable[..., None]) -> None:
         raise
 
 
+def _run(verb: Callable[..., None]) -> None:
+    name, study, row = verb.__name__, params.load(), None
+    if table := params.Study.tables().get(name):  # else the stage reads the whole study
+        if len(sys.argv) != 2:
+            raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>")
+        name = sys.argv[1].rpartition("@")[2]
+        row = params.find(table, name, getattr(study, table))
+    if os.environ.get("RANK", "0") == "0":
+        store.sweep_drafts(verb.__name__, name)
+    if launch.needed(processes := getattr(row, "processes", 1)):
+        launch.launch(processes)
+        return
+    freeze_gc()
+    with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
+        verb(name, row, study, run)
+
+
 def _refuse(verb: str, reason: str) -> NoReturn:
     if not launch.report(reason):
         names = (argument.rpartition("@")[2] for argument in sys.argv[1:])
@@ -65,7 +68,10 @@ def _refuse(verb: str, reason: str) -> NoReturn:
 
 
 def _end_with_dvc() -> None:
-    """On Linux: when DVC is killed, however, its stage is interrupted. A run by hand may outlive its shell."""
+    """Have Linux interrupt this process if DVC started it and dies.
+
+    A stage run by hand may outlive its shell.
+    """
     if sys.platform == "linux" and "DVC_STAGE" in os.environ:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background starts without
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process starts without it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)

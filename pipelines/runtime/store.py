@@ -1,4 +1,4 @@
-"""The only module that knows a path. Reads check what they read; writes are atomic (a temporary file, then a rename).
+"""Paths of all artefacts, checked reads and atomic writes. No other module knows a path.
 
 data/corpora/<corpus>.parquet          id, text, split, labels, and what the corpus has
 data/encoders/<encoder>/               a sentence-transformers folder
@@ -92,7 +92,7 @@ def plots_path(verb: str, name: str) -> Path:
 
 
 def examples_path(name: str) -> Path:
-    """Inverted texts, the worst leaks first."""
+    """Return the path of inverted texts, the worst leaks first."""
     return plots_path("invert", name) / "examples.csv"
 
 
@@ -101,16 +101,16 @@ def read_examples(name: str) -> pl.DataFrame:
 
 
 def seeds_path(name: str) -> Path:
-    """One row per seed: every measure's mean and standard error."""
+    """Return the path of a table with one row a seed: the mean and standard error of every measure."""
     return plots_path("evaluate", name) / "seeds.csv"
 
 
 @contextmanager
 def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
-    """A folder that outlives a kill, for a stage to continue from; removed when the block ends well.
+    """Yield a folder for checkpoints, which survives a kill and is removed when the block ends well.
 
-    `made_from` (settings, input digests) is hashed into its name, so that what was made from something else is never continued.
-    Of several ranks the first one cleans up. Raises BadInput while another process is at work for the same row.
+    A digest of `made_from` (settings, digests of inputs) names the folder: a stage continues only what was
+    made from the same. The first rank cleans up. Raises BadInput while another process runs the same row.
     """
     key = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
     folder = WORK / verb / name / key
@@ -129,7 +129,7 @@ def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
 
 @contextmanager
 def alone(verb: str, name: str) -> Iterator[None]:
-    """Hold the lock of a stage. The system lets go of it when the process dies, however it dies."""
+    """Hold the lock of a stage until the block or the process ends. Raises BadInput if another has it."""
     path = LOCKS / verb / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
@@ -141,7 +141,7 @@ def alone(verb: str, name: str) -> Iterator[None]:
 
 
 def digest(path: Path) -> str:
-    """sha256 of a file's bytes."""
+    """Return the sha256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -152,7 +152,7 @@ CORPUS_COLUMNS = {"id": pl.String, "text": pl.String, "split": pl.String, "label
 
 
 def write_corpus(name: str, frame: pl.DataFrame) -> None:
-    """Write a corpus: the columns of CORPUS_COLUMNS (text is null in a corpus of vectors), then whatever else it has."""
+    """Write a corpus: CORPUS_COLUMNS, with null texts if it has only vectors, and any other columns."""
     check_corpus(name, frame)
     with atomic(corpus_path(name)) as draft:
         frame.write_parquet(draft, compression="zstd")
@@ -165,7 +165,10 @@ def read_corpus(name: str, columns: Sequence[str] | None = None) -> pl.DataFrame
 
 
 def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
-    """`text`, `pair` and `score` of one split of an STS corpus (None: all). Raises BadInput if there are fewer than three."""
+    """Return `text`, `pair` and `score` of a split of an STS corpus; None: all.
+
+    Raises BadInput for under three.
+    """
     frame = read_corpus(corpus, ["text", "pair", "score", "split"])
     frame = frame if split is None else frame.filter(pl.col("split") == split)
     if len(frame) < 3:
@@ -176,7 +179,7 @@ def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
 
 
 def check_corpus(name: str, frame: pl.DataFrame) -> None:
-    """Raise BadInput unless `frame` is a corpus: every column there, ids and texts unique, no empty text."""
+    """Raise BadInput unless `frame` is a corpus: all columns, ids and texts unique, no empty text."""
     where = f"corpus {name}"
     for column, dtype in CORPUS_COLUMNS.items():
         if column not in frame.columns:
@@ -190,20 +193,21 @@ def check_corpus(name: str, frame: pl.DataFrame) -> None:
             raise BadInput(f"{where}: {n} rows have no {column}")
     if not frame["id"].is_unique().all():
         raise BadInput(f"{where}: id {frame.filter(frame['id'].is_duplicated())['id'][0]!r} occurs twice")
-    if "vector" in frame.columns:
-        return
+    if "vector" not in frame.columns:
+        _check_texts(where, frame)
+
+
+def _check_texts(where: str, frame: pl.DataFrame) -> None:
     empty = frame.filter(pl.col("text").fill_null("").str.strip_chars() == "")
     if len(empty):
         raise BadInput(f"{where}: {len(empty)} texts are empty, the first with id {empty['id'][0]!r}")
-    if "pair" in frame.columns:  # a published set of pairs stays as it is, its repeats too
+    if "pair" in frame.columns:  # a published set of pairs may repeat texts
         return
-    key = [
-        "text",
-        *(c for c in ("positive", "negative", "image") if c in frame.columns),
-    ]  # a premise has many hypotheses
-    if not frame.select(key).is_unique().all():
-        twice = frame.filter(frame.select(key).is_duplicated())
-        raise BadInput(f"{where}: {len(twice)} texts are not alone, the first with id {twice['id'][0]!r}")
+    others = [column for column in ("positive", "negative", "image") if column in frame.columns]
+    repeated = frame.select("text", *others).is_duplicated()  # with these: a premise has many hypotheses
+    if repeated.any():
+        twice = frame.filter(repeated)
+        raise BadInput(f"{where}: {len(twice)} texts are repeated, the first with id {twice['id'][0]!r}")
 
 
 # ---------------------------------------------------------------- embeddings
@@ -211,21 +215,17 @@ def check_corpus(name: str, frame: pl.DataFrame) -> None:
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Vectors of one corpus by one encoder, in corpus order. `vectors` is (n, dimension) float32, raw encoder output."""
+    """Vectors of one corpus by one encoder, in corpus order: raw encoder output."""
 
     name: str
     ids: np.ndarray  # (n,) of str
     splits: np.ndarray  # (n,) of str
-    vectors: torch.Tensor
-    metadata: dict[
-        str, str
-    ]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source (of the texts)
-    documents: np.ndarray | None = (
-        None  # (n,) of str: the text that each row was cut from, where rows of one text overlap
-    )
+    vectors: torch.Tensor  # (n, dimension) float32
+    metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source
+    documents: np.ndarray | None = None  # (n,) of str: the text of each row, if rows of one text overlap
 
     def rows(self, split: str | None) -> torch.Tensor:
-        """Indices of the rows of one split; None: all."""
+        """Return the indices of the rows of one split; None: all."""
         mask = np.ones(len(self.ids), bool) if split is None else self.splits == split
         return torch.from_numpy(np.flatnonzero(mask))
 
@@ -238,15 +238,15 @@ def write_embeddings(
     metadata: dict[str, str],
     documents: Sequence[str] | None = None,
 ) -> None:
-    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16, (n, dimension)), document if given.
+    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16), document if given.
 
-    `vectors`: (n, dimension), or blocks of rows, of which one is held at a time. The file has one record batch all the same, so
-    that readers map it without a copy: it is written with zeros, and the blocks go into their place.
+    `vectors`: (n, dimension), or blocks of rows, of which memory holds one at a time. The file has one record
+    batch, so that readers map it without a copy: it is first written with zeros, which the blocks replace.
     """
     blocks = iter([vectors] if isinstance(vectors, np.ndarray) else vectors)
     first = next(blocks)
     dimension = first.shape[1]
-    zeros = np.zeros(len(ids) * dimension, first.dtype)  # pages that are only read take no memory
+    zeros = np.zeros(len(ids) * dimension, first.dtype)  # zeros that are never written take no memory
     columns: dict[str, Any] = {"id": pa.array(ids, pa.string()), "split": pa.array(splits, pa.string())}
     columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(zeros), dimension)
     if documents is not None:
@@ -262,14 +262,14 @@ def write_embeddings(
 
 
 def _vectors_at(path: Path) -> int:
-    """Where in an Arrow file of one record batch its vectors begin, in bytes."""
+    """Return the offset of the vectors in an Arrow file of one record batch, in bytes."""
     mapped = pa.memory_map(str(path))
     vectors: Any = pa.ipc.open_file(mapped).get_batch(0).column("vector")
     return vectors.values.buffers()[1].address - mapped.read_buffer().address
 
 
 def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings:
-    """Read and check, the vectors onto `device`. Memory-mapped: float32 vectors are not copied on the CPU.
+    """Read and check embeddings, the vectors onto `device`. On the CPU, float32 vectors are not copied.
 
     Raises BadInput, naming the file and the row.
     """
@@ -316,7 +316,7 @@ def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarr
 
 
 def same_texts(source: Embeddings, target: Embeddings) -> None:
-    """Raise BadInput unless both hold the same ids in the same order: row i of one is the partner of row i of the other."""
+    """Raise BadInput unless both have the same ids in the same order: rows with one index are partners."""
     if len(source.ids) != len(target.ids):
         raise BadInput(f"{source.name} has {len(source.ids)} rows, {target.name} has {len(target.ids)}")
     if (differ := source.ids != target.ids).any():
@@ -328,7 +328,7 @@ def same_texts(source: Embeddings, target: Embeddings) -> None:
 
 
 def read_only(array: np.ndarray) -> torch.Tensor:
-    """float32 tensor over a read-only memory map (never written to: every consumer makes its own centred copy)."""
+    """Return a float32 tensor over a read-only memory map. Nothing may write to it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array).float()
@@ -338,7 +338,7 @@ def read_only(array: np.ndarray) -> torch.Tensor:
 
 
 def move_into(folder: Path, path: Path) -> None:
-    """Move a finished folder's files to `path`, all or nothing: `path` appears in one rename."""
+    """Copy a finished folder to `path`, which appears in one rename. Raises BadInput if the disk is full."""
     draft = draft_of(path)
     with writing(path):
         try:
@@ -351,17 +351,10 @@ def move_into(folder: Path, path: Path) -> None:
 
 
 def sweep_drafts(verb: str, name: str) -> None:
-    """Remove what killed runs of a stage, and of any other, left half-written beside their outputs."""
-    made = [
-        corpus_path,
-        encoder_path,
-        trained_path,
-        embeddings_path,
-        image_text_path,
-        translators_path,
-        inverters_path,
-    ]
-    folders = [path(name).parent for path in made] + [scores_path(verb, name).parent, plots_path(verb, name)]
+    """Remove the drafts that killed processes left beside the outputs of a stage."""
+    made = ["corpora", "encoders", "trained", "embeddings", "image_text", "translators", "inverters"]
+    folders = [(DATA / kind / name).parent for kind in made]  # a name may have a slash
+    folders += [scores_path(verb, name).parent, plots_path(verb, name)]
     sweep([*folders, RESULTS / verb, REPORT, REPORT / "pictures"])
 
 
@@ -369,13 +362,13 @@ def sweep_drafts(verb: str, name: str) -> None:
 
 
 def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
-    """Nested numbers as JSON; floats rounded to 6 digits so that a metrics diff shows changes, not noise."""
+    """Write nested numbers as JSON, rounded to 6 digits: a difference of metrics shows changes, not noise."""
     with atomic(metrics_path(verb, name)) as draft:
         draft.write_text(json.dumps(_rounded(metrics), indent=2) + "\n", encoding="utf-8")
 
 
 def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
-    """Every row's metrics of one verb, by row name."""
+    """Return the metrics of every row of a verb, by name."""
     return {p.stem: _metrics(intact(p)) for p in sorted((RESULTS / verb).glob("*.json"))}
 
 
@@ -388,7 +381,7 @@ def _metrics(path: Path) -> dict[str, Any]:
 
 
 def verdicts() -> dict[str, dict[str, Any]]:
-    """The metrics of every translator, by the name that a study gives it (`Study.translators`)."""
+    """Return the metrics of every translator, by its name in `Study.translators`."""
     joint = {
         f"{n}/{pair}": m for n, pairs in read_metrics("align_jointly").items() for pair, m in pairs.items()
     }
@@ -396,19 +389,18 @@ def verdicts() -> dict[str, dict[str, Any]]:
 
 
 def write_csv(path: Path, frame: pl.DataFrame) -> None:
-    """A table that `dvc plots` can draw."""
+    """Write a table that `dvc plots` can draw."""
     with atomic(path) as draft:
         frame.write_csv(draft, float_precision=6)
 
 
 def read_csv(path: Path) -> pl.DataFrame:
-    """What `write_csv` wrote."""
     with reading(_existing(path)):
         return pl.read_csv(path)
 
 
 def write_scores(verb: str, name: str, frame: pl.DataFrame) -> None:
-    """One row per example."""
+    """Write scores, one row an example."""
     with atomic(scores_path(verb, name)) as draft:
         frame.write_parquet(draft, compression="zstd")
 

@@ -1,4 +1,4 @@
-"""Work side by side in threads of one process, each with its share of the cores."""
+"""Functions side by side in threads of one process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ Result = TypeVar("Result")
 
 
 def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
-    """What each gives, in order, as many at once as there are cores; what the first of them to fail raises is raised.
+    """Run functions in a thread pool; return their results in order; re-raise the first exception.
 
-    In each thread torch computes on an equal share of the cores. The threads end with the process: Ctrl-C does not wait for them.
+    As many run at once as there are cores, and torch uses an equal share of the cores in each thread. The
+    threads end with the process: Ctrl-C does not wait for them.
     """
     import torch
 
@@ -21,12 +22,12 @@ def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
     at_once = max(1, min(cores, len(works)))
     with ThreadPool(
         at_once, torch.set_num_threads, (cores // at_once,)
-    ) as pool:  # OpenMP keeps the number for each thread
+    ) as pool:  # OpenMP's number is per thread
         return [future.result() for future in pool.imap(_done, works)]
 
 
 def _done(work: Callable[[], Result]) -> Future[Result]:
-    """With what it raised, of any kind: a pool waits for ever for what is no Exception."""
+    """Catch every exception: a pool would wait for ever for one that is no Exception."""
     future: Future[Result] = Future()
     try:
         future.set_result(work())

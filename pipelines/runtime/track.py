@@ -1,7 +1,7 @@
-"""Record a stage run as an MLflow run with settings, inputs, live curves and pictures. No stage imports MLflow.
+"""Record a stage run as an MLflow run with settings, inputs, live curves and pictures, without MLflow.
 
-A run appends what it logs to a log file at once, and a `sender`, another process, sends the file to MLflow. A stage waits
-for the server only at its end, and for PATIENCE seconds at most. Later senders send the rest.
+A run appends what it logs to a log file at once, and a `sender`, another process, sends the file to MLflow. A
+stage waits for the server only at its end, and for PATIENCE seconds at most. Later senders send the rest.
 `MLFLOW_TRACKING_URI` names the store; by default it is mlflow.db in the repository.
 """
 
@@ -44,7 +44,7 @@ class Run:
         self._write(*start)
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
-        """Log numbers at a step. Nested mappings become `outer/inner`; values that are no numbers are skipped."""
+        """Log numbers at a step. Nested mappings become `outer/inner`; other values are skipped."""
         numbers = {k: float(v) for k, v in flat(metrics, "/").items() if isinstance(v, (int, float))}
         self._write("metrics", [(name, number, _now(), step) for name, number in numbers.items()])
 
@@ -61,7 +61,10 @@ class Run:
         self._write("table", {k: [r.get(k) for r in rows] for k in (rows[0] if rows else {})}, file)
 
     def note(self, tags: Mapping[str, str], began: float, seconds: float) -> None:
-        """Write when the stage's last good run was, and what it took in each study; a sender adds its MLflow run."""
+        """Note when the stage's last good run was and what it took in each study.
+
+        A sender adds its MLflow run.
+        """
         stage, now = tags["dvc.stage"], time.time()
         path = intact.RUNS / f"{stage}.json"
         took = intact.read_note(stage).get("took", {}) | {tags["study"]: [seconds, tags.get("device", "")]}
@@ -106,10 +109,10 @@ def start_sender(log: Path) -> subprocess.Popen[bytes]:
 def run(
     verb: str, name: str, row: BaseModel | None, study: str, named: Mapping[str, BaseModel] | None = None
 ) -> Iterator[Run]:
-    """Open an MLflow run for a stage run, in the experiment of its verb; FAILED or KILLED if the block ends badly.
+    """Open an MLflow run for a stage run, in its verb's experiment; FAILED or KILLED if the block ends badly.
 
-    `named`: rows that the row names, whose settings become params too, such as `align.clusters`. A row that computes
-    gets the tag `device`. Raises BadInput if that device is not on this machine.
+    `named`: rows that the row names. Their settings become params, too, such as `align.clusters`. A row that
+    computes gets the tag `device`. Raises BadInput if that device is not on this machine.
     """
     if os.environ.get("RANK", "0") != "0":
         yield Silent()
@@ -159,7 +162,7 @@ def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, 
 
 
 def _settings(rows: Mapping[str, BaseModel | None]) -> dict[str, str]:
-    """Return the params of the stage's row, which has no name here, and those of other rows under their names."""
+    """Return the params of all rows, each under its row's name; the stage's own row has none."""
     values = {}
     for name, row in rows.items():
         for key, value in flat(row.model_dump(mode="json") if row else {}, ".").items():
