@@ -295,7 +295,7 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(hous
     for name, vectors in (("small", x), ("other", x[:, ::-1].copy())):
         store.write_embeddings(f"sts-{name}", ids, splits, vectors, {"source": "synthetic"})
     geometry_stage.geometry("row", whole.geometry["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]
-    metrics = store.read_metrics("geometry")["row"]["small:other"]
+    metrics = store.read_metrics("geometry")["row"]["other:small"]
     chance = metrics.pop("cka_chance")
     assert chance == pytest.approx(geometry.cka_chance(torch.from_numpy(x), torch.from_numpy(x)), abs=1e-6)
     wholly = {"": 1.0, "_calibrated": 1.0, "_p": 0.01}
@@ -308,7 +308,7 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(hous
     said = Path("report/report.md").read_text()
     assert f"### sts (GENERATED; {len(PAIRS)} pairs, test)" in said
     assert "| small   | its own |" in said
-    assert f"| small and other | 1.000      | {chance:.3f}  | 1.000      | 1.000" in said
+    assert f"| other and small | 1.000      | {chance:.3f}  | 1.000      | 1.000" in said
     assert "Trained here" not in said
 
 
