@@ -47,7 +47,7 @@ from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
 from pipelines.runtime.device import resolve
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, cut
 from pipelines.study import Audit, aligner_module, params
 
 TOPICS = (
@@ -367,10 +367,10 @@ def main(argv: list[str]) -> int:
             page = audit_page.write(findings, folder, name)
             run.log({tried.encoder: tried.score for tried in findings.tried})
     except BadInput as error:
-        print(f"audit {' '.join(argv)}: {error}", file=sys.stderr)
+        print(cut(f"audit {' '.join(argv)}: {error}", 1000), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"audit {' '.join(argv)}: stopped; no page was written", file=sys.stderr)
+        print(cut(f"audit {' '.join(argv)}: stopped; no page was written", 1000), file=sys.stderr)
         return 130
     print("\n".join([audit_page.conclusion(findings), *audit_page.advice(findings)]))
     print(f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it")

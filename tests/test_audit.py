@@ -677,6 +677,13 @@ def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(tmp_path):
     assert "a\\|b" in twin
 
 
+def test_a_name_with_control_characters_is_refused_in_one_line(command, capsys):
+    assert command("gone\n\x1b[31m.npy") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "\x1b" not in said
+
+
 def test_dumps_with_one_name_in_two_folders_have_two_pages(command):
     Path("other").mkdir()
     shutil.copy("dump.npy", "other/dump.npy")
