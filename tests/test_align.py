@@ -142,7 +142,7 @@ def signed(sign, source, target):
 
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
-    """Return a function that runs a row of two seeds with `fit(source, target, seed)` and returns its metrics."""
+    """Return a function that runs a row of two seeds with `fit(source, target, seed)`, for its metrics."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(verdict, "FEW", 0)  # these vectors have three dimensions
     rng = np.random.default_rng(0)

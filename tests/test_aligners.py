@@ -165,7 +165,7 @@ def test_rotation_is_recovered_without_pairs(d, e, directions, monkeypatch):
 
 
 def noisy(n: int, m: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return noisy centred unit vectors (n, 64), (m, 64) of different points of one cloud, and the true map."""
+    """Return noisy unit vectors (n, 64), (m, 64) of different points of one cloud, and the true map."""
     g = torch.Generator().manual_seed(seed)
     W = torch.linalg.qr(torch.randn(64, 64, generator=g))[0]
     points = torch.randn(n + m, 64, generator=g) * torch.linspace(2, 0.5, 64)

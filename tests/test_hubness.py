@@ -1,4 +1,4 @@
-"""A translator that bends away from hubs: the formula, what it does to neighbours, and when it is the linear map."""
+"""The correction for hubs: its formula, what it does to neighbours, and when the map stays linear."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.test_aligners import SMALL, clouds
 
 
 def pairs(n: int = 1500, d: int = 48, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Noisy copies of one skewed cloud, (n, d) each: in so many dimensions what lies near its middle is near to all."""
+    """Return noisy copies of one skewed cloud, (n, d) each, with hubs near its centre."""
     g = torch.Generator().manual_seed(seed)
     axes = torch.linspace(2, 0.5, d)
     x = torch.randn(n, d, generator=g) * axes

@@ -147,6 +147,15 @@ def test_no_module_is_imported_by_a_computed_name_but_those_that_a_row_names():
     assert by_name == NAMED_BY_ROWS
 
 
+ALIGNERS = [n for n in modules() if n.startswith("pipelines.aligners.") and n != "pipelines.aligners.arrays"]
+
+
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_an_aligner_imports_the_core_and_no_other_aligner(name):
+    others = {i for i in imports(modules()[name]) if i.startswith("pipelines.aligners.")}
+    assert not {i for i in others if i.split(".")[2] not in ("core", name.split(".")[2])}
+
+
 @pytest.mark.parametrize("name", sorted(n for n in modules() if room(n) in ("aligners", "measures")))
 def test_aligners_and_measures_load_with_torch_and_numpy_alone(name):
     top = {i.split(".")[0] for i in imports(modules()[name], top_level_only=True)}

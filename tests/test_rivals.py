@@ -1,4 +1,4 @@
-"""mini-vec2vec's steps against the same written out in loops; the transport plans against brute force and their definitions."""
+"""mini-vec2vec against loops; transport plans against brute force and their definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict: what agreement is, that it tells right from wrong, and that its constants fit the runs on record."""
+"""The verdict: right fits agree, wrong fits do not, and its constants fit the recorded runs."""
 
 from __future__ import annotations
 
