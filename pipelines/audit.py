@@ -229,7 +229,8 @@ def fitted(vectors: Tensor, known: Tensor, seed: int, judge: Judge) -> tuple[Tra
 def in_dump(vectors: Tensor, best: Attempt) -> float:
     """Return the share of the attacker's texts that are probably in the dump.
 
-    It was .02 of e-mails without a text in the dump, and .39 of the texts behind it (docs/experiments/defences.md).
+    It was .02 of e-mails without a text in the dump, and .39 of the texts behind it
+    (docs/experiments/defences.md).
     """
     space = Space.of(best.known)
     found = mutual_nearest(space(best.known), space(best.translator(vectors)), MARGIN)
