@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from pipelines.runtime.settings import Bounds, Count
 from pipelines.study.row import Computed, Ref, Seed, settings_from
 from pipelines.study.translation import Translated
 
@@ -46,10 +47,10 @@ class Attributes(Translated):
     source_encoder: str
     target_encoder: str
     labels: str = "labels"  # a column of lists, or of one string each (sender, company)
-    least: int = Field(1, ge=1)  # examples that a label must have
+    least: Count = 1  # examples that a label must have
     wordings: tuple[Literal["name", "template"], ...] = Field(("name",), min_length=1)
-    k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 5), min_length=1)
-    neighbours: int = Field(1, ge=1)  # average a vector's scores over this many nearest vectors, itself one
+    k: tuple[Count, ...] = Field((1, 5), min_length=1)
+    neighbours: Count = 1  # average a vector's scores over this many nearest vectors, itself one
 
 
 class Inverter(Computed):
@@ -59,7 +60,7 @@ class Inverter(Computed):
     corpus: Annotated[str, Ref("corpora")]
     encoder: str
     split: str | None = "train"
-    known: int | None = Field(None, ge=2)  # at most this many texts
+    known: Annotated[int, Bounds(ge=2)] | None = None  # at most this many texts
     seed: Seed = 0
     corrector: bool = False  # learn vec2text's corrector; one query per text
     inverter: InverterSettings = {}  # with `pretrained` nothing is learnt
@@ -85,7 +86,7 @@ class Invert(Translated):
     encoder: str  # of the target
     # The seed of the best verdict, or the mean of all seeds that are aligned
     seeds: Literal["best", "aligned"] = "best"
-    texts: int = Field(100, ge=2)  # how many are attacked
+    texts: Annotated[int, Bounds(ge=2)] = 100  # how many are attacked
     seed: Seed = 0
     search: SearchSettings = {}
     consensus: ConsensusSettings = {}
@@ -117,8 +118,8 @@ class Audit(Computed):
 
     corpus: Annotated[str, Ref("corpora")]  # texts of the attacker, unless the command line names others
     encoders: Annotated[tuple[str, ...], Ref("encoders")] = ()  # none: all but those with `source: given`
-    limit: int = Field(20000, ge=100)  # vectors of the dump, drawn at random
-    known: int = Field(6000, ge=100)  # texts of the attacker
+    limit: Annotated[int, Bounds(ge=100)] = 20000  # vectors of the dump, drawn at random
+    known: Annotated[int, Bounds(ge=100)] = 6000  # texts of the attacker
     labels: tuple[str, ...] = ()  # topics to look for; none: those of the tweets
     inverter: InverterSettings = {}
     search: SearchSettings = {}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
-from pipelines.runtime.settings import NonNegative
+from pipelines.runtime.settings import Count, NonNegative
 from pipelines.study.row import Computed, HubCorrection, Text, Watched, known
 
 if TYPE_CHECKING:
@@ -30,12 +28,12 @@ class Bulk(Computed):
     column: Text | None = None  # None: `text` for embed, else `vector`
     hub_correction: HubCorrection = None
     labels: tuple[Text, ...] = ()
-    batch: int = Field(65_536, ge=1)  # rows in a worker's memory at once
+    batch: Count = 65_536  # rows in a worker's memory at once
     engine: Literal["local", "ray"] = "local"
     # Of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else this machine
     address: Text | None = None
-    workers: int = Field(1, ge=1)
-    cpus: int = Field(1, ge=1)  # cores of each worker of Ray
+    workers: Count = 1
+    cpus: Count = 1  # cores of each worker of Ray
     gpus: NonNegative | None = None  # of each worker of Ray; None: one where the cluster has any
 
     @property

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from pipelines.runtime.settings import Count, Natural
 from pipelines.study.row import Row, Seed, Text, Watched
 
 _PACKAGES = Path(__file__).parents[1] / "corpora" / "kinds"
@@ -30,9 +31,9 @@ class Chunk(Row):
     """
 
     unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM
-    size: int = Field(45, ge=1)
-    stride: int | None = Field(None, ge=1)  # units from the beginning of one sequence to the next; None: size
-    least: int = Field(1, ge=1)
+    size: Count = 45
+    stride: Count | None = None  # units from the beginning of one sequence to the next; None: size
+    least: Count = 1
     first: bool = False  # keep the first sequence of each text alone
     whole: bool = False  # draw and split whole texts, which `rows` and `test` then count
 
@@ -64,8 +65,8 @@ class Corpus(Row):
 
     kind: Kind = "passages"
     path: Watched  # what DVC watches for changes: the user's file or folder, or what the texts are made from
-    rows: int | None = Field(None, ge=1)  # how many texts to keep, drawn with `seed`; None: all
-    test: int = Field(0, ge=0)  # how many of them are held out, if the source has no split of its own
+    rows: Count | None = None  # how many texts to keep, drawn with `seed`; None: all
+    test: Natural = 0  # how many of them are held out, if the source has no split of its own
     seed: Seed = 0
     private: bool = False  # keep its texts and labels out of MLflow, the report and standard output
 
@@ -75,15 +76,15 @@ class LibraryCorpus(Corpus):
 
     source: Literal["library"]
     # The shortest and the longest sequence
-    words: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] = (18, 45)
-    per_package: int = Field(4000, ge=1)
+    words: tuple[Count, Count] = (18, 45)
+    per_package: Count = 4000
 
 
 class SyntheticCorpus(Corpus):
     """Generated texts with labels and planted facts. Every number about them is marked as generated."""
 
     source: Literal["synthetic"]
-    rows: int | None = Field(2000, ge=1)
+    rows: Count | None = 2000
 
 
 class HubCorpus(Corpus):

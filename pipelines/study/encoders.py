@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from pipelines.runtime.settings import NonNegative, Positive, Share
+from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive, Share
 from pipelines.study.row import Computed, Ref, Row, Seed, Shared, Text, Watched
 
 if TYPE_CHECKING:
@@ -29,19 +29,17 @@ class Encoder(Row):
     source: Literal["wheel", "hub", "path", "given"]
     model: Text | None = None  # of wheel and hub: several joined by +
     revision: str | None = None
-    max_tokens: int | None = Field(None, ge=2)  # None: the model's own
+    max_tokens: Annotated[int, Bounds(ge=2)] | None = None  # None: the model's own
     precision: Literal["float32", "bf16", "fp16"] = "float32"  # of the computation
     store: Literal["float32", "float16"] = "float32"  # of the file
-    batch_tokens: int = Field(4096, ge=1)  # padded tokens per batch
+    batch_tokens: Count = 4096  # padded tokens per batch
     prompt: str = ""  # put before every text (e5: "query: ")
     pooling: Pooler | None = None  # None: the model's own
-    layer: int | None = Field(
-        None, ge=0
-    )  # instead of pooling: mean over the tokens of a layer; 0: embeddings
+    layer: Natural | None = None  # instead of pooling: mean over the tokens of a layer; 0: embeddings
     rotation: int | None = None  # seed of a secret random orthogonal matrix that rotates every vector
-    window: int = Field(2, ge=1)  # of sbert-wk: neighbouring layers on each side
+    window: Count = 2  # of sbert-wk: neighbouring layers on each side
     omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
-    first_layer: int | None = Field(None, ge=0)  # of sbert-wk: first layer used; None: a third of the layers
+    first_layer: Natural | None = None  # of sbert-wk: first layer used; None: a third of the layers
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if `model` cannot be the id of a model on the hub."""
@@ -82,11 +80,11 @@ class Embed(Shared):
 class Network(Row):
     """A small BERT, trained from random weights."""
 
-    layers: int = Field(4, ge=1)
-    width: int = Field(256, ge=8)
-    heads: int = Field(4, ge=1)
-    vocabulary: int = Field(8000, ge=100)
-    positions: int = Field(128, ge=4)
+    layers: Count = 4
+    width: Annotated[int, Bounds(ge=8)] = 256
+    heads: Count = 4
+    vocabulary: Annotated[int, Bounds(ge=100)] = 8000
+    positions: Annotated[int, Bounds(ge=4)] = 128
 
 
 class Finetune(Shared):
@@ -103,18 +101,18 @@ class Finetune(Shared):
     head: Literal["none", "train", "always"] = "train"  # the MLP: never, in training only, or kept
     temperature: Positive = 0.05
     negative_weight: NonNegative = 1.0
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.1
     mask: Literal["independent", "fixed"] = "independent"  # fixed: one dropout mask for both views
     augment: Literal["crop", "delete"] | None = None  # leave out words
-    augment_share: float = Field(0.1, ge=0, lt=1)  # share of the words
+    augment_share: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # share of the words
     augment_views: Literal["second", "both"] = "second"
     mlm: NonNegative = 0.0  # weight of the auxiliary masked language model
-    batch: int = Field(64, ge=2)  # over all ranks
-    steps: int = Field(..., ge=0)  # 0: the network as it starts
+    batch: Annotated[int, Bounds(ge=2)] = 64  # over all ranks
+    steps: Natural  # 0: the network as it starts
     lr: Positive = 3e-5
-    warmup: int = Field(0, ge=0)  # steps of linear warm-up, before a linear decay to 0
-    max_tokens: int = Field(32, ge=3)
-    every: int = Field(125, ge=1)  # steps between two candidates of selection, measured on dev
+    warmup: Natural = 0  # steps of linear warm-up, before a linear decay to 0
+    max_tokens: Annotated[int, Bounds(ge=3)] = 32
+    every: Count = 125  # steps between two candidates of selection, measured on dev
     seed: Seed = 0
 
 
@@ -139,4 +137,4 @@ class Geometry(Computed):
 
     corpus: Annotated[str, Ref("corpora")]
     split: str | None = "test"
-    limit: int = Field(4096, ge=16)
+    limit: Annotated[int, Bounds(ge=16)] = 4096

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.runtime.settings import NonNegative, Positive
+from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive
 from pipelines.study.row import Computed, Ref, Row, Seeds, Shared
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 class ImageTower(Row):
     """A vision transformer over all patches, trained from scratch."""
 
-    size: int = Field(32, ge=8)  # pixels of a side; images are resized and cut to it
-    patch: int = Field(8, ge=2)
-    width: int = Field(64, ge=8)
-    depth: int = Field(3, ge=1)
-    heads: int = Field(4, ge=1)
+    size: Annotated[int, Bounds(ge=8)] = 32  # pixels of a side; images are resized and cut to it
+    patch: Annotated[int, Bounds(ge=2)] = 8
+    width: Annotated[int, Bounds(ge=8)] = 64
+    depth: Count = 3
+    heads: Count = 4
 
     @model_validator(mode="after")
     def _fits(self) -> ImageTower:
@@ -32,11 +32,11 @@ class ImageTower(Row):
 class TextTower(Row):
     """A transformer over all positions of a caption, from scratch."""
 
-    context: int = Field(16, ge=2)  # tokens; longer captions are cut, and counted
-    vocabulary: int = Field(4096, ge=64)  # words, by frequency; others are spelt
-    width: int = Field(64, ge=8)
-    depth: int = Field(2, ge=1)
-    heads: int = Field(4, ge=1)
+    context: Annotated[int, Bounds(ge=2)] = 16  # tokens; longer captions are cut, and counted
+    vocabulary: Annotated[int, Bounds(ge=64)] = 4096  # words, by frequency; others are spelt
+    width: Annotated[int, Bounds(ge=8)] = 64
+    depth: Count = 2
+    heads: Count = 4
 
     @model_validator(mode="after")
     def _fits(self) -> TextTower:
@@ -52,15 +52,15 @@ class Head(Row):
     """
 
     kind: Literal["points", "vector"] = "points"
-    dim: int = Field(16, ge=1)
+    dim: Count = 16
     weight: Literal["tanh", "sigmoid", "scaled-sigmoid"] = "tanh"  # of tokens; the sigmoids are positive
-    points: int | None = Field(None, ge=1)  # tokens are averaged to this many; None: one point per token
+    points: Count | None = None  # tokens are averaged to this many; None: one point per token
     kernel: Literal["gaussian", "imq"] = "gaussian"
     scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c
     linear: NonNegative = 2 / 3
     nonlinear: NonNegative = 1 / 3
     # Random Fourier features in training, redrawn at each step; None: the kernel itself
-    features: int | None = Field(256, ge=1)
+    features: Count | None = 256
 
 
 class TrainImageText(Shared):
@@ -71,10 +71,10 @@ class TrainImageText(Shared):
     image: ImageTower = ImageTower.model_validate({})
     text: TextTower = TextTower.model_validate({})
     head: Head = Head.model_validate({})
-    steps: int = Field(500, ge=1)
-    batch: int = Field(256, ge=2)  # over all ranks
+    steps: Count = 500
+    batch: Annotated[int, Bounds(ge=2)] = 256  # over all ranks
     lr: Positive = 1e-3
-    warmup: int = Field(30, ge=0)  # steps
+    warmup: Natural = 30  # steps
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if its embeddings would have the name of a row of embed."""
@@ -90,9 +90,9 @@ class EvaluateImageText(Computed):
     encoders: Annotated[str, Ref("train_image_text")]
     corpus: Annotated[str, Ref("corpora")]
     templates: tuple[str, ...] = Field(("a {}",), min_length=1)
-    limit: int = Field(1000, ge=2)  # most test images in retrieval and PMI
-    probe: int = Field(2000, ge=2)  # most train images of the linear classifiers
-    features: int = Field(512, ge=1)  # random Fourier features of the linear classifiers
+    limit: Annotated[int, Bounds(ge=2)] = 1000  # most test images in retrieval and PMI
+    probe: Annotated[int, Bounds(ge=2)] = 2000  # most train images of the linear classifiers
+    features: Count = 512  # random Fourier features of the linear classifiers
 
     @model_validator(mode="after")
     def _slots(self) -> EvaluateImageText:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pipelines.runtime.settings import NonNegative
+from pipelines.runtime.settings import Bounds, Count, NonNegative
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -33,7 +33,7 @@ def _distinct(values: tuple[int, ...]) -> tuple[int, ...]:
     return values
 
 
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Seed = Annotated[int, Bounds(ge=0, lt=2**32)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -127,7 +127,7 @@ class Shared(Computed):
     """A row whose stage can run as several processes of one machine, each with its own GPU if any."""
 
     # The stage's command starts them. Under torchrun or srun, as many as these start.
-    processes: int = Field(default=1, ge=1)
+    processes: Count = 1
 
     @model_validator(mode="after")
     def _divides(self) -> Self:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pipelines.aligners.core.aligner import AlignerWithRecipes, JointAligner, missing
+from pipelines.runtime.settings import Bounds, Natural
 from pipelines.study.row import Computed, HubCorrection, Ref, Seeds, Shared, Watched, known, settings_from
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ class Fitted(Shared):
     seeds: Seeds = (0,)  # one fit for each; each draws its own parts of the texts
     # At most this many vectors of each space, or [of the source, of the target or the `paired` spaces]
     limit: Limit = None
-    restarts: int = Field(
-        0, ge=0
-    )  # fit again up to this often, to the same vectors, while a fit is not `aligned`
+    restarts: Natural = 0  # fit again up to this often, to the same vectors, while a fit is not `aligned`
     settings: Any = None  # the aligner's own dataclass `Settings`, filled from the row's other keys
 
     @model_validator(mode="before")
@@ -65,7 +64,7 @@ class Align(Fitted):
     target: Annotated[str, Ref("embed")]
     # The source's split, a dump's, and the target's, the attacker's own. None: two halves of train
     splits: tuple[str, str] | None = None
-    pairs: int = Field(0, ge=0)  # known pairs given to the aligner; 0: unpaired
+    pairs: Natural = 0  # known pairs given to the aligner; 0: unpaired
 
     @model_validator(mode="after")
     def _apart(self) -> Align:
@@ -180,7 +179,7 @@ class Translated(Computed):
 class Evaluate(Translated):
     """Measure one translator on true pairs."""
 
-    batch: int = Field(8192, ge=2)  # ranks are within batches of this many pairs, as in the vec2vec paper
+    batch: Annotated[int, Bounds(ge=2)] = 8192  # ranks are within batches of this many pairs, as in vec2vec
     pictures: bool = True
 
 
