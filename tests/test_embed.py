@@ -1,35 +1,20 @@
 """embed: what lands in the Arrow file, in the metrics, and what is refused before anything is written."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import polars as pl
 import pytest
-import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.embed import Summary, embed
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
+from tests.small import static_encoder, write_corpus
 
 WORDS = ["cat", "dog", "house", "river", "void"]
 TABLE = np.array([[3, 0, 4], [0, 1, 0], [1, 1, 1], [-2, 0, 1], [0, 0, 0]], np.float32)
 TEXTS = ["cat", "dog house house", "river cat", "house dog"]
-EXPECTED = [TABLE[[WORDS.index(w) for w in t.split()]].mean(0) for t in TEXTS]
-
-
-class Run:
-    """Stands in for a tracked run."""
-
-    def __init__(self):
-        self.logged, self.inputs = {}, []
-
-    def log(self, metrics, step=0):
-        self.logged |= metrics
-
-    def input(self, path, context):
-        self.inputs.append((path, context))
 
 
 @pytest.fixture(autouse=True)
@@ -38,19 +23,14 @@ def folder(tmp_path, monkeypatch):
 
 
 def corpus(texts, vectors=None):
-    n = len(TEXTS if texts is None else texts)
-    columns = {"id": [f"t{i}" for i in range(n)], "text": texts or [None] * n}
-    columns |= {"split": ["train"] * (n - 1) + ["test"], "labels": [[]] * n}
-    frame = pl.DataFrame(columns, schema=store.CORPUS_COLUMNS)
-    store.write_corpus("c", frame if vectors is None else frame.with_columns(vector=pl.Series(vectors)))
+    n = len(texts or TEXTS)
+    more = {} if vectors is None else {"vector": pl.Series(vectors)}
+    splits = ["train"] * (n - 1) + ["test"]
+    write_corpus("c", texts or [None] * n, splits, id=[f"t{i}" for i in range(n)], **more)
 
 
 def encoder():
-    words = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="void"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    model = SentenceTransformer(modules=[StaticEmbedding(words, torch.from_numpy(TABLE))], device="cpu")
-    store.encoder_path("e").mkdir(parents=True)
-    model.save(str(store.encoder_path("e")), create_model_card=False)
+    static_encoder("e", WORDS, TABLE)
 
 
 def study(corpus="synthetic", **more) -> params.Study:
@@ -65,13 +45,14 @@ def study(corpus="synthetic", **more) -> params.Study:
     return params.Study.model_validate({"study": "s", **tables})
 
 
-def run(of: params.Study) -> Run:
-    tracked = Run()
-    embed("x", of.embed["x"], of, tracked)  # pyright: ignore[reportArgumentType]
+def run(of: params.Study) -> Mock:
+    """Run the stage; return its MLflow run."""
+    tracked = Mock()
+    embed("x", of.embed["x"], of, tracked)
     return tracked
 
 
-def test_vectors_stand_in_corpus_order_beside_who_made_them():
+def test_vectors_stand_in_corpus_order_beside_their_metadata():
     corpus(TEXTS)
     encoder()
     tracked = run(study(max_tokens=2))
@@ -80,31 +61,20 @@ def test_vectors_stand_in_corpus_order_beside_who_made_them():
     np.testing.assert_allclose(made.vectors, cut, rtol=1e-6)
     assert list(made.ids) == ["t0", "t1", "t2", "t3"]
     assert list(made.splits) == ["train", "train", "train", "test"]
+    expected = {"encoder": "e", "model": "e", "pooling": "mean", "max_tokens": "2", "prompt": ""}
+    expected |= {"corpus": "c", "source": "synthetic", "precision": "float32", "dimension": "3"}
     weights = store.digest(store.encoder_path("e") / "model.safetensors")
-    expected = {
-        "encoder": "e",
-        "model": "e",
-        "pooling": "mean",
-        "max_tokens": "2",
-        "weights": weights,
-        "corpus": "c",
-    }
-    assert made.metadata == expected | {
-        "precision": "float32",
-        "source": "synthetic",
-        "dimension": "3",
-        "prompt": "",
-    }
+    assert made.metadata == expected | {"weights": weights}
     metrics = store.read_metrics("embed")["x"]
     assert metrics["truncated"] == 0.25
     assert "texts_per_second" not in metrics  # it changes at every run
-    assert tracked.logged["texts_per_second"] > 0
-    assert tracked.inputs == [(store.corpus_path("c"), "corpus")]
+    assert tracked.log.call_args.args[0]["texts_per_second"] > 0
+    tracked.input.assert_called_once_with(store.corpus_path("c"), "corpus")
     assert not list(store.WORK.glob("embed/*"))
 
 
 @pytest.mark.parametrize("source", ["synthetic", "vectors"])
-def test_shards_are_of_no_consequence(source, monkeypatch):
+def test_shards_change_no_byte(source, monkeypatch):
     given = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
     corpus(*((None, given) if source == "vectors" else (TEXTS,)))
     encoder()
@@ -116,27 +86,23 @@ def test_shards_are_of_no_consequence(source, monkeypatch):
     assert store.read_metrics("embed") == metrics
 
 
-def test_which_text_overlapping_rows_were_cut_from_stands_beside_them():
+def test_the_document_of_each_row_is_kept():
     corpus(TEXTS)
     encoder()
-    run(study())
-    assert store.read_embeddings("x").documents is None
     store.write_corpus("c", store.read_corpus("c").with_columns(document=pl.Series(["p", "p", "q", "r"])))
     run(study())
     assert list(store.read_embeddings("x").documents) == ["p", "p", "q", "r"]
 
 
 def test_metrics_are_those_of_all_pairs():
-    vectors = np.array(EXPECTED)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = TABLE[:4] / np.linalg.norm(TABLE[:4], axis=1, keepdims=True)
     cosines = [unit[i] @ unit[j] for i in range(4) for j in range(4) if i != j]
     summary = Summary()
-    for block in (vectors[:1], vectors[1:]):
+    for block in (TABLE[:1], TABLE[1:4]):
         summary.add(block)
-    found = summary.metrics
-    assert found["mean_cosine"] == pytest.approx(np.mean(cosines))
-    assert found["mean_norm"] == pytest.approx(np.mean(np.linalg.norm(vectors, axis=1)))
-    assert (found["rows"], found["dimension"]) == (4, 3)
+    expected = {"rows": 4, "dimension": 3, "mean_cosine": np.mean(cosines)}
+    expected |= {"mean_norm": np.mean(np.linalg.norm(TABLE[:4], axis=1))}
+    assert {key: summary.metrics[key] for key in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -151,16 +117,16 @@ def test_given_vectors_are_copied(dtype, dimension):
 
 
 @pytest.mark.parametrize(
-    ("vectors", "message"),
+    ("vector", "message"),
     [
-        ([[1.0, 2.0], [1.0], [1.0, 2.0], [3.0, 4.0]], "not all of one dimension"),
-        ([[1.0, 2.0], None, [1.0, 2.0], [3.0, 4.0]], "not all of one dimension"),
-        ([[1.0, 2.0], [0.0, 0.0], [1.0, 2.0], [3.0, 4.0]], "zero, the first with id 't1'"),
-        ([[1.0, 2.0], [1.0, 2.0], [float("nan"), 2.0], [3.0, 4.0]], "not finite, the first with id 't2'"),
+        ([1.0], "not all of one dimension"),
+        (None, "not all of one dimension"),
+        ([0.0, 0.0], "zero, the first with id 't1'"),
+        ([float("nan"), 2.0], "not finite, the first with id 't1'"),
     ],
 )
-def test_bad_given_vectors_are_refused(vectors, message):
-    corpus(None, vectors)
+def test_bad_given_vectors_are_refused(vector, message):
+    corpus(None, [[1.0, 2.0], vector, [1.0, 2.0], [3.0, 4.0]])
     with pytest.raises(BadInput, match=message):
         run(study("vectors"))
     assert not store.embeddings_path("x").exists()

@@ -1,11 +1,7 @@
-"""SimCSE: the loss against its formula, the views, the network from nothing, and the whole stage: resumed,
-and on two ranks.
-"""
+"""SimCSE: the loss, two views, a new network, and the stage with its continuation after a kill."""
 
 import copy
 import math
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,56 +9,41 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import get_linear_schedule_with_warmup
 
-from pipelines import distributed, finetune
+from pipelines import finetune
 from pipelines.contrastive import losses, scratch, simcse
 from pipelines.encoders import pooling
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch
+from pipelines.measures.similarity import sts
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Encoder, Finetune, Network, params
-
-WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
-TEXTS = [
-    f"{who} {does} {where}"
-    for who in WHO
-    for does in DOES
-    for where in ("in winter", "near the old bridge", "today")
-]
-SHAPE = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 16}
+from pipelines.study import Encoder, Network, params
+from tests.small import FINETUNE, NETWORK, TEXTS, run_stage, write_corpus, write_pairs
 
 
 def formula(h, p, n, temperature, weight):
-    """Equation 8 of the paper, one row and one exponential at a time, in float64."""
-    unit = [
-        [x / np.linalg.norm(x) for x in m.double().numpy()] for m in (h, p, *([n] if n is not None else []))
-    ]
+    """Compute equation 8 of the paper one row and one exponential at a time, in float64."""
+    unit = [[x / np.linalg.norm(x) for x in m.double().numpy()] for m in (h, p, n)]
     each = []
     for i, a in enumerate(unit[0]):
         below = sum(math.exp(a @ b / temperature) for b in unit[1])
-        if n is not None:
-            below += sum(
-                (weight if i == j else 1) * math.exp(a @ b / temperature) for j, b in enumerate(unit[2])
-            )
+        if weight is not None:
+            hard = [(weight if i == j else 1) * math.exp(a @ b / temperature) for j, b in enumerate(unit[2])]
+            below += sum(hard)
         each.append(-math.log(math.exp(a @ unit[1][i] / temperature) / below))
     return sum(each) / len(each)
-
-
-def vectors(count=3, n=6, d=5, dtype=torch.float32):
-    return list(torch.randn(count, n, d, generator=torch.Generator().manual_seed(0)).to(dtype))
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0])
 @pytest.mark.parametrize("weight", [None, 0.0, 0.5, 1.0, 2.0])
 def test_info_nce_is_its_formula(temperature, weight):
-    h, p, n = vectors(dtype=torch.float64)
-    hard = None if weight is None else n
-    mine = losses.info_nce(h, p, hard, temperature, weight or 0.0)
-    assert mine.item() == pytest.approx(formula(h, p, hard, temperature, weight), abs=1e-9)
+    h, p, n = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mine = losses.info_nce(h, p, None if weight is None else n, temperature, weight or 0.0)
+    assert mine.item() == pytest.approx(formula(h, p, n, temperature, weight), abs=1e-9)
 
 
 def test_a_batch_of_one_is_named():
@@ -72,30 +53,19 @@ def test_a_batch_of_one_is_named():
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    transformer = scratch.network(TEXTS, Network(**SHAPE), 0, tmp_path_factory.mktemp("network"))
+    transformer = scratch.network(TEXTS, Network(**NETWORK), 0, tmp_path_factory.mktemp("network"))
     return SentenceTransformer(modules=[transformer, pooling.pooler("mean", 16)], device="cpu")
 
 
-@pytest.mark.parametrize("columns", [2, 3])
-def test_it_is_the_loss_of_sentence_transformers_where_that_says_the_same(model, columns):
-    features = [simcse.tokenize(model, TEXTS[i : i + 6], 16) for i in range(0, 6 * columns, 6)]
-    theirs = MultipleNegativesRankingLoss(model.eval(), scale=20.0)(
-        [dict(f) for f in features], torch.zeros(6)
-    )
-    vectors = [model(dict(f))["sentence_embedding"] for f in features]
-    torch.testing.assert_close(losses.info_nce(*vectors, temperature=0.05), theirs)
-
-
-def test_two_dropout_masks_tell_views_apart_and_a_fixed_one_does_not(model):
+@pytest.mark.parametrize(
+    ("dropout", "mask", "differ"),
+    [(0.3, "independent", True), (0.3, "fixed", False), (0.0, "independent", False)],
+)
+def test_two_views_differ_by_independent_dropout_masks_only(model, dropout, mask, differ):
     noisy = copy.deepcopy(model).train()
-    simcse.set_dropout(noisy, 0.3)
-    a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, "independent")
-    assert (a - b).abs().max() > 0.01
-    a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, "fixed")
-    torch.testing.assert_close(a, b)
-    simcse.set_dropout(noisy, 0.0)
-    a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, "independent")
-    torch.testing.assert_close(a, b)
+    simcse.set_dropout(noisy, dropout)
+    a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, mask)
+    assert (not torch.allclose(a, b, atol=1e-5)) == differ
 
 
 def test_the_random_state_of_an_accelerator_is_restored_too(monkeypatch):
@@ -111,14 +81,11 @@ def test_the_random_state_of_an_accelerator_is_restored_too(monkeypatch):
 
 
 def test_augmentations_leave_out_their_share_and_keep_the_order():
-    rng = np.random.default_rng(0)
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    crop = simcse.augment(" ".join(words), "crop", 0.3, rng).split()
-    assert len(crop) == 7
-    assert " ".join(crop) in " ".join(words)
-    deleted = simcse.augment(" ".join(words), "delete", 0.3, rng).split()
-    assert len(deleted) == 7
-    assert [w for w in words if w in deleted] == deleted
+    rng, text = np.random.default_rng(0), "one two three four five six seven eight nine ten"
+    crop, deleted = (simcse.augment(text, kind, 0.3, rng) for kind in ("crop", "delete"))
+    assert crop in text
+    assert len(crop.split()) == len(deleted.split()) == 7
+    assert " ".join(w for w in text.split() if w in deleted.split()) == deleted
     assert simcse.augment("word", "crop", 0.9, rng) == "word"
 
 
@@ -133,130 +100,77 @@ def test_masking_spares_what_is_not_allowed():
     assert 0.7 < (out[targets] == 4).float().mean() < 0.9
 
 
-VOCABULARY = """
-import sys
-from pipelines.contrastive.scratch import vocabulary
-print(sorted(vocabulary(sys.stdin.read().split("|"), 150).items()))
-"""
-
-
-def test_the_vocabulary_is_the_same_in_every_process():
-    other = subprocess.run(
-        [sys.executable, "-c", VOCABULARY], input="|".join(TEXTS), text=True, capture_output=True, check=True
-    )
-    here = scratch.vocabulary(TEXTS, 150)
-    assert other.stdout == f"{sorted(here.items())}\n"
-    assert "[MASK]" in here
-
-
 # ---------------------------------------------------------------- the stage
 
 
-class Quiet:
-    """A run that nobody watches."""
-
-    def log(self, *_): ...
-    def input(self, *_): ...
-    def artifact(self, *_): ...
-
-
 @pytest.fixture
-def house(tmp_path, monkeypatch):
-    """A folder with a corpus of texts, one of triples and one of pairs."""
+def corpora(tmp_path, monkeypatch):
+    """Write a corpus of texts, one of triples and one of pairs."""
     monkeypatch.chdir(tmp_path)
-    ids = [str(i) for i in range(len(TEXTS))]
-    base = {"id": ids, "text": TEXTS, "split": "train", "labels": [[] for _ in ids]}
-    schema = {"labels": pl.List(pl.String)}
-    store.write_corpus("nq", pl.DataFrame(base, schema_overrides=schema))
-    triples = base | {"positive": TEXTS[1:] + TEXTS[:1], "negative": TEXTS[7:] + TEXTS[:7]}
-    store.write_corpus("nli", pl.DataFrame(triples, schema_overrides=schema))
-    scores = [5.0 - i % 6 for i in range(len(TEXTS))]
-    dev = base | {
-        "split": "dev",
-        "pair": [TEXTS[(i + i % 6 * 5) % len(TEXTS)] for i in range(len(TEXTS))],
-        "score": scores,
-    }
-    store.write_corpus("sts", pl.DataFrame(dev, schema_overrides=schema))
-    return tmp_path
+    write_corpus("nq", TEXTS)
+    write_corpus("nli", TEXTS, positive=TEXTS[1:] + TEXTS[:1], negative=TEXTS[7:] + TEXTS[:7])
+    write_pairs()
 
 
 def study(**row):
     corpora = {name: {"source": "synthetic", "path": "x"} for name in ("nq", "nli", "sts")}
-    usual = {
-        "corpus": "nq",
-        "dev": "sts",
-        "start": "scratch.py",
-        "network": SHAPE,
-        "batch": 8,
-        "steps": 6,
-        "every": 2,
-    }
-    row = usual | {"lr": 1e-3, "max_tokens": 12} | row
+    row = FINETUNE | {"steps": 6, "lr": 1e-3} | row
     return params.Study.model_validate({"study": "t", "corpora": corpora, "finetune": {"row": row}})
 
 
-def test_halves_share_no_document(house):
-    frame = store.read_corpus("nq")
-    documents = [f"d{i // 3}" for i in range(len(frame))]
-    store.write_corpus("nq", frame.with_columns(document=pl.Series(documents)))
-    of = dict(zip(frame["text"], documents, strict=True))
-    halves = {}
-    for half in ("first", "second", None):
+def test_halves_share_no_document(corpora):
+    documents = [f"d{i // 3}" for i in range(len(TEXTS))]
+    write_corpus("nq", TEXTS, document=documents)
+    of = dict(zip(TEXTS, documents, strict=True))
+    halves = []
+    for half in ("first", "second"):
         whole = study(half=half, batch=2)
-        [halves[half]] = finetune.read_texts(whole.finetune["row"], whole)
-    first, second = ({of[text] for text in halves[half]} for half in ("first", "second"))
+        halves += finetune.read_texts(whole.finetune["row"], whole)
+    assert sorted(halves[0] + halves[1]) == sorted(TEXTS)
+    first, second = ({of[text] for text in half} for half in halves)
     assert first
     assert not first & second
-    assert sorted(halves["first"] + halves["second"]) == sorted(halves[None]) == sorted(frame["text"])
 
 
 def run(**row):
-    """The stage's folder, metrics and curve."""
-    whole = study(**row)
-    finetune.finetune("row", whole.finetune["row"], whole, Quiet())  # pyright: ignore[reportArgumentType]
-    return (
-        weights(),
-        store.read_metrics("finetune")["row"],
-        pl.read_csv(store.plots_path("finetune", "row") / "curve.csv"),
-    )
+    """Run the stage; return its weights, metrics and curve."""
+    metrics = run_stage("finetune", study(**row))
+    curve = pl.read_csv(store.plots_path("finetune", "row") / "curve.csv")
+    return load_file(store.trained_path("row") / "model.safetensors"), metrics, curve
 
 
-def weights():
-    from safetensors.torch import load_file
-
-    return load_file(store.trained_path("row") / "model.safetensors")
+def trained():
+    return pooling.open_model(store.trained_path("row"))
 
 
 def same(a, b):
     return all(torch.equal(a[k], b[k]) for k in a)
 
 
-def test_the_stage_leaves_an_encoder_a_curve_and_metrics(house):
+def test_the_stage_leaves_an_encoder_a_curve_and_metrics(corpora):
     _, metrics, curve = run(mlm=0.1, pooling="cls")
-    model = pooling.open_model(store.trained_path("row"))
-    assert [type(m).__name__ for m in model] == ["Transformer", "Pooling"]  # the head was for training only
+    assert [type(m).__name__ for m in trained()] == [
+        "Transformer",
+        "Pooling",
+    ]  # the head was for training only
     assert curve["step"].to_list() == [0, 2, 4, 6]
     best = curve.filter(pl.col("step") > 0)["spearman"].max()
     assert metrics["dev"]["spearman"] == pytest.approx(best)
     dev = store.read_corpus("sts")
-    first, second = (torch.from_numpy(model.encode(dev[c].to_list())) for c in ("text", "pair"))
-    from pipelines.measures.similarity import sts
-
-    assert sts(first, second, dev["score"].to_torch())["spearman"] == pytest.approx(
-        best, abs=0.1
-    )  # padding may swap near ties
+    first, second = (torch.from_numpy(trained().encode(dev[c].to_list())) for c in ("text", "pair"))
+    again = sts(first, second, dev["score"].to_torch())["spearman"]
+    assert again == pytest.approx(best, abs=0.1)  # padding may swap near ties
     assert not Path(store.WORK, "finetune", "row").exists()
 
 
-def test_spectra_of_fewer_texts_than_dimensions_have_a_rank_for_each_text(house):
-    run(network=SHAPE | {"width": 64}, steps=2)
+def test_spectra_of_fewer_texts_than_dimensions_have_a_rank_for_each_text(corpora):
+    run(network=NETWORK | {"width": 64}, steps=2)
     spectrum = pl.read_csv(store.plots_path("finetune", "row") / "spectrum.csv")
-    assert len(TEXTS) < 64
     assert spectrum["rank"].to_list() == list(range(1, len(TEXTS) + 1))
     assert (spectrum["before"][0], spectrum["after"][0]) == (1, 1)
 
 
-def test_a_killed_run_continues_bit_for_bit(house, monkeypatch):
+def test_a_killed_run_continues_bit_for_bit(corpora, monkeypatch):
     whole, _, whole_curve = run()
     real, calls = finetune.step, []
 
@@ -275,7 +189,7 @@ def test_a_killed_run_continues_bit_for_bit(house, monkeypatch):
     assert len(calls) == 4 + 4  # it went on from step 2
 
 
-def test_seeds_halves_and_settings_matter(house):
+def test_seeds_halves_and_settings_matter(corpora):
     first = run(steps=1)[0]
     assert same(first, run(steps=1)[0])
     augment = {"augment": "delete", "augment_share": 0.4}
@@ -284,35 +198,31 @@ def test_seeds_halves_and_settings_matter(house):
     assert not same(run(steps=1, **augment)[0], run(steps=1, **augment, augment_views="both")[0])
 
 
-def test_head_and_start_from_a_trained_folder(house):
+def test_head_and_start_from_a_trained_folder(corpora):
     run(corpus="nli", head="always", pooling="first-last", negative_weight=0.5)
-    model = pooling.open_model(store.trained_path("row"))
+    model = trained()
     assert [type(m).__name__ for m in model] == ["Transformer", "FirstLast", "Dense"]
     model.save("start", create_model_card=False)
-    before = model[0].model.state_dict()
-    run(corpus="nli", start="start", network=None, steps=0, head="none")
-    after = pooling.open_model(store.trained_path("row"))[0].model.state_dict()
-    assert same(before, after)
-    run(corpus="nli", start="start", network=None, steps=0, head="always")
-    kept = pooling.open_model(store.trained_path("row"))
-    assert same(model[2].state_dict(), kept[2].state_dict())  # it goes on with the head that was kept
+    start = {"corpus": "nli", "start": "start", "network": None, "steps": 0}
+    run(**start, head="none")
+    assert same(model[0].model.state_dict(), trained()[0].model.state_dict())
+    run(**start, head="always")
+    assert same(model[2].state_dict(), trained()[2].state_dict())  # it goes on with the head that was kept
 
 
-def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(house):
-    """No modules.json: the mean of the tokens, or the pooling that a row names."""
-    transformer = scratch.network(TEXTS, Network(**SHAPE), 0, Path("plain"))
+def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(corpora):
+    """Without modules.json, the pooling is the mean of the tokens, or the one that a row names."""
+    transformer = scratch.network(TEXTS, Network(**NETWORK), 0, Path("plain"))
     Path("plain", "sentence_bert_config.json").unlink()
     run(start="plain", network=None, steps=0, head="none", pooling="mean")
-    trained = pooling.open_model(store.trained_path("row"))
-    hidden = transformer.model.eval()(**trained.tokenizer(TEXTS[:1], return_tensors="pt")).last_hidden_state[
-        0
-    ]
+    tokens = trained().tokenizer(TEXTS[:1], return_tensors="pt")
+    hidden = transformer.model.eval()(**tokens).last_hidden_state[0]
     expected = {"mean": hidden.mean(0), "cls": hidden[0]}
-    torch.testing.assert_close(torch.from_numpy(trained.encode(TEXTS[0])), expected["mean"])
+    torch.testing.assert_close(torch.from_numpy(trained().encode(TEXTS[0])), expected["mean"])
     for kind in (None, "mean", "cls"):
-        encoder = Encoder.model_validate({"source": "path", "path": "plain", "pooling": kind})
-        fetch(encoder, Path("fetched") / str(kind))
-        loaded = load(Path("fetched") / str(kind), encoder)
+        encoder, folder = Encoder(source="path", path="plain", pooling=kind), Path("fetched", str(kind))
+        fetch(encoder, folder)
+        loaded = load(folder, encoder)
         assert loaded.pooling == (kind or "mean")
         torch.testing.assert_close(torch.from_numpy(loaded.model.encode(TEXTS[0])), expected[kind or "mean"])
 
@@ -325,14 +235,15 @@ def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(house):
         ({"start": "nowhere", "network": None}, "neither modules.json nor config.json"),
         ({"start": "nowhere"}, "describes a new network"),
         ({"lr": 1e30, "head": "none"}, "the loss is"),
+        ({"dev": "nq"}, "nq is of kind passages, not sts"),
     ],
 )
-def test_bad_rows_are_named(house, row, message):
-    with pytest.raises(BadInput, match=message):
+def test_bad_rows_are_named(corpora, row, message):
+    with pytest.raises((BadInput, ValueError), match=message):
         run(**row)
 
 
-def test_empty_sentences_and_missing_negatives_are_named(house):
+def test_empty_sentences_and_missing_negatives_are_named(corpora):
     frame = store.read_corpus("nli")
     blank = pl.when(pl.col("id") == "3").then(pl.lit(" ")).otherwise("negative")
     frame.with_columns(negative=blank).write_parquet(store.corpus_path("nli"))
@@ -343,26 +254,9 @@ def test_empty_sentences_and_missing_negatives_are_named(house):
         run(corpus="nli")
 
 
-def test_dev_must_be_pairs():
-    with pytest.raises(ValueError, match="nq is of kind passages, not sts"):
-        study(dev="nq")
-
-
-# ---------------------------------------------------------------- two ranks
-
-
-def test_one_process_needs_no_group():
-    x = torch.ones(3, 2, requires_grad=True)
-    assert distributed.all_gather(x) is x
-    assert distributed.shard([1, 2, 3]) == [1, 2, 3]
-    assert (distributed.rank(), distributed.world_size(), distributed.broadcast("a")) == (0, 1, "a")
-
-
 @pytest.mark.parametrize("warmup", [0, 1, 7])
 def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
-    row = Finetune.model_validate(
-        {"corpus": "a", "dev": "b", "start": "scratch.py", "steps": 20, "warmup": warmup, "lr": 2e-3}
-    )
+    row = study(steps=20, warmup=warmup).finetune["row"]
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=row.lr)
     schedule = get_linear_schedule_with_warmup(optimiser, row.warmup, row.steps)
     for step in range(row.steps):
@@ -372,11 +266,14 @@ def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
 
 
 @pytest.mark.parametrize("corpus", ["nli", "nq"])
-def test_words_are_masked_in_anchors(house, monkeypatch, corpus):
+def test_words_are_masked_in_anchors(corpora, monkeypatch, corpus):
     masked, real = [], finetune.word_loss
-    monkeypatch.setattr(
-        finetune, "word_loss", lambda training, row, texts: masked.append(texts) or real(training, row, texts)
-    )
+
+    def word_loss(training, row, texts):
+        masked.append(texts)
+        return real(training, row, texts)
+
+    monkeypatch.setattr(finetune, "word_loss", word_loss)
     run(corpus=corpus, mlm=0.1, steps=1)
     assert len(masked[0]) == 8
     assert set(masked[0]) <= set(TEXTS)

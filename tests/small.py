@@ -1,0 +1,52 @@
+"""Small texts, corpora, encoders and rows that tests of several files share."""
+
+import importlib
+from itertools import product
+
+import polars as pl
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from pipelines.runtime import store
+from pipelines.runtime.track import Silent
+from pipelines.study.params import Study
+
+WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
+TEXTS = [" ".join(words) for words in product(WHO, DOES, ("in winter", "near the old bridge", "today"))]
+NETWORK = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 16}
+FINETUNE = {"corpus": "nq", "dev": "sts", "start": "scratch.py", "network": NETWORK, "batch": 8}
+FINETUNE |= {"every": 2, "max_tokens": 12}
+TOWER = {"width": 16, "depth": 1, "heads": 2}
+IMAGE_TEXT = {"corpus": "scenes", "image": TOWER, "text": TOWER | {"context": 12}}
+IMAGE_TEXT |= {"head": {"dim": 4, "features": 16}, "batch": 8}
+
+
+def write_corpus(name, texts, split="train", **more):
+    """Write a corpus with ids "0", "1", ..., no labels, and `more` columns."""
+    ids = [str(i) for i in range(len(texts))]
+    columns = {"id": ids, "text": texts, "split": split, "labels": [[]] * len(texts)} | more
+    store.write_corpus(name, pl.DataFrame(columns, schema_overrides=store.CORPUS_COLUMNS))
+
+
+def write_pairs():
+    """Write the corpus `sts` of sentence pairs with scores."""
+    partners = [TEXTS[(i + i % 6 * 5) % len(TEXTS)] for i in range(len(TEXTS))]
+    write_corpus("sts", TEXTS, "dev", pair=partners, score=[5.0 - i % 6 for i in range(len(TEXTS))])
+
+
+def static_encoder(name, words, table):
+    """Write an encoder that averages rows of `table`: one for each word, the last for unknown words."""
+    tokens = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[-1]))
+    tokens.pre_tokenizer = pre_tokenizers.Whitespace()
+    model = SentenceTransformer(modules=[StaticEmbedding(tokens, torch.as_tensor(table))], device="cpu")
+    store.encoder_path(name).mkdir(parents=True)
+    model.save(str(store.encoder_path(name)), create_model_card=False)
+
+
+def run_stage(verb, study, name="row"):
+    """Run a row's stage in this process without MLflow, and return its metrics."""
+    stage = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
+    stage(name, getattr(study, Study.tables()[verb])[name], study, Silent())
+    return store.read_metrics(verb)[name]
