@@ -79,12 +79,6 @@ def test_vectors_written_block_by_block_are_the_same_file_mapped_without_a_copy(
         assert pa.ipc.open_file(whole).num_record_batches == 1  # else reading would copy
 
 
-def test_half_precision_is_stored_and_read_as_float32():
-    embeddings(np.full((2, 3), 0.5, np.float16))
-    assert store.read_embeddings("e").vectors.dtype == torch.float32
-    assert torch.equal(store.read_embeddings("e").vectors, torch.full((2, 3), 0.5))
-
-
 @pytest.mark.parametrize(("value", "word"), [(np.nan, "not finite"), (np.inf, "not finite"), (0.0, "zero")])
 def test_bad_vectors_are_named(value, word):
     vectors = np.ones((3, 2), np.float32)
@@ -98,18 +92,6 @@ def test_a_truncated_file_is_refused():
     path = embeddings(np.ones((500, 8), np.float32))
     path.write_bytes(path.read_bytes()[:-300])
     with pytest.raises(BadInput, match="truncated"):
-        store.read_embeddings("e")
-
-
-def test_a_dimension_that_contradicts_the_metadata_is_refused():
-    path = embeddings(np.ones((2, 3), np.float32))
-    table = pa.ipc.open_file(path).read_all()
-    with (
-        pa.OSFile(str(path), "wb") as file,
-        pa.ipc.new_file(file, table.schema.with_metadata({"dimension": "4"})) as out,
-    ):
-        out.write_table(table.replace_schema_metadata({"dimension": "4"}))
-    with pytest.raises(BadInput, match="3 dimensions, its metadata says 4"):
         store.read_embeddings("e")
 
 
@@ -139,11 +121,6 @@ def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):
     with pytest.raises(BadInput, match=line):
         store.write_corpus("c", corpus(**columns))
     assert not store.corpus_path("c").exists()
-
-
-def test_a_corpus_without_a_column_is_refused():
-    with pytest.raises(BadInput, match="there is no column 'labels'"):
-        store.write_corpus("c", corpus().drop("labels"))
 
 
 @pytest.mark.parametrize(
@@ -216,33 +193,6 @@ def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch
         monkeypatch.delenv("RANK")
         assert first.exists()
     assert not first.exists()
-
-
-def test_work_of_another_row_goes_on_beside_it():
-    with store.work("embed", "a", "settings") as one, store.work("embed", "b", "settings") as other:
-        assert one != other
-    assert not one.exists()
-    assert not other.exists()
-
-
-def test_scores_of_one_name_stand_apart_by_verb():
-    store.write_scores("invert", "enron", pl.DataFrame({"x": [1]}))
-    store.write_scores("evaluate", "invert-enron", pl.DataFrame({"x": [2]}))
-    store.write_scores("evaluate", "enron", pl.DataFrame({"x": [3]}))
-    assert pl.read_parquet(store.scores_path("invert", "enron"))["x"].to_list() == [1]
-    assert store.scores_path("invert", "enron") == store.DATA / "scores" / "invert" / "enron.parquet"
-    assert pl.read_parquet(store.scores_path("evaluate", "enron"))["x"].to_list() == [3]
-
-
-def test_translators_appear_together(tmp_path):
-    draft = tmp_path / "work"
-    draft.mkdir()
-    for seed in (3, 11):
-        save(Linear.of(torch.eye(2) * seed, torch.eye(4, 2), torch.eye(4, 2)), draft / f"seed-{seed}")
-    store.move_into(draft, store.translators_path("t"))
-    read = load_seeds(store.translators_path("t"))
-    assert list(read) == [3, 11]
-    assert torch.equal(read[11].map, torch.eye(2) * 11)
 
 
 def test_translators_are_read_at_another_hub_correction_where_they_have_one():

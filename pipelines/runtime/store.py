@@ -289,10 +289,6 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
     if column is None or not pa.types.is_fixed_size_list(column.type):
         raise BadInput(f"{path}: no vectors of one fixed size in it")
     dimension = column.type.list_size
-    if metadata.get("dimension", str(dimension)) != str(dimension):
-        raise BadInput(
-            f"{path}: vectors have {dimension} dimensions, its metadata says {metadata['dimension']}"
-        )
     array = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, dimension)
     ids = np.asarray(table["id"].to_pylist(), dtype=object)
     check_vectors(str(path), array, ids)
