@@ -1,6 +1,5 @@
 """What Dagster warns of, read from a study's files."""
 
-import json
 from pathlib import Path
 
 import dagster as dg
@@ -12,35 +11,19 @@ import yaml
 from assets.study import StudyComponent
 from dagster_dvc.checks import checks
 from dagster_dvc.graph import Stage
-from pipelines.fitting.splitting import halves
 from pipelines.runtime import store
-from pipelines.study import Align
 
 PAIRS = {"source": "a", "target": "b"}
 
 
 def stage(name: str) -> Stage:
-    blank = {
-        "cmd": "",
-        "desc": "",
-        "pool": None,
-        "upstream": (),
-        "outs": (),
-        "metrics": (),
-        "plots": (),
-        "read": (),
-        "sources": (),
-    }
-    return Stage(name=name, code_version="", op="x", **blank)
+    several = dict.fromkeys(("upstream", "outs", "metrics", "plots", "read", "sources"), ())
+    return Stage(name=name, code_version="", op="x", cmd="", desc="", pool=None, **several)
 
 
 @pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def results(**params) -> None:
-    Path("params.yaml").write_text(yaml.safe_dump(params))
 
 
 def said(name: str, check: str) -> dg.AssetCheckResult:
@@ -76,17 +59,10 @@ def test_a_verdict_that_is_no_longer_aligned_is_counted():
 
 
 def test_an_oracle_below_an_unpaired_translator_is_said_with_the_difference():
-    rows = {
-        "o": PAIRS | {"translator": "o"},
-        "u": PAIRS | {"translator": "u"},
-        "other": PAIRS | {"split": None},
-    }
-    results(evaluate=rows)
-    for name, top1, supervision in (
-        ("o", 0.5, "oracle"),
-        ("u", 0.75, "unpaired"),
-        ("other", 0.9, "unpaired"),
-    ):
+    rows = {"o": PAIRS, "u": PAIRS, "other": PAIRS | {"split": None}}
+    Path("params.yaml").write_text(yaml.safe_dump({"evaluate": rows}))
+    found = [("o", 0.5, "oracle"), ("u", 0.75, "unpaired"), ("other", 0.9, "unpaired")]
+    for name, top1, supervision in found:
         store.write_metrics("evaluate", name, {"top1": top1, "supervision": supervision})
     evaluation = said("evaluate@u", "oracle_above")
     assert not evaluation.passed
@@ -96,7 +72,7 @@ def test_an_oracle_below_an_unpaired_translator_is_said_with_the_difference():
 
 
 def test_ids_that_are_not_the_corpus_s_are_counted():
-    results(embed={"e": {"corpus": "c"}})
+    Path("params.yaml").write_text(yaml.safe_dump({"embed": {"e": {"corpus": "c"}}}))
     ids = ["a", "b", "c"]
     columns = {"id": ids, "text": ["x", "y", "z"], "split": ["train"] * 3, "labels": [[]] * 3}
     store.write_corpus("c", pl.DataFrame(columns, schema_overrides=store.CORPUS_COLUMNS))
@@ -106,16 +82,6 @@ def test_ids_that_are_not_the_corpus_s_are_counted():
     assert numbers(said("embed@e", "ids_of_corpus")) == {"rows": 2, "other ids": 2}
 
 
-def test_texts_on_both_sides_are_counted_where_a_fit_draws_them():
-    for name in "ab":
-        splits = ["train"] * 6 + ["test"] * 4
-        store.write_embeddings(
-            name, [f"t{i}" for i in range(10)], splits, np.eye(10, dtype=np.float32), {"corpus": "c"}
-        )
-    a, b = store.read_embeddings("a"), store.read_embeddings("b")
-    row = Align(source="a", target="b", aligner="identity")
-    assert halves(a, b, row, 0).shared == 0
-    assert halves(a, b, row.model_copy(update={"splits": ("train", "train")}), 0).shared == 6
+def test_texts_on_both_sides_of_a_fit_are_counted():
     store.write_metrics("align", "x", {"shared": 6})
     assert numbers(said("align@x", "disjoint_halves")) == {"on both sides": 6}
-    assert json.loads(Path("results/align/x.json").read_text())["shared"] == 6

@@ -1,6 +1,4 @@
-"""A published model is the file: registered with its signature, its digest and what measured it, and served
-as it is.
-"""
+"""A published model is registered with its signature, digest and metrics, and served unchanged."""
 
 import json
 import os
@@ -49,27 +47,19 @@ STUDY = {
             "start": "pipelines/aligners/vec2vec",
         }
     },
-    "evaluate": {
-        "best": {"translator": "best", **SPACES},
-        "bent": {"translator": "best", **SPACES, "hub_correction": 1.5},
-        "stale": {"translator": "best", **SPACES},
-        "edited": {"translator": "best", **SPACES},
-    },
+    "evaluate": {name: {"translator": "best", **SPACES} for name in ("best", "stale", "edited")}
+    | {"bent": {"translator": "best", **SPACES, "hub_correction": 1.5}},
     "finetune": {
         name: {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1}
         for name in ("simcse", "simcse-2", "untrained")
     },
 }
-TEXTS = [
-    f"{who} {what}"
-    for who in ("a dog", "two cats", "the old man")
-    for what in ("sleeps", "runs far", "is at home again")
-]
+TEXTS = [f"{who} {what}" for who in ("a dog", "two cats", "the old man") for what in ("sleeps", "runs far")]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A repository after `dvc repro`, as far as publishing can tell, with an MLflow of its own."""
+    """A repository with the files that `dvc repro` would leave, and its own MLflow."""
     root = tmp_path_factory.mktemp("repository")
     before = Path.cwd()
     os.chdir(root)
@@ -81,17 +71,13 @@ def root(tmp_path_factory):
         for seed in verdicts:
             save(translator(seed), folder / f"seed-{seed}")
         (folder / "verdicts.json").write_text(json.dumps(verdicts))
-    transformer = scratch.network(
-        TEXTS, Network(layers=2, width=16, heads=2, vocabulary=100, positions=16), 0, root / "network"
-    )
+    sizes = Network(layers=2, width=16, heads=2, vocabulary=100, positions=16)
+    transformer = scratch.network(TEXTS, sizes, 0, root / "network")
     modules = [transformer, pooling.pooler("first-last", 16)]
     SentenceTransformer(modules=modules, device="cpu").save("data/trained/simcse", create_model_card=False)
     store.write_metrics("finetune", "simcse", {"dev": {"spearman": 61.5}})
-    stages = {
-        "finetune@simcse": locked(
-            ["data/corpora/sts.parquet"], ["data/trained/simcse", "results/finetune/simcse.json"]
-        )
-    }
+    trained = ["data/trained/simcse", "results/finetune/simcse.json"]
+    stages = {"finetune@simcse": locked(["data/corpora/sts.parquet"], trained)}
     for row in STUDY["evaluate"]:
         seeds = store.seeds_path(row)
         seeds.parent.mkdir(parents=True)
@@ -106,12 +92,12 @@ def root(tmp_path_factory):
 
 
 def locked(deps, outs):
-    """A stage of dvc.lock; a file that is not there has its name as its digest."""
-    named = [
-        [{"path": str(p), "md5": intact.md5_of(Path(p)) if Path(p).exists() else Path(p).stem} for p in ps]
-        for ps in (deps, outs)
-    ]
-    return {"deps": named[0], "outs": named[1]}
+    """Return an entry of dvc.lock. The digest of a missing file is its name."""
+
+    def named(paths):
+        return [{"path": str(p), "md5": intact.md5_of(p) if p.exists() else p.stem} for p in map(Path, paths)]
+
+    return {"deps": named(deps), "outs": named(outs)}
 
 
 def translator(seed):
@@ -129,15 +115,23 @@ def client(root, monkeypatch):
 
 
 def published(capsys, *arguments):
-    """The address that the command prints at the end of its one line."""
+    """Publish, and return the address at the end of the one line that is printed."""
     assert publish.main(list(arguments)) == 0
     out, err = capsys.readouterr()
     assert (out.count("\n"), err) == (1, "")
     return out.split()[-1]
 
 
+def refused(capsys, *arguments):
+    """Try to publish, and return the one line of the error."""
+    assert publish.main(list(arguments)) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err
+
+
 def registered(client, address):
-    """A version, and the LoggedModel that it is a version of."""
+    """Return a version and its LoggedModel."""
     version = client.get_model_version(*address.removeprefix("models:/").split("/"))
     return version, client.get_logged_model(version.source.removeprefix("models:/"))
 
@@ -152,32 +146,24 @@ def test_a_translator_is_registered_as_it_is_with_what_measured_it(client, capsy
     folder = Path("data/translators/best")
     np.testing.assert_array_equal(model.predict(vectors(50)), load(folder)(vectors(50)))
     [given], [returned] = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
-    assert (given.shape, given.type, returned.shape, returned.type) == (
-        (-1, D),
-        np.float32,
-        (-1, E),
-        np.float32,
-    )
+    assert (given.shape, returned.shape) == ((-1, D), (-1, E))
+    assert given.type == returned.type == np.float32
     assert model.input_example.shape == (2, D)
     version, logged = registered(client, address)
-    expected = {
-        "seed": "1",
-        "verdict": "aligned",
-        "private": "True",
-        "sha256": store.digest(folder / "seed-1.safetensors"),
-    }
+    digest = store.digest(folder / "seed-1.safetensors")
+    expected = {"seed": "1", "verdict": "aligned", "private": "True", "sha256": digest}
     assert expected.items() <= version.tags.items()
     assert expected.items() <= logged.tags.items()
     assert logged.params["aligner"] == "identity"
     assert client.get_experiment(logged.experiment_id).name == "align"
     measured = {(m.key, m.value, m.dataset_name, m.dataset_digest) for m in logged.metrics}
     assert measured == {
-        (f"translation/{k}", v, "here", "here") for k, v in (("top1", 0.75), ("top1_error", 0.02))
+        ("translation/top1", 0.75, "here", "here"),
+        ("translation/top1_error", 0.02, "here", "here"),
     }
     [run] = {m.run_id for m in logged.metrics}
-    assert {(i.dataset.name, i.dataset.digest) for i in client.get_run(run).inputs.dataset_inputs} == {
-        (s, s) for s in ("here", "there")
-    }
+    inputs = client.get_run(run).inputs.dataset_inputs
+    assert {(i.dataset.name, i.dataset.digest) for i in inputs} == {("here", "here"), ("there", "there")}
 
 
 def test_publishing_again_makes_the_next_version_and_a_verdict_names_the_latest_with_it(client, capsys):
@@ -207,10 +193,8 @@ def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, c
     np.testing.assert_array_equal(model.predict(TEXTS), encoded)
     assert model.metadata.signature.outputs.inputs[0].shape == (-1, encoded.shape[1])
     version, logged = registered(client, address)
-    assert (version.tags["sha256"], version.tags["private"]) == (
-        store.digest(folder / "model.safetensors"),
-        "True",
-    )
+    assert version.tags["sha256"] == store.digest(folder / "model.safetensors")
+    assert version.tags["private"] == "True"
     [metric] = logged.metrics
     assert (metric.key, metric.value, metric.dataset_name) == ("similarity/dev/spearman", 61.5, "sts")
 
@@ -225,27 +209,21 @@ def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, c
         (["best", "7"], "there is no seed 7; there are: 0, 1"),
         (["simcse", "0"], "a row of finetune has one model: no seed"),
         (["simcse-2"], "a row of finetune and one of align have this name"),
-        (["best", "one"], "usage: python -m pipelines.publish"),
         ([], "usage: python -m pipelines.publish"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_registered(client, capsys, arguments, line):
     before = len(client.search_model_versions())
-    assert publish.main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert line in err
+    assert line in refused(capsys, *arguments)
     assert len(client.search_model_versions()) == before
 
 
 def test_a_server_that_is_away_is_one_line_without_its_password(client, capsys, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:secret@127.0.0.1:{free_port()}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    assert publish.main(["best"]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert "MLflow did not take it" in err
-    assert "secret" not in err
+    line = refused(capsys, "best")
+    assert "MLflow did not take it" in line
+    assert "secret" not in line
 
 
 def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys, tmp_path, monkeypatch):
@@ -255,8 +233,7 @@ def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys,
     lock = {"stages": {"align@best": locked([], ["data/translators/best"])}}
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
     save(translator(2), Path("data/translators/best/seed-1"))
-    assert publish.main(["best"]) == 2
-    assert "not the bytes that dvc.lock names" in capsys.readouterr().err
+    assert "not the bytes that dvc.lock names" in refused(capsys, "best")
 
 
 # ---------------------------------------------------------------- over HTTP
@@ -268,45 +245,44 @@ def free_port():
         return free.getsockname()[1]
 
 
-def served(address, log, *requests):
-    """What `mlflow models serve` answers to each request's inputs, together."""
-    port, path = free_port(), f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    command = ["mlflow", "models", "serve", "-m", address, "--env-manager", "local", "--port", str(port)]
-    with open(log, "w") as file:
-        environment = os.environ | {"PATH": path, "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
-        server = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            stdout=file,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        )
-    try:
-        assert any("Uvicorn running on" in line for line in server.stderr), log.read_text()
-        answers = []
-        for inputs in requests:
-            body = json.dumps({"inputs": inputs}).encode()
-            request = urllib.request.Request(
-                f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": "application/json"}
+@pytest.fixture
+def served(tmp_path):
+    """Return a function that starts `mlflow models serve` and returns its predictions for `inputs`."""
+    servers, log = [], tmp_path / "log"
+
+    def predictions(address, inputs):
+        port, path = str(free_port()), f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", address, "--env-manager", "local"]
+        with open(log, "w") as file:
+            server = subprocess.Popen(
+                [*command, "--port", port],
+                stdout=file,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"PATH": path, "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"},
+                start_new_session=True,
             )
-            with urllib.request.urlopen(request, timeout=300) as said:
-                answers += json.load(said)["predictions"]
-        return np.array(answers)
-    finally:
+        servers.append(server)
+        assert any("Uvicorn running on" in line for line in server.stderr), log.read_text()
+        body, headers = json.dumps({"inputs": inputs}).encode(), {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", body, headers)
+        with urllib.request.urlopen(request, timeout=300) as said:
+            return np.array(json.load(said)["predictions"])
+
+    yield predictions
+    for server in servers:
         os.killpg(server.pid, signal.SIGTERM)
         server.communicate(timeout=60)
 
 
 @pytest.mark.slow
-def test_a_server_answers_as_the_file_does(client, capsys, tmp_path):
-    address, x = published(capsys, "best"), vectors(10_000)
-    answers = served(address, tmp_path / "log", *(part.tolist() for part in np.split(x, 4)))
+def test_a_server_translates_as_the_file_does(client, capsys, served):
+    answers, x = served(published(capsys, "best"), vectors(2_500).tolist()), vectors(2_500)
     np.testing.assert_allclose(answers, load("data/translators/best")(x), rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_a_server_encodes_as_the_folder_does(client, capsys, tmp_path):
-    answers = served(published(capsys, "simcse"), tmp_path / "log", TEXTS)
+def test_a_server_encodes_as_the_folder_does(client, capsys, served):
+    answers = served(published(capsys, "simcse"), TEXTS)
     encoded = pooling.open_model(Path("data/trained/simcse")).encode(TEXTS)
     np.testing.assert_allclose(answers, encoded, rtol=0, atol=1e-6)
