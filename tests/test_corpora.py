@@ -117,36 +117,40 @@ def test_draw_is_seeded_and_keeps_the_order(tmp_path, monkeypatch):
     assert frame["id"].to_list() != other["id"].to_list()
 
 
-@pytest.mark.parametrize(
-    ("columns", "mapping", "says"),
-    [
-        ({"prose": ["x"], "title": ["y"]}, {}, "no column 'text'; there are: prose, title"),
-        ({"body": ["x"]}, {"text": "bdy"}, "no column 'bdy'"),
-        ({"text": ["a", " ", "b"]}, {}, "empty, the first is row 2"),
-        ({"text": ["a", "b", "a"]}, {}, "rows 1 and 3"),
-        ({"text": ["a", "b"], "id": ["1", "1"]}, {}, "share their id"),
-        ({"text": []}, {}, "no rows"),
-        ({"text": [["a"], ["b"]]}, {}, "not text"),
-    ],
-)
-def test_bad_tables_get_one_line_with_file_and_row(tmp_path, columns, mapping, says):
-    assert "t.parquet" in refused(file(write(tmp_path / "t.parquet", **columns), columns=mapping), says)
+PRIVATE = "my secret diagnosis"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("latin.csv", b"text\nfine\ncaf\xe9\n", "not UTF-8: byte 13 is 0xe9"),
-        ("broken.parquet", b"PAR1 no", "not a whole parquet file"),
-        ("x.docx", b"", ".docx is none of"),
-        ("empty.txt", b"", "no rows"),
-        ("few.txt", b"one\ntwo\n", "leaves no row"),
+        ("t.csv", "prose,title\nx,y\n", "no column 'text'; there are: prose, title"),
+        ("t.csv", "text\na\n \nb\n", "empty, the first is row 2"),
+        ("t.csv", "text\na\nb\na\n", "rows 1 and 3"),
+        ("t.csv", "text,id\na,1\nb,1\n", "share their id"),
+        ("t.csv", "text\n", "no rows"),
+        ("broken.parquet", "PAR1 no", "not a whole parquet file"),
+        ("x.docx", "", ".docx is none of"),
+        ("few.txt", "one\n", "leaves no row"),
+        ("quote.csv", f'text,id\nfine,1\n"{PRIVATE}\nmore,2\n', "line 3: unexpected end of data"),
+        ("header.csv", f"{PRIVATE},{PRIVATE} of 1 May\nb,c\n", "no column 'text'; there are: 2, whose names"),
+        ("ragged.csv", f"text,id\na,1\n{PRIVATE},2,{PRIVATE}\n", "line 3 has 3 fields, the header 2"),
+        ("cut.jsonl", f'{{"text": "a"}}\n{{"text": "{PRIVATE}\n', "line 2 is not JSON"),
+        ("score.jsonl", f'{{"text": "a", "pair": "b", "score": "{PRIVATE}"}}\n', "a score is not a number"),
     ],
 )
-def test_bad_files_get_one_line(tmp_path, name, content, says):
-    (tmp_path / name).write_bytes(content)
-    refused(file(tmp_path / name, test=2), says)
-    refused(file(tmp_path / f"no-{name}"), "no such file")
+def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(tmp_path, capsys, name, content, says):
+    (tmp_path / name).write_text(content)
+    line = refused(file(tmp_path / name, "sts" if name == "score.jsonl" else "passages", test=1), says)
+    assert name in line
+    assert "secret" not in line + "".join(capsys.readouterr())
+
+
+def test_a_missing_file_or_column_and_bytes_that_are_not_text_are_named(tmp_path):
+    (tmp_path / "latin.csv").write_bytes(b"text\nfine\ncaf\xe9\n")
+    refused(file(tmp_path / "latin.csv"), "not UTF-8: byte 13 is 0xe9")
+    refused(file(tmp_path / "gone.csv"), "no such file")
+    (tmp_path / "t.csv").write_text("body\nx\n")
+    refused(file(tmp_path / "t.csv", columns={"text": "bdy"}), "no column 'bdy'")
 
 
 def test_a_kind_is_a_package_of_kinds_and_names_its_sources(tmp_path):
@@ -156,24 +160,6 @@ def test_a_kind_is_a_package_of_kinds_and_names_its_sources(tmp_path):
 
 
 # ---------------------------------------------------------------- hostile folders, private texts
-
-PRIVATE = "my secret diagnosis"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("quote.csv", f'text,id\nfine,1\n"{PRIVATE}\nmore,2\n', "line 3: unexpected end of data"),
-        ("header.csv", f"{PRIVATE},{PRIVATE} of 1 May\nb,c\n", "no column 'text'; there are: 2, whose names"),
-        ("ragged.csv", f"text,id\na,1\n{PRIVATE},2,{PRIVATE}\n", "line 3 has 3 fields, the header 2"),
-        ("cut.jsonl", f'{{"text": "a"}}\n{{"text": "{PRIVATE}\n', "line 2 is not JSON"),
-        ("score.jsonl", f'{{"text": "a", "pair": "b", "score": "{PRIVATE}"}}\n', "a score is not a number"),
-    ],
-)
-def test_a_damaged_file_is_refused_without_a_word_of_its_texts(tmp_path, capsys, name, content, says):
-    (tmp_path / name).write_text(content)
-    line = refused(file(tmp_path / name, "sts" if name == "score.jsonl" else "passages"), says)
-    assert "secret" not in line + "".join(capsys.readouterr())
 
 
 def test_names_of_columns_are_escaped_and_few(tmp_path):
@@ -450,7 +436,7 @@ def test_bad_vectors_get_one_line(tmp_path, rows, says):
 
 # ---------------------------------------------------------------- library
 
-DOCSTRING = """Fit the model to the data and return the fitted estimator, which can then be used for prediction.
+DOCSTRING = """Fit the model to the data and return the fitted estimator, which can be used for prediction.
 
 The algorithm of :class:`~pkg.Model` iterates until ``tolerance`` is reached. See the notes.
 
@@ -474,7 +460,7 @@ Licensed under the terms of a licence.
 
 def test_prose_is_what_is_left_of_a_docstring():
     assert library.prose(DOCSTRING) == [
-        "Fit the model to the data and return the fitted estimator, which can then be used for prediction.",
+        "Fit the model to the data and return the fitted estimator, which can be used for prediction.",
         "The algorithm of pkg.Model iterates until tolerance is reached.",
         "See the notes.",
         "Convergence is guaranteed only for convex problems.",
