@@ -1,6 +1,6 @@
 """evaluate: measure a translator on true pairs.
 
-Writes scores per example, metrics, and tables for the pictures.
+Writes scores per example, metrics, and the table of a picture.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
 
-HEATMAP = ("untranslated", "translated")
-PICTURED = 16_384  # pairs that set the centres and axes of the pictures
-SPACES = [f"{cloud}_{axis}" for cloud in (*HEATMAP, "target") for axis in "xy"]
+PICTURED = 16_384  # pairs that set the centres and axes of the picture
+SPACES = [f"{cloud}_{axis}" for cloud in ("untranslated", "translated", "target") for axis in "xy"]
 
 
 def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> None:
@@ -48,16 +47,15 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     store.write_csv(store.seeds_path(name), seeds)
     run.table(per_seed, "seeds.json")
 
-    tables = {"heatmap.csv": pl.DataFrame(schema=["source", "target", *HEATMAP])}
-    tables["spaces.csv"] = pl.DataFrame(schema=SPACES)
+    table = pl.DataFrame(schema=SPACES)
     if row.pictures:
         x, y = source.vectors[rows[:PICTURED]], target.vectors[rows[:PICTURED]]
         with torch.inference_mode():
             translated = next(iter(translators.values()))(x)
-        tables = {"heatmap.csv": heatmap(x, translated, y), "spaces.csv": spaces(x, translated, y)}
-    for file, table in tables.items():
-        store.write_csv(store.plots_path("evaluate", name) / file, table)
-        run.artifact(store.plots_path("evaluate", name) / file)
+        table = spaces(x, translated, y)
+    path = store.plots_path("evaluate", name) / "spaces.csv"
+    store.write_csv(path, table)
+    run.artifact(path)
 
     metrics = {m.name: seeds[m.name].mean() for m in translation.MEASURES}
     metrics |= {"pairs": len(rows), "seeds": len(seeds)}
@@ -74,20 +72,6 @@ def scored(
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
     return {k: torch.cat([s[k] for s in scores]).cpu() for k in scores[0]}
-
-
-def heatmap(x: Tensor, translated: Tensor, y: Tensor, shown: int = 48) -> pl.DataFrame:
-    """Return centred cosines between the first texts' vectors and the target vectors of the same texts.
-
-    x (n, d), translated (n, e), y (n, e) -> shown^2 rows of source and target (text numbers), untranslated,
-    translated
-    """
-    clouds = (Identity(x.shape[1], y.shape[1])(x), translated)
-    targets = centred_unit(y)[:shown]
-    cosines = [(centred_unit(cloud)[:shown] @ targets.T).flatten().cpu().numpy() for cloud in clouds]
-    n = min(shown, len(y))
-    pairs = {"source": [i for i in range(n) for _ in range(n)], "target": [*range(n)] * n}
-    return pl.DataFrame(pairs | dict(zip(HEATMAP, cosines, strict=True)))
 
 
 def spaces(x: Tensor, translated: Tensor, y: Tensor, shown: int = 1000) -> pl.DataFrame:

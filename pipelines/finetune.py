@@ -58,7 +58,6 @@ class Training:
     best: float = -math.inf
     best_step: int = -1
     losses: list[Tensor] = field(default_factory=list)  # of the last steps, still on the device
-    before: Tensor | None = None  # spectrum at step 0
     curve: list[dict[str, float]] = field(default_factory=list)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -182,7 +181,7 @@ def restore(training: Training, folder: Path) -> None:
     training.optimiser.load_state_dict(state["optimiser"])
     if training.words:
         training.words.load_state_dict(state["words"])
-    for key in ("step", "best", "best_step", "before", "curve"):
+    for key in ("step", "best", "best_step", "curve"):
         setattr(training, key, state[key])
 
 
@@ -195,7 +194,7 @@ def save(training: Training, folder: Path) -> None:
         "optimiser": training.optimiser.state_dict(),
         "words": training.words.state_dict() if training.words else None,
     }
-    for key in ("step", "best", "best_step", "before", "curve"):
+    for key in ("step", "best", "best_step", "curve"):
         state[key] = getattr(training, key)
     files.save_state(folder / STATE, state)
 
@@ -314,8 +313,6 @@ def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: 
         first, second = encode(training.model, dev.first), encode(training.model, dev.second)
         point = {"step": training.step, "loss": loss, **similarity.sts(first, second, dev.scores)}
         training.curve.append(point)
-        if training.before is None:
-            training.before = geometry.spectrum(torch.cat([first, second]))
         log({k: v for k, v in point.items() if k != "step" and math.isfinite(v)}, training.step)
         if (training.step > 0 or row.steps == 0) and point["spearman"] > training.best:
             training.best, training.best_step = point["spearman"], training.step
@@ -334,7 +331,7 @@ def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
 
 
 def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Path, run: track.Run) -> None:
-    """Write the best checkpoint, its metrics, the curve, and the spectrum before and after training."""
+    """Write the best checkpoint, its metrics and the curve."""
     if not (folder / BEST).exists():
         raise BadInput(f"finetune.{name}: no checkpoint has a finite correlation on {row.dev}")
     training.model.load_state_dict(files.load_state(folder / BEST))
@@ -342,13 +339,8 @@ def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Pat
     training.model.save(str(folder / "model"), create_model_card=False)
     store.move_into(folder / "model", store.trained_path(name))
 
-    plots = store.plots_path("finetune", name)
-    store.write_csv(plots / "curve.csv", pl.DataFrame(training.curve))
-    assert training.before is not None
-    spectra = {"before": training.before.numpy(), "after": geometry.spectrum(vectors).numpy()}
-    ranks = min(map(len, spectra.values()))  # a spectrum is as long as there are texts, if these are few
-    columns = {"rank": range(1, ranks + 1)} | {when: values[:ranks] for when, values in spectra.items()}
-    store.write_csv(plots / "spectrum.csv", pl.DataFrame(columns))
+    curve = store.plots_path("finetune", name) / "curve.csv"
+    store.write_csv(curve, pl.DataFrame(training.curve))
 
     best = next(point for point in training.curve if point["step"] == training.best_step)
     metrics = {}
@@ -357,8 +349,7 @@ def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Pat
     metrics["dev"] |= geometry.anisotropy(vectors)
     store.write_metrics("finetune", name, metrics)
     run.log({"similarity": metrics})
-    for table in ("curve.csv", "spectrum.csv"):
-        run.artifact(plots / table)
+    run.artifact(curve)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_an_asset_tells_what_dvc_yaml_tells(name):
 
 def test_an_asset_shows_the_outputs_that_dvc_yaml_calls_metrics_table_and_picture_and_no_others():
     assert STAGES["evaluate@wasserstein"].metrics == ("results/evaluate/wasserstein.json",)
-    tables = [f"results/evaluate/wasserstein/{name}.csv" for name in ("heatmap", "seeds", "spaces")]
+    tables = [f"results/evaluate/wasserstein/{name}.csv" for name in ("seeds", "spaces")]
     assert sorted(STAGES["evaluate@wasserstein"].plots) == tables
     assert STAGES["report"].plots == ("report/pictures",)
     # examples.csv has texts, and Dagster's database must have none

@@ -19,7 +19,6 @@ STUDY = {
     "encoders": {"e": {"source": "path", "path": "p"}, "f": {"source": "path", "path": "p"}},
     "embed": {"a": {"corpus": "nq", "encoder": "e"}, "b": {"corpus": "nq", "encoder": "f"}},
     "finetune": {"r": {"corpus": "nq", "dev": "sts", "start": "scratch.py", "steps": 1}},
-    "similarity": {"r": {"encoder": "e", "corpus": "sts"}},
     "align": {"r": {"source": "a", "target": "b", "aligner": "identity"}},
     "evaluate": {
         "r": {"translator": "r", "source": "a", "target": "b"},
@@ -46,14 +45,9 @@ def study(tmp_path, monkeypatch):
     }
     tables = {
         "finetune/r/curve": pl.DataFrame(steps, strict=False),
-        "finetune/r/spectrum": pl.DataFrame({"rank": [1, 2], "before": [1.0, 0.5], "after": [1.0, 0.7]}),
-        "similarity/r/spectrum": pl.DataFrame({"rank": [1, 2], "value": [1.0, 0.5]}),
-        "similarity/r/layers": pl.DataFrame({"layer": [1, 2], "mean": [0.9, 0.8], "spread": [0.1, 0.1]}),
-        "evaluate/r/heatmap": evaluate.heatmap(x, y + 1, y),
         "evaluate/r/spaces": evaluate.spaces(x, y + 1, y),
-        "evaluate/plain/heatmap": evaluate.heatmap(x, y + 1, y).clear(),
-        "geometry/r/pairs": pl.DataFrame({"first": ["e"], "second": ["f"], "cka": [0.4], "overlap": [0.2]}),
-        "train_image_text/r/curve": pl.DataFrame({"seed": [0, 0], "step": [0, 10], "loss": [3.0, 2.0]}),
+        "evaluate/plain/spaces": evaluate.spaces(x, y + 1, y).clear(),
+        "geometry/r/pairs": pl.DataFrame({"first": ["e"], "second": ["f"], "overlap": [0.2]}),
         "evaluate_image_text/r/pmi": evaluate_image_text.sample(
             torch.randn(9, 7), torch.randn(9, 7), most=20
         ),
@@ -74,25 +68,14 @@ def test_every_table_is_drawn_to_the_same_bytes_each_time(study):
 
 
 def test_what_a_stage_has_not_left_is_not_drawn(study):
-    (store.plots_path("similarity", "r") / "layers.csv").unlink()  # a static encoder has no layers
-    assert "similarity.r.layers.png" not in {path.name for path in drawing.draw(study)}
-
-
-def test_the_heat_map_holds_centred_cosines_text_by_text():
-    x, translated, y = torch.randn(3, 50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    table = evaluate.heatmap(x, translated, y, shown=3)
-    for source, target, untranslated, cosine in table.iter_rows():
-        a, b = (v - v.mean(0) for v in (translated, y))
-        assert cosine == pytest.approx(torch.cosine_similarity(a[source], b[target], dim=0).item())
-        a = x - x.mean(0)
-        assert untranslated == pytest.approx(torch.cosine_similarity(a[source], b[target], dim=0).item())
-    assert len(table) == 9
+    (store.plots_path("geometry", "r") / "pairs.csv").unlink()
+    assert "geometry.r.neighbours.png" not in {path.name for path in drawing.draw(study)}
 
 
 def test_the_plane_is_that_of_the_targets_largest_variance():
     generator = torch.Generator().manual_seed(0)
-    y = torch.randn(200, 6, generator=generator, dtype=torch.float64) * torch.tensor([1, 9, 1, 5, 1, 1])
-    points = evaluate.spaces(torch.randn(200, 3, generator=generator, dtype=torch.float64), y, y).to_torch()
+    y = torch.randn(200, 6, generator=generator) * torch.tensor([1, 9, 1, 5, 1, 1])
+    points = evaluate.spaces(torch.randn(200, 3, generator=generator), y, y).to_torch()
     assert torch.equal(points[:, 2:4], points[:, 4:])  # a perfect translation lies on its target
     values = torch.linalg.svdvals(centred_unit(y))[:2]
     torch.testing.assert_close(points[:, 4:].norm(dim=0), values)

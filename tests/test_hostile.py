@@ -28,7 +28,6 @@ from tests.hostile import (
     png,
     read,
     table,
-    tar,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -36,7 +35,7 @@ MEMORY = 2**29 + 2**28  # bytes; as many as the bombs unpack to
 READ = {  # odd, and nothing is wrong with them
     "dump-a # in its name?", "dump-a % 41 in its name", "dump-not UTF-8.jsonl", "texts-names",
     "texts-names twice.csv", "texts-labels of structs.parquet", "mail-less deep", "mail-tags",
-    "mail-addresses", "mail-names", "mail-headers", "images-class.tar",
+    "mail-addresses", "mail-names", "mail-headers",
 }  # fmt: skip
 WHOLE = {
     "dump-a.npz": lambda p: np.savez_compressed(p, vectors=VECTORS),
@@ -51,7 +50,7 @@ WHOLE = {
     "texts-a.csv": lines("id,text", *(f"{i},{text}" for i, text in enumerate(TEXTS))),
     "texts-a.jsonl": lines(*(ROW % (i, i) for i in range(9))),
     "mail-a.mbox": content(b"From a@b Thu Jan  1 00:00:00 2026\nSubject: x\n\nbody\n\n"),
-    "images-a.tar": tar(("a.png", png(4, 4)), ("a.txt", b"a")),
+    "images-a.parquet": table(image=[png(4, 4)], text=["a"]),
 }
 
 

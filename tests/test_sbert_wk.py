@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 from pipelines.contrastive import scratch
-from pipelines.encoders import layers as dissecting
-from pipelines.encoders import pooling
+from pipelines.encoders import layers, pooling
 from pipelines.encoders.pooling import SbertWk
 from pipelines.encoders.sbert_wk import neighbours, used_tokens, weights
 from pipelines.runtime.errors import BadInput
@@ -164,13 +163,11 @@ def test_a_transformer_without_a_pooler_is_one_line(transformer):
         pooling.trained_pooler(bare)
 
 
-def test_dissection_measures_neighbouring_layers(transformer):
+def test_neighbouring_layers_are_compared(transformer):
     model = SentenceTransformer(modules=[transformer, pooling.pooler("mean", 32)], device="cpu").eval()
-    found = dissecting.dissect(model, TEXTS * 5)
-    assert found.mean.shape == (4,)
-    assert 0 < found.mean.min() < found.mean.max() <= 1
-    assert "the" in found.words
-    assert "[CLS]" not in found.words
+    found = layers.cosines(model, TEXTS * 5)
+    assert len(found) == 4
+    assert 0 < min(found) < max(found) <= 1
 
 
 def test_bad_settings_and_networks_are_named(transformer):

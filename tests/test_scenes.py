@@ -1,7 +1,6 @@
 """Scenes whose p(image, caption) is known, and images of the user's own."""
 
 import io
-import tarfile
 
 import numpy as np
 import polars as pl
@@ -138,36 +137,12 @@ def test_a_class_set_has_its_labels_for_captions(tmp_path):
     assert frame["labels"].to_list() == [["cat"], ["dog"]]
 
 
-def test_images_of_folders_and_of_tars(tmp_path):
-    folder, tar = tmp_path / "folder", tmp_path / "x.tar"
-    (folder / "cat").mkdir(parents=True)
-    (folder / "cat" / "1.png").write_bytes(png())
-    (folder / "b.png").write_bytes(png((1, 2, 3)))
-    (folder / "b.txt").write_text("one caption\nanother")
-    with tarfile.open(tar, "w") as out:
-        members = {
-            "0.jpg": png(),
-            "0.txt": b"a red square",
-            "1.png": png((0, 0, 9)),
-            "1.json": b'{"caption": "blue"}',
-        }
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            out.addfile(info, io.BytesIO(data))
-    frame = corpus(folder).sort("id")
-    assert frame["captions"].to_list() == [["one caption", "another"], ["cat"]]
-    assert frame["labels"].to_list() == [None, ["cat"]]
-    assert corpus(tar)["text"].to_list() == ["a red square", "blue"]
-
-
 def test_bad_sources_are_said_in_one_line(tmp_path):
     pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(BadInput, match="no column for image"):
         corpus(tmp_path / "a.parquet")
-    (tmp_path / "b.tar").write_bytes(b"not a tar")
-    with pytest.raises(BadInput, match="not a whole tar"):
-        corpus(tmp_path / "b.tar")
+    with pytest.raises(BadInput, match="not a parquet file of images"):
+        corpus(tmp_path)
     pl.DataFrame({"image": [b"junk"], "text": ["junk"]}).write_parquet(tmp_path / "c.parquet")
     with pytest.raises(BadInput, match="no usable image"):
         corpus(tmp_path / "c.parquet")

@@ -163,13 +163,6 @@ def test_the_stage_leaves_an_encoder_a_curve_and_metrics(corpora):
     assert not Path(store.WORK, "finetune", "row").exists()
 
 
-def test_spectra_of_fewer_texts_than_dimensions_have_a_rank_for_each_text(corpora):
-    run(network=NETWORK | {"width": 64}, steps=2)
-    spectrum = pl.read_csv(store.plots_path("finetune", "row") / "spectrum.csv")
-    assert spectrum["rank"].to_list() == list(range(1, len(TEXTS) + 1))
-    assert (spectrum["before"][0], spectrum["after"][0]) == (1, 1)
-
-
 def test_a_killed_run_continues_bit_for_bit(corpora, monkeypatch):
     whole, _, whole_curve = run()
     real, calls = finetune.step, []

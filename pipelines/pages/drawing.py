@@ -1,6 +1,6 @@
 """Draw every picture of a study from the tables and metrics that its stages left in results/.
 
-A row's picture is report/pictures/<verb>.<row>.<picture>.png; one of all rows of `evaluate` is across.top1.png.
+A row's picture is report/pictures/<verb>.<row>.<picture>.png.
 Stages write tables only, so a changed legend redraws pictures and reruns no training (docs/decisions/0012).
 """
 
@@ -17,7 +17,7 @@ from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.measures.intervals import Interval, share
 from pipelines.pages import pictures
 from pipelines.runtime import store
-from pipelines.study import Attributes, EvaluateImageText, Geometry, Invert
+from pipelines.study import Attributes, Evaluate, EvaluateImageText, Geometry, Invert
 from pipelines.study.params import Study
 
 FOLDER = store.REPORT / "pictures"
@@ -40,7 +40,6 @@ def draw(study: Study) -> list[Path]:
             if name in metrics:
                 drawn.append(picture_path(verb, name, picture))
                 show(drawn[-1], metrics[name], row, study)
-    drawn.append(aligners(FOLDER / "across.top1.png", study))
     return [path for path in drawn if path.is_file()]
 
 
@@ -63,49 +62,25 @@ def plain(function: Callable[[Path, pl.DataFrame], None]) -> Draw:
     return lambda path, frame, row, study: function(path, frame)
 
 
-def between(function: Callable[[Path, pl.DataFrame, str, str], None]) -> Draw:
-    """Adapt a picture that names the encoders of source and target."""
-    return lambda path, frame, row, study: function(path, frame, *encoders(study, row))
-
-
-def spectra(path: Path, frame: pl.DataFrame, row: Any, study: Study) -> None:
-    """Columns: rank, and singular values of each line."""
-    lines = {column: frame[column].to_numpy() for column in frame.columns if column != "rank"}
-    pictures.spectra(path, {row.encoder if name == "value" else name: line for name, line in lines.items()})
-
-
-def matrix(frame: pl.DataFrame, column: str) -> tuple[list[str], np.ndarray]:
-    """Return the encoders of a table of pairs, and the symmetric matrix of one measure with diagonal 1.
-
-    (k, k)
-    """
-    names = list(dict.fromkeys([*frame["first"], *frame["second"]]))
-    values = np.eye(len(names))
-    for first, second, value in frame.select("first", "second", column).iter_rows():
-        i, j = names.index(first), names.index(second)
-        values[i, j] = values[j, i] = value
-    return names, values
-
-
-def cka(path: Path, frame: pl.DataFrame, row: Geometry, study: Study) -> None:
-    pictures.similarity_map(path, *matrix(frame, "cka"), f"linear CKA on {row.corpus}")
+def spaces(path: Path, frame: pl.DataFrame, row: Evaluate, study: Study) -> None:
+    pictures.spaces(path, frame, *encoders(study, row))
 
 
 def neighbours(path: Path, frame: pl.DataFrame, row: Geometry, study: Study) -> None:
+    """Draw the symmetric matrix of shared neighbours, whose diagonal is 1."""
+    names = list(dict.fromkeys([*frame["first"], *frame["second"]]))
+    values = np.eye(len(names))
+    for first, second, value in frame.select("first", "second", "overlap").iter_rows():
+        i, j = names.index(first), names.index(second)
+        values[i, j] = values[j, i] = value
     title = f"shared among {NEIGHBOURS} nearest, on {row.corpus}"
-    pictures.similarity_map(path, *matrix(frame, "overlap"), title)
+    pictures.similarity_map(path, names, values, title)
 
 
 FROM_TABLES: tuple[tuple[str, str, str, Draw], ...] = (  # verb, picture, table, function
     ("finetune", "curve", "curve.csv", plain(pictures.curves)),
-    ("finetune", "spectrum", "spectrum.csv", spectra),
-    ("similarity", "spectrum", "spectrum.csv", spectra),
-    ("similarity", "layers", "layers.csv", plain(pictures.layer_cosines)),
-    ("evaluate", "heatmap", "heatmap.csv", between(pictures.heatmap)),
-    ("evaluate", "spaces", "spaces.csv", between(pictures.spaces)),
-    ("geometry", "cka", "pairs.csv", cka),
+    ("evaluate", "spaces", "spaces.csv", spaces),
     ("geometry", "neighbours", "pairs.csv", neighbours),
-    ("train_image_text", "curve", "curve.csv", plain(pictures.contrast_curves)),
     ("evaluate_image_text", "pmi", "pmi.csv", plain(pictures.similarity_against_pmi)),
 )
 
@@ -170,16 +145,3 @@ FROM_METRICS: tuple[tuple[str, str, Show], ...] = (
     ("invert", "floor", facts),
     ("evaluate_image_text", "zero-shot", zero_shot),
 )
-
-# ---------------------------------------------------------------- across rows
-
-
-def aligners(path: Path, study: Study) -> Path:
-    """Top-1 of every row of `evaluate`, with Wilson's interval over texts."""
-    results, fits = store.read_metrics("evaluate"), study.translators()
-    rows = {n: row for n, row in study.evaluate.items() if n in results}
-    shares = {n: share(results[n]["top1"] * results[n]["pairs"], results[n]["pairs"]) for n in rows}
-    grey = tuple(n for n, row in rows.items() if fits[row.translator].supervision in ("naive", "oracle"))
-    if shares:
-        pictures.bars(path, shares, "held-out texts found at rank 1\n(grey: naive, oracles)", grey)
-    return path

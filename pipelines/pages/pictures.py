@@ -18,7 +18,6 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 SOURCE, TARGET = "#d95f02", "#1b6ca8"  # safe for colour-blind readers
-STYLES = ("-", "--", ":", "-.")
 
 
 @contextmanager
@@ -29,20 +28,6 @@ def figure(path: Path, **subplots: Any) -> Iterator[tuple[Any, Any]]:
     with store.atomic(path) as draft:
         fig.savefig(draft, format="png", metadata={"Software": None})
     plt.close(fig)
-
-
-def heatmap(path: Path, cosines: pl.DataFrame, source: str, target: str) -> None:
-    """Draw centred cosines between the texts of two encoders; a bright diagonal is a match.
-
-    One row per pair of texts, by source text, with the columns untranslated and translated.
-    """
-    with figure(path, ncols=2, figsize=(9.5, 4.4), sharey=True) as (fig, axes):
-        for ax, title in zip(axes, ("untranslated", "translated"), strict=True):
-            scores = cosines[title].to_numpy().reshape(cosines["source"].n_unique(), -1)
-            image = ax.imshow(scores, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
-            ax.set(title=title, xlabel=f"text, by {target}")
-        axes[0].set_ylabel(f"text, by {source}")
-        fig.colorbar(image, ax=axes, label="centred cosine", shrink=0.85)
 
 
 def success(path: Path, panels: dict[str, dict[str, dict[int, list[float]]]], of: str) -> None:
@@ -104,42 +89,6 @@ def curves(path: Path, curve: pl.DataFrame) -> None:
         fig.colorbar(at, ax=axes[2], label="step")
 
 
-def plane(path: Path, points: dict[str, list[float]]) -> None:
-    """Draw encoders on the plane of uniformity and alignment (SimCSE, figure 3).
-
-    name -> [uniformity, alignment, Spearman x 100]
-    """
-    with figure(path, figsize=(6.4, 4.8)) as (fig, ax):
-        uniformity, alignment, spearman = zip(*points.values(), strict=True)
-        at = ax.scatter(uniformity, alignment, c=spearman, cmap="viridis", s=40)
-        for name, (x, y, _) in points.items():
-            ax.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
-        ax.set(xlabel="uniformity (lower: more even)", ylabel="alignment (lower: positives nearer)")
-        fig.colorbar(at, label="Spearman x 100")
-
-
-def spectra(path: Path, spectra: dict[str, np.ndarray], shown: int = 300) -> None:
-    """Draw singular values relative to the largest, by rank; a fast fall means anisotropy."""
-    with figure(path, figsize=(5.6, 3.8)) as (_, ax):
-        for (name, values), style in zip(spectra.items(), ("--", "-", ":", "-."), strict=False):
-            ax.plot(range(1, len(values[:shown]) + 1), values[:shown], style, label=name)
-        ax.set(xlabel="rank", ylabel="singular value, largest = 1", yscale="log", ylim=(1e-3, 1.3))
-        ax.legend(frameon=False)
-
-
-def layer_cosines(path: Path, layers: pl.DataFrame) -> None:
-    """Draw the cosine of a token's vectors in neighbouring layers: mean and spread over tokens (SBERT-WK,
-    section III).
-
-    One row per layer from 1: layer, mean, spread.
-    """
-    layer, mean, spread = (layers[column].to_numpy() for column in ("layer", "mean", "spread"))
-    with figure(path, figsize=(5.6, 3.6)) as (_, ax):
-        ax.errorbar(layer, mean, spread, color=TARGET, marker="o", capsize=3)
-        lowest = min(0.0, float((mean - spread).min()))
-        ax.set(xlabel="layers k-1 and k", ylabel="cosine", ylim=(lowest, 1.02), xticks=layer)
-
-
 def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str) -> None:
     """Draw a symmetric matrix of numbers in [0, 1] between encoders. (k, k)"""
     side = 2.4 + 0.7 * len(names)
@@ -156,15 +105,6 @@ def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str)
         fig.colorbar(image, shrink=0.8)
 
 
-def contrast_curves(path: Path, curve: pl.DataFrame) -> None:
-    """Draw the contrastive loss by step, one line per seed. Columns: seed, step, loss."""
-    with figure(path, figsize=(5.6, 3.6)) as (_, ax):
-        for (seed,), part in curve.group_by("seed", maintain_order=True):
-            ax.plot(part["step"], part["loss"], lw=1, label=f"seed {seed}")
-        ax.set(xlabel="step", ylabel="symmetric InfoNCE")
-        ax.legend(frameon=False)
-
-
 def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
     """Draw learnt similarity against true pointwise mutual information; the loss asks for a straight line.
 
@@ -177,21 +117,6 @@ def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
             ax.scatter(part["pmi"], part["similarity"], s=3, lw=0, alpha=0.5, color=colour, label=label)
         ax.set(xlabel="true PMI (nats)", ylabel="learnt similarity")
         ax.legend(frameon=False, markerscale=3, fontsize=8)
-
-
-def by_dimension(path: Path, lines: dict[str, dict[int, tuple[float, float]]], ylabel: str) -> None:
-    """Draw a measure against the embedding dimension. name -> {dimension: (mean over seeds, standard
-    deviation)}
-    """
-    with figure(path, figsize=(5.2, 3.8)) as (_, ax):
-        for (name, line), style in zip(lines.items(), STYLES, strict=False):
-            mean, deviation = zip(*line.values(), strict=True)
-            ax.errorbar(list(line), mean, deviation, linestyle=style, marker="o", capsize=3, label=name)
-        dimensions = list(line)
-        ax.set(xlabel="embedding dimension d", ylabel=ylabel, xscale="log")
-        ax.set_xticks(dimensions, [str(d) for d in dimensions])
-        ax.minorticks_off()
-        ax.legend(frameon=False)
 
 
 def bars(path: Path, shares: dict[str, Interval], xlabel: str, grey: tuple[str, ...] = ()) -> None:

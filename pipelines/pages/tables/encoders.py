@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pipelines.measures import Measure, geometry, shown, similarity
 from pipelines.measures.geometry import NEIGHBOURS
-from pipelines.pages.drawing import FOLDER
-from pipelines.pages.pictures import plane
 from pipelines.pages.tables import lower_is_better, measured, origin, pictures, section, table
-from pipelines.study import Finetune, Geometry, Similarity
+from pipelines.study import Finetune, Geometry
 from pipelines.study.params import Study
 
 SIMILARITY = shown([*similarity.MEASURES, *geometry.ANISOTROPY])
@@ -34,18 +30,12 @@ def similarity_table(study: Study) -> list[str]:
         names.sort(key=lambda n: -every[n][1]["spearman"])
         pairs = f"{every[names[0]][1]['pairs']} pairs" + (f", {split}" if split else "")
         blocks += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
-        rows = [similarity_cells(study, *every[n]) for n in names]
+        rows = []
+        for row, metrics in (every[n] for n in names):
+            pooling = row.pooling or study.encoders[row.encoder].pooling or "its own"
+            rows.append([row.encoder, pooling, *numbers(SIMILARITY, metrics)])
         blocks += table(["encoder", "pooling", *(m.title for m in SIMILARITY)], rows)
-        path = FOLDER / f"{corpus}-plane.png"
-        if all("alignment" in every[n][1] for n in names):
-            plane(path, {n: [every[n][1][m] for m in ("uniformity", "alignment", "spearman")] for n in names})
-            blocks += ["", f"![{corpus}: alignment and uniformity of every encoder](pictures/{path.name})"]
     return section("Similarity", SIMILARITY_LEGEND, blocks)
-
-
-def similarity_cells(study: Study, row: Similarity, metrics: dict[str, Any]) -> list[str]:
-    pooling = row.pooling or study.encoders[row.encoder].pooling or "its own"
-    return [row.encoder, pooling, *numbers(SIMILARITY, metrics)]
 
 
 def numbers(measures: list[Measure], metrics: dict[str, float]) -> list[str]:
@@ -80,22 +70,16 @@ def trained_table(study: Study) -> list[str]:
 def geometry_table(study: Study) -> list[str]:
     """One block per row: every two encoders, beside the best translation between them."""
     blocks = []
-    for name, (row, metrics) in measured(study, "geometry").items():
+    for row, metrics in measured(study, "geometry").values():
         pairs = {pair: m for pair, m in metrics.items() if isinstance(m, dict)}
-        best_first = sorted(pairs.items(), key=lambda pair: -pair[1]["overlap"])
-        rows = [
-            [
-                pair.replace(":", " and "),
-                *numbers(shown(geometry.MEASURES), m),
-                *translated(study, row.corpus, pair),
-            ]
-            for pair, m in best_first
-        ]
-        header = [f"{m.title} (chance {metrics['chance']:.4f})" if m.name == "overlap" else m.title
-                  for m in shown(geometry.MEASURES)]  # fmt: skip
+        rows = []
+        for pair, m in sorted(pairs.items(), key=lambda pair: -pair[1]["overlap"]):
+            cells = [*numbers(shown(geometry.MEASURES), m), *translated(study, row.corpus, pair)]
+            rows.append([pair.replace(":", " and "), *cells])
+        header = [m.title for m in shown(geometry.MEASURES)]
+        header[header.index("shared")] += f" (chance {metrics['chance']:.4f})"
         blocks += ["", f"### {geometry_title(study, row, metrics['texts'])}", ""]
         blocks += table(["encoders", *header, "top-1, unpaired", "top-1, oracle"], rows)
-        blocks += pictures("geometry", name, "cka")
     return section("Geometry", GEOMETRY_LEGEND, blocks)
 
 

@@ -1,15 +1,11 @@
-"""images: image files or bytes with captions: parquet, webdataset tars, or folders.
+"""images: a parquet file of images, as bytes or as names of files beside it, with captions.
 
-A folder has files with a caption beside them (`cat.png`, `cat.txt`), or `<class>/<file>`, where the class is
-label and caption. Images that are missing, damaged or without a caption are skipped and counted in one line.
+Images that are missing, damaged or without a caption are skipped and counted in one line.
 """
 
 from __future__ import annotations
 
 import io
-import itertools
-import json
-import tarfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,15 +14,14 @@ from typing import Any
 import polars as pl
 
 from pipelines.corpora.core import parquet
-from pipelines.corpora.core.files import files_in, located, printable
-from pipelines.runtime.errors import BadInput, cut, listed
-from pipelines.runtime.files import of_a_file, reading
+from pipelines.corpora.core.files import located
+from pipelines.runtime.errors import BadInput, listed
+from pipelines.runtime.files import of_a_file
 from pipelines.study import PathCorpus
 
 SOURCES = ("path",)
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pixels alone: PostScript, for one, is a program
-LARGEST, PIXELS = 2**28, 2**27  # bytes of a tar's member, and pixels of an image that are read
+LARGEST, PIXELS = 2**28, 2**27  # bytes of a file, and pixels of an image that are read
 USUAL = {  # what columns are called; in this order
     "image": ("image", "jpg", "png", "jpeg", "webp", "img"),
     "labels": ("labels", "label"),
@@ -95,20 +90,10 @@ def _list(value: Any) -> list[str]:
     return [str(v) for v in value if v is not None]
 
 
-def _records(source: Path, columns: dict[str, str]) -> Iterator[Record]:
-    if source.is_dir():
-        files = files_in(source)
-        tars = [file for file in files if file.suffix == ".tar" and file.parent == source]
-        return itertools.chain.from_iterable(map(_tar, tars)) if tars else _folder(source, files)
-    if source.suffix == ".tar":
-        return _tar(source)
-    if source.suffix.lower() in (".parquet", ".pq"):
-        return _table(source, columns)
-    raise BadInput(f"{source}: none of a parquet file, a webdataset tar, a folder of these or of images")
-
-
-def _table(file: Path, columns: dict[str, str]) -> Iterator[Record]:
+def _records(file: Path, columns: dict[str, str]) -> Iterator[Record]:
     """Yield the rows: images as bytes, as {bytes, path} of `datasets`, or as paths below the folder."""
+    if file.suffix.lower() not in (".parquet", ".pq"):
+        raise BadInput(f"{file}: not a parquet file of images")
     frame = parquet.table(file)
     chosen = _chosen(frame.columns, columns, str(file))
     for record in frame.select(set(chosen.values())).iter_rows(named=True):
@@ -148,53 +133,3 @@ def _inside(folder: Path, name: str) -> bytes | None:
         return file.read_bytes() if inside and file.stat().st_size <= LARGEST else None
     except (OSError, ValueError, RuntimeError):  # no path, or links in a circle
         return None
-
-
-def _tar(file: Path) -> Iterator[Record]:
-    """Yield samples of a webdataset: members with one name up to the first dot of the file name."""
-    with reading(file, "not a whole tar file"), tarfile.open(file, "r:") as tar:
-        members = ((member.name, _small(file, member)) for member in tar if member.isfile())
-        for key, group in itertools.groupby(members, lambda pair: _key(pair[0])):
-            parts = {name[len(key) :].lower(): tar.extractfile(member) for name, member in group}
-            yield _sample(f"{file.stem}/{key}", {k: part.read() for k, part in parts.items() if part})
-
-
-def _small(file: Path, member: tarfile.TarInfo) -> tarfile.TarInfo:
-    if member.size > LARGEST:  # a sparse member of no bytes may claim any size
-        raise BadInput(f"{file}: {cut(member.name)!r} is {member.size:,} bytes; at most {LARGEST:,} are read")
-    return member
-
-
-def _key(name: str) -> str:
-    folder, _, base = name.rpartition("/")
-    return (folder + "/" if folder else "") + base.split(".")[0]
-
-
-def _sample(key: str, parts: dict[str, bytes]) -> Record:
-    image = next((parts[suffix] for suffix in SUFFIXES if suffix in parts), None)
-    about = json.loads(parts.get(".json", b"{}"))
-    if not isinstance(about, dict):
-        raise ValueError(f"{cut(key)}.json is no mapping")
-    text = about.get("caption", about.get("text"))
-    if ".txt" in parts:
-        text = parts[".txt"].decode("utf-8", "replace")
-    label = parts[".cls"].decode("utf-8", "replace").strip() if ".cls" in parts else None
-    return {"id": key, "image": image, "text": text or label, "labels": [label] if label else None}
-
-
-def _folder(root: Path, files: list[Path]) -> Iterator[Record]:
-    captions = {file for file in files if file.suffix == ".txt"}
-    for file in files:
-        if file.suffix.lower() not in SUFFIXES:
-            continue
-        name = file.relative_to(root)
-        label = name.parts[-2] if len(name.parts) > 1 else None
-        beside = file.with_suffix(".txt")
-        captioned = beside in captions
-        yield {
-            "id": printable(name),
-            "image": file.read_bytes(),
-            "text": beside.read_text("utf-8-sig").splitlines() if captioned else label,
-            "labels": [label] if label and not captioned else None,
-            "split": name.parts[0] if len(name.parts) > 2 and name.parts[0] in ("train", "test") else None,
-        }
