@@ -1,4 +1,4 @@
-"""The house holds: arrows point down, assets know only DVC, and dvc.yaml lists what each stage's module reads."""
+"""Packages import only what they may, assets know only DVC, and dvc.yaml lists what each stage reads."""
 
 import ast
 import sys
@@ -81,21 +81,21 @@ def packages(name: str) -> set[str]:
 
 
 def closure(module: str) -> set[str]:
-    """Every module of the project that a module reaches, itself included, not counting what the carriers reach."""
+    """Return all modules that a module imports, itself included, but nothing that `runtime` and `study` import."""
     seen, todo = set(), [module]
     while todo:
         name = todo.pop()
         if name in seen or name not in modules():
             continue
         seen.add(name)
-        if not carrier(name):
+        if not changes_no_number(name):
             todo += [i for i in imports(modules()[name]) if i.startswith("pipelines")]
             todo += packages(name)
     return seen
 
 
-def carrier(name: str) -> bool:
-    """Code that carries and does not compute."""
+def changes_no_number(name: str) -> bool:
+    """Return whether a module changes no number: it is no dependency of a stage."""
     return name == "pipelines" or room(name) in ("runtime", "study")
 
 
@@ -202,7 +202,9 @@ def sources(place: Path) -> set[Path]:
 
 def needed(module: str) -> set[Path]:
     return {
-        path.relative_to(ROOT) for m in closure(module) if not carrier(m) and has_code(path := modules()[m])
+        path.relative_to(ROOT)
+        for m in closure(module)
+        if not changes_no_number(m) and has_code(path := modules()[m])
     }
 
 
