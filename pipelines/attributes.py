@@ -41,7 +41,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         for n in (row.source_encoder, row.target_encoder)
     )
     near_x, near_y = nearest(x, row.neighbours), nearest(y, row.neighbours)
-    metrics, frames, tables = {}, [], []
+    metrics, frames = {}, []
     for wording in row.wordings:
         texts = [measures.wording(n, wording) for n in names]
         labels_x, labels_y = query_source(texts).to(x.device), query_target(texts).to(y.device)
@@ -55,14 +55,10 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         scores["chance"] = measures.chance(true, row.k)
         metrics[wording] = means(scores)
         frames += [frame(source.ids[rows], wording, method, s) for method, s in scores.items()]
-        tables += per_label(names, wording, ranked, true, row.k[-1])
     store.write_scores("attributes", name, pl.concat(frames))
-    store.write_csv(store.plots_path("attributes", name) / "labels.csv", pl.DataFrame(tables))
     metrics |= {"examples": len(rows), "labels": len(names), "seeds": len(translators)}
     store.write_metrics("attributes", name, metrics)
     run.log({"attributes": metrics})
-    if not study.private(row.corpus):
-        run.table(tables, "labels.json")
 
 
 def labelled(
@@ -110,20 +106,6 @@ def frame(ids: Sequence[str], wording: str, method: str, scores: dict[str, Tenso
     """Return the scores per example of one method."""
     columns = {k: v.double().numpy() for k, v in scores.items()}
     return pl.DataFrame({"id": list(ids), "wording": wording, "method": method, **columns})
-
-
-def per_label(
-    names: Sequence[str], wording: str, ranked: dict[str, Tensor], true: Tensor, k: int
-) -> list[dict]:
-    """Return one row per label: the first seed's translation, and `ideal_` columns of the ideal target."""
-    first = measures.per_label(next(iter(ranked.values())), true, k)
-    ideal = measures.per_label(ranked["ideal target"], true, k)
-    rows = []
-    for name, translated, best in zip(names, first, ideal, strict=True):
-        best.pop("examples")
-        rows.append({"wording": wording, "label": name} | translated)
-        rows[-1] |= {f"ideal_{key}": value for key, value in best.items()}
-    return rows
 
 
 if __name__ == "__main__":

@@ -63,14 +63,6 @@ def test_neighbours_outvote_a_vector_that_was_translated_badly():
     assert measures.order(translated, labels, near=near)[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_per_label_counts():
-    ranked = torch.tensor([[0, 1], [1, 0], [0, 1]])
-    true = torch.tensor([[True, False], [True, False], [False, True]])
-    first, second = measures.per_label(ranked, true, 1)
-    assert first == {"examples": 2, "recall1": 0.5, "precision1": 0.5, "mean_rank": 1.5}
-    assert second == {"examples": 1, "recall1": 0.0, "precision1": 0.0, "mean_rank": 2.0}
-
-
 def test_majority_names_the_commonest_label_for_everyone():
     true = torch.tensor([[False, True], [False, True], [True, False]])
     assert measures.scores(measures.majority(true), true, (1,))["top1"].tolist() == [1, 1, 0]
@@ -164,7 +156,6 @@ def test_the_stage_puts_translated_beside_naive_ideal_and_chance(stored):
         assert top1["chance"] == pytest.approx(1 / 3, abs=1e-6)
     kept = pl.read_parquet(store.scores_path("attributes", "r"))
     assert kept.filter((pl.col("method") == "naive") & (pl.col("wording") == "name")).height == 20
-    assert pl.read_csv(store.plots_path("attributes", "r") / "labels.csv").height == 6
 
 
 @pytest.mark.parametrize(

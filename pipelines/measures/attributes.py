@@ -73,28 +73,6 @@ def chance(true: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
     return out
 
 
-def per_label(ranked: Tensor, true: Tensor, k: int) -> list[dict[str, float]]:
-    """Return for each label: number of examples, recall@k, precision@k and mean rank.
-
-    recall@k: share of its examples that have it among their k. precision@k: share of the examples with it
-    among their k that are right (0 if there are none). mean_rank: over its examples.
-    """
-    place = ranked.argsort(1) + 1  # (n, labels): rank of each label
-    rows = []
-    for j in range(true.shape[1]):
-        has, said = true[:, j], place[:, j] <= k
-        both, examples = int((has & said).sum()), int(has.sum())
-        rows.append(
-            {
-                "examples": examples,
-                f"recall{k}": both / max(examples, 1),
-                f"precision{k}": both / max(int(said.sum()), 1),
-                "mean_rank": place[has, j].double().mean().item() if has.any() else float("nan"),
-            }
-        )
-    return rows
-
-
 def order(vectors: Tensor, label_vectors: Tensor, near: Tensor | None = None) -> Tensor:
     """Return the labels of each vector, nearest by cosine first. (n, d), (labels, d) -> (n, labels) int
 

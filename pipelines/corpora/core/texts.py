@@ -35,20 +35,18 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
     return frame if p.chunk is None else cleaned(chunked(frame, p.chunk), f"{where}, chunked")
 
 
-def mapped(
-    frame: pl.DataFrame, columns: dict[str, str], where: str, text: tuple[str, ...] = USUAL
-) -> pl.DataFrame:
+def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataFrame:
     """Rename columns by `columns`: ours -> theirs, where `a + b` joins two by a blank line; set the types of
     ours.
 
     Columns id, split and labels are taken by these names where `columns` does not say; so is the text, by the
-    first of the names `text`. Where there is no id, rows are numbered. Raises BadInput for a column that is
+    first of the names USUAL. Where there is no id, rows are numbered. Raises BadInput for a column that is
     not there.
     """
     if frame.is_empty():
         raise BadInput(f"{where}: no rows")
     wanted = {name: name for name in ("id", "split", "labels") if name in frame.columns}
-    wanted["text"] = next((name for name in text if name in frame.columns), "text")
+    wanted["text"] = next((name for name in USUAL if name in frame.columns), "text")
     wanted |= columns
     for ours, theirs in wanted.items():
         if theirs not in frame.columns:
