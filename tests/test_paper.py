@@ -7,6 +7,7 @@ that differ only in encoders of equal dimension are of one kind, and the first o
 import importlib
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -44,7 +45,7 @@ ALIGNERS: dict[str, dict[str, Any]] = {
     "transport": {"points": 40},
 }
 SEARCH = {"samples": 2, "beams": 2, "branches": 2, "stride": 4, "corrections": 2, "rounds": 1}
-INVERTER = {"vocabulary": 320, "tokens": 12, "width": 16, "layers": 1, "heads": 2, "epochs": 1, "prefix": 2}
+INVERTER = {"vocabulary": 320, "tokens": 12, "width": 16, "layers": 1, "heads": 2, "epochs": 1}
 
 
 def small(study: dict[str, Any], language_model: Path) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def _small_fit(row: dict[str, Any]) -> dict[str, Any]:
 def _small_inverter(row: dict[str, Any], language_model: Path) -> dict[str, Any]:
     if "model" not in row:
         return row | INVERTER
-    return row | {"model": str(language_model), "tokens": 12, "prefix": 2, "epochs": 1}
+    return row | {"model": str(language_model), "tokens": 12, "epochs": 1}
 
 
 # ---------------------------------------------------------------- one row of each kind
@@ -105,15 +106,20 @@ def kept(study: params.Study) -> list[str]:
 def graph(study: params.Study) -> dict[str, set[str]]:
     """Return the stages upstream of each stage, from dvc.yaml. DVC itself takes minutes for 650 stages."""
     templates = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    needed, makers = {}, {}
+    needed, makers, inside = {}, {}, defaultdict(set)
     for verb, table in params.Study.tables().items():
         for name, row in getattr(study, table).items():
             body, stage = templates[verb]["do"], f"{verb}@{name}"
             needed[stage] = [Path(filled(dep, name, row)) for dep in body["deps"]]
             outs = [path for entry in body["outs"] for path in ([entry] if isinstance(entry, str) else entry)]
-            makers |= {Path(filled(path, name, row)): stage for path in outs}
+            for out in (Path(filled(path, name, row)) for path in outs):
+                makers[out] = stage
+                for folder in out.parents:
+                    inside[folder].add(stage)
     return {
-        stage: {makers[path] for dep in deps for path in (dep, *dep.parents) if path in makers} - {stage}
+        stage: {makers[path] for dep in deps for path in (dep, *dep.parents) if path in makers}.union(
+            *(inside[dep] for dep in deps)
+        ).difference({stage})
         for stage, deps in needed.items()
     }
 
