@@ -40,22 +40,7 @@ from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "house",
-    "river",
-    "runs",
-    "sleeps",
-    "under",
-    "over",
-    "old",
-    "red",
-    "quick",
-    "and",
-]
+WORDS = "the a cat dog house river runs sleeps under over old red quick and".split()  # noqa: SIM905
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 4, "vocab_size": len(SPECIAL + WORDS)}

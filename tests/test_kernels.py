@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from pipelines.contrastive import kernels
@@ -41,24 +39,14 @@ def double_loop(x, y, kernel):
     return out / (x.weights.shape[1] * y.weights.shape[1])
 
 
+@pytest.mark.parametrize(
+    "block", [kernels.BLOCK, 2 * 4 * 7], ids=["all at once", "one pair of sets at a time"]
+)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_exact_is_the_double_loop(kernel, monkeypatch):
+def test_exact_is_the_double_loop(kernel, block, monkeypatch):
+    monkeypatch.setattr(kernels, "BLOCK", block)
     x, y = sets(5, 4, 3, 0), sets(6, 7, 3, 1)
-    expected = double_loop(x, y, kernel)
-    assert np.abs(exact(x, y, kernel).numpy() - expected).max() < 1e-12
-    monkeypatch.setattr(kernels, "BLOCK", 2 * 4 * 7)  # one pair of sets at a time
-    assert np.abs(exact(x, y, kernel).numpy() - expected).max() < 1e-12
-
-
-@given(seed=st.integers(0, 2**31), dim=st.integers(1, 9), points=st.integers(1, 6))
-@settings(max_examples=25, deadline=None)
-def test_similarity_is_symmetric_linear_in_the_weights_and_blind_to_order(seed, dim, points):
-    x, y, kernel = sets(3, points, dim, seed), sets(4, 5, dim, seed + 1), Kernel()
-    s = exact(x, y, kernel)
-    assert torch.allclose(s, exact(y, x, kernel).T)
-    assert torch.allclose(-2 * s, exact(PointSets(x.points, -2 * x.weights), y, kernel))
-    order = torch.randperm(points, generator=torch.Generator().manual_seed(seed))
-    assert torch.allclose(s, exact(PointSets(x.points[:, order], x.weights[:, order]), y, kernel))
+    assert np.abs(exact(x, y, kernel).numpy() - double_loop(x, y, kernel)).max() < 1e-12
 
 
 @pytest.mark.parametrize("kernel", KERNELS[:2])

@@ -25,44 +25,43 @@ UNSAFE = [
 
 @pytest.fixture
 def make(tmp_path):
-    """Runs the Makefile where every program only prints its arguments: gives the arguments of each."""
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "constraints.txt"):
-        (tmp_path / name).touch()
+    """Return a function that runs make on programs that only print their arguments, and returns these."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
         os.utime(tmp_path / name, (0, 0))
     (tmp_path / ".venv/bin").mkdir(parents=True)
     (tmp_path / ".git").mkdir()
     (tmp_path / ".venv/.ready").touch()
     for program in ("python", "dvc"):
-        (tmp_path / ".venv/bin" / program).write_text(RECORDS)
-        (tmp_path / ".venv/bin" / program).chmod(0o755)
+        executable(tmp_path / ".venv/bin" / program, RECORDS)
 
     def run(*arguments, **environment):
-        done = subprocess.run(
-            ["make", *arguments], cwd=tmp_path, capture_output=True, text=True, env=os.environ | environment
-        )
+        env = os.environ | environment
+        done = subprocess.run(["make", *arguments], cwd=tmp_path, capture_output=True, text=True, env=env)
         assert not list(tmp_path.rglob("evil"))
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
 
     return run
 
 
+def executable(path, script):
+    path.write_text(script)
+    path.chmod(0o755)
+
+
 @pytest.mark.parametrize("name", UNSAFE)
 def test_names_reach_the_program_as_they_were_typed(make, name):
-    assert make("audit", f"VECTORS={name}")[-1] == ["-m", "pipelines.audit", name]
     assert make("audit", f"VECTORS={name}", f"TEXTS={name}")[-1] == ["-m", "pipelines.audit", name, name]
-    assert make("study", f"STUDY={name}") == [["-m", "pipelines.study", "activate", name]]
-    assert make("publish", f"ROW={name}") == [["-m", "pipelines.publish", name]]
     assert make("publish", f"ROW={name}", f"SEED={name}") == [["-m", "pipelines.publish", name, name]]
-    assert make("study", STUDY=name) == [["-m", "pipelines.study", "activate", name]]
+    activates = [["-m", "pipelines.study", "activate", name]]
+    assert make("study", f"STUDY={name}") == make("study", STUDY=name) == activates
 
 
 def test_the_names_of_rows_are_checked_before_dvc_runs(make):
-    assert make("repro")[:2] == [["-m", "pipelines.study", "names"], ["scripts/repro.py"]]
-    assert make("audit", "VECTORS=x")[:2] == [
-        ["-m", "pipelines.study", "names"],
-        ["repro", "--quiet", "fetch", "collect"],
-    ]
+    checks, fetches = ["-m", "pipelines.study", "names"], ["repro", "--quiet", "fetch", "collect"]
+    assert make("repro")[:2] == [checks, ["scripts/repro.py"]]
+    assert make("audit", "VECTORS=x") == [checks, fetches, ["-m", "pipelines.audit", "x"]]
+    assert make("publish", "ROW=x") == [["-m", "pipelines.publish", "x"]]
 
 
 SERVES = f"""#!{sys.executable}
@@ -83,13 +82,11 @@ def test_make_ui_starts_one_worker_of_mlflow_and_none_of_its_jobs(make, tmp_path
         (tmp_path / name).parent.mkdir()
         shutil.copy(ROOT / name, tmp_path / name)
     for program in ("mlflow", "python", "dagster-daemon"):
-        (tmp_path / ".venv/bin" / program).write_text(SERVES)
-        (tmp_path / ".venv/bin" / program).chmod(0o755)
+        executable(tmp_path / ".venv/bin" / program, SERVES)
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         ports = [str(free.getsockname()[1]) for free in (one, other)]
-    variables = {"DAGSTER_PORT": ports[0], "MLFLOW_PORT": ports[1], "MLFLOW_TRACKING_URI": ""}
-    command = {"args": ["scripts/ui"], "cwd": tmp_path, "env": os.environ | variables}
-    with subprocess.Popen(**command, stdout=subprocess.PIPE, text=True) as ui:
+    env = os.environ | {"DAGSTER_PORT": ports[0], "MLFLOW_PORT": ports[1], "MLFLOW_TRACKING_URI": ""}
+    with subprocess.Popen(["scripts/ui"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as ui:
         said = list(iter(ui.stdout.readline, "  Ctrl-C stops both.\n"))
         ui.terminate()
     assert any(line.startswith("waiting for Dagster on port") for line in said)
@@ -102,11 +99,8 @@ def test_make_ui_starts_one_worker_of_mlflow_and_none_of_its_jobs(make, tmp_path
 def test_a_damaged_lock_of_dvc_is_one_line(tmp_path, content):
     (tmp_path / ".dvc/tmp").mkdir(parents=True)
     (tmp_path / ".dvc/tmp/rwlock").write_text(content)
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/repro.py"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, ROOT / "scripts/repro.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr
-        == ".dvc/tmp/rwlock is damaged (a dvc was killed while it wrote): delete it if no dvc is running\n"
-    )
+    line = ".dvc/tmp/rwlock is damaged (a dvc was killed while it wrote): delete it if no dvc is running\n"
+    assert done.stderr == line

@@ -2,7 +2,6 @@
 says so.
 """
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,52 +24,27 @@ from tests.test_track import InAThread
 ROOT = Path(__file__).parents[1]
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
 TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
+PAIR = {"translator": "t", "source": "s", "target": "v", "corpus": "c"}
 ROWS = {
     "study": "t",
     "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
     "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
     "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
     "inverters": {"i": {"space": "v", "corpus": "c", "encoder": "b"}},
-    "invert": {
-        "r": {
-            "translator": "t",
-            "source": "s",
-            "target": "v",
-            "corpus": "c",
-            "encoder": "b",
-            "inverter": "i",
-            "texts": 4,
-        },
-    },
-    "attributes": {
-        "r": {
-            "translator": "t",
-            "source": "s",
-            "target": "v",
-            "corpus": "c",
-            "source_encoder": "a",
-            "target_encoder": "b",
-        },
-    },
+    "invert": {"r": PAIR | {"encoder": "b", "inverter": "i", "texts": 4}},
+    "attributes": {"r": PAIR | {"source_encoder": "a", "target_encoder": "b"}},
 }
 
 
 def study_of(private, more=None):
-    row = {
-        "source": "path",
-        "kind": "emails",
-        "path": "texts.csv",
-        "columns": {"labels": "labels"},
-        "test": 10,
-    }
-    row |= {} if private is None else {"private": private}
+    row = {"source": "path", "kind": "emails", "path": "texts.csv", "columns": {"labels": "labels"}}
+    row |= {"test": 10} | ({} if private is None else {"private": private})
     return params.Study.model_validate(ROWS | {"corpora": {"c": row, **(more or {})}})
 
 
 def encode(texts):
-    return torch.stack(
-        [torch.tensor([1.0 + ("law" in t), 1.0 + ("oil" in t), 0.1 + len(t) / 90]) for t in texts]
-    )
+    rows = [[1.0 + ("law" in t), 1.0 + ("oil" in t), 0.1 + len(t) / 90] for t in texts]
+    return torch.tensor(rows)
 
 
 def guesses(attacker, victim, encode, row):
@@ -101,12 +75,7 @@ def run_stages(study):
 
 
 def files_with(word, *folders):
-    files = [
-        f
-        for folder in folders
-        for f in ([folder] if folder.is_file() else sorted(folder.rglob("*")))
-        if f.is_file()
-    ]
+    files = [f for folder in folders for f in (folder, *folder.rglob("*")) if f.is_file()]
     return [f.as_posix() for f in files if word.encode() in f.read_bytes()]
 
 
@@ -159,10 +128,6 @@ def test_inverted_texts_are_kept_beside_the_results(channels):
 def test_numbers_of_private_corpora_are_public(channels):
     assert "| translated" in (channels.root / "report/report.md").read_text()
     assert "private facts in 4 texts" in (channels.root / "report/findings.md").read_text()
-    assert (
-        json.loads((channels.root / "results/invert/r.json").read_text())["translated"]["corrected"]["exact"]
-        == 1
-    )
 
 
 def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
@@ -179,23 +144,23 @@ def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
     assert not study.private("hub", "library")
 
 
-def test_guesses_spliced_from_private_texts_are_private(tmp_path, monkeypatch):
+@pytest.mark.parametrize("private", [True, False])
+def test_guesses_spliced_from_private_texts_are_private(tmp_path, monkeypatch, private):
     monkeypatch.chdir(tmp_path)
-    more = {"other": {"source": "path", "path": "y"}}
     rows = ROWS | {"inverters": {"i": {"space": "o", "corpus": "other", "encoder": "b"}}}
     rows |= {"embed": {**ROWS["embed"], "o": {"corpus": "other", "encoder": "b"}}}
+    rows["corpora"] = {
+        "c": {"source": "path", "path": "x", "private": False},
+        "other": {"source": "path", "path": "y", "private": private},
+    }
     table = pl.DataFrame({"text": ["public"], "guess": [SECRET], "facts": [""], "token_f1": [0.5]})
     store.write_csv(store.examples_path("r"), table)
     scores = {"facts": {"all": {"recovered": 0, "recoverable": 1}}, "stated": 0.0, "queries": 0.0}
     scores |= dict.fromkeys(("token_f1", "set_f1", "bleu", "rouge_l", "cosine"), 0.5)
-    share = {"corrected": {"token_f1": 1.0}}
-    metrics = {"texts": 1, "known": 1, "of_ceiling": share, "translated": {"corrected": scores}}
-    store.write_metrics("invert", "r", metrics)
-    for private in (True, False):
-        more["other"]["private"] = private
-        corpora = {"c": {"source": "path", "path": "x", "private": False}, **more}
-        study = params.Study.model_validate(rows | {"corpora": corpora})
-        assert (SECRET in "\n".join(inversion_table(study))) is not private
+    metrics = {"texts": 1, "known": 1, "of_ceiling": {"corrected": {"token_f1": 1.0}}}
+    store.write_metrics("invert", "r", metrics | {"translated": {"corrected": scores}})
+    lines = inversion_table(params.Study.model_validate(rows))
+    assert (SECRET in "\n".join(lines)) is not private
 
 
 def test_an_audit_keeps_what_it_reads_on_its_own_page(tmp_path, monkeypatch, capsys):

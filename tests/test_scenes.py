@@ -24,21 +24,27 @@ def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
     return file.getvalue()
 
 
-def corpus(path, **more):
-    return images.rows(PathCorpus(source="path", kind="images", path=str(path), **more), source)
+def corpus(path, **columns):
+    """Write a table of images where there are columns, and read it."""
+    if columns:
+        pl.DataFrame(columns).write_parquet(path)
+    return images.rows(PathCorpus(source="path", kind="images", path=str(path)), source)
 
 
 @pytest.fixture(scope="module")
 def generated():
-    return collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
+    return [
+        collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
+        for _ in range(2)
+    ]
 
 
 def test_a_scene_corpus_is_a_corpus_and_the_same_each_time(generated):
-    again = collect(SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3))
-    store.check_corpus("scenes", generated)
-    assert generated.equals(again)
-    assert generated["captions"].list.len().unique().to_list() == [scenes.CAPTIONS]
-    assert pixels(generated["image"][0], 32).shape == (3, 32, 32)
+    frame, again = generated
+    store.check_corpus("scenes", frame)
+    assert frame.equals(again)
+    assert frame["captions"].list.len().unique().to_list() == [scenes.CAPTIONS]
+    assert pixels(frame["image"][0], 32).shape == (3, 32, 32)
 
 
 def test_captions_of_a_scene_and_of_all_scenes_are_distributions():
@@ -73,30 +79,19 @@ def test_captions_are_drawn_by_their_probability():
 
 
 def test_pmi_is_log_of_conditional_over_marginal(generated):
-    texts = ["one object", "a circle", "a small red circle"]
-    pmi = scenes.pmi(['[["small", "red", "circle", 2]]'], texts)[0]
     q = {"one object": 0.1, "a circle": 0.9 / 8, "a small red circle": 0.9 / 8}
-    for text, value in zip(texts, pmi, strict=True):
-        conditional = (1 - scenes.NOISE) * q[text] + scenes.NOISE * scenes.marginal()[text]
+    pmi = scenes.pmi(['[["small", "red", "circle", 2]]'], list(q))[0]
+    for (text, share), value in zip(q.items(), pmi, strict=True):
+        conditional = (1 - scenes.NOISE) * share + scenes.NOISE * scenes.marginal()[text]
         assert value == pytest.approx(np.log(conditional / scenes.marginal()[text]))
-    assert scenes.pmi(generated["scene"].to_list(), ["a large blue cross"]).min() == pytest.approx(
-        np.log(scenes.NOISE)
-    )
+    least = scenes.pmi(generated[0]["scene"].to_list(), ["a large blue cross"]).min()
+    assert least == pytest.approx(np.log(scenes.NOISE))
 
 
 def test_images_of_a_parquet_file_with_faults_skipped_and_counted(tmp_path, capsys):
-    rows = [
-        (png(), "red"),
-        (png((0, 0, 255)), " "),
-        (png()[:40], "cut"),
-        (None, "none"),
-        (png(), "red"),
-        (png(), "warm"),
-    ]
-    pl.DataFrame(rows, schema={"jpg": pl.Binary, "caption": pl.String}, orient="row").write_parquet(
-        tmp_path / "a.parquet"
-    )
-    frame = corpus(tmp_path / "a.parquet")
+    given = [png(), png((0, 0, 255)), png()[:40], None, png(), png()]
+    captions = ["red", " ", "cut", "none", "red", "warm"]
+    frame = corpus(tmp_path / "a.parquet", jpg=given, caption=captions)
     assert frame["text"].to_list() == ["red", "warm"]
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out
 
@@ -108,8 +103,7 @@ def test_an_image_table_names_files_of_its_folder_alone(tmp_path):
     (folder / "in.png").write_bytes(png())
     (folder / "link.png").symlink_to(tmp_path / "outside.png")
     names = ["in.png", "../outside.png", str(tmp_path / "outside.png"), "link.png", "\0"]
-    pl.DataFrame({"image": names, "text": list("abcde")}).write_parquet(folder / "a.parquet")
-    assert corpus(folder / "a.parquet")["text"].to_list() == ["a"]
+    assert corpus(folder / "a.parquet", image=names, text=list("abcde"))["text"].to_list() == ["a"]
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -122,32 +116,28 @@ def test_a_program_or_a_bomb_is_no_image(tmp_path, monkeypatch):
     for image in hostile:
         with pytest.raises(ValueError, match="no whole image"):
             pixels(image, 8)
-    pl.DataFrame({"image": hostile[:2], "text": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(BadInput, match="no usable image"):
-        corpus(tmp_path / "a.parquet")
+        corpus(tmp_path / "a.parquet", image=hostile[:2], text=["a", "b"])
     assert not called
 
 
 def test_a_class_set_has_its_labels_for_captions(tmp_path):
-    pl.DataFrame({"img": [png(), png((0, 9, 0))], "label": ["cat", "dog"]}).write_parquet(
-        tmp_path / "c.parquet"
-    )
-    frame = corpus(tmp_path / "c.parquet")
+    frame = corpus(tmp_path / "c.parquet", img=[png(), png((0, 9, 0))], label=["cat", "dog"])
     assert frame["text"].to_list() == ["cat", "dog"]
     assert frame["labels"].to_list() == [["cat"], ["dog"]]
 
 
-def test_bad_sources_are_said_in_one_line(tmp_path):
-    pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(BadInput, match="no column for image"):
-        corpus(tmp_path / "a.parquet")
-    with pytest.raises(BadInput, match="not a parquet file of images"):
-        corpus(tmp_path)
-    pl.DataFrame({"image": [b"junk"], "text": ["junk"]}).write_parquet(tmp_path / "c.parquet")
-    with pytest.raises(BadInput, match="no usable image"):
-        corpus(tmp_path / "c.parquet")
-    with pytest.raises(ValueError, match="no whole image"):
-        pixels(png()[:50], 8)
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"x": [1]}, "no column for image"),
+        ({}, "not a parquet file"),
+        ({"image": [png()[:50]], "text": ["a"]}, "no usable image"),
+    ],
+)
+def test_bad_tables_are_one_line(tmp_path, columns, line):
+    with pytest.raises(BadInput, match=line):
+        corpus(tmp_path / "a.parquet" if columns else tmp_path, **columns)
 
 
 def test_transparency_is_white_and_sides_are_cut():

@@ -1,5 +1,6 @@
 """The Universal Sentence Encoder: its pieces and vectors equal those of the package with its weights."""
 
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -91,18 +92,11 @@ def pieces(loaded, texts) -> list[list[int]]:
 # ---------------------------------------------------------------- vectors
 
 
-def test_vectors_are_what_its_own_package_computes(loaded, package, tmp_path):
-    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, package.encode(TEXTS), atol=1e-5)
+@pytest.mark.parametrize("batch", [1, 256, 1000])
+def test_vectors_are_those_of_its_own_package(batch, loaded, package, tmp_path):
+    vectors = run(loaded, TEXTS, tmp_path, row(batch_tokens=batch)).vectors
+    np.testing.assert_allclose(vectors, package.encode(TEXTS), atol=1e-5)
     assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean_sqrt_len_tokens", 512, None)
-
-
-@given(st.permutations(range(len(TEXTS))), st.integers(1, 1000))
-@settings(max_examples=8, deadline=None)
-def test_a_text_gets_one_vector_whatever_stands_beside_it(loaded, tmp_path_factory, order, batch_tokens):
-    expected = run(loaded, TEXTS, tmp_path_factory.mktemp("a")).vectors
-    texts = [TEXTS[i] for i in order]
-    shuffled = run(loaded, texts, tmp_path_factory.mktemp("b"), row(batch_tokens=batch_tokens)).vectors
-    np.testing.assert_allclose(shuffled, expected[list(order)], atol=2e-6)
 
 
 def test_a_cut_text_keeps_its_first_pieces_and_both_marks(folder, package, tmp_path):
@@ -128,23 +122,19 @@ def test_bf16_is_close_to_float32(folder, loaded, tmp_path, monkeypatch):
 # ---------------------------------------------------------------- folders
 
 
-def test_a_model_saved_with_a_module_behind_it_opens_as_what_it_was(loaded, tmp_path):
+def test_a_model_saved_with_a_later_module_opens_again(loaded, tmp_path):
     model = SentenceTransformer(modules=[loaded.model[0], Dense(512, 8)], device="cpu")
     model.save(str(tmp_path / "model"), create_model_card=False)
     again = load(tmp_path / "model", row(source="path"))
     assert again.dimension == 8
-    assert pieces(again, TEXTS) == pieces(loaded, TEXTS)
     np.testing.assert_allclose(run(again, TEXTS, tmp_path / "out").vectors, model.encode(TEXTS), atol=1e-5)
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "normalizer.json"])
 def test_a_folder_without_its_tokenizer_is_refused(file, folder, tmp_path):
-    (tmp_path / "model").mkdir()
-    for other in folder.iterdir():
-        if other.name != file:
-            (tmp_path / "model" / other.name).symlink_to(other)
+    model = Path(shutil.copytree(folder, tmp_path / "model", ignore=lambda *_: {file}))
     with pytest.raises(BadInput, match="no sentence-transformers model"):
-        load(tmp_path / "model", row())
+        load(model, row())
 
 
 # ---------------------------------------------------------------- pieces
@@ -180,7 +170,7 @@ def test_ids_are_those_of_the_package_on_any_text(loaded, package, parts, data):
     assert pieces(loaded, [text]) == [package._tokenizer.encode(text)[1:-1]]
 
 
-def test_ids_do_not_depend_on_what_is_remembered(loaded, monkeypatch):
+def test_ids_do_not_depend_on_the_cache(loaded, monkeypatch):
     expected = pieces(loaded, TEXTS)
     monkeypatch.setattr(unigram, "REMEMBERED", 3)
     tokenizer = loaded.model.tokenizer
