@@ -87,13 +87,13 @@ class Place:
     def __init__(self, folder: Path, name: str) -> None:
         self.reference, self.root = folder / "reference", folder / name
         if not (self.reference / "report" / "report.html").exists():
-            clone(self.reference)
+            clone(ROOT, self.reference)
             subprocess.run(
                 [sys.executable, "-m", "pipelines.study", "activate", "smoke"], cwd=self.reference, check=True
             )
             subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=self.reference, check=True)
         shutil.rmtree(self.root, ignore_errors=True)
-        clone(self.root)
+        clone(self.reference, self.root)  # the same code
         shutil.copytree(self.reference / ".dvc", self.root / ".dvc", dirs_exist_ok=True)
         shutil.copy(self.reference / "mlflow.db", self.root)
         lock = yaml.safe_load((self.reference / "dvc.lock").read_text())["stages"]
@@ -133,8 +133,8 @@ class Place:
         return sorted(str(p) for p in (*left, *(self.root / ".cache" / "work").rglob("*.*")))
 
 
-def clone(to: Path) -> None:
-    subprocess.run(["git", "clone", "--quiet", ROOT, to], check=True)
+def clone(repository: Path, to: Path) -> None:
+    subprocess.run(["git", "clone", "--quiet", repository, to], check=True)
 
 
 def inside(path: Path) -> list[Path]:
