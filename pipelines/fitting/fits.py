@@ -120,7 +120,8 @@ def replicate_seeds(row: Align | AlignJointly) -> list[int]:
     """Return the seed of an extra fit to judge by, for one seed or if all seeds see the same texts."""
     if len(row.seeds) > 1 and not row.splits:
         return []
-    return [next(seed for seed in count(row.seeds[0] + REPLICATE) if seed not in row.seeds)]
+    seeds = list(row.seeds)
+    return [next(seed for seed in count(seeds[0] + REPLICATE) if seed not in seeds)]
 
 
 def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Fits]:

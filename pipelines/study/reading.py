@@ -15,7 +15,10 @@ from pipelines.runtime.errors import BadInput
 NAME = re.compile(r"(?!\d+([eE]\d+)?\Z)[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
-class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Loader(FAST):
     """Reads YAML 1.2 as DVC does: `no` is text, `3e-05` is a number."""
 
     yaml_implicit_resolvers = {}

@@ -204,6 +204,7 @@ def settings_of(aligner: Any, keys: dict[str, Any], others: Iterable[str] = ()) 
     `others`: further names of keys, to suggest where a key is unknown.
     """
     module = aligner_module(aligner)
-    if isinstance(module, AlignerWithRecipes) and isinstance(keys, dict):
-        keys = {**module.RECIPES.get(str(keys.get("recipe")), {}), **keys}
+    recipes = module.RECIPES if isinstance(module, AlignerWithRecipes) else {}
+    if recipes and isinstance(keys, dict):
+        keys = {**recipes.get(str(keys.get("recipe")), {}), **keys}
     return settings_from(module.Settings, keys, others)

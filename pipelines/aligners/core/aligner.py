@@ -86,7 +86,7 @@ class JointAligner(Protocol):
 
 
 @runtime_checkable
-class AlignerWithRecipes(Protocol):
+class AlignerWithRecipes(Method, Protocol):
     """Offer named sets of settings, which the key `recipe` of a row selects."""
 
     RECIPES: Mapping[str, Mapping[str, Any]]
@@ -94,7 +94,7 @@ class AlignerWithRecipes(Protocol):
 
 def missing(module: Any) -> str | None:
     """Say in one line what a module lacks to be an aligner. Return None if it lacks nothing."""
-    wanted = OracleAligner if getattr(module, "SUPERVISION", None) == "oracle" else Aligner
+    wanted: type = OracleAligner if getattr(module, "SUPERVISION", None) == "oracle" else Aligner
     if isinstance(module, wanted):
         return None
     members = [name for kind in wanted.__mro__ for name in (*get_annotations(kind), *vars(kind))]

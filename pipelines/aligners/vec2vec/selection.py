@@ -52,7 +52,8 @@ def unpaired_score(model: Vec2Vec, held_out: Mapping[str, Tensor]) -> dict[str, 
     """
     training = model.training
     model.eval()
-    pairs, parts = list(permutations(held_out, 2)), dict.fromkeys(("share", "cosine", "cycle", "score"), 0.0)
+    pairs = list(permutations(held_out, 2))
+    parts: dict[str, float] = {"share": 0.0, "cosine": 0.0, "cycle": 0.0, "score": 0.0}
     for source, target in pairs:
         moved = model.translate(held_out[source], source, target)
         share, cosine = agreement(moved, held_out[target])
