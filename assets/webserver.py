@@ -59,5 +59,6 @@ class Webserver(DagsterWebserver):
 
 
 if __name__ == "__main__":
-    vars(app)["DagsterWebserver"] = Webserver  # the name that Dagster's command line looks up
+    # The name that Dagster's command line looks up
+    app.DagsterWebserver = Webserver  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
     main()
