@@ -1,4 +1,4 @@
-"""Packages import only what they may, assets know only DVC, and dvc.yaml lists what each stage reads."""
+"""Packages import only what they may, and dvc.yaml lists the code that each stage runs."""
 
 import ast
 import sys
@@ -10,18 +10,14 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-# what every room may use
+# What every package may import
 PLAIN = {
-    "runtime.device",
-    "runtime.errors",
-    "runtime.files",
-    "runtime.log",
-    "runtime.progress",
-    "runtime.settings",
+    *("runtime.device", "runtime.errors", "runtime.files"),
+    *("runtime.log", "runtime.progress", "runtime.settings"),
 }
-# Of each room: what it may import beside itself. Arrows point down only; runtime and study carry and compute nothing.
-ROOMS = {
-    "runtime": {"study"},  # stage reads the study; store, track and errors know nothing above them
+# What each package may import beside itself
+MAY_IMPORT = {
+    "runtime": {"study"},
     "study": {"aligners.core.aligner", *PLAIN},
     "distributed": PLAIN,
     "measures": PLAIN,
@@ -34,19 +30,16 @@ ROOMS = {
     "contrastive": {"distributed", "encoders", "measures", "study", *PLAIN},
     "pages": {"measures", "runtime", "study"},
 }
-CARRIERS = ("pipelines", "pipelines.runtime", "pipelines.study")  # docs/decisions/0003
-# Where a name in a row or in a file decides what is imported: an aligner, an inverter, a translator's class.
-NAMED_BY_ROWS = {
-    "corpora.core",
-    "corpora.sources.synthetic",
-    "study.translation",
-    "study.attacks",
-    "aligners.core.translator",
+COMMANDS = {"audit", "publish"}  # modules that are started by hand and are no stages
+# Modules that import by a name in a row or in a file
+IMPORT_BY_NAME = {
+    *("corpora.core", "corpora.sources.synthetic", "aligners.core.translator"),
+    *("study.translation", "study.attacks"),
 }
 
 
 @cache
-def modules():
+def modules() -> dict[str, Path]:
     return {
         ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
         for p in (ROOT / "pipelines").rglob("*.py")
@@ -55,11 +48,10 @@ def modules():
 
 @cache
 def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
-    """Return every module that a file imports, with its packages; `from pipelines import store` is pipelines.store."""
+    """Return every module that a file imports; `from pipelines import store` is pipelines.store."""
     tree = ast.parse(path.read_text())
-    nodes = tree.body if top_level_only else ast.walk(tree)
     found = set()
-    for node in nodes:
+    for node in tree.body if top_level_only else ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -68,20 +60,26 @@ def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
     return frozenset(found)
 
 
+def libraries(path: Path, top_level_only: bool = False) -> set[str]:
+    return {name.split(".")[0] for name in imports(path, top_level_only)} - sys.stdlib_module_names
+
+
+@cache
 def has_code(path: Path) -> bool:
     """Return whether a file has more than a docstring."""
     return any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_text()).body)
 
 
-def packages(name: str) -> set[str]:
-    """Return the packages of a module whose own code runs when it is imported."""
+def above(name: str) -> set[str]:
+    """Return the packages of a module that have code: it runs when the module is imported."""
     parts = name.split(".")
-    above = {".".join(parts[:n]) for n in range(2, len(parts))}
-    return {package for package in above if package in modules() and has_code(modules()[package])}
+    names = {".".join(parts[:n]) for n in range(2, len(parts))}
+    return {package for package in names & modules().keys() if has_code(modules()[package])}
 
 
-def closure(module: str) -> set[str]:
-    """Return all modules that a module imports, itself included, but nothing that `runtime` and `study` import."""
+@cache
+def closure(module: str) -> frozenset[str]:
+    """Return a module and all that it imports, but nothing that `runtime` and `study` import."""
     seen, todo = set(), [module]
     while todo:
         name = todo.pop()
@@ -90,97 +88,81 @@ def closure(module: str) -> set[str]:
         seen.add(name)
         if not changes_no_number(name):
             todo += [i for i in imports(modules()[name]) if i.startswith("pipelines")]
-            todo += packages(name)
-    return seen
+            todo += above(name)
+    return frozenset(seen)
 
 
 def changes_no_number(name: str) -> bool:
-    """Return whether a module changes no number: it is no dependency of a stage."""
-    return name == "pipelines" or room(name) in ("runtime", "study")
+    """Return whether a module changes no number, so that no stage depends on it: docs/decisions/0003."""
+    return name == "pipelines" or package_of(name) in ("runtime", "study")
 
 
-def room(name: str) -> str | None:
-    """The package of `pipelines` that a module stands in; None: a verb."""
+def package_of(name: str) -> str | None:
+    """Return the package of `pipelines` that a module is in; None for a verb."""
     parts = name.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else None
+    return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else None
 
 
 def inside(name: str, places: set[str]) -> bool:
     return any(f"{name}.".startswith(f"pipelines.{place}.") for place in places)
 
 
-def test_verbs_alone_stand_at_the_root():
-    verbs = {STAGES[s].get("do", STAGES[s])["cmd"].split()[2].removeprefix("pipelines.") for s in STAGES}
-    assert {p.stem for p in (ROOT / "pipelines").glob("*.py")} == {
-        "__init__",
-        "audit",
-        "publish",
-    } | verbs  # commands, no stages
-    assert {p.parent.name for p in (ROOT / "pipelines").glob("*/__init__.py")} == set(ROOMS)
+def test_the_modules_of_pipelines_are_stages_and_commands():
+    verbs = {body(stage)["cmd"].split()[2].removeprefix("pipelines.") for stage in STAGES}
+    assert {p.stem for p in (ROOT / "pipelines").glob("*.py")} == {"__init__"} | COMMANDS | verbs
+    assert {p.parent.name for p in (ROOT / "pipelines").glob("*/__init__.py")} == set(MAY_IMPORT)
 
 
-@pytest.mark.parametrize("name", sorted(n for n in modules() if room(n)))
-def test_arrows_point_down(name):
-    mine = {i for i in imports(modules()[name]) if i.startswith("pipelines.") and i in modules()}
-    assert not {i for i in mine if not inside(i, {room(name), *ROOMS[room(name)]})}
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_a_package_imports_only_what_it_may(package):
+    allowed = {package, *MAY_IMPORT[package]}
+    for name in (name for name in modules() if package_of(name) == package):
+        mine = {i for i in imports(modules()[name]) if i.startswith("pipelines.") and i in modules()}
+        assert {i for i in mine if not inside(i, allowed)} == set(), name
 
 
-@pytest.mark.parametrize("verb", sorted(n for n in modules() if not room(n)))
-def test_pictures_and_pages_belong_to_stages_that_compute_nothing(verb):
-    pages = {m for m in closure(verb) if room(m) == "pages"}
-    assert not pages or verb in ("pipelines.report", "pipelines.audit")
+def test_no_stage_but_the_report_depends_on_pages():
+    pages = {f"pipelines.{name}" for name in ("report", "audit")}
+    others = [name for name in modules() if not package_of(name) and name not in pages]
+    assert {name for name in others for m in closure(name) if package_of(m) == "pages"} == set()
 
 
-def test_no_module_reaches_itself():
+def test_no_module_imports_itself_through_others():
     graph = {n: {i for i in imports(p, True) if i in modules() and i != n} for n, p in modules().items()}
     while leaves := {n for n, out in graph.items() if not out & graph.keys()}:
         graph = {n: out for n, out in graph.items() if n not in leaves}
     assert not graph
 
 
-def test_no_module_is_imported_by_a_computed_name_but_those_that_a_row_names():
-    by_name = {
-        n.removeprefix("pipelines.")
-        for n, p in modules().items()
-        if "import_module" in p.read_text() or "__import__" in p.read_text()
-    }
-    assert by_name == NAMED_BY_ROWS
+def test_few_modules_import_by_name():
+    calls = ("import_module", "__import__")
+    by_name = {name for name, path in modules().items() if any(call in path.read_text() for call in calls)}
+    assert by_name == {f"pipelines.{name}" for name in IMPORT_BY_NAME}
 
 
-ALIGNERS = [n for n in modules() if n.startswith("pipelines.aligners.") and n != "pipelines.aligners.arrays"]
+def test_an_aligner_imports_the_core_and_no_other_aligner():
+    for name in (name for name in modules() if name.startswith("pipelines.aligners.")):
+        aligner = name.split(".")[2]
+        others = {i for i in imports(modules()[name]) if i.startswith("pipelines.aligners.")}
+        assert aligner == "arrays" or {i.split(".")[2] for i in others} <= {"core", aligner}, name
 
 
-@pytest.mark.parametrize("name", ALIGNERS)
-def test_an_aligner_imports_the_core_and_no_other_aligner(name):
-    others = {i for i in imports(modules()[name]) if i.startswith("pipelines.aligners.")}
-    assert not {i for i in others if i.split(".")[2] not in ("core", name.split(".")[2])}
+def test_aligners_and_measures_load_with_torch_and_numpy():
+    for package, needs in (("aligners", {"tqdm"}), ("measures", set())):
+        for name in (name for name in modules() if package_of(name) == package):
+            assert libraries(modules()[name], True) <= {"torch", "numpy", "pipelines", *needs}, name
 
 
-@pytest.mark.parametrize("name", sorted(n for n in modules() if room(n) in ("aligners", "measures")))
-def test_aligners_and_measures_load_with_torch_and_numpy_alone(name):
-    top = {i.split(".")[0] for i in imports(modules()[name], top_level_only=True)}
-    stdlib = __import__("sys").stdlib_module_names
-    assert {t for t in top if t not in stdlib} <= {"torch", "numpy", "pipelines", "tqdm"} - (
-        {"tqdm"} if room(name) == "measures" else set()
-    )
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "assets").rglob("*.py")), ids=lambda p: p.name)
-def test_assets_know_dvc_and_dagster_only(path):
-    assert not {i.split(".")[0] for i in imports(path)} & {"torch", "mlflow", "pipelines", "polars", "numpy"}
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "dagster_dvc").glob("*.py")), ids=lambda p: p.name)
-def test_the_component_needs_what_any_dvc_project_has_under_dagster(path):
-    tops = {i.split(".")[0] for i in imports(path)} - sys.stdlib_module_names
-    assert tops <= {"dagster", "dagster_dvc", "dvc", "dvc_data", "dvc_objects", "yaml"}
-
-
-@pytest.mark.parametrize("name", sorted(modules()))
-def test_only_the_sender_and_publish_know_mlflow_and_nothing_knows_dagster_or_dvc(name):
-    tops = {i.split(".")[0] for i in imports(modules()[name])}
-    assert not tops & {"dagster", "dvc", "assets", "dagster_dvc"}
-    assert "mlflow" not in tops or name in ("pipelines.runtime.sender", "pipelines.publish")
+def test_libraries_of_dagster_and_mlflow_stay_where_they_belong():
+    for path in (ROOT / "assets").rglob("*.py"):
+        assert not libraries(path) & {"torch", "mlflow", "pipelines", "polars", "numpy"}, path
+    for path in (ROOT / "dagster_dvc").glob("*.py"):
+        assert libraries(path) <= {"dagster", "dagster_dvc", "dvc", "dvc_data", "dvc_objects", "yaml"}, path
+    for name, path in modules().items():
+        assert not libraries(path) & {"dagster", "dvc", "assets", "dagster_dvc"}, name
+        assert "mlflow" not in libraries(path) or name in ("pipelines.runtime.sender", "pipelines.publish"), (
+            name
+        )
 
 
 def body(stage: str) -> dict:
@@ -188,31 +170,28 @@ def body(stage: str) -> dict:
 
 
 def code(stage: str) -> tuple[set[Path], set[Path]]:
-    """Return the code that dvc.yaml lists for a stage: for every row, and folders of which a row names one package."""
+    """Return the code that dvc.yaml lists for every row of a stage, and folders of which a row names a package."""
     listed = [Path(dep) for dep in body(stage)["deps"] if dep.startswith("pipelines/")]
     by_row = {dep.parent for dep in listed if "$" in dep.name}
     return {dep for dep in listed if "$" not in dep.name}, by_row
 
 
 def sources(place: Path) -> set[Path]:
-    """Return the Python files of a file or folder, without those that have no code."""
+    """Return the Python files of a file or folder that have code."""
     paths = [ROOT / place] if place.suffix else (ROOT / place).rglob("*.py")
     return {path.relative_to(ROOT) for path in paths if has_code(path)}
 
 
 def needed(module: str) -> set[Path]:
-    return {
-        path.relative_to(ROOT)
-        for m in closure(module)
-        if not changes_no_number(m) and has_code(path := modules()[m])
-    }
+    """Return the files that a stage depends on if it runs a module."""
+    paths = {modules()[name] for name in closure(module) if not changes_no_number(name)}
+    return {path.relative_to(ROOT) for path in paths if has_code(path)}
 
 
 def choices(folder: Path) -> list[Path]:
     """Return the packages that a row can name: all of a folder but `core`."""
-    return sorted(
-        p.parent.relative_to(ROOT) for p in (ROOT / folder).glob("*/__init__.py") if p.parent.name != "core"
-    )
+    packages = [path.parent for path in (ROOT / folder).glob("*/__init__.py")]
+    return sorted(path.relative_to(ROOT) for path in packages if path.name != "core")
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
@@ -220,10 +199,11 @@ def test_dvc_yaml_lists_the_code_that_each_stage_runs(stage):
     fixed, by_row = code(stage)
     listed = set().union(*map(sources, fixed))
     runs = needed(body(stage)["cmd"].split()[2])
-    for package in (package for folder in by_row for package in choices(folder)):
-        of_row = needed(".".join(package.parts)) | {f for f in sources(package) if f.parent != package}
-        of_row -= sources(package)
-        assert not of_row - listed, f"{stage} with {package} runs code that dvc.yaml does not list"
+    packages = [package for folder in by_row for package in choices(folder)]
+    for package in packages:
+        names = [name for name, path in modules().items() if path.is_relative_to(ROOT / package)]
+        of_row = set().union(*map(needed, names)).difference(*map(sources, packages))
+        assert of_row <= listed, f"{stage} with {package} runs code that dvc.yaml does not list"
         runs |= of_row
     assert sorted(map(str, listed - runs)) == [], f"dvc.yaml lists code that {stage} does not run"
     assert sorted(map(str, runs - listed)) == [], f"{stage} runs code that dvc.yaml does not list"
@@ -254,7 +234,7 @@ def test_no_file_is_called_utils():
 
 
 def unspoken(call: ast.Call) -> bool:
-    """Whether a call opens a text file, or reads a child's text, in the encoding of the user's locale."""
+    """Return whether a call reads or writes text in the encoding of the user's locale."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     given, words = len(call.args), {word.arg: word.value for word in call.keywords}
     if name == "open" and isinstance(call.func, ast.Name):
