@@ -165,7 +165,7 @@ def test_a_run_with_nothing_to_do_says_so_and_a_failed_one_ends_as_dvc_does(repo
     dvc("repro")  # what the failed stage had made before comes back
     line, error = said.splitlines()[-2:]
     assert line.strip().startswith(
-        "align wasserstein: params.yaml: align.wasserstein: clusters: 1 must be at least 2"
+        "align wasserstein: params.yaml: align.wasserstein.clusters: 1 must be at least 2"
     )
     assert error.startswith("ERROR: failed to reproduce 'align@wasserstein'")
     assert "stage 6 of 8: align wasserstein; about " in said
