@@ -173,9 +173,9 @@ def test_a_file_that_is_no_study_is_one_line(tmp_path, raw, line):
 
 
 def test_a_file_that_is_not_there_and_a_folder_are_one_line(tmp_path):
-    with pytest.raises(BadInput, match="no such file"):
+    with pytest.raises(BadInput, match="No such file"):
         params.load(tmp_path / "none.yaml")
-    with pytest.raises(BadInput, match="a folder"):
+    with pytest.raises(BadInput, match="Is a directory"):
         params.load(tmp_path)
 
 

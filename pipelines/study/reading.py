@@ -44,30 +44,32 @@ DIGITS = 18  # of an integer: sizes in torch and polars have 64 bits
 def read(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raise BadInput if it cannot be read or repeats a key."""
     try:
-        text = path.read_bytes().decode()
-        loader = Loader(text)
-        node = loader.get_single_node()
-        if node and size(node, {}) > MOST:
-            raise BadInput(f"{path}: its aliases stand for more than {MOST:,} values")
-        fault = next(faults(node), None) if node else None
-        tree = loader.construct_document(node) if node and not fault else None
-    except FileNotFoundError:
-        raise BadInput(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path}: a folder, not a study") from None
+        tree = _parsed(path.read_bytes().decode())
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
     except RecursionError:
         raise BadInput(f"{path}: not YAML: nested too deeply") from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if fault:
-        raise BadInput(f"{path}: {fault}")
     if not isinstance(tree, dict):
         raise BadInput(f"{path}: not a study (a mapping of tables was expected)")
     return tree
+
+
+def _parsed(text: str) -> Any:
+    loader = Loader(text)
+    node = loader.get_single_node()
+    if node is None:
+        return None
+    if size(node, {}) > MOST:
+        raise BadInput(f"its aliases stand for more than {MOST:,} values")
+    for fault in faults(node):
+        raise BadInput(fault)
+    return loader.construct_document(node)
 
 
 def size(node: yaml.Node, known: dict[int, int]) -> int:
