@@ -19,6 +19,7 @@ from scipy import special
 from pipelines import train_image_text
 from pipelines.contrastive.kernels import Fourier, Kernel, PointSets, exact, features, fourier
 from pipelines.contrastive.point_sets import DualEncoder
+from pipelines.contrastive.towers import CONTEXT
 from pipelines.study import TrainImageText
 
 WORDS = 500
@@ -32,7 +33,7 @@ class Noise:
         self.images = torch.randint(
             0, 256, (row.batch, 3, row.image.size, row.image.size), generator=g, dtype=torch.uint8
         )
-        self.ids = torch.randint(1, WORDS, (row.batch, row.text.context), generator=g)
+        self.ids = torch.randint(1, WORDS, (row.batch, CONTEXT), generator=g)
 
     def __len__(self) -> int:
         return len(self.images)

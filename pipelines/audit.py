@@ -161,10 +161,7 @@ class Steps:
         print(f"audit: step {at} of {self.count}: {name}{self.estimate()}", file=sys.stderr, flush=True)
         start = time.monotonic()
         yield
-        self.finish(name, time.monotonic() - start)
-
-    def finish(self, name: str, seconds: float) -> None:
-        self.seconds[name] = seconds
+        self.seconds[name] = time.monotonic() - start
         self.done += self.left.pop(name)
 
     def estimate(self) -> str:

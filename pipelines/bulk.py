@@ -28,7 +28,7 @@ from pipelines.runtime.progress import progress
 from pipelines.study import Bulk, params
 
 KNOWN = 100_000  # texts of the target that an audit compares with, at most
-ENGINE = {"engine", "address", "workers", "cpus", "gpus"}  # settings that change no number
+ENGINE = {"engine", "address", "workers"}  # settings that change no number
 
 
 def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
@@ -137,7 +137,7 @@ def engine(row: Bulk, job: shards.Job, todo: list[Path]) -> Iterator[shards.Done
     """Process shards, and yield the result of each."""
     if row.engine == "local" or not todo:
         return shards.loop(job, todo)
-    return shards.on_ray(job, todo, row.address, row.workers, row.cpus, row.gpus)
+    return shards.on_ray(job, todo, row.address, row.workers)
 
 
 def counts(outputs: list[Path]) -> dict[str, Any]:

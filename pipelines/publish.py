@@ -11,7 +11,6 @@ Publishing is a command and no stage: stages never wait for a server, and people
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import freeze_gc
-from pipelines.aligners.core.translator import load_seeds
+from pipelines.aligners.core.translator import load_seeds, read_verdicts
 from pipelines.batchwise import source_dimension
 from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import weights
@@ -123,16 +122,11 @@ def _dataset(path: str, md5: str) -> Any:
 
 def _about(example: Any, output: np.ndarray, packages: tuple[str, ...]) -> dict[str, Any]:
     """Describe a model to MLflow. example: vectors (n, d) or texts; output: (n, e)"""
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, Schema, TensorSpec
+    from mlflow.models import infer_signature
 
-    def vectors(of: np.ndarray) -> TensorSpec:
-        return TensorSpec(np.dtype(np.float32), (-1, of.shape[1]))
-
-    reads = vectors(example) if isinstance(example, np.ndarray) else ColSpec("string")
     # A local version, such as torch's 2.13.0+cpu, is in no registry.
     needs = [f"{package}=={version(package).split('+')[0]}" for package in packages]
-    signature = ModelSignature(Schema([reads]), Schema([vectors(output)]))
+    signature = infer_signature(example, output)
     return {"signature": signature, "input_example": example, "pip_requirements": needs}
 
 
@@ -154,7 +148,7 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     import mlflow.pyfunc
 
     folder = store.intact(store.translators_path(name))
-    seeds, verdicts = load_seeds(folder), _verdicts(folder / "verdicts.json")
+    seeds, verdicts = load_seeds(folder), read_verdicts(folder)
     if seed is None:
         seed = max(seeds, key=lambda s: verdicts.get(s, {}).get("score", 0.0))
     if seed not in seeds:
@@ -179,14 +173,6 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
         **_about(example, seeds[seed](example), NEEDS),
     )
     return Model(log, tags, list(_evaluated(name, seed, folder, study)))
-
-
-def _verdicts(path: Path) -> dict[int, Any]:
-    """Return verdicts by seed."""
-    if not path.exists():
-        return {}
-    with reading(path):
-        return {int(seed): verdict for seed, verdict in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Iterator[Measured]:

@@ -20,7 +20,7 @@ from pipelines.contrastive.kernels import Fourier, PointSets, exact, features, f
 from pipelines.contrastive.losses import symmetric_info_nce
 from pipelines.contrastive.pairs import Pairs, captions_of, check_images, generator, pairs, pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, save
-from pipelines.contrastive.towers import Words
+from pipelines.contrastive.towers import CONTEXT, Words
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -66,7 +66,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
                     "pooling": f"mean of {row.head.kind}",
                     "weights": digest,
                     "precision": "float32",
-                    "max_tokens": str(row.text.context),
+                    "max_tokens": str(CONTEXT),
                 }
                 write_vectors(name, models[0], words, frame, about)
                 metrics = {"seeds": len(row.seeds), "truncated": data.truncated}

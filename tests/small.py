@@ -18,8 +18,8 @@ TEXTS = [" ".join(words) for words in product(WHO, DOES, ("in winter", "near the
 NETWORK = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 16}
 FINETUNE = {"corpus": "nq", "dev": "sts", "start": "scratch.py", "network": NETWORK, "batch": 8}
 FINETUNE |= {"every": 2, "max_tokens": 12}
-TOWER = {"width": 16, "depth": 1, "heads": 2}
-IMAGE_TEXT = {"corpus": "scenes", "image": TOWER, "text": TOWER | {"context": 12}}
+TOWER = {"width": 16, "depth": 1}
+IMAGE_TEXT = {"corpus": "scenes", "image": TOWER, "text": TOWER}
 IMAGE_TEXT |= {"head": {"dim": 4, "features": 16}, "batch": 8}
 
 

@@ -340,7 +340,7 @@ def test_two_workers_of_ray_one_killed_write_the_bytes_of_the_plain_loop(cluster
     log, marker = tmp_path / "log", tmp_path / "marker"
     marker.touch()
     killed = shards.Job(partial(recorded, job.make, log, "t31", marker), job.folder, job.made_from, job.batch)
-    finished = list(shards.on_ray(killed, inputs, cluster, workers=2, cpus=1, gpus=None))
+    finished = list(shards.on_ray(killed, inputs, cluster, workers=2))
     assert not marker.exists()
     assert sorted((d.shard, d.rows, d.fault) for d in finished) == [
         (str(p), n, "") for p, n in zip(inputs, ROWS, strict=True)

@@ -56,7 +56,7 @@ def make() -> None:
     model = decoder.train(space(vectors), KNOWN, settings, 0)
     attacker.save(attacker.Attacker(space, vectors, KNOWN, model), drafts[1])
     dual = point_sets.DualEncoder(TrainImageText.model_validate(IMAGE_TEXT), 20)
-    point_sets.save(dual, Words(ids[:20], 12), drafts[2] / "seed-0")
+    point_sets.save(dual, Words(ids[:20]), drafts[2] / "seed-0")
     places = store.translators_path("t"), store.inverters_path("i"), store.image_text_path("p")
     for draft, place in zip(drafts, places, strict=True):
         store.move_into(draft, place)
@@ -84,7 +84,7 @@ READERS = [  # an output that dvc.lock names, a file in it, and what reads it
     ("data/image_text/p", "seed-0.json", images),
     ("results/align/t.json", "", lambda: store.read_metrics("align")),
     ("results/evaluate/t/seeds.csv", "", lambda: store.read_csv(store.seeds_path("t"))),
-    ("results/invert/i/examples.csv", "", lambda: store.read_examples("i")),
+    ("results/invert/i/examples.csv", "", lambda: store.read_csv(store.examples_path("i"))),
 ]
 DAMAGES = {
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-5]),

@@ -267,14 +267,14 @@ class Images:
 
     def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         fixed = torch.Generator().manual_seed(0)
-        pixels = torch.randint(256, (24, 3, 8, 8), generator=fixed, dtype=torch.uint8)
-        captions = torch.randint(1, 8, (24, 4), generator=fixed)
+        pixels = torch.randint(256, (24, 3, 16, 16), generator=fixed, dtype=torch.uint8)
+        captions = torch.randint(1, 8, (24, 16), generator=fixed)
         return pixels[rows], captions[rows]
 
 
 def test_a_step_of_image_text_training_never_waits(there):
-    image = {"size": 8, "patch": 4, "width": 8, "heads": 2}
-    text = {"context": 4, "width": 8, "heads": 2}
+    image = {"size": 16, "width": 8}
+    text = {"width": 8}
     keys = {"corpus": "c", "batch": 8, "head": {"dim": 4, "features": 16}, "image": image, "text": text}
     row = TrainImageText.model_validate(keys)
     here, moved = DualEncoder(row, 20), DualEncoder(row, 20)

@@ -260,10 +260,12 @@ def tiny_model(folder, pair):
 
 
 @pytest.mark.parametrize("pair", [False, True], ids=["gpt2", "t5"])
-def test_a_language_model_is_conditioned_on_the_vector(tmp_path, pair):
+def test_a_language_model_is_conditioned_on_the_vector(tmp_path, pair, monkeypatch):
     folder = tiny_model(tmp_path / "lm", pair)
     space = Space.of(encode(KNOWN))
-    s = hub.Settings(model=folder, tokens=12, epochs=15, batch=16, lr=1e-2)
+    monkeypatch.setattr(writer, "BATCH", 16)
+    monkeypatch.setattr(hub, "LR", 1e-2)
+    s = hub.Settings(model=folder, tokens=12, epochs=15)
     losses = []
     model = hub.train(space(encode(KNOWN)), KNOWN, s, 0, lambda m, step: losses.append(m["inverter_loss"]))
     assert losses[-1] < losses[0]

@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from pipelines import evaluate_image_text, train_image_text
+from pipelines.contrastive import towers
 from pipelines.contrastive.losses import symmetric_info_nce
 from pipelines.contrastive.pairs import captions_of, pairs
 from pipelines.contrastive.pairs import generator as keyed
@@ -60,7 +61,7 @@ def test_point_sets_and_clip_have_as_many_parameters():
 def test_every_token_gives_a_unit_point_and_a_weight(frame):
     model, (data, _) = DualEncoder(row(), 80), prepared(frame, row())
     images, ids = data.batch(torch.arange(3), keyed(0))
-    for sets, tokens in ((model.image_sets(images), 16), (model.text_sets(ids), 12)):
+    for sets, tokens in ((model.image_sets(images), 16), (model.text_sets(ids), 16)):
         assert sets.points.shape == (3, tokens, 4)
         assert torch.allclose(sets.points.norm(dim=2), torch.ones(3, tokens), atol=1e-5)
     fewer = DualEncoder(row(head={"points": 5}), 80)
@@ -81,8 +82,9 @@ def test_a_weight_starts_at_two(weight):
     assert activate(head.weight.bias, weight).item() == pytest.approx(2, rel=1e-3)
 
 
-def test_words_are_spelt_cut_and_never_empty():
-    words = Words.of(["a red cat", "a cat", "tac der"], TextTower(context=4, vocabulary=64))
+def test_words_are_spelt_cut_and_never_empty(monkeypatch):
+    monkeypatch.setattr(towers, "CONTEXT", 4)
+    words = Words.of(["a red cat", "a cat", "tac der"], TextTower(vocabulary=64))
     ids, cut = words(["A cat", "a cat a cat", "dare"])
     assert cut == 2
     assert ids[0].tolist()[3] == 0

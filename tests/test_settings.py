@@ -59,10 +59,10 @@ class Plain(Checked):
 @pytest.mark.parametrize(
     ("key", "wrong", "line"),
     [
-        ("share", 1, r"1(\.0)? must be in \[0, 1\)"),
+        ("share", 1, r"1(\.0)? must be at least 0 and less than 1"),
         ("rate", 0, r"0(\.0)? must be more than 0"),
         ("rate", math.nan, "nan must be finite"),
-        ("most", 81, r"81(\.0)? must be in \(0, 80\]"),
+        ("most", 81, r"81(\.0)? must be more than 0 and at most 80"),
         ("sizes", (2, 1), "1.* must be at least 2"),
         ("steps", 0, "0 must be at least 1"),
         ("kind", "c", "kind"),

@@ -91,7 +91,7 @@ def test_bad_vectors_are_named(value, word):
 def test_a_truncated_file_is_refused():
     path = embeddings(np.ones((500, 8), np.float32))
     path.write_bytes(path.read_bytes()[:-300])
-    with pytest.raises(BadInput, match="truncated"):
+    with pytest.raises(BadInput, match="damaged"):
         store.read_embeddings("e")
 
 

@@ -126,7 +126,7 @@ def load(path: Path) -> tuple[DualEncoder, Words]:
         row = TrainImageText.model_validate(saved["row"])
         model = DualEncoder(row, len(saved["words"]))
         model.load_state_dict(load_file(path.with_suffix(".safetensors")))
-        return model.eval(), Words(saved["words"], row.text.context)
+        return model.eval(), Words(saved["words"])
     except (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:200]
         raise BadInput(f"{path}: no image and text encoder there: {reason}") from None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pipelines.runtime.errors import BadInput
 from pipelines.study import ImageTower, TextTower
+from pipelines.study.images import CONTEXT, HEADS, PATCH
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 PAD, START, UNKNOWN = "<pad>", "<start>", "<unknown>"  # ids 0, 1, 2
@@ -24,9 +25,9 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, row: ImageTower) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, row.width, row.patch, row.patch)
-        self.position_embedding = nn.Parameter(0.02 * torch.randn(1, (row.size // row.patch) ** 2, row.width))
-        self.blocks = _blocks(row.width, row.depth, row.heads)
+        self.patches = nn.Conv2d(3, row.width, PATCH, PATCH)
+        self.position_embedding = nn.Parameter(0.02 * torch.randn(1, (row.size // PATCH) ** 2, row.width))
+        self.blocks = _blocks(row.width, row.depth)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.blocks(self.patches(images).flatten(2).transpose(1, 2) + self.position_embedding)
@@ -41,9 +42,9 @@ class TextTransformer(nn.Module):
     def __init__(self, row: TextTower, words: int) -> None:
         super().__init__()
         self.words = nn.Embedding(words, row.width)
-        self.position_embedding = nn.Parameter(0.02 * torch.randn(1, row.context, row.width))
-        self.nulls = nn.Parameter(0.02 * torch.randn(1, row.context, row.width))
-        self.blocks = _blocks(row.width, row.depth, row.heads)
+        self.position_embedding = nn.Parameter(0.02 * torch.randn(1, CONTEXT, row.width))
+        self.nulls = nn.Parameter(0.02 * torch.randn(1, CONTEXT, row.width))
+        self.blocks = _blocks(row.width, row.depth)
         nn.init.normal_(self.words.weight, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -51,9 +52,9 @@ class TextTransformer(nn.Module):
         return self.blocks(tokens + self.position_embedding)
 
 
-def _blocks(width: int, depth: int, heads: int) -> nn.TransformerEncoder:
+def _blocks(width: int, depth: int) -> nn.TransformerEncoder:
     layer = nn.TransformerEncoderLayer(
-        width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        width, HEADS, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
     )
     return nn.TransformerEncoder(layer, depth, norm=nn.LayerNorm(width), enable_nested_tensor=False)
 
@@ -61,8 +62,8 @@ def _blocks(width: int, depth: int, heads: int) -> nn.TransformerEncoder:
 class Words:
     """A tokenizer of words, by frequency in the training captions. Other words are spelt in letters."""
 
-    def __init__(self, words: list[str], context: int) -> None:
-        self.words, self.context = words, context
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
         self._ids = {word: i for i, word in enumerate(words)}
 
     @classmethod
@@ -71,18 +72,18 @@ class Words:
         letters = sorted({letter for word in counts for letter in word})[: row.vocabulary // 2]
         first = [PAD, START, UNKNOWN, *(f"#{letter}" for letter in letters)]
         ordered = sorted(counts, key=lambda word: (-counts[word], word))
-        return cls(first + ordered[: row.vocabulary - len(first)], row.context)
+        return cls(first + ordered[: row.vocabulary - len(first)])
 
     def __call__(self, captions: list[str]) -> tuple[Tensor, int]:
         """Return ids (n, context) and the number of truncated captions. Raise BadInput for an empty one."""
-        out, truncated = torch.zeros(len(captions), self.context, dtype=torch.long), 0
+        out, truncated = torch.zeros(len(captions), CONTEXT, dtype=torch.long), 0
         for i, caption in enumerate(captions):
             ids = [j for token in TOKEN.findall(caption.lower()) for j in self._spell(token)]
             if not ids:
                 raise BadInput(f"caption {i} is empty: {caption!r}")
             ids = [1, *ids]
-            truncated += len(ids) > self.context
-            ids = ids[: self.context]
+            truncated += len(ids) > CONTEXT
+            ids = ids[:CONTEXT]
             out[i, : len(ids)] = torch.tensor(ids)
         return out, truncated
 

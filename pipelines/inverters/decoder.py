@@ -16,19 +16,17 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, scaled_dot_product_attention
-from torch.nn.utils.rnn import pad_sequence
+from torch.nn.functional import scaled_dot_product_attention
 
 from pipelines.inverters import Draft, weights
 from pipelines.inverters.vocabulary import END, PAD, SPECIAL, START, Vocabulary, learn
-from pipelines.inverters.writer import Writer, batches, check_pairs, noisy, padded
+from pipelines.inverters.writer import Writer, check_pairs, minimise, noisy, padded
 from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Count
 
 PREFIX = 8  # positions made of the vector
 DROPOUT = 0.1
-BATCH, LR = 64, 2e-3
+LR = 2e-3
 BLIND = 0.1  # share of the training examples without their vector
 
 
@@ -208,41 +206,21 @@ def fit(
     correct.
     """
     generator = torch.Generator().manual_seed(seed)
-    total = model.settings.epochs * math.ceil(len(ids) / BATCH)
-    optimiser, schedule = _optimiser(model, total)
-    lengths, step = [len(i) for i in ids], 0
-    model.train()
-    with progress(what="inverter", unit="steps", total=total) as bar:
-        for _ in range(model.settings.epochs):
-            for rows in batches(lengths, BATCH, generator):
-                target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100).to(vectors.device)
-                given = vectors[rows] if memory is not None else noisy(vectors[rows], generator)
-                blind = torch.rand(len(rows), 1, generator=generator) < BLIND
-                given = torch.where(blind.to(vectors.device), model.blind, given)
-                logits = model(given, target.clamp_min(0), None if memory is None else memory[rows])
-                loss = cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-100)
-                optimiser.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimiser.step()
-                schedule.step()
-                step += 1
-                bar.update()
-                if log and (step % 20 == 0 or step == total):
-                    log({"inverter_loss": loss.item()}, step)
-    model.eval()
-
-
-def _optimiser(model: Decoder, total: int) -> tuple[torch.optim.Optimizer, Any]:
-    """Return AdamW, without weight decay of biases and norms, and a schedule over `total` steps."""
     decay = [p for p in model.parameters() if p.ndim > 1]
-    rest = [p for p in model.parameters() if p.ndim <= 1]
+    rest = [p for p in model.parameters() if p.ndim <= 1]  # biases and norms
     groups = [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}]
     optimiser = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.98))
-    warm = min(100, total // 10 + 1)
 
-    def rate(step: int) -> float:
-        cosine = 0.02 + 0.98 * (1 + math.cos(math.pi * min(step / total, 1))) / 2
-        return min((step + 1) / warm, cosine)
+    def logits(rows: list[int], target: Tensor) -> Tensor:
+        given = vectors[rows] if memory is not None else noisy(vectors[rows], generator)
+        blind = torch.rand(len(rows), 1, generator=generator) < BLIND
+        given = torch.where(blind.to(vectors.device), model.blind, given)
+        return model(given, target.clamp_min(0), None if memory is None else memory[rows])
 
-    return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
+    minimise(model, optimiser, _rate, ids, logits, generator, log)
+
+
+def _rate(step: int, total: int) -> float:
+    """Return the factor of the learning rate: a warm-up, then a cosine decay."""
+    cosine = 0.02 + 0.98 * (1 + math.cos(math.pi * min(step / total, 1))) / 2
+    return min((step + 1) / min(100, total // 10 + 1), cosine)

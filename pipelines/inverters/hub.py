@@ -7,7 +7,6 @@ the local cache, else from the hub. Code in a checkpoint is never run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,17 +14,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.inverters import Draft, weights
-from pipelines.inverters.writer import Writer, batches, check_pairs, noisy
+from pipelines.inverters.writer import Writer, check_pairs, minimise, noisy
 from pipelines.runtime.files import reading
 from pipelines.runtime.log import Log
-from pipelines.runtime.progress import progress
-from pipelines.runtime.settings import Checked, Count, Positive
+from pipelines.runtime.settings import Checked, Count
 
 PREFIX = 16  # input embeddings made of the vector
+LR = 2e-4
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,6 @@ class Settings(Checked):
     model: str  # hub id, or a local folder
     tokens: Count = 64  # longest text
     epochs: Count = 3
-    batch: Count = 64
-    lr: Positive = 2e-4
 
 
 class HubInverter(Writer):
@@ -125,30 +120,17 @@ def train(
         torch.manual_seed(seed)
         inverter = load(settings, vectors.shape[1]).to(vectors.device)
         _fit(inverter, vectors, texts, torch.Generator().manual_seed(seed), log)
-    return inverter.eval()
+    return inverter
 
 
 def _fit(
     inverter: HubInverter, vectors: Tensor, texts: Sequence[str], generator: torch.Generator, log: Log | None
 ) -> None:
-    s = inverter.settings
     encoded = inverter.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    ids = [[*i, inverter.end][: s.tokens] for i in encoded]
-    optimiser = torch.optim.AdamW(inverter.parameters(), lr=s.lr, weight_decay=0.01)
-    inverter.train()
-    step, total = 0, s.epochs * math.ceil(len(ids) / s.batch)
-    with progress(what="inverter", unit="steps", total=total) as bar:
-        for _ in range(s.epochs):
-            for rows in batches([len(i) for i in ids], s.batch, generator):
-                target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, -100).to(vectors.device)
-                shown = target.masked_fill(target < 0, inverter.pad)
-                logits = inverter(noisy(vectors[rows], generator), shown)
-                loss = cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=-100)
-                optimiser.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(inverter.parameters(), 1.0)
-                optimiser.step()
-                step += 1
-                bar.update()
-                if log and step % 20 == 1:
-                    log({"inverter_loss": loss.item()}, step)
+    ids = [[*i, inverter.end][: inverter.tokens] for i in encoded]
+    optimiser = torch.optim.AdamW(inverter.parameters(), lr=LR, weight_decay=0.01)
+
+    def logits(rows: list[int], target: Tensor) -> Tensor:
+        return inverter(noisy(vectors[rows], generator), target.masked_fill(target < 0, inverter.pad))
+
+    minimise(inverter, optimiser, lambda *_: 1.0, ids, logits, generator, log)

@@ -289,8 +289,6 @@ def _filled(name: str, t5: Any, blocks: Sequence[str], state: dict[str, Tensor])
     first, last = (state.get(f"{blocks[0]}.{i}.weight") for i in (0, 3))
     if first is None or last is None:
         raise BadInput(f"{refused}: no {blocks[0]}.0.weight and .3.weight")
-    if last.shape[0] % t5.d_model:
-        raise BadInput(f"{refused}: pseudo-tokens of another width than the T5's")
     with torch.random.fork_rng(devices=[]):
         network = Network(t5, blocks, (first.shape[1], first.shape[0], last.shape[0]), norm=len(blocks) > 1)
     try:

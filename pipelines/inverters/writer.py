@@ -4,20 +4,26 @@ vectors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
+from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.inverters import Draft
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 
 NOISE = 0.7  # longest noise added to a unit vector in training: translated vectors miss their targets, too
 NUCLEUS = 0.9  # probability mass that sampling draws from
 KEPT = 20  # likeliest sub-words at a position that `alternatives` draws from
 TEMPERATURE = 0.7  # of sampling
+BATCH = 64
+PADDED = -100  # id of a position after the end of a text in training
 
 
 class Writer(nn.Module):
@@ -27,6 +33,7 @@ class Writer(nn.Module):
     before it.
     """
 
+    settings: Any  # with `epochs`
     tokens: int  # longest text
     end: int  # id that ends a text
     special: list[int]  # ids that stand for no text
@@ -145,6 +152,42 @@ def noisy(vectors: Tensor, generator: torch.Generator) -> Tensor:
     step = normalize(torch.randn(vectors.shape, generator=generator), dim=1)
     step = NOISE * torch.rand(len(vectors), 1, generator=generator) * step
     return normalize(vectors + step.to(vectors.device), dim=1)
+
+
+def minimise(
+    model: Writer,
+    optimiser: torch.optim.Optimizer,
+    rate: Callable[[int, int], float],
+    ids: list[list[int]],
+    logits: Callable[[list[int], Tensor], Tensor],
+    generator: torch.Generator,
+    log: Log | None,
+) -> None:
+    """Minimise the cross-entropy of the texts `ids` for `model.settings.epochs` epochs.
+
+    logits: of the texts in some rows, given their padded ids (n, t). rate: factor of the learning rate at a
+    step of how many.
+    """
+    device, lengths = next(model.parameters()).device, [len(i) for i in ids]
+    step, total = 0, model.settings.epochs * math.ceil(len(ids) / BATCH)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate(step, total))
+    model.train()
+    with progress(what="inverter", unit="steps", total=total) as bar:
+        for _ in range(model.settings.epochs):
+            for rows in batches(lengths, BATCH, generator):
+                target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, PADDED).to(device)
+                found = logits(rows, target).flatten(0, 1).float()
+                loss = cross_entropy(found, target.flatten(), ignore_index=PADDED)
+                optimiser.zero_grad()
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimiser.step()
+                schedule.step()
+                step += 1
+                bar.update()
+                if log and (step % 20 == 0 or step == total):
+                    log({"inverter_loss": loss.item()}, step)
+    model.eval()
 
 
 def batches(lengths: Sequence[int], size: int, generator: torch.Generator) -> Iterator[list[int]]:

@@ -82,19 +82,12 @@ FULL = (
     "database or disk is full",
     "No usable temporary directory",
 )
-LIBRARIES = {
-    "polars", "pyo3_runtime", "pyarrow", "safetensors", "safetensors_rust", "zipfile", "zlib", "_lzma",
-    "tarfile", "struct", "sqlite3", "tokenize", "_pickle",
-}  # fmt: skip
-FAULTS = (
-    OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, EOFError,
-    MemoryError, SyntaxError,
-)  # fmt: skip
 
 
 def of_a_file(error: BaseException) -> bool:
-    """Return whether a library raises such an error for a damaged file. A panic of polars is no Exception."""
-    return isinstance(error, FAULTS) or type(error).__module__.split(".")[0] in LIBRARIES
+    """Return whether a library may raise this for a damaged file. A panic of polars is no Exception."""
+    panic = type(error).__module__ == "pyo3_runtime"
+    return panic or (isinstance(error, Exception) and not isinstance(error, BadInput))
 
 
 @contextmanager

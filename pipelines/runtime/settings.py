@@ -28,19 +28,17 @@ class Bounds:
     lt: float = math.inf
 
     def __str__(self) -> str:
-        if self.le == self.lt == math.inf:
-            return f"more than {self.gt}" if self.gt > self.ge else f"at least {self.ge}"
-        low = f"({self.gt}" if self.gt > self.ge else f"[{self.ge}"
-        return f"in {low}, {self.lt})" if self.lt < self.le else f"in {low}, {self.le}]"
+        said = {"at least": self.ge, "more than": self.gt, "at most": self.le, "less than": self.lt}
+        return " and ".join(f"{words} {number}" for words, number in said.items() if math.isfinite(number))
 
     def check(self, value: Any) -> Any:
         """Return the value. Raises ValueError if one of its numbers is out of bounds."""
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)) and not math.isfinite(number):
+            if not isinstance(number, (int, float)):
+                continue
+            if not math.isfinite(number):
                 raise ValueError(f"{value} must be finite")
-            if isinstance(number, (int, float)) and not (
-                self.ge <= number <= self.le and self.gt < number < self.lt
-            ):
+            if not (self.ge <= number <= self.le and self.gt < number < self.lt):
                 raise ValueError(f"{value} must be {self}")
         return value
 

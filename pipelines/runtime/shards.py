@@ -66,13 +66,11 @@ def loop(job: Job, shards: Sequence[Path]) -> Iterator[Done]:
     yield from (worker.do(str(shard)) for shard in shards)
 
 
-def on_ray(
-    job: Job, shards: Sequence[Path], address: str | None, workers: int, cpus: int, gpus: float | None
-) -> Iterator[Done]:
-    """Do shards on at most `workers` actors, each with its cores and GPUs. A dead one's shard is repeated.
+def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int) -> Iterator[Done]:
+    """Do shards on at most `workers` actors. Each has a core, and a GPU if the cluster has any.
 
-    address: of a cluster; None: RAY_ADDRESS, else a cluster of this machine that ends with this call. gpus:
-    None is one if the cluster has any. Shards, outputs and encoders must have the same path on all machines.
+    A dead one's shard is repeated. address: of a cluster; None: RAY_ADDRESS, else a cluster of this machine
+    that ends with this call. Shards, outputs and encoders must have the same path on all machines.
     Raises BadInput without Ray or a cluster.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -89,14 +87,13 @@ def on_ray(
         raise BadInput(f"ray: no cluster at {where}: {str(error).strip().splitlines()[0]}") from None
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
-        gpus = float("GPU" in ray.cluster_resources()) if gpus is None else gpus
         names = ray.data.from_items(
             [{"shard": str(shard)} for shard in shards], override_num_blocks=len(shards)
         )
         pool = ray.data.ActorPoolStrategy(min_size=1, max_size=workers)
         options: dict[str, Any] = {
-            "num_cpus": cpus,
-            "num_gpus": gpus,
+            "num_cpus": 1,
+            "num_gpus": int("GPU" in ray.cluster_resources()),
             "compute": pool,
             "fn_constructor_args": (job,),
         }

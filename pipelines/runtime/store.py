@@ -96,10 +96,6 @@ def examples_path(name: str) -> Path:
     return plots_path("invert", name) / "examples.csv"
 
 
-def read_examples(name: str) -> pl.DataFrame:
-    return read_csv(examples_path(name))
-
-
 def seeds_path(name: str) -> Path:
     """Return the path of a table with one row a seed: the mean and standard error of every measure."""
     return plots_path("evaluate", name) / "seeds.csv"
@@ -182,10 +178,8 @@ def check_corpus(name: str, frame: pl.DataFrame) -> None:
     """Raise BadInput unless `frame` is a corpus: all columns, ids and texts unique, no empty text."""
     where = f"corpus {name}"
     for column, dtype in CORPUS_COLUMNS.items():
-        if column not in frame.columns:
-            raise BadInput(f"{where}: there is no column {column!r}")
-        if frame[column].dtype != dtype:
-            raise BadInput(f"{where}: column {column!r} is {frame[column].dtype}, not {dtype}")
+        if (found := frame.schema.get(column)) != dtype:
+            raise BadInput(f"{where}: column {column!r} is {found}, not {dtype}")
     if frame.is_empty():
         raise BadInput(f"{where}: no rows")
     for column in ("id", "split"):
@@ -274,31 +268,16 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
     Raises BadInput, naming the file and the row.
     """
     path = _existing(embeddings_path(name))
-    try:
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise BadInput(
-            f"{path}: not a whole Arrow file (truncated?): {' '.join(str(error).split())}"
-        ) from None
-    metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
-    for column in ("id", "split", "vector"):
-        if column not in table.column_names:
-            raise BadInput(f"{path}: there is no column {column!r}")
-    table = table.combine_chunks()
-    column = table["vector"].chunk(0) if table.num_rows else None
-    if column is None or not pa.types.is_fixed_size_list(column.type):
-        raise BadInput(f"{path}: no vectors of one fixed size in it")
-    dimension = column.type.list_size
-    array = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, dimension)
-    ids = np.asarray(table["id"].to_pylist(), dtype=object)
+    with reading(path):
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
+        column = table["vector"].chunk(0)
+        array = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, column.type.list_size)
+        texts = table.drop_columns("vector").to_pydict()
+        columns = {name: np.asarray(values, dtype=object) for name, values in texts.items()}
+        metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
+        ids, splits = columns["id"], columns["split"]
     check_vectors(str(path), array, ids)
-    if len(set(ids)) != len(ids):
-        raise BadInput(f"{path}: ids are not unique")
-    splits = np.asarray(table["split"].to_pylist(), dtype=object)
-    documents = (
-        np.asarray(table["document"].to_pylist(), dtype=object) if "document" in table.column_names else None
-    )
-    return Embeddings(name, ids, splits, read_only(array).to(device), metadata, documents)
+    return Embeddings(name, ids, splits, read_only(array).to(device), metadata, columns.get("document"))
 
 
 def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:

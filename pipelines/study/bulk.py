@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pipelines.runtime.settings import Count, NonNegative
+from pipelines.runtime.settings import Count
 from pipelines.study.row import Computed, HubCorrection, Text, Watched, known
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ class Bulk(Computed):
     engine: Literal["local", "ray"] = "local"
     # Of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else this machine
     address: Text | None = None
-    workers: Count = 1
-    cpus: Count = 1  # cores of each worker of Ray
-    gpus: NonNegative | None = None  # of each worker of Ray; None: one where the cluster has any
+    workers: Count = 1  # each with one core, and one GPU if the cluster has any
 
     @property
     def encoder(self) -> str:

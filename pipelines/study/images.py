@@ -13,36 +13,27 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 
+PATCH = 8  # pixels of a side of a patch
+HEADS = 4  # of attention, in both towers
+CONTEXT = 16  # tokens of a caption; longer captions are cut, and counted
+Width = Annotated[int, Field(multiple_of=HEADS), Bounds(ge=8)]
+
+
 class ImageTower(Row):
     """A vision transformer over all patches, trained from scratch."""
 
-    size: Annotated[int, Bounds(ge=8)] = 32  # pixels of a side; images are resized and cut to it
-    patch: Annotated[int, Bounds(ge=2)] = 8
-    width: Annotated[int, Bounds(ge=8)] = 64
+    # Pixels of a side; images are resized and cut to it
+    size: Annotated[int, Field(multiple_of=PATCH), Bounds(ge=8)] = 32
+    width: Width = 64
     depth: Count = 3
-    heads: Count = 4
-
-    @model_validator(mode="after")
-    def _fits(self) -> ImageTower:
-        if self.size % self.patch or self.width % self.heads:
-            raise ValueError("`patch` must divide `size`, and `heads` must divide `width`")
-        return self
 
 
 class TextTower(Row):
     """A transformer over all positions of a caption, from scratch."""
 
-    context: Annotated[int, Bounds(ge=2)] = 16  # tokens; longer captions are cut, and counted
     vocabulary: Annotated[int, Bounds(ge=64)] = 4096  # words, by frequency; others are spelt
-    width: Annotated[int, Bounds(ge=8)] = 64
+    width: Width = 64
     depth: Count = 2
-    heads: Count = 4
-
-    @model_validator(mode="after")
-    def _fits(self) -> TextTower:
-        if self.width % self.heads:
-            raise ValueError("`heads` must divide `width`")
-        return self
 
 
 class Head(Row):

@@ -159,7 +159,7 @@ def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
 
     Without verdicts (an oracle's) read the first. Raises BadInput as `load_seeds` does.
     """
-    verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
+    verdicts, translators = read_verdicts(folder), load_seeds(folder, hub_correction)
     return translators[max(translators, key=lambda seed: verdicts.get(seed, {"score": 0.0})["score"])]
 
 
@@ -169,12 +169,13 @@ def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Tran
     The errors of separate fits are independent: the mean of their translations is nearer than the best of
     them. Raises BadInput as `load_seeds` does.
     """
-    verdicts, translators = _verdicts(folder), load_seeds(folder, hub_correction)
+    verdicts, translators = read_verdicts(folder), load_seeds(folder, hub_correction)
     aligned = [translators[seed] for seed in translators if verdicts.get(seed, {}).get("label") == "aligned"]
     return aligned or [load_best(folder, hub_correction)]
 
 
-def _verdicts(folder: Path) -> dict[int, dict[str, Any]]:
+def read_verdicts(folder: Path) -> dict[int, dict[str, Any]]:
+    """Return the verdicts on a row's translators by seed; none of an oracle's."""
     path = folder / "verdicts.json"
     if not path.exists():
         return {}

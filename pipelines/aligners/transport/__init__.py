@@ -24,12 +24,13 @@ from pipelines.aligners.core.oracle import checked_pairs_of_rows
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.settings import Bounds, Checked, Positive
+from pipelines.runtime.settings import Bounds, Checked
 
 SUPERVISION = "oracle"
 THREAD_SAFE = True
 
 ITERATIONS = 1000
+REGULARISATION = 0.02  # entropic, in units of the cost, which is at most 4; not of emd and hungarian
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,6 @@ class Settings(Checked):
 
     method: Literal["emd", "sinkhorn", "hungarian", "gromov_wasserstein"] = "gromov_wasserstein"
     points: Annotated[int, Bounds(ge=2)] = 1000  # texts per side that are transported
-    regularisation: Positive = (
-        0.02  # entropic, in units of the cost, which is at most 4; not of emd and hungarian
-    )
 
 
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Linear:
@@ -64,24 +62,22 @@ def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
     POT and scipy compute it on the CPU. Raises BadInput if there is none at this regularisation.
     """
     method = settings.method
-    plan = (
-        gromov_wasserstein(x, y, settings) if method == "gromov_wasserstein" else plan_across(x, y, settings)
-    )
+    plan = gromov_wasserstein(x, y) if method == "gromov_wasserstein" else plan_across(x, y, settings)
     return torch.from_numpy(np.asarray(plan)).float().to(x.device)
 
 
-def gromov_wasserstein(x: Tensor, y: Tensor, settings: Settings) -> Any:
+def gromov_wasserstein(x: Tensor, y: Tensor) -> Any:
     """Return the entropic Gromov-Wasserstein plan, from the distances within each space."""
     import ot
 
     plan: Any = ot.gromov.entropic_gromov_wasserstein(
         _squared_distances(x, x),
         _squared_distances(y, y),
-        epsilon=settings.regularisation,
+        epsilon=REGULARISATION,
         max_iter=ITERATIONS,
     )
     if not np.isclose(plan.sum(), 1, atol=1e-3):  # POT only warns
-        raise BadInput(f"transport: no plan at regularisation {settings.regularisation}: raise it")
+        raise BadInput(f"transport: no plan at regularisation {REGULARISATION}")
     return plan
 
 
@@ -94,7 +90,7 @@ def plan_across(x: Tensor, y: Tensor, settings: Settings) -> Any:
     n, m = cost.shape
     if settings.method == "sinkhorn":
         weights = ot.unif(n), ot.unif(m)
-        return ot.sinkhorn(*weights, cost, settings.regularisation, "sinkhorn_log", ITERATIONS)
+        return ot.sinkhorn(*weights, cost, REGULARISATION, "sinkhorn_log", ITERATIONS)
     if settings.method == "emd":
         return ot.emd(ot.unif(n), ot.unif(m), cost, numItermax=ITERATIONS * 1000)
     from scipy.optimize import linear_sum_assignment

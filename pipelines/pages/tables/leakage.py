@@ -132,7 +132,10 @@ def examples(name: str, leak: Interval | None) -> list[str]:
 
     Facts are listed only if the attack is above its floor.
     """
-    best, columns = store.read_examples(name), {"text": "text", "guess": "written from its vector"}
+    best, columns = (
+        store.read_csv(store.examples_path(name)),
+        {"text": "text", "guess": "written from its vector"},
+    )
     if leak and leak.above_zero:
         columns["facts"] = "facts recovered"
         said = f"The {SHOWN} texts with the most recovered facts. The floor recovers part of these, too:"
