@@ -1,4 +1,4 @@
-"""What imports make lives as long as the process: the collector need not look at a million objects while they come, nor after."""
+"""Objects made at import live until exit, so the garbage collector skips them."""
 
 import gc
 

@@ -170,7 +170,7 @@ def body(stage: str) -> dict:
 
 
 def code(stage: str) -> tuple[set[Path], set[Path]]:
-    """Return the code that dvc.yaml lists for every row of a stage, and folders of which a row names a package."""
+    """Return the code that dvc.yaml lists for every row of a stage, and folders with one for each row."""
     listed = [Path(dep) for dep in body(stage)["deps"] if dep.startswith("pipelines/")]
     by_row = {dep.parent for dep in listed if "$" in dep.name}
     return {dep for dep in listed if "$" not in dep.name}, by_row

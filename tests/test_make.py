@@ -89,6 +89,10 @@ def test_make_ui_starts_one_worker_of_mlflow_and_none_of_its_jobs(make, tmp_path
     with subprocess.Popen(["scripts/ui"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as ui:
         said = list(iter(ui.stdout.readline, "  Ctrl-C stops both.\n"))
         ui.terminate()
+        assert ui.wait(timeout=60) == 0
+    for port in ports:  # nothing is left behind
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(port)))
     assert any(line.startswith("waiting for Dagster on port") for line in said)
     mlflow = (tmp_path / "mlflow").read_text().split("|")
     assert mlflow[-3:] == ["--workers", "1", "false"]
