@@ -343,9 +343,11 @@ STAGE = f"""
 import signal, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pipelines.runtime import track
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without it
 with track.run("embed", sys.argv[1], None, "smoke") as run:
     print("ready", "mlflow" in sys.modules, flush=True)
-    signal.pause()
+    while True:  # only the signal that the test sends may end it
+        signal.pause()
 """
 
 
