@@ -46,7 +46,7 @@ def static_encoder(name, words, table):
 
 
 def run_stage(verb, study, name="row"):
-    """Run a row's stage in this process without MLflow, and return its metrics."""
+    """Run a row's stage in this process without MLflow, and return its metrics, if it has any."""
     stage = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
     stage(name, getattr(study, Study.tables()[verb])[name], study, Silent())
-    return store.read_metrics(verb)[name]
+    return store.read_metrics(verb).get(name, {})

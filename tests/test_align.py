@@ -17,6 +17,7 @@ from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import halves, paired_rows
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.track import Silent
 from pipelines.study import Align
 
 N, TEST = 60, 10
@@ -129,13 +130,6 @@ def test_splits_that_are_not_two_or_not_there_are_refused():
             row(**wrong)
 
 
-class Run:
-    """In place of a run of MLflow."""
-
-    def log(self, metrics, step=0): ...
-    def input(self, path, context): ...
-
-
 def signed(sign, source, target):
     return Linear.of(sign * torch.eye(3), source, target)
 
@@ -154,7 +148,7 @@ def stage(tmp_path, monkeypatch):
         called = lambda source, target, settings, seed, *_: fit(source, target, seed)  # noqa: E731
         monkeypatch.setattr(wasserstein_procrustes, "fit", called)
         keys = {"aligner": "wasserstein_procrustes", "seeds": [0, 1]} | more
-        verb.align("r", row(**keys), None, Run())
+        verb.align("r", row(**keys), None, Silent())
         return store.read_metrics("align")["r"]
 
     return align

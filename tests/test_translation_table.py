@@ -9,30 +9,18 @@ from pipelines.pages.tables.translation import translation_table
 from pipelines.runtime import store
 from pipelines.study import params
 
+FIT = {"source": "prose-one", "target": "prose-two"}
 STUDY = params.Study.model_validate(
     {
         "study": "s",
-        "corpora": {n: {"source": "synthetic", "path": "x"} for n in ("prose", "notes")},
-        "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")},
-        "embed": {
-            f"{c}-{e}": {"corpus": c, "encoder": e} for c in ("prose", "notes") for e in ("one", "two")
-        },
+        "corpora": {name: {"source": "synthetic"} for name in ("prose", "notes")},
+        "encoders": {name: {"source": "wheel"} for name in ("one", "two")},
         "align": {
-            "mapped": {
-                "source": "prose-one",
-                "target": "prose-two",
-                "aligner": "wasserstein_procrustes",
-                "seeds": [0, 1],
-            },
-            "naive": {"source": "prose-one", "target": "prose-two", "aligner": "identity"},
+            "mapped": FIT | {"aligner": "wasserstein_procrustes", "seeds": [0, 1]},
+            "naive": FIT | {"aligner": "identity"},
         },
         "evaluate": {
-            f"{name}-{corpus}": {
-                "translator": name,
-                "source": f"{corpus}-one",
-                "target": f"{corpus}-two",
-                "pictures": False,
-            }
+            f"{name}-{corpus}": {"translator": name, "corpus": corpus, "pictures": False}
             for name in ("mapped", "naive")
             for corpus in ("prose", "notes")
         },

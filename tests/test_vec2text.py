@@ -12,13 +12,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
 
-from pipelines import invert, train_inverter
 from pipelines.inverters import Queries, attacker, vec2text
 from pipelines.inverters.vec2text import Settings, load
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study.attacks import Audit
 from tests import test_inversion as world
+from tests.small import run_stage
 from tests.test_inversion import stored  # noqa: F401
 
 pytestmark = pytest.mark.xdist_group("vec2text")  # one worker: what the tests share is made once
@@ -288,13 +288,12 @@ def test_rows_name_weights_and_how_often_they_correct():
 
 def test_the_stages_read_the_weights_and_attack_raw_vectors_with_them(stored, tmp_path):  # noqa: F811
     study = study_of(released(tmp_path / "hub", train=150)[0], corrections=2, width=2)
-    train_inverter.train_inverter("i", study.inverters["i"], study, world.Run())
+    run_stage("train_inverter", study, "i")
     kept = attacker.load(store.inverters_path("i")).inverter
     assert all(
         torch.equal(a, b)
         for a, b in zip(kept.parameters(), load(study.inverters["i"].inverter).parameters(), strict=True)
     )
-    invert.invert("r", study.invert["r"], study, world.Run())
-    found = store.read_metrics("invert")["r"]
+    found = run_stage("invert", study, "r")
     assert found["translated"]["corrected"]["token_f1"] > 0.9 > found["mismatched"]["corrected"]["token_f1"]
     assert found["translated"]["corrected"]["queries"] > 0 == found["translated"]["generated"]["queries"]
