@@ -313,15 +313,6 @@ def test_no_dump_at_all(tmp_path):
 # ---------------------------------------------------------------- defences
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 1000), st.integers(2, 40))
-def test_a_secret_rotation_keeps_every_angle(seed, dimension):
-    vectors = torch.randn(30, dimension, generator=torch.Generator().manual_seed(seed))
-    turned = defend(vectors, Defence("rotate"), seed)
-    assert torch.allclose(turned @ turned.T, vectors @ vectors.T, atol=1e-3)
-    assert not torch.allclose(turned, vectors, atol=1e-2)
-
-
 def test_what_defences_cost_in_retrieval():
     vectors = torch.from_numpy(VECTORS)
     defences = [
@@ -605,15 +596,6 @@ def test_an_audit_says_which_step_of_how_many_it_does_and_what_is_left(world, ca
     ]
     assert named[-1] == "audit: step 9 of 9: defence cells 4"
     assert all("; at most about " in line for line in lines[2:])
-
-
-def test_time_left_is_that_of_the_steps_to_come():
-    steps = audits.Steps(["a", "b"], ["noise 1"], 0.5)
-    assert steps.estimate() == ""
-    for name, seconds in (("read the dump", 7.0), ("encoder a", 100.0)):
-        steps.seconds[name] = seconds
-        steps.done += steps.left.pop(name)
-    assert steps.estimate() == "; at most about 4 min left"  # two fits and a half
 
 
 # ---------------------------------------------------------------- the command

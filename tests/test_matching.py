@@ -9,7 +9,6 @@ import torch
 from sklearn.cluster import KMeans, kmeans_plusplus
 
 from pipelines.aligners.core.matching import (
-    ascend,
     csls,
     mutual,
     objective,
@@ -46,13 +45,6 @@ def test_swap_gains_are_differences_of_the_objective(generator, with_linear):
         torch.testing.assert_close(gains[:, r, s], objective(A, B, q, L) - before, rtol=0, atol=1e-10)
 
 
-def test_objective_is_its_definition(generator):
-    A, B = symmetric(2, 5, generator), symmetric(2, 5, generator)
-    p = torch.rand(2, 5, generator=generator).argsort(1)
-    naive = [sum(A[n, i, j] * B[n, p[n, i], p[n, j]] for i in range(5) for j in range(5)) for n in range(2)]
-    torch.testing.assert_close(objective(A, B, p), torch.stack(naive))
-
-
 @pytest.mark.parametrize("C", [1, 2, 5, 7])
 @pytest.mark.parametrize("with_linear", [False, True])
 def test_solver_equals_brute_force(generator, C, with_linear):
@@ -67,26 +59,6 @@ def test_solver_equals_brute_force(generator, C, with_linear):
         assert value[k].item() == pytest.approx((quadratic + linear).max().item(), abs=1e-9)
     torch.testing.assert_close(value, objective(A, B, p, L))
     assert (p.sort(1).values == torch.arange(C)).all()
-
-
-def test_solver_finds_a_planted_permutation(generator):
-    n, C, d = 2, 20, 12
-    X = torch.randn(n, C, d, generator=generator)
-    hidden = torch.rand(n, C, generator=generator).argsort(1)
-    Y = (X + 0.05 * torch.randn(n, C, d, generator=generator)).gather(1, hidden[:, :, None].expand(-1, -1, d))
-    p, _ = quadratic_assignment(X @ X.mT, Y @ Y.mT, generator, restarts=8, steps=150)
-    assert (hidden.gather(1, p) == torch.arange(C)).all()
-
-
-def test_two_opt_never_falls_and_ends_where_no_swap_gains(generator):
-    A, B = symmetric(5, 12, generator), symmetric(5, 12, generator)
-    p = torch.rand(5, 12, generator=generator).argsort(1)
-    q, value = ascend(A, B, p)
-    assert (value >= objective(A, B, p)).all()
-    assert (
-        swap_gains(A, permuted(B, q)).max()
-        <= 1e-6 * A.flatten(1).norm(dim=1).max() * B.flatten(1).norm(dim=1).max()
-    )
 
 
 @pytest.mark.parametrize("k", [1, 3, 50])

@@ -9,7 +9,6 @@ from pipelines.corpora.core import collect
 from pipelines.corpora.kinds.notes.synthetic import SPECIALTIES
 from pipelines.corpora.kinds.tweets import TOPICS
 from pipelines.corpora.sources.synthetic import rows
-from pipelines.corpora.sources.synthetic.engine import Draft, Pen, zipf
 from pipelines.runtime.store import check_corpus
 from pipelines.study import SyntheticCorpus
 
@@ -104,15 +103,3 @@ def test_frequencies_are_skewed():
 
 def test_ten_thousand_passages_are_distinct():
     assert rows(row("passages", 10_000))["text"].n_unique() == 10_000
-
-
-def test_zipf_is_proportional_to_the_inverse_rank():
-    cumulated = zipf(4, 1.0)
-    assert cumulated[-1] == pytest.approx(1)
-    assert cumulated[0] == pytest.approx(1 / (1 + 1 / 2 + 1 / 3 + 1 / 4))
-
-
-def test_fill_records_facts_capitals_and_articles():
-    draft = Draft()
-    sentence = Pen(0).fill("{who!names} met a {what}", {"who": lambda: "ann", "what": lambda: "owl"}, draft)
-    assert (sentence, draft.facts) == ("Ann met an owl", {"names": ["ann"]})

@@ -476,20 +476,6 @@ def test_live_curves_have_gradients_accuracies_and_the_score():
     assert all(0 <= seen[f"accuracy/{space}"] <= 1 for space in spaces)
 
 
-def test_clouds_of_unequal_size_and_float16_train():
-    x, y = clouds()
-    assert vec2vec.fit(x[:40].half(), y, replace(SMALL, steps=3), 0)(x).isfinite().all()
-
-
-def test_two_encoders_join_at_once_and_both_are_trained():
-    rows = {name: torch.randn(200, 6, generator=torch.Generator().manual_seed(ord(name))) for name in "abcd"}
-    two = vec2vec.fit_jointly({name: rows[name] for name in "ab"}, replace(SMALL, steps=0), 0)
-    untrained = vec2vec.fit_jointly(rows, replace(SMALL, steps=0), 0, start=two)
-    trained = vec2vec.fit_jointly(rows, SMALL, 0, start=two)
-    for new in "cd":
-        assert not torch.allclose(trained["a", new](rows["a"]), untrained["a", new](rows["a"]), atol=1e-4)
-
-
 # ---------------------------------------------------------------- selection
 
 
