@@ -46,7 +46,7 @@ repro: $(READY) raw scm  ## run what changed of the active study (params.yaml), 
 	@echo; cat report/findings.md
 
 test: $(READY)  ## the tests, without the slow ones
-	@OMP_NUM_THREADS=1 pytest -n 2 --dist loadgroup -m "not slow"   # two workers, two cores: more threads only wait for each other
+	@pytest -n 2 --dist loadgroup -m "not slow"
 
 test-all: $(READY)  ## every test
 	@pytest

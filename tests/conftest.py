@@ -1,7 +1,11 @@
-"""Objects made at import live until exit, so the garbage collector skips them."""
+"""Set up every test process: one thread, and a garbage collector that skips what imports made."""
 
 import gc
+import os
 
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # workers share the cores: more threads only wait for each other
 gc.disable()
 
 

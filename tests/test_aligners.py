@@ -199,16 +199,6 @@ def test_some_known_pairs_beside_few_vectors_bring_the_map_nearer():
     assert alone < some < many
 
 
-def test_density_is_of_both_sizes_and_one_where_vectors_are_many_or_dimensions_few():
-    X, Y, _ = noisy(26_000, 26_000)
-    density = wasserstein_procrustes.density
-    assert density(X, Y) == density(X[:13_000], Y[:13_000]) == 1
-    assert density(X[:2000], Y[:2000]) == pytest.approx(2 / 13)
-    assert density(X[:1000], Y[:16_000]) == density(X[:16_000], Y[:1000]) == pytest.approx(4 / 13)
-    assert density(X[:100], Y[:100]) == pytest.approx(0.5 / 13)
-    assert density(X[:2000, :8], Y[:2000]) == 1
-
-
 @pytest.mark.parametrize("known", [None, torch.tensor([[0, 5], [3, 7]])])
 def test_matched_in_the_smaller_space_one_matrix_reads_both_ways(known):
     source, target, W = clouds(10, 14)

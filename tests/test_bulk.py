@@ -21,7 +21,6 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Silent
 from pipelines.study import Audit, params
 from tests.small import run_stage, write_corpus
-from tests.test_embed import encoder as static_encoder
 from tests.test_encoders import TEXTS, bert
 
 SOURCE, TARGET, LABELS = 7, 32, ("cat", "dog", "river")
@@ -95,19 +94,6 @@ def test_a_shard_has_the_bytes_that_the_stage_embed_writes_for_its_texts():
         assert made["vector"].to_numpy().tobytes() == embedded(texts).tobytes()
     assert output()["id"].to_list() == [f"t{i}" for i in range(sum(ROWS))]
     assert "text" not in output().columns
-
-
-def test_all_shards_of_a_static_encoder_have_the_bytes_of_one_file():
-    store.encoder_path("e").rename("bert-encoder")
-    static_encoder()
-    texts = [
-        " ".join(words)
-        for words in np.random.default_rng(1).choice(["cat", "dog", "house", "river"], (60, 9)).tolist()
-    ]
-    for number in range(4):
-        pl.DataFrame({"text": texts[15 * number : 15 * number + 15]}).write_parquet(f"in/{number}.parquet")
-    run(**EMBED, batch=4)
-    assert output()["vector"].to_numpy().tobytes() == embedded(texts).tobytes()
 
 
 def test_vectors_are_translated_and_other_columns_carried_along():
@@ -290,12 +276,7 @@ def cluster(monkeypatch):
 
     register_pickle_by_value(sys.modules[__name__])  # workers have no tests
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    threads = torch.get_num_threads()
-    torch.set_num_threads(
-        1
-    )  # as many as Ray gives an actor of one core: bytes are the same for the same number
     yield cluster.address
-    torch.set_num_threads(threads)
     cluster.shutdown()
 
 

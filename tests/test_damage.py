@@ -252,45 +252,6 @@ def test_drafts_of_dead_processes_are_removed_and_those_of_others_stay(artefacts
     assert alive.exists()
 
 
-WRITES = {
-    "csv": "store.write_csv(store.seeds_path('t'), frame)",
-    "parquet": "store.write_scores('evaluate', 't', frame)",
-    "arrow": "store.write_embeddings('a', list('ab'), list('ab'), np.ones((2, 99_999), np.float32), {})",
-    "json": "store.write_metrics('align', 't', {'x': [0.1] * 99_999})",
-    "folder": "store.move_into(Path('big'), store.translators_path('t'))",
-}
-FULL = """
-import resource, signal
-from pathlib import Path
-import numpy as np, polars as pl
-from pipelines.runtime import files, store
-from pipelines.runtime.errors import BadInput
-Path("big").mkdir(); Path("big/x").write_bytes(bytes(400_000))
-frame = pl.DataFrame({"x": np.random.default_rng(0).random(99_999)})
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-real = files.unwritable
-def unwritable(error):
-    large = error.args == () or "File too large" in str(error)
-    return "no space left on the disk" if large else real(error)
-files.unwritable = unwritable
-try:
-    WRITE
-except BadInput as error:
-    print(error)
-"""
-
-
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_full_disk_is_one_line_and_leaves_no_draft(artefacts, write):
-    """A limit on file sizes stands in for the full disk: the same calls fail."""
-    before = set(Path().rglob("*"))
-    done = python(FULL.replace("WRITE", write))
-    assert done.stdout.endswith("no space left on the disk\n"), done.stderr
-    assert not list(Path().rglob(".*.part"))
-    assert before <= set(Path().rglob("*"))
-
-
 STAGE = """
 import time
 from contextlib import nullcontext

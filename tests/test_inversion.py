@@ -223,11 +223,6 @@ def test_noise_is_bounded_and_keeps_length():
     assert float((moved * vectors).sum(1).min()) > (1 - writer.NOISE**2) ** 0.5 - 1e-4
 
 
-def test_the_nearest_texts_come_first():
-    own = attacker.Attacker(Space(torch.zeros(3)), torch.eye(3), ["x", "y", "z"], None)
-    assert own.nearest(torch.tensor([[0.1, 0.9, 0.2]]), 2) == [["y", "z"]]
-
-
 # ---------------------------------------------------------------- hub models, from folders made here
 
 
@@ -444,11 +439,19 @@ def stored(tmp_path, monkeypatch):
     monkeypatch.setattr(query, "as_function", lambda folder, row, device: encode)
 
 
-def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
-
+def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, monkeypatch):
     study = study_of()
+    with pytest.raises(BadInput, match="no inverter there"):
+        run_stage("invert", study, "r")
     run_stage("train_inverter", study, "i")
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    capsys.readouterr()
     found = run_stage("invert", study, "r")
+    lines = capsys.readouterr().err.splitlines()
+    assert not [line for line in lines if not re.fullmatch(r"[^:]+: \d+ of \d+ [^,]+, [\d:?]+ left", line)]
+    phases = {line.partition(":")[0] for line in lines}
+    assert phases >= {"invert", "write", "swap words", "consensus", "measure"}
+    assert any(line.startswith("invert: 2 of 3 attacks, ") for line in lines)
     assert (found["texts"], found["known"]) == (12, 48)
     mine, best = found["translated"]["corrected"], found["ceiling"]["corrected"]
     assert best["token_f1"] >= mine["token_f1"] - 0.1 > found["mismatched"]["corrected"]["token_f1"]
@@ -464,21 +467,6 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored):
     assert set(kept["text"]) == set(SECRET)
     assert not (set(kept.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
     assert invert.examples(kept, 2)[0, "facts"]
-
-
-def test_the_stage_says_what_it_does_how_much_is_done_and_what_is_left(stored, capsys, monkeypatch):
-    study = study_of()
-    with pytest.raises(BadInput, match="no inverter there"):
-        run_stage("invert", study, "r")
-    run_stage("train_inverter", study, "i")
-    monkeypatch.setattr(progress, "SECONDS", 0.0)
-    capsys.readouterr()
-    run_stage("invert", study, "r")
-    lines = capsys.readouterr().err.splitlines()
-    assert not [line for line in lines if not re.fullmatch(r"[^:]+: \d+ of \d+ [^,]+, [\d:?]+ left", line)]
-    phases = {line.partition(":")[0] for line in lines}
-    assert phases >= {"invert", "write", "swap words", "consensus", "measure"}
-    assert any(line.startswith("invert: 2 of 3 attacks, ") for line in lines)
 
 
 def test_facts_that_never_come_back_are_counted(stored):

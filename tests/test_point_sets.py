@@ -29,14 +29,6 @@ def row(**more):
     return TrainImageText.model_validate(IMAGE_TEXT | {"head": head, "steps": 6, "warmup": 2} | more)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def frame():
     frame = generator.rows(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))

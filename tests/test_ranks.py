@@ -21,7 +21,6 @@ from pipelines.study import Finetune, SyntheticCorpus, activate, params
 from tests import small
 
 ROOT = Path(__file__).parents[1]
-# Without dropout, whose masks belong to a rank; word deletion gives the views something to tell apart.
 # Dropout masks belong to a rank, so there are none; word deletion gives the views a difference.
 FINETUNE = small.FINETUNE | {"steps": 4, "lr": 1e-4, "dropout": 0.0}
 FINETUNE |= {"augment": "delete", "augment_share": 0.3}
@@ -92,11 +91,8 @@ def run(
 
 
 def alone(verb: str) -> None:
-    """Run the same stage in this process, on as many threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Run the same stage in this process."""
     small.run_stage(verb, params.load())
-    torch.set_num_threads(threads)
 
 
 def assert_done(done: subprocess.CompletedProcess) -> None:

@@ -55,6 +55,15 @@ def test_one_step_of_refine_1_is_half_way_to_the_procrustes_map_of_the_neighbour
     torch.testing.assert_close(found, (start + (U @ Vh).float()) / 2, rtol=0, atol=1e-5)
 
 
+def test_centroids_turned_moved_and_shuffled_are_matched_again(generator):
+    centroids = torch.randn(4, 8, 6, generator=generator)
+    order = torch.rand(4, 8, generator=generator).argsort(1)
+    turn = torch.linalg.qr(torch.randn(6, 6, generator=generator))[0]
+    turned = centroids.gather(1, order[..., None].expand_as(centroids)) @ turn + 3
+    found = mini.two_opt(mini.centred_gram(centroids), mini.centred_gram(turned), 30, generator)
+    assert torch.equal(order.gather(1, found), torch.arange(8).expand(4, 8))
+
+
 def test_mini_is_seeded_and_says_what_is_too_few():
     g = torch.Generator().manual_seed(1)
     x, y = torch.randn(300, 8, generator=g), torch.randn(300, 8, generator=g)

@@ -23,7 +23,7 @@ from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 try:
     with store.work("embed", "a", "settings"):
-        print("free")
+        pass
 except BadInput as error:
     print(error)
 """
@@ -179,10 +179,8 @@ def test_the_same_stage_started_twice_is_refused_and_loses_nothing():
         )
         assert started.stdout == "embed a: the same stage is already running\n"
         assert (folder / "part").read_text() == "done"
-    started = subprocess.run(
-        [sys.executable, "-c", SAME_STAGE], capture_output=True, text=True, env=ENVIRONMENT, check=True
-    )
-    assert started.stdout == "free\n"  # the lock is gone with the block
+    with store.work("embed", "a", "settings"):
+        pass  # the lock is gone with the block
 
 
 def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch):

@@ -3,7 +3,6 @@
 Names and inputs stand here a second time."""
 
 import json
-from itertools import pairwise
 
 import pytest
 import torch
@@ -128,36 +127,6 @@ def test_weights_under_their_official_names_give_the_same_logits(tmp_path):
         DIMENSION,
         "of the test",
     )
-
-
-@pytest.mark.parametrize(
-    ("block", "at"), [(1, 1), (3, 2 + REPEATS), (2, 3 + 2 * REPEATS)], ids=["target", "guess", "difference"]
-)
-def test_the_encoder_reads_target_hypothesis_difference_and_words_in_this_order(learnt, block, at):
-    vectors, hypotheses, ids, _ = some()
-    before = learnt.corrector.correction_inputs(vectors, hypotheses, ids)
-    bias = learnt.corrector.get_submodule(f"embedding_transform_{block}")[3].bias
-    with torch.no_grad():
-        kept = bias.clone()
-        bias += torch.arange(len(bias)) % 7
-        after = learnt.corrector.correction_inputs(vectors, hypotheses, ids)["inputs_embeds"]
-        bias.copy_(kept)
-    changed = (after - before["inputs_embeds"]).abs().amax((0, 2)) > 1e-6
-    assert changed.nonzero()[:, 0].tolist() == list(range(at, at + REPEATS))
-    assert before["attention_mask"].tolist() == [
-        [1] * (4 + 3 * REPEATS) + [int(i != PAD) for i in row] for row in ids.tolist()
-    ]
-
-
-def cosines(guesses, vectors):
-    return torch.cosine_similarity(world.encode(guesses), vectors)
-
-
-def test_more_rounds_never_lower_the_cosine_of_what_is_kept(learnt):
-    vectors = world.encode(world.SECRET)
-    by_steps = [cosines(learnt.invert(vectors, world.encode, steps, 3), vectors) for steps in range(4)]
-    for before, after in pairwise(by_steps):
-        assert (after >= before - 1e-6).all()
 
 
 def test_a_corrector_that_knows_the_texts_writes_them_and_queries_are_bounded_by_the_beams(learnt):
