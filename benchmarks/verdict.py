@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from pipelines.aligners import wasserstein_procrustes as aligner
 from pipelines.aligners.core.verdict import agreement
@@ -119,7 +121,7 @@ def fit(paths: list[Path]) -> None:
     corpora = np.array(
         [" ".join((study, *pair)) for study, pair in zip(studies, named[:, :, 0], strict=True)]
     )
-    print(f"{len(y)} runs, {int(y.sum())} succeeded; AUC of the agreement {auc(x, y):.4f}")
+    print(f"{len(y)} runs, {int(y.sum())} succeeded; AUC of the agreement {roc_auc_score(y, x):.4f}")
     report("pair of corpora", x, y, [corpora == left_out for left_out in np.unique(corpora)])
     report("encoder", x, y, [(encoders == left_out).any(1) for left_out in np.unique(encoders)])
     slope, middle = logistic(x, y)
@@ -141,7 +143,7 @@ def report(what: str, x: torch.Tensor, y: torch.Tensor, groups: list[np.ndarray]
     if not scores:  # two encoders: without one there is no pair
         return
     held_out, y = torch.cat(scores), torch.cat(truth)
-    print(f"one {what} left out: AUC {auc(held_out, y):.4f}")
+    print(f"one {what} left out: AUC {roc_auc_score(y, held_out):.4f}")
     calls(held_out, y)
 
 
@@ -157,24 +159,13 @@ def calls(scores: torch.Tensor, y: torch.Tensor) -> None:
 
 
 def logistic(x: torch.Tensor, y: torch.Tensor) -> tuple[float, float]:
-    """Return slope and middle of a logistic regression of y (n,) on x (n,), by Newton's method.
+    """Return slope and middle of a logistic regression of y (n,) on x (n,).
 
     A weak ridge penalty keeps the slope finite for separable data.
     """
-    w = torch.zeros(2, dtype=x.dtype)
-    Z = torch.stack([x - x.mean(), torch.ones_like(x)], 1)
-    penalty = torch.tensor([1 / 60**2, 1e-6], dtype=x.dtype)
-    for _ in range(100):
-        p = torch.sigmoid(Z @ w)
-        step = torch.linalg.solve((Z.T * (p * (1 - p))) @ Z + penalty.diag(), Z.T @ (p - y) + penalty * w)
-        w = w - step * min(1.0, 10 / float(step.abs().max()))  # separable data: the full step overshoots
-    return float(w[0]), float(x.mean() - w[1] / w[0])
-
-
-def auc(scores: torch.Tensor, y: torch.Tensor) -> float:
-    """Return the probability that a success scores above a failure. Ties count half."""
-    above = scores[y == 1][:, None] - scores[y == 0][None]
-    return float(((above > 0).double() + (above == 0).double() / 2).mean())
+    fitted = LogisticRegression(C=60**2, tol=1e-10).fit(x[:, None].numpy(), y.numpy())
+    slope = float(fitted.coef_[0, 0])
+    return slope, -float(fitted.intercept_[0]) / slope
 
 
 if __name__ == "__main__":

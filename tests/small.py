@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from pipelines.aligners.core.aligner import OracleAligner
 from pipelines.runtime import store
 from pipelines.runtime.track import Silent
 from pipelines.study.params import Study
@@ -21,6 +22,15 @@ FINETUNE |= {"every": 2, "max_tokens": 12}
 TOWER = {"width": 16, "depth": 1}
 IMAGE_TEXT = {"corpus": "scenes", "image": TOWER, "text": TOWER}
 IMAGE_TEXT |= {"head": {"dim": 4, "features": 16}, "batch": 8}
+QUICK = {  # settings of every aligner that fit in a moment
+    "identity": {},
+    "procrustes": {},
+    "network": {"width": 8, "steps": 2},
+    "transport": {"method": "emd", "points": 40},
+    "mini_vec2vec": {"clusters": 5, "repeats": 2, "assignment_restarts": 2, "refine_steps": 2},
+    "wasserstein_procrustes": {"clusters": 8, "repeats": 2, "rounds": (100,), "refinements": 1, "passes": 1},
+    "vec2vec": {"width": 16, "disc_width": 16, "steps": 2, "batch": 16, "log_every": 1},
+}
 
 
 def write_corpus(name, texts, split="train", **more):
@@ -43,6 +53,13 @@ def static_encoder(name, words, table):
     model = SentenceTransformer(modules=[StaticEmbedding(tokens, torch.as_tensor(table))], device="cpu")
     store.encoder_path(name).mkdir(parents=True)
     model.save(str(store.encoder_path(name)), create_model_card=False)
+
+
+def quick_fit(name, source, target, *pairs, **more):
+    """Fit an aligner with settings of QUICK and `more`; an oracle takes row i of both sides for a pair."""
+    module = importlib.import_module(f"pipelines.aligners.{name}")
+    fit = module.fit_oracle if isinstance(module, OracleAligner) else module.fit
+    return fit(source, target, module.Settings(**QUICK[name] | more), 0, *pairs)
 
 
 def run_stage(verb, study, name="row"):

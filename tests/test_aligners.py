@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import make_dataclass, replace
 from types import ModuleType
 
@@ -12,12 +11,13 @@ from pydantic import ValidationError
 from torch.nn.functional import normalize
 
 from pipelines.aligners import identity, network, procrustes, wasserstein_procrustes
-from pipelines.aligners.core.aligner import Aligner, OracleAligner, missing
+from pipelines.aligners.core.aligner import Aligner, missing
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import Linear, Translator, load, save
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 from pipelines.study import settings_of
+from tests.small import QUICK, quick_fit
 
 SMALL = wasserstein_procrustes.Settings(
     clusters=12, repeats=10, assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
@@ -255,23 +255,6 @@ def test_live_curves_are_logged():
     wasserstein(source, target, log=log)
     assert curves["coupled_cosine"] == list(range(SMALL.refinements + SMALL.passes))
     assert curves["competition/best"] == curves["competition/worst"] == [0, 1, 2]
-
-
-QUICK = {
-    "identity": {},
-    "procrustes": {},
-    "network": {"width": 8, "steps": 2},
-    "transport": {"method": "emd", "points": 40},
-    "mini_vec2vec": {"clusters": 5, "repeats": 2, "assignment_restarts": 2, "refine_steps": 2},
-    "wasserstein_procrustes": {"clusters": 8, "repeats": 2, "rounds": (100,), "refinements": 1, "passes": 1},
-    "vec2vec": {"width": 16, "disc_width": 16, "steps": 2, "batch": 16, "log_every": 1},
-}
-
-
-def quick_fit(name: str, source: torch.Tensor, target: torch.Tensor) -> Translator:
-    module = importlib.import_module(f"pipelines.aligners.{name}")
-    fit = module.fit_oracle if isinstance(module, OracleAligner) else module.fit
-    return fit(source, target, module.Settings(**QUICK[name]), 0)
 
 
 def spaces(kind: str) -> tuple[torch.Tensor, torch.Tensor]:

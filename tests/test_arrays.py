@@ -4,6 +4,7 @@ import doctest
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 import torch
 
 import pipelines
-from pipelines.aligners import arrays
+from pipelines.aligners import arrays, wasserstein_procrustes
 from pipelines.aligners.core.translator import Linear, save
 from pipelines.runtime.errors import BadInput
+from tests.small import QUICK
 
 ROOT = Path(__file__).parents[1]
 
@@ -75,6 +77,8 @@ def test_docstrings_are_true():
 
 def test_the_page_is_true(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    quick = partial(wasserstein_procrustes.Settings, **QUICK["wasserstein_procrustes"] | {"clusters": 20})
+    monkeypatch.setattr(wasserstein_procrustes, "Settings", quick)
     random = np.random.default_rng(0)
     topics = random.normal(size=(40, 64)) * np.linspace(2, 0.5, 64)
     texts = topics[random.integers(40, size=800)] + 0.5 * random.normal(size=(800, 64))

@@ -5,9 +5,10 @@ The accelerator is a pretended one (tests/pretend_device.py), or with `pytest -m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import pretend_device
@@ -17,17 +18,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines import train_image_text
-from pipelines.aligners import (
-    identity,
-    mini_vec2vec,
-    network,
-    procrustes,
-    transport,
-    vec2vec,
-    wasserstein_procrustes,
-)
+from pipelines.aligners import network, vec2vec
 from pipelines.aligners.core import matching
-from pipelines.aligners.core.translator import Translator, load, save
+from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.core.verdict import judge
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
@@ -41,6 +34,7 @@ from pipelines.measures.defences import KINDS, Defence, defend, recall_kept
 from pipelines.runtime.device import VARIABLE, resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import TrainImageText
+from tests.small import QUICK, quick_fit
 
 
 @dataclass(frozen=True)
@@ -94,35 +88,13 @@ def clouds(n: int = 300, d: int = 24, e: int = 20, seed: int = 0) -> tuple[Tenso
 
 # ---------------------------------------------------------------- align
 
-NETWORK = vec2vec.Settings(
-    width=24,
-    disc_width=20,
-    disc_depth=3,
-    dropout=0.0,
-    batch=32,
-    steps=8,
-    warmup=3,
-    lr=1e-3,
-    disc_lr=1e-3,
-    log_every=4,
-)
-WASSERSTEIN = wasserstein_procrustes.Settings(
-    clusters=6, repeats=4, assignment_restarts=2, rounds=(100,), refinements=4, passes=2
-)
-MINI = mini_vec2vec.Settings(clusters=5, repeats=3, assignment_restarts=3, neighbours=5, refine_steps=5)
+NETWORK = vec2vec.Settings(**QUICK["vec2vec"] | {"dropout": 0.0})
 PAIRS = torch.tensor([[0, 0], [3, 3]])
-FITS: dict[str, Callable[[Tensor, Tensor], Translator]] = {
-    "wasserstein": lambda x, y: wasserstein_procrustes.fit(x, y, WASSERSTEIN, 0, PAIRS),
-    "mini_vec2vec": lambda x, y: mini_vec2vec.fit(x, y, MINI, 0),
-    "vec2vec": lambda x, y: vec2vec.fit(x, y, NETWORK, 0),
-    "identity": lambda x, y: identity.fit(x, y, identity.Settings(), 0),
-    "orthogonal": lambda x, y: procrustes.fit_oracle(x, y, procrustes.Settings(), 0),
-    "least_squares": lambda x, y: procrustes.fit_oracle(x, y, procrustes.Settings(map="least_squares"), 0),
-    "network": lambda x, y: network.fit_oracle(x, y, network.Settings(width=16, steps=10), 0),
-    "hungarian": lambda x, y: transport.fit_oracle(
-        x, y, transport.Settings(method="hungarian", points=60), 0
-    ),
-    "emd": lambda x, y: transport.fit_oracle(x, y, transport.Settings(method="emd", points=60), 0),
+FITS = {name: partial(quick_fit, name) for name in QUICK} | {
+    "wasserstein_procrustes": lambda x, y: quick_fit("wasserstein_procrustes", x, y, PAIRS),
+    "vec2vec": partial(quick_fit, "vec2vec", dropout=0.0),
+    "least_squares": partial(quick_fit, "procrustes", map="least_squares"),
+    "hungarian": partial(quick_fit, "transport", method="hungarian"),
 }
 
 
@@ -141,7 +113,7 @@ def test_an_alignment_happens_where_its_vectors_are(name, there, tmp_path, monke
 
 def test_a_verdict_is_given_where_the_vectors_are(there):
     x, y = clouds()
-    fits = [FITS["least_squares"](x, y), FITS["orthogonal"](x, y)]
+    fits = [FITS["least_squares"](x, y), FITS["procrustes"](x, y)]
     here = judge(x, fits[0], fits[1:])
     first, second = (fit.to(there.device) for fit in fits)
     with there.works(waits=6):

@@ -114,6 +114,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 SLOW = pytest.param(True, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 def test_an_embedding_has_the_same_bytes_from_one_process_and_from_two(project):
     alone("embed")
     one = store.embeddings_path("row").read_bytes()
@@ -155,7 +156,8 @@ def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
     assert pl.read_csv(curve)["loss"].to_list()[1:] == pytest.approx(losses.to_list()[1:], abs=1e-5)
 
 
-@pytest.mark.parametrize("torchrun", [False, SLOW])
+@pytest.mark.slow
+@pytest.mark.parametrize("torchrun", [False, True])
 def test_image_and_text_encoders_of_two_processes_are_those_of_one(project, torchrun):
     curve = store.plots_path("train_image_text", "row") / "curve.csv"
     alone("train_image_text")
@@ -214,6 +216,7 @@ def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
     assert all(len(curve) == 2 for curve in logged[0])
 
 
+@pytest.mark.slow
 def test_what_every_process_refuses_is_said_once(project):
     aside = store.corpus_path("many").rename("many")
     refused = run("embed", 2)

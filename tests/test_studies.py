@@ -1,5 +1,6 @@
 """DVC reads every study, activated in a copy of the repository."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -55,7 +56,12 @@ def read_by_dvc(path, study):
     return [stage.addressing for stage in stages]
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+SLOW = {"paper", "paper-mimic"}  # hundreds of stages
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in SLOW)) for p in STUDIES]
+)
 def test_dvc_reads_every_study(path, repository, monkeypatch):
     monkeypatch.chdir(repository)
     study = params.load(path)
@@ -109,6 +115,10 @@ def test_no_name_of_a_row_reaches_a_shell(repository, monkeypatch):
     row = {"kind": "tweets", "source": "synthetic", "path": "constraints.txt"}
     study = {table: {} for table in params.Study.model_fields} | {"corpora": dict.fromkeys(HOSTILE, row)}
     Path("params.yaml").write_text(yaml.safe_dump(study))
+    Path("bin").mkdir()
+    Path("bin/python").write_text("#!/bin/sh\nexit 1\n")  # Python itself takes seconds to start
+    Path("bin/python").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{Path('bin').resolve()}:{os.environ['PATH']}")
     with Repo() as repo, pytest.raises(ReproductionError):
         repo.reproduce(targets=["collect"], on_error="keep-going")
     assert not Path("FILE").exists()

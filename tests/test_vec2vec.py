@@ -224,7 +224,9 @@ def test_bf16_computes_the_same_losses_roughly_and_keeps_float32_weights(gan):
     assert {p.dtype for p in half.model.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("settings", [replace(SMALL, backbone_depth=2, disc_depth=2), LINEAR])
+@pytest.mark.parametrize(
+    "settings", [pytest.param(replace(SMALL, backbone_depth=2, disc_depth=2), marks=pytest.mark.slow), LINEAR]
+)
 def test_compiled_steps_have_the_same_losses(settings, monkeypatch):
     original = torch.compile
     monkeypatch.setattr(torch, "compile", lambda part, mode: original(part, backend="eager"))
@@ -475,7 +477,7 @@ def test_the_best_state_is_kept_not_the_last():
     assert (best.step, best.stale) == (10, 1)
 
 
-@pytest.mark.parametrize("weight", [0.0, 0.01])
+@pytest.mark.parametrize("weight", [pytest.param(0.0, marks=pytest.mark.slow), 0.01])
 def test_multistart_finds_a_rotation_of_a_cloud_of_many_dimensions(weight):
     source, target, paired_source, paired_target = topics(3000, 256, 150)
     assert dimensions(source) > 64
