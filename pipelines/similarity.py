@@ -1,7 +1,8 @@
-"""similarity: measure one encoder on an STS corpus: correlations, alignment, uniformity, and its layers."""
+"""similarity: measure one encoder on an STS corpus: correlations, alignment, uniformity, layers, words."""
 
 from __future__ import annotations
 
+import polars as pl
 import torch
 from sentence_transformers.base.modules import Transformer
 
@@ -37,11 +38,20 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     first, second = (vectors[[at[text] for text in frame[column]]] for column in ("text", "pair"))
     metrics = {"pairs": len(frame), **measures.sts(first, second, frame["score"].to_torch())}
     metrics |= geometry.anisotropy(vectors)
+    cosines, words = pl.DataFrame(schema=["0"]), pl.DataFrame(schema=["word", "count", "variance"])
     one_transformer = isinstance(loaded.model[0], Transformer) and not loaded.parts
     if one_transformer and row.pooling is None:  # the layers do not depend on the pooling
         exact = encoder.model_copy(update={"precision": "float32"})
-        cosines = layers.cosines(load(folder, exact, loaded.device).model, texts[:SHOWN])
-        metrics["layers"] = {f"{layer:02d}": cosine for layer, cosine in enumerate(cosines, start=1)}
+        every, words = layers.compare(load(folder, exact, loaded.device).model, texts[:SHOWN])
+        cosines = pl.DataFrame(every.numpy(), schema=[str(layer) for layer in range(len(every))])
+        neighbours = enumerate(every.diagonal(1).tolist(), start=1)
+        metrics["layers"] = {f"{layer:02d}": cosine for layer, cosine in neighbours}
+    plots = store.plots_path("similarity", name)
+    store.write_csv(plots / "layers.csv", cosines)  # both are empty without layers
+    store.write_csv(plots / "words.csv", words)
+    run.artifact(plots / "layers.csv")
+    if not study.private(row.corpus):
+        run.artifact(plots / "words.csv")
     store.write_metrics("similarity", name, metrics)
     run.log({"similarity": metrics})
 

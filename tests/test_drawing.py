@@ -17,6 +17,7 @@ STUDY = {
     "corpora": {name: {"source": "synthetic"} for name in ("nq", "sts", "scenes")},
     "encoders": {"e": {"source": "wheel"}, "f": {"source": "wheel"}},
     "finetune": {"r": {"corpus": "nq", "dev": "sts", "network": {}, "steps": 1}},
+    "similarity": {name: {"encoder": "e", "corpus": "sts"} for name in ("r", "again")},
     "align": {"r": {"source": "nq-e", "target": "nq-f", "aligner": "identity"}},
     "evaluate": {"r": {}, "plain": {"translator": "r"}},
     "geometry": {"r": {"corpus": "nq"}},
@@ -40,6 +41,7 @@ def study(tmp_path, monkeypatch):
     }
     tables = {
         "finetune/r/curve": pl.DataFrame(steps, strict=False),
+        "similarity/r/layers": pl.DataFrame({"0": [1.0, 0.8], "1": [0.8, 1.0]}),
         "evaluate/r/spaces": evaluate.spaces(x, y + 1, y),
         "evaluate/plain/spaces": evaluate.spaces(x, y + 1, y).clear(),
         "geometry/r/pairs": pl.DataFrame({"first": ["e"], "second": ["f"], "overlap": [0.2]}),
@@ -49,12 +51,16 @@ def study(tmp_path, monkeypatch):
     }
     for name, table in tables.items():
         store.write_csv(Path("results") / f"{name}.csv", table)
+    for name in ("r", "again"):
+        metrics = {"uniformity": -2.0, "alignment": 0.3, "spearman": 80.0}
+        store.write_metrics("similarity", name, metrics)
     return params.Study.model_validate(STUDY)
 
 
 def test_every_table_is_drawn_to_the_same_bytes_each_time(study):
     drawn = drawing.draw(study)
     expected = {f"{verb}.r.{picture}.png" for verb, picture, _, _ in drawing.FROM_TABLES}
+    expected.add("similarity.r.plane.png")  # one for all encoders
     assert {path.name for path in drawn} == {path.name for path in drawing.FOLDER.iterdir()} == expected
     first = {path: path.read_bytes() for path in drawn}
     assert all(content.startswith(b"\x89PNG") for content in first.values())

@@ -139,9 +139,22 @@ def test_a_transformer_without_a_pooler_is_one_line(transformer):
 
 def test_neighbouring_layers_are_compared(transformer):
     model = SentenceTransformer(modules=[transformer, pooling.pooler("mean", 32)], device="cpu").eval()
-    found = layers.cosines(model, TEXTS * 5)
-    assert len(found) == 4
-    assert 0 < min(found) < max(found) <= 1
+    text = "the heart beats"
+    cosines, words = layers.compare(model, [text] * 5)
+    features = transformer.tokenizer([text], return_tensors="pt")
+    with torch.inference_mode():
+        hidden = torch.cat(transformer.model(**features, output_hidden_states=True).hidden_states)
+    tokens = torch.nn.functional.normalize(hidden[:, 1:-1].double(), dim=2)  # without [CLS] and [SEP]
+    expected = torch.einsum("itd,jtd->tij", tokens, tokens)
+    torch.testing.assert_close(cosines, expected.mean(0), atol=1e-4, rtol=0)
+
+    variance = expected.diagonal(offset=1, dim1=1, dim2=2).var(1)
+    names = transformer.tokenizer.convert_ids_to_tokens(features["input_ids"][0, 1:-1])
+    assert words["word"].to_list() == [names[i] for i in variance.argsort(descending=True)]
+    assert words["variance"].to_list() == pytest.approx(
+        variance.sort(descending=True).values.tolist(), rel=0.02
+    )
+    assert words["count"].to_list() == [5] * len(names)
 
 
 def test_bad_settings_and_networks_are_named(transformer):

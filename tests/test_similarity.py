@@ -228,6 +228,8 @@ def test_the_similarity_stage_measures_an_encoder_and_its_layers(pairs):
     assert {k: found[k] for k in expected} == pytest.approx(expected, abs=0.05)  # padding may swap near ties
     assert found["pairs"] == len(PAIRS)
     assert list(found["layers"]) == ["01", "02", "03"]
+    cosines = store.read_csv(store.plots_path("similarity", "row") / "layers.csv").to_torch()
+    assert cosines.diagonal(1).tolist() == pytest.approx(list(found["layers"].values()), abs=1e-5)
     assert not list(store.WORK.rglob("*.npy"))
 
 
@@ -268,3 +270,7 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(pair
     assert "| small   | its own |" in page
     assert f"| other and small | 1.000      | {chance:.3f}  | 1.000      | 1.000" in page
     assert "Trained here" not in page
+    assert "similarity row: plane" in page
+    assert "similarity row: layers" in page
+    most = store.read_csv(store.plots_path("similarity", "row") / "words.csv")["word"][0]
+    assert f"| row | {most} " in page

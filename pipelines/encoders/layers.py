@@ -1,26 +1,32 @@
-"""How token vectors change from layer to layer (SBERT-WK, section III)."""
+"""How token vectors change from layer to layer, and the words that change most (SBERT-WK, section III)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from pipelines.encoders.sbert_wk import adjacent, layer_cosines
 
+LEAST = 5  # occurrences of a word that is listed
 BATCH = 64
+ENDS = 25  # words at either end of the table
 
 
 @torch.inference_mode()
-def cosines(model: SentenceTransformer, texts: Sequence[str]) -> list[float]:
-    """Return the cosine of layers k - 1 and k, for k from 1. Layer 0 are the static embeddings.
+def compare(model: SentenceTransformer, texts: Sequence[str]) -> tuple[Tensor, pl.DataFrame]:
+    """Return the mean cosine of a token's vectors in every two layers, (L, L), and a table of words.
 
-    It is the mean over all tokens of the texts except the special ones.
+    Layer 0 are the static embeddings. Special tokens are left out. A word is a piece of the vocabulary. Its
+    variance, SBERT-WK's importance, is that of the cosines of neighbouring layers, mean over its occurrences.
+    The table holds the ENDS words of the largest variance, and then those of the smallest.
     """
     transformer: Any = model[0]
-    tokenizer, steps = transformer.tokenizer, []
+    tokenizer, cosines, pieces = transformer.tokenizer, [], []
     for i in range(0, len(texts), BATCH):
         features = tokenizer(
             list(texts[i : i + BATCH]),
@@ -33,5 +39,10 @@ def cosines(model: SentenceTransformer, texts: Sequence[str]) -> list[float]:
         for special in tokenizer.all_special_ids:
             used &= features["input_ids"] != special
         hidden = transformer.model(**features, output_hidden_states=True, return_dict=True).hidden_states
-        steps.append(adjacent(layer_cosines([layer[used] for layer in hidden])).cpu())
-    return torch.cat(steps).mean(0).tolist()  # of (n, layers)
+        cosines.append(layer_cosines([layer[used] for layer in hidden]).cpu())
+        pieces += tokenizer.convert_ids_to_tokens(features["input_ids"][used].tolist())
+    every = torch.cat(cosines)  # (n, L, L)
+    tokens = pl.DataFrame({"word": pieces, "variance": adjacent(every).var(1).numpy()})
+    words = tokens.group_by("word").agg(pl.len().alias("count"), pl.col("variance").mean())
+    words = words.filter(pl.col("count") >= LEAST).sort("variance", "word", descending=[True, False])
+    return every.mean(0), pl.concat([words.head(ENDS), words.tail(ENDS)]).unique(maintain_order=True)

@@ -17,7 +17,7 @@ from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.measures.intervals import Interval, share
 from pipelines.pages import pictures
 from pipelines.runtime import store
-from pipelines.study import Attributes, Evaluate, EvaluateImageText, Geometry, Invert
+from pipelines.study import Attributes, Evaluate, EvaluateImageText, Geometry, Invert, Similarity
 from pipelines.study.params import Study
 
 FOLDER = store.REPORT / "pictures"
@@ -77,8 +77,15 @@ def neighbours(path: Path, frame: pl.DataFrame, row: Geometry, study: Study) -> 
     pictures.similarity_map(path, names, values, title)
 
 
+def layers(path: Path, frame: pl.DataFrame, row: Similarity, study: Study) -> None:
+    """Draw how similar a token's vectors are in every two layers (SBERT-WK, section III)."""
+    title = f"cosine of a token's vectors in two layers of {row.encoder}"
+    pictures.similarity_map(path, frame.columns, frame.to_numpy(), title)
+
+
 FROM_TABLES: tuple[tuple[str, str, str, Draw], ...] = (  # verb, picture, table, function
     ("finetune", "curve", "curve.csv", plain(pictures.curves)),
+    ("similarity", "layers", "layers.csv", layers),
     ("evaluate", "spaces", "spaces.csv", spaces),
     ("geometry", "neighbours", "pairs.csv", neighbours),
     ("evaluate_image_text", "pmi", "pmi.csv", plain(pictures.similarity_against_pmi)),
@@ -125,6 +132,18 @@ def attack(path: Path, names: dict[str, str], shares: dict[str, Interval], title
     pictures.bars(path, {names[method]: value for method, value in shares.items()}, title, grey)
 
 
+def plane(path: Path, metrics: dict[str, Any], row: Similarity, study: Study) -> None:
+    """Draw all encoders that were measured on the row's pairs, once: for the first of their rows."""
+    results, pairs = store.read_metrics("similarity"), (row.corpus, row.split)
+    points = {
+        name: tuple(results[name][measure] for measure in ("uniformity", "alignment", "spearman"))
+        for name, other in study.similarity.items()
+        if (other.corpus, other.split) == pairs and "alignment" in results.get(name, {})
+    }
+    if points and path == picture_path("similarity", next(iter(points)), "plane"):
+        pictures.plane(path, points)
+
+
 def zero_shot(path: Path, metrics: dict[str, Any], row: EvaluateImageText, study: Study) -> None:
     """All encoders that were measured on the corpus, drawn once: for the corpus's first row."""
     results = store.read_metrics("evaluate_image_text")
@@ -141,6 +160,7 @@ def zero_shot(path: Path, metrics: dict[str, Any], row: EvaluateImageText, study
 
 
 FROM_METRICS: tuple[tuple[str, str, Show], ...] = (
+    ("similarity", "plane", plane),
     ("attributes", "floor", labels),
     ("invert", "floor", facts),
     ("evaluate_image_text", "zero-shot", zero_shot),

@@ -89,8 +89,23 @@ def curves(path: Path, curve: pl.DataFrame) -> None:
         fig.colorbar(at, ax=axes[2], label="step")
 
 
+def plane(path: Path, points: dict[str, tuple[float, float, float]]) -> None:
+    """Draw encoders on the plane of uniformity and alignment (SimCSE, figure 3).
+
+    name -> (uniformity, alignment, Spearman x 100)
+    """
+    with figure(path, figsize=(6.4, 4.4)) as (fig, ax):
+        uniformity, alignment, spearman = zip(*points.values(), strict=True)
+        at = ax.scatter(uniformity, alignment, c=spearman, cmap="viridis", s=40)
+        for name, (x, y, _) in points.items():
+            ax.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        ax.margins(x=0.25, y=0.15)  # room for the names
+        ax.set(xlabel="uniformity (lower: more even)", ylabel="alignment (lower: positives nearer)")
+        fig.colorbar(at, label="Spearman x 100")
+
+
 def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str) -> None:
-    """Draw a symmetric matrix of numbers in [0, 1] between encoders. (k, k)"""
+    """Draw a symmetric matrix of numbers in [0, 1] between encoders or layers. (k, k)"""
     side = 2.4 + 0.7 * len(names)
     with figure(path, figsize=(side + 0.8, side)) as (fig, ax):
         image = ax.imshow(values, vmin=0, vmax=1, cmap="viridis")

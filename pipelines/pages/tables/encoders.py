@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from pipelines.measures import Measure, geometry, shown, similarity
 from pipelines.measures.geometry import NEIGHBOURS
-from pipelines.pages.tables import lower_is_better, measured, origin, pictures, section, table
+from pipelines.pages.tables import escaped, lower_is_better, measured, origin, pictures, section, table
+from pipelines.runtime import store
 from pipelines.study import Finetune, Geometry
 from pipelines.study.params import Study
 
+WORDS = 12  # at either end of the table of words
 SIMILARITY = shown([*similarity.MEASURES, *geometry.ANISOTROPY])
 TRAINED = [m for m in SIMILARITY if m.name in ("spearman", "alignment", "uniformity")]
 SIMILARITY_LEGEND = f"""Cosines of raw vectors against human scores, or against the generator's: Spearman and
 Pearson x 100, all pairs together, no regressor. *Alignment* is the mean squared distance of pairs with a
 score above 4. *Uniformity*, *mean cosine* and *effective rank* of all sentences measure anisotropy.
-{lower_is_better(SIMILARITY)}"""
+{lower_is_better(SIMILARITY)} *Variance* is that of the cosines of a token's vectors in neighbouring layers,
+which is the weight of a word in SBERT-WK."""
 TRAINED_LEGEND = """SimCSE. The dev split of the pairs named here also chose the step, so these numbers are
 optimistic. See Similarity for test pairs."""
 GEOMETRY_LEGEND = f"""*Shared* is the share of a text's {NEIGHBOURS} nearest texts that are the same in both
@@ -35,7 +40,23 @@ def similarity_table(study: Study) -> list[str]:
             pooling = row.pooling or study.encoders[row.encoder].pooling or "its own"
             rows.append([row.encoder, pooling, *numbers(SIMILARITY, metrics)])
         blocks += table(["encoder", "pooling", *(m.title for m in SIMILARITY)], rows)
+        blocks += [
+            line for kind in ("plane", "layers") for n in names for line in pictures("similarity", n, kind)
+        ]
+        if not study.private(corpus):
+            blocks += words_table(names)
     return section("Similarity", SIMILARITY_LEGEND, blocks)
+
+
+def words_table(names: list[str]) -> list[str]:
+    """Return the words that change most and least from layer to layer, for rows that compare layers."""
+    rows = []
+    for name in names:
+        words = store.read_csv(store.plots_path("similarity", name) / "words.csv")["word"].cast(pl.String)
+        ends = (words.head(WORDS), words.tail(WORDS).reverse())
+        rows += [[name, *(escaped(" ".join(end)) for end in ends)]] if len(words) else []
+    header = ["row", "words of the largest variance", "of the smallest"]
+    return ["", *table(header, rows)] if rows else []
 
 
 def numbers(measures: list[Measure], metrics: dict[str, float]) -> list[str]:
