@@ -42,7 +42,7 @@ scm: $(READY)
 
 repro: $(READY) raw scm  ## run what changed of the active study (params.yaml), then say what was found
 	@python -m pipelines.study names
-	@python scripts/repro.py
+	@python -m scripts.repro
 	@echo; cat report/findings.md
 
 test: $(READY)  ## the tests, without the slow ones

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipelines.aligners.core.translator import Identity, Translator, load_seeds
-from pipelines.measures import summary, translation
+from pipelines.measures import shown, summary, translation
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -62,6 +62,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     metrics["supervision"] = study.translators()[row.translator].supervision
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})
+    print(", ".join(f"{m.title} {metrics[m.name]:.{m.digits}f}" for m in shown(translation.MEASURES)))
 
 
 @torch.inference_mode()

@@ -270,20 +270,18 @@ def test_the_same_results_give_the_same_bytes_except_for_how_long_stages_took(st
     assert b"| `dvc repro -s align@t` | 12.5    | cuda:1 |" in after["stages.md"]
 
 
-def test_a_locale_without_unicode_stops_neither_the_report_nor_the_first_table(study, tmp_path):
+def test_a_locale_without_unicode_does_not_stop_the_report(study, tmp_path):
     translated([0.9, 0.92], ["aligned", "aligned"])
     rows = json.dumps(ROWS | {"about": "Wörter ±"}, ensure_ascii=False)
     Path("params.yaml").write_text(rows, encoding="utf-8")
     code = """
-import runpy, types
+import types
 from pipelines import report
 from pipelines.study import params
 report.report("report", None, params.load(), types.SimpleNamespace(artifact=lambda *_: None))
-runpy.run_module("pipelines.pages", run_name="__main__")
 """
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=os.environ | locale, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
-    assert b"blind (unpaired)" in done.stdout
     assert "Wörter ±" in Path("report/report.html").read_text(encoding="utf-8").replace("\u00a0", " ")

@@ -59,7 +59,7 @@ def test_names_reach_the_program_as_they_were_typed(make, name):
 
 def test_the_names_of_rows_are_checked_before_dvc_runs(make):
     checks, fetches = ["-m", "pipelines.study", "names"], ["repro", "--quiet", "fetch", "collect"]
-    assert make("repro")[:2] == [checks, ["scripts/repro.py"]]
+    assert make("repro")[:2] == [checks, ["-m", "scripts.repro"]]
     assert make("audit", "VECTORS=x") == [checks, fetches, ["-m", "pipelines.audit", "x"]]
     assert make("publish", "ROW=x") == [["-m", "pipelines.publish", "x"]]
 
@@ -100,11 +100,12 @@ def test_make_ui_starts_one_worker_of_mlflow_and_none_of_its_jobs(make, tmp_path
 
 
 @pytest.mark.parametrize("content", ["", '{"x": {"write'])
-def test_a_damaged_lock_of_dvc_is_one_line(tmp_path, content):
+def test_a_damaged_lock_of_dvc_is_one_line(tmp_path, content, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (tmp_path / ".dvc/tmp").mkdir(parents=True)
     (tmp_path / ".dvc/tmp/rwlock").write_text(content)
-    command = [sys.executable, ROOT / "scripts/repro.py"]
+    command = [sys.executable, "-m", "scripts.repro"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    line = ".dvc/tmp/rwlock is damaged (a dvc was killed while it wrote): delete it if no dvc is running\n"
+    line = "ERROR: .dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running\n"
     assert done.stderr == line

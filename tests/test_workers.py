@@ -54,7 +54,7 @@ def command(script, *arguments):
 
 @pytest.fixture
 def repro(tmp_path, monkeypatch):
-    """Starts scripts/repro.py on these stages."""
+    """Starts `make repro` on these stages."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     Path(".dvc").mkdir()
@@ -65,7 +65,7 @@ def repro(tmp_path, monkeypatch):
 
     def start(stages, *arguments):
         Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
-        program = [sys.executable, str(ROOT / "scripts/repro.py"), *arguments]
+        program = [sys.executable, "-m", "scripts.repro", *arguments]
         return subprocess.Popen(program, stdout=-1, stderr=-1, text=True)
 
     return start
@@ -87,7 +87,7 @@ def test_stages_run_side_by_side_each_after_what_it_needs(repro):
     assert {line.split(": ")[1] for line in begun[:2]} == {"first", "second"}
     assert begun[2] == "stage 3 of 3: last"
     assert [line.split(" of ")[0] for line in begun] == ["stage 1", "stage 2", "stage 3"]
-    assert out.splitlines()[-1].startswith("3 stages, 3 of them run, in ")
+    assert out.splitlines()[-1].startswith("3 stages, 3 of them run or restored, in ")
     assert not Path("d.out").exists()
     locked = yaml.safe_load(Path("dvc.lock").read_text())["stages"]
     assert set(locked) == {"first", "second", "last"}
@@ -110,7 +110,7 @@ def test_a_stage_that_fails_ends_the_one_beside_it(repro):
     out, _ = process.communicate()
     assert process.returncode == 255
     assert "    fails: no such luck" in out.splitlines()
-    assert out.splitlines()[-1].startswith("ERROR: failed to reproduce 'fails'")
+    assert out.splitlines()[-1].startswith("    fails: ERROR: failed to reproduce 'fails'")
     assert Path("interrupted").exists()
 
 

@@ -43,7 +43,7 @@ def hook(event, args):
                 os.kill(os.getpid(), signal.SIGKILL)
 if any(process in argument for argument in sys.orig_argv):
     install = lambda: sys.addaudithook(hook)
-    os.register_at_fork(after_in_child=install) if process == "repro.py" else install()
+    os.register_at_fork(after_in_child=install) if process == "scripts.repro" else install()
 """
 
 
@@ -72,8 +72,8 @@ def struck(place: Place, stage: str, way: str, rng: random.Random, share: float,
     Path("dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
     shutil.rmtree(".dvc/cache/runs", ignore_errors=True)  # else DVC restores the stage
     workers = rng.random() < 0.5
-    arguments = ["scripts/repro.py", stage] if workers else ["-m", "dvc", "repro", "--single-item", stage]
-    verb, dvc = f"pipelines.{stage.split('@')[0]}", "repro.py" if workers else "dvc"
+    arguments = ["-m", "scripts.repro", stage] if workers else ["-m", "dvc", "repro", "--single-item", stage]
+    verb, dvc = f"pipelines.{stage.split('@')[0]}", "scripts.repro" if workers else "dvc"
     variables = {}
     if way.startswith("write"):
         of_dvc = way.endswith("dvc")
@@ -119,7 +119,7 @@ def aftermath(place: Place) -> str:
     waited(lambda: not processes(place.root), 60)
     if left := processes(place.root):
         return f"left running: {[Path(f'/proc/{pid}/cmdline').read_text() for pid in left]}"
-    again = running([sys.executable, "scripts/repro.py"], limit=10 * LIMIT)
+    again = running([sys.executable, "-m", "scripts.repro"], limit=10 * LIMIT)
     if again.code:
         said = f"{again.out.strip()[-200:]} {again.err.strip()[-200:]}"
         return f"dvc repro after it: exit code {again.code}: {said}"
