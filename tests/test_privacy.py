@@ -18,8 +18,8 @@ from pipelines.encoders import query
 from pipelines.pages.audit import Findings, Tried
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store, track
-from pipelines.study import params
-from tests.test_track import InAThread
+from pipelines.study import Audit, params
+from tests.test_track import InAThread, empty_store  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
@@ -72,6 +72,19 @@ def run_stages(study):
     stage(page.report, "report", None)
 
 
+def run_audit(study, patch):
+    """Run the command on a dump from which it read a text."""
+    tried = Tried("minilm", 100, 0.9, "aligned", 1.0)
+    row = {"row": 0, "guess": SECRET, "cosine": 0.5, "nearest known text": SECRET}
+    about = {"vectors": 1, "used": 1, "dimension": 3}
+    lines = [{"defence": "none", "utility": 1.0, "leakage": 1.0, "verdict": "aligned", "score": 0.9}]
+    found = Findings("dump.npy", about, [tried], tried, inversions=[row], defences=lines)
+    patch.setattr(audit, "audit", lambda *arguments: found)
+    patch.setattr(params, "load", lambda: study.model_copy(update={"audit": {"default": Audit(corpus="c")}}))
+    Path("dump.npy").touch()
+    assert audit.main(["dump.npy"]) == 0
+
+
 def files_with(word, *folders):
     files = [f for folder in folders for f in (folder, *folder.rglob("*")) if f.is_file()]
     return [f.as_posix() for f in files if word.encode() in f.read_bytes()]
@@ -86,11 +99,12 @@ def committed(root):
 
 
 @pytest.fixture(scope="module", params=[None, False], ids=["private", "public"])
-def channels(request, tmp_path_factory):
+def channels(request, empty_store, tmp_path_factory):
     """Which words each channel carries, of a path corpus as it is by default and with `private: false`."""
     root = tmp_path_factory.mktemp("privacy")
     with pytest.MonkeyPatch.context() as patch, (root / "stdout").open("w") as stdout:
         patch.chdir(root)
+        shutil.copy(empty_store, root)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
         patch.setattr(query, "as_function", lambda folder, row, device=None: encode)
         patch.setattr(invert, "load", lambda folder, device: SimpleNamespace(texts=[], space=lambda x: x))
@@ -98,6 +112,7 @@ def channels(request, tmp_path_factory):
         patch.setattr(track, "start_sender", InAThread)
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of(request.param))
+        run_audit(study_of(request.param), patch)
     shutil.copy(ROOT / ".gitignore", root)
     places = {
         "stdout": [root / "stdout"],
@@ -115,6 +130,15 @@ def channels(request, tmp_path_factory):
 )
 def test_a_channel_carries_texts_of_public_corpora_alone(channels, channel, public):
     assert channels.words[channel] == (set() if channels.private else public)
+
+
+def test_an_audit_keeps_what_it_reads_on_its_own_page(channels):
+    [page] = channels.root.glob("report/audit/dump-*.html")
+    said = (channels.root / "stdout").read_text()
+    assert "aligned with minilm" in said
+    assert str(page.relative_to(channels.root)) in said
+    assert SECRET in page.read_text()
+    assert page not in committed(channels.root)
 
 
 def test_inverted_texts_are_kept_beside_the_results(channels):
@@ -159,29 +183,3 @@ def test_guesses_spliced_from_private_texts_are_private(tmp_path, monkeypatch, p
     store.write_metrics("invert", "r", metrics | {"translated": {"corrected": scores}})
     lines = inversion_table(params.Study.model_validate(rows))
     assert (SECRET in "\n".join(lines)) is not private
-
-
-def test_an_audit_keeps_what_it_reads_on_its_own_page(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    tried = Tried("minilm", 100, 0.9, "aligned", 1.0)
-    row = {"row": 0, "guess": SECRET, "cosine": 0.5, "nearest known text": SECRET}
-    about = {"vectors": 1, "used": 1, "dimension": 3}
-    findings = Findings("dump.npy", about, [tried], tried, inversions=[row])
-    findings.defences = [
-        {"defence": "none", "utility": 1.0, "leakage": 1.0, "verdict": "aligned", "score": 0.9}
-    ]
-    monkeypatch.setattr(audit, "audit", lambda *arguments: findings)
-    study = study_of(None).model_copy(update={"audit": {"default": audit.Audit(corpus="c")}})
-    monkeypatch.setattr(params, "load", lambda: study)
-    Path("dump.npy").touch()
-    assert audit.main(["dump.npy"]) == 0
-    said = capsys.readouterr().out
-    assert "aligned with minilm" in said
-    assert SECRET not in said
-    assert not files_with(SECRET, *tmp_path.glob("ml*"))
-    shutil.copy(ROOT / ".gitignore", tmp_path)
-    [page] = Path("report/audit").glob("dump-*.html")
-    assert str(page) in said
-    assert SECRET in page.read_text()
-    assert not files_with(SECRET, *committed(tmp_path))
