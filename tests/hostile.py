@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import resource
 import sqlite3
 import struct
@@ -154,9 +155,34 @@ HEAD = struct.pack("<i6Q", 1, 0, 512, 3, 52, 44, 12)
 FAISS = b"IxF2" + struct.pack("<iqqq?i", 8, 40, 1 << 20, 1 << 20, True, 1)
 LISTS = [json.dumps(vector.tolist()) for vector in VECTORS]
 ROW = '{"id": "%s", "text": "text %s"}'
+PICKLES = [("dump", suffix) for suffix in ("npy", "npz", "jsonl", "parquet", "arrow", "faiss")]
+PICKLES += [("texts", "parquet"), ("texts", "csv"), ("mail", "mbox"), ("images", "parquet")]
 NULLS = pa.array([None] * 9, pa.list_(pa.float32()))
 
+
+class Code:
+    """What a pickle of it does when it is read: it makes a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = str(path.with_name("code-was-run"))
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.folder,)
+
+
+def pickled(path: Path) -> None:
+    path.write_bytes(pickle.dumps(Code(path)))
+
+
+def objects(path: Path) -> np.ndarray:
+    return np.array([Code(path)], dtype=object)
+
+
 FILES: dict[str, Write] = {
+    # programs
+    **{f"{name}-pickle.{suffix}": pickled for name, suffix in PICKLES},
+    "dump-objects.npy": lambda path: np.save(path, objects(path), allow_pickle=True),
+    "dump-objects.npz": lambda path: np.savez(path, vectors=objects(path)),
     # dumps of vectors
     "dump-encrypted.npz": encrypted,
     "dump-broken deflate.npz": broken_deflate,

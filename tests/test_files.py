@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, load_state, save_state
+from pipelines.runtime.files import load_state, save_state
 
 
 def test_a_state_comes_back_bit_for_bit_and_its_bytes_do_not_depend_on_the_file(tmp_path):
@@ -42,12 +42,3 @@ def test_a_file_that_is_not_a_state_is_one_line(tmp_path):
         with pytest.raises(BadInput, match="not a whole state file") as error:
             load_state(path)
         assert "\n" not in str(error.value)
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path):
-    path = tmp_path / "a.pt"
-    save_state(path, {"x": 1})
-    with pytest.raises(ZeroDivisionError), atomic(path) as draft:
-        draft.write_text(str(1 / 0))
-    assert load_state(path) == {"x": 1}
-    assert [p.name for p in tmp_path.iterdir()] == ["a.pt"]

@@ -1,10 +1,9 @@
 """Inversion: measures by hand, a decoder that learns, corrections that only help, a judge asked once."""
 
+import io
 import json
 import re
-import threading
 from dataclasses import asdict, replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import polars as pl
 import pytest
@@ -344,56 +343,47 @@ def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_wh
     assert add("a guess", 3, asked=8) == ["a guess"]  # all vote: nothing is peculiar
 
 
-# ---------------------------------------------------------------- judge, against a stub on this machine
+# ---------------------------------------------------------------- judge
 
 
 @pytest.fixture
-def stub():
+def asked(monkeypatch):
+    """Questions to an endpoint that says yes to texts with "ann", and is odd to odd ones."""
     asked = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((self.path, self.headers.get("Authorization"), body))
-            question = body["messages"][0]["content"]
-            said = "Maybe" if "odd" in question else "Yes." if "ann" in question else "no"
-            answer = json.dumps({"choices": [{"message": {"content": said}}]}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def answer(request, timeout):
+        asked.append(request)
+        question = json.loads(request.data)["messages"][0]["content"]
+        said = "Maybe" if "odd" in question else "Yes." if "ann" in question else "no"
+        return io.BytesIO(json.dumps({"choices": [{"message": {"content": said}}]}).encode())
 
-        def log_message(self, *args):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/v1", asked
-    server.shutdown()
-    thread.join()
+    monkeypatch.setattr("urllib.request.urlopen", answer)
+    return asked
 
 
-def test_the_judge_is_asked_once_and_remembers(stub, tmp_path, monkeypatch):
-    endpoint, asked = stub
+def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
-    s = judge.Settings(endpoint=endpoint, model="m")
+    s = judge.Settings(endpoint="http://here/v1", model="m")
     for _ in range(2):
         assert judge.judge(["ann is ill", "hello"], ["ann was ill", "bye"], s, tmp_path) == [True, False]
     assert len(asked) == 2
-    path, key, body = asked[0]
-    assert (path, key, body["model"], body["temperature"]) == ("/v1/chat/completions", "Bearer key", "m", 0)
+    body = json.loads(asked[0].data)
+    assert (asked[0].full_url, body["model"]) == ("http://here/v1/chat/completions", "m")
+    assert (asked[0].headers["Authorization"], body["temperature"]) == ("Bearer key", 0)
     assert "ann was ill" in body["messages"][0]["content"]
 
 
-def test_a_judge_that_does_not_answer_is_one_line(stub, tmp_path):
-    for endpoint, message in (
-        (stub[0], "neither yes nor no"),
-        ("http://127.0.0.1:1/v1", "no answer"),
-        ("file:///etc", "http"),
-    ):
-        with pytest.raises(BadInput, match=message):
-            judge.judge(["odd"], ["odd"], judge.Settings(endpoint=endpoint, model="m"), tmp_path)
+@pytest.mark.parametrize(
+    ("endpoint", "message"), [("http://127.0.0.1:1/v1", "no answer"), ("file:///etc", "an http")]
+)
+def test_a_judge_that_does_not_answer_is_one_line(endpoint, message, tmp_path):
+    with pytest.raises(BadInput, match=message):
+        judge.judge(["odd"], ["odd"], judge.Settings(endpoint=endpoint, model="m"), tmp_path)
+
+
+def test_an_answer_that_is_neither_yes_nor_no_is_one_line_and_not_remembered(asked, tmp_path):
+    with pytest.raises(BadInput, match="neither yes nor no"):
+        judge.judge(["odd"], ["odd"], judge.Settings(endpoint="http://here/v1", model="m"), tmp_path)
     assert not list(tmp_path.glob("*"))
 
 

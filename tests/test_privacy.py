@@ -99,7 +99,7 @@ def committed(root):
 
 
 @pytest.fixture(scope="module", params=[None, False], ids=["private", "public"])
-def channels(request, empty_store, tmp_path_factory):
+def channels(request, empty_store, tmp_path_factory):  # noqa: F811
     """Which words each channel carries, of a path corpus as it is by default and with `private: false`."""
     root = tmp_path_factory.mktemp("privacy")
     with pytest.MonkeyPatch.context() as patch, (root / "stdout").open("w") as stdout:

@@ -3,11 +3,6 @@
 import json
 import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import urllib.request
 from pathlib import Path
 
 import mlflow
@@ -15,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from mlflow.pyfunc import scoring_server
 from mlflow.tracking import MlflowClient
 from sentence_transformers import SentenceTransformer
+from starlette.testclient import TestClient
 
 from pipelines import load, publish
 from pipelines.aligners.core.hubness import InvertedSoftmax
@@ -210,7 +207,7 @@ def test_bad_input_is_one_line_and_nothing_is_registered(client, capsys, argumen
 
 
 def test_a_server_that_is_away_is_one_line_without_its_password(client, capsys, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:secret@127.0.0.1:{free_port()}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://someone:secret@127.0.0.1:9")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     line = refused(capsys, "best")
     assert "MLflow did not take it" in line
@@ -230,50 +227,18 @@ def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys,
 # ---------------------------------------------------------------- over HTTP
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+def served(address, inputs):
+    """Return the predictions of the application that `mlflow models serve` runs."""
+    answers = TestClient(scoring_server.init(mlflow.pyfunc.load_model(address)))
+    return np.array(answers.post("/invocations", json={"inputs": inputs}).json()["predictions"])
 
 
-@pytest.fixture
-def served(tmp_path):
-    """Return a function that starts `mlflow models serve` and returns its predictions for `inputs`."""
-    servers, log = [], tmp_path / "log"
-
-    def predictions(address, inputs):
-        port, path = str(free_port()), f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", address, "--env-manager", "local"]
-        with open(log, "w") as file:
-            server = subprocess.Popen(
-                [*command, "--port", port],
-                stdout=file,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=os.environ | {"PATH": path, "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"},
-                start_new_session=True,
-            )
-        servers.append(server)
-        assert any("Uvicorn running on" in line for line in server.stderr), log.read_text()
-        body, headers = json.dumps({"inputs": inputs}).encode(), {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", body, headers)
-        with urllib.request.urlopen(request, timeout=300) as said:
-            return np.array(json.load(said)["predictions"])
-
-    yield predictions
-    for server in servers:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.communicate(timeout=60)
-
-
-@pytest.mark.slow
-def test_a_server_translates_as_the_file_does(client, capsys, served):
+def test_a_server_translates_as_the_file_does(client, capsys):
     answers, x = served(published(capsys, "best"), vectors(2_500).tolist()), vectors(2_500)
     np.testing.assert_allclose(answers, load("data/translators/best")(x), rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_a_server_encodes_as_the_folder_does(client, capsys, served):
+def test_a_server_encodes_as_the_folder_does(client, capsys):
     answers = served(published(capsys, "simcse"), TEXTS)
     encoded = pooling.open_model(Path("data/trained/simcse")).encode(TEXTS)
     np.testing.assert_allclose(answers, encoded, rtol=0, atol=1e-6)

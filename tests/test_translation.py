@@ -46,21 +46,6 @@ def test_scores_are_what_their_definitions_say():
         )
 
 
-def test_a_perfect_translation_is_perfect_and_a_random_one_is_random():
-    y = cloud(2000, 32)
-    perfect, random = paired_scores(y, y), paired_scores(cloud(2000, 32, seed=1), y)
-    assert perfect["top1"].mean() == 1
-    assert perfect["foscttm"].max() == 0
-    assert random["foscttm"].mean() == pytest.approx(0.5, abs=0.03)
-
-
-def test_a_shared_mean_inflates_raw_cosine_and_nothing_else():
-    shift = 10 * torch.ones(16)
-    scores = paired_scores(cloud(500, 16) + shift, cloud(500, 16, seed=1) + shift)
-    assert scores["cosine"].mean() > 0.95
-    assert abs(scores["centred_cosine"].mean()) < 0.05
-
-
 def test_indistinguishable_vectors_are_no_match():
     same = torch.ones(10, 4)
     assert ranks(same, same).tolist() == [5.5] * 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import random
 import re
 import shutil
@@ -96,13 +95,6 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} were stopped after 30 s of CPU time")
 
 
-class Code:
-    """What a pickle of it does when it is read."""
-
-    def __reduce__(self) -> tuple:
-        return os.mkdir, (str(Path("code-was-run").resolve()),)
-
-
 def bytes_changed(whole: bytes, rng: random.Random) -> bytes:
     """A few pieces of other bytes, of one byte, gone, twice, or an end that is missing."""
     out = bytearray(whole)
@@ -118,42 +110,31 @@ def bytes_changed(whole: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
-def written(folder: Path, count: int, rng: random.Random) -> dict[str, int]:
-    """Write the files of tests/hostile.py, pickles, and whole files with random damage."""
-    import numpy as np
-
+def written(folder: Path, count: int, rng: random.Random) -> int:
+    """Write the files of tests/hostile.py, and whole files with random damage. Return the number of these."""
     from tests.hostile import FILES
     from tests.test_hostile import WHOLE
 
     for name, write in FILES.items():
         with suppress(UnicodeEncodeError):
             write(folder / name)
-    for name in WHOLE:
-        reader, suffix = name.split("-")[0], Path(name).suffix
-        (folder / f"{reader}-pickle{suffix}").write_bytes(pickle.dumps(Code()))
-        if suffix in (".npy", ".npz"):
-            with open(folder / f"{reader}-objects{suffix}", "wb") as file:
-                objects = np.array([Code()], dtype=object)
-                np.save(file, objects, allow_pickle=True) if suffix == ".npy" else np.savez(
-                    file, vectors=objects
-                )
-    made = {"by construction": len(FILES), "pickles": len(list(folder.iterdir())) - len(FILES)}
-    for n in range(max(0, count - sum(made.values()))):
+    damaged = max(0, count - len(FILES))
+    for n in range(damaged):
         name = rng.choice(sorted(WHOLE))
         reader, suffix = name.split("-")[0], Path(name).suffix
         WHOLE[name](draft := folder / f"{reader}-draft{suffix}")
         (folder / f"{reader}-{n:05}{suffix}").write_bytes(bytes_changed(draft.read_bytes(), rng))
         draft.unlink()
-    return made
+    return damaged
 
 
 def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     """Read hostile files in a process with 768 MiB more than its imports take, 60 s a file."""
-    from tests.test_hostile import MEMORY
+    from tests.test_hostile import MEMORY, OUT_OF_MEMORY
 
     folder = Path("hostile")
     folder.mkdir()
-    made = written(folder, count, rng)
+    damaged = written(folder, count, rng)
     left = sorted(folder.iterdir())
     os.environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system", "POLARS_MAX_THREADS": "1"}
     while left:
@@ -167,14 +148,12 @@ def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         said = dict(json.loads(line) for line in done.out.splitlines() if line.startswith("["))
         for path in taken:
             line = said.get(path.name, f"! {'hangs' if done.code is None else 'the process died'}")
-            memory = "memory: " if re.search("[Mm]emory(?!-mapped)|allocat", line) else ""
+            memory = "memory: " if re.search(OUT_OF_MEMORY, line) else ""
             tally.add(
                 path.name.encode(errors="replace").decode(),
                 memory or (line if line[:1] == "!" or "\n" in line else ""),
             )
         shutil.rmtree(batch)
-    if Path("code-was-run").exists():
+    if (folder / "code-was-run").exists():
         tally.faults["code was run"] += 1
-    tally.notes.append(
-        ", ".join(f"{n} {what}" for what, n in made.items()) + ", the others damaged at random"
-    )
+    tally.notes.append(f"{tally.tried - damaged} by construction, the others damaged at random")
