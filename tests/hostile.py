@@ -97,7 +97,11 @@ def offsets(path: Path) -> None:
 
 
 def chroma(
-    path: Path, header: bytes | None = None, rows: list[tuple[Any, Any]] | None = None, more: str = ""
+    path: Path,
+    header: bytes | None = None,
+    rows: list[tuple[Any, Any]] | None = None,
+    more: str = "",
+    data: bytes = bytes(4096),
 ) -> None:
     path.mkdir()
     base = sqlite3.connect(path / "chroma.sqlite3")
@@ -116,7 +120,7 @@ def chroma(
     if header is not None:
         (path / "s").mkdir()
         (path / "s" / "header.bin").write_bytes(header)
-        (path / "s" / "data_level0.bin").write_bytes(bytes(4096))
+        (path / "s" / "data_level0.bin").write_bytes(data)
 
 
 def nested_mail(depth: int) -> bytes:

@@ -6,11 +6,9 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import struct
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +32,7 @@ from pipelines.pages import audit as audit_page
 from pipelines.runtime import track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Audit, params
+from tests.hostile import chroma
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -49,34 +48,19 @@ def write_faiss(path, wrapped=False):
     )
 
 
-def write_chroma(folder, queued=50, collections=1):
+def write_chroma(folder, queued=50, more=""):
     """250 vectors in hnsw, one of them marked deleted, and the rest still in the queue of sqlite."""
-    base = sqlite3.connect(folder / "chroma.sqlite3")
-    base.execute("create table collections (id text, name text)")
-    base.executemany(
-        "insert into collections values (?, ?)", [(f"c{i}", f"mail{i}") for i in range(collections)]
-    )
-    base.execute("create table segments (id text, type text, scope text, collection text)")
-    base.execute("insert into segments values ('s1', '', 'VECTOR', 'c0'), ('s2', '', 'METADATA', 'c0')")
-    base.execute("create table max_seq_id (segment_id text, seq_id integer)")
-    base.execute("insert into max_seq_id values ('s1', ?)", (300 - queued,))
-    base.execute("create table embeddings_queue (seq_id integer primary key, vector blob, encoding text)")
-    rows = [(i + 1, VECTORS[i].tobytes(), "FLOAT32") for i in range(300 - queued - 1, 300)]  # one is in both
-    base.executemany("insert into embeddings_queue values (?, ?, ?)", rows)
-    base.commit()
-    base.close()
-    if (n := 300 - queued) == 0:
-        return
-    (folder / "s1").mkdir()
+    rows = [(v.tobytes(), "FLOAT32") for v in VECTORS]
+    seen = 300 - queued  # one before these is in both
+    more += f"update max_seq_id set seq_id = {seen}; delete from embeddings_queue where seq_id < {seen};"
     links, vector = 12, 32
-    elements = np.zeros((n, links + vector + 8), np.uint8)
-    elements[7, 2] = 1
-    elements[:, links : links + vector] = VECTORS[:n].view(np.uint8).reshape(n, -1)
-    elements[:, links + vector :] = np.arange(1, n + 1, dtype="<u8").view(np.uint8).reshape(n, 8)
-    (folder / "s1" / "header.bin").write_bytes(
-        struct.pack("<i6Q", 1, 0, 512, n, links + vector + 8, links + vector, links) + bytes(48)
-    )
-    (folder / "s1" / "data_level0.bin").write_bytes(elements.tobytes() + bytes(5 * (links + vector + 8)))
+    elements = np.zeros((seen, links + vector + 8), np.uint8)
+    if seen:
+        elements[7, 2] = 1
+        elements[:, links : links + vector] = VECTORS[:seen].view(np.uint8).reshape(seen, -1)
+        elements[:, links + vector :] = np.arange(1, seen + 1, dtype="<u8").view(np.uint8).reshape(seen, 8)
+    header = struct.pack("<i6Q", 1, 0, 512, seen, links + vector + 8, links + vector, links) + bytes(48)
+    chroma(folder, header if seen else None, rows, more, elements.tobytes() + bytes(4096))
 
 
 def lists():
@@ -136,21 +120,6 @@ def write_shards(folder, tables):
     (folder / "_temporary" / "part-00000.parquet").write_bytes(b"half a file")
 
 
-def test_a_folder_of_shards_is_one_dump(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "BLOCK", 16)
-    table = pa.table({"id": range(300), "vector": lists()})
-    pq.write_table(table, tmp_path / "whole.parquet")
-    cuts = [0, 7, 7, 50, 90, 100, 151, 200, 230, 299, 300]  # ten shards, one of them empty
-    write_shards(tmp_path / "dump", [table.slice(a, b - a) for a, b in pairwise(cuts)])
-    for limit in (20, 1000):
-        whole, sharded = (
-            dumps.sample(tmp_path / "whole.parquet", limit),
-            dumps.sample(tmp_path / "dump", limit),
-        )
-        assert np.array_equal(whole.vectors, sharded.vectors)
-        assert sharded.rows == 300
-
-
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
@@ -177,16 +146,16 @@ def test_shards_of_no_one_table_are_named(tmp_path, tables, message):
 
 @pytest.mark.parametrize("queued", [50, 300])
 def test_chroma_hnsw_and_queue(tmp_path, queued):
-    write_chroma(tmp_path, queued)
-    found = dumps.sample(tmp_path, 1000)
+    write_chroma(tmp_path / "dump", queued)
+    found = dumps.sample(tmp_path / "dump", 1000)
     kept = np.delete(VECTORS, 7, axis=0) if queued == 50 else VECTORS
     assert np.array_equal(found.vectors, kept)
 
 
 def test_of_several_chroma_collections_one_must_be_chosen(tmp_path):
-    write_chroma(tmp_path, collections=2)
+    write_chroma(tmp_path / "dump", more="insert into collections values ('d', 'notes');")
     with pytest.raises(BadInput, match="2 collections"):
-        dumps.sample(tmp_path, 10)
+        dumps.sample(tmp_path / "dump", 10)
 
 
 def test_a_sample_is_uniform_and_seeded_and_never_holds_the_whole(tmp_path, monkeypatch):

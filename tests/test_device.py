@@ -24,8 +24,6 @@ from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.core.verdict import judge
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
-from pipelines.contrastive.kernels import Kernel, PointSets, exact, features, fourier
-from pipelines.contrastive.losses import info_nce
 from pipelines.contrastive.point_sets import DualEncoder
 from pipelines.inverters import EMPTY, Queries, Space, attacker, decoder, search
 from pipelines.inverters.consensus import consensus
@@ -217,18 +215,6 @@ def test_a_step_of_the_decoder_never_waits(there):
 
 
 # ---------------------------------------------------------------- contrastive training
-
-
-def test_similarities_of_point_sets(there):
-    g = torch.Generator().manual_seed(0)
-    points, weights = normalize(torch.randn(6, 3, 4, generator=g), dim=2), torch.randn(6, 3, generator=g)
-    here, kernel = PointSets(points, weights), Kernel("imq")
-    moved = PointSets(*there.move(points, weights))
-    draw = fourier(kernel, 4, 16, g)
-    there.same(exact(here, here, kernel), exact(moved, moved, kernel))
-    there.same(features(here, kernel, draw), features(moved, kernel, draw.to(there.device)))
-    a, b, c = torch.randn(3, 6, 5, generator=g)
-    there.same(info_nce(a, b, c, 0.1, 0.5), info_nce(*there.move(a, b, c), 0.1, 0.5))
 
 
 class Images:

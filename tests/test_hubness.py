@@ -59,15 +59,6 @@ def test_it_ranks_better_than_the_inverted_softmax_and_hubs_lose_their_queries()
     assert uneven(bends) < uneven(inverted) < uneven(scores)
 
 
-def test_an_anchor_translates_as_if_it_were_none():
-    """Its own share in c(q) changes the length of q - c(q) and not the direction."""
-    translator, x, _ = bent()
-    q = normalize(Linear.forward(translator, x[:1]) - translator.target_mean, dim=1)
-    before = translator(x[:1])
-    translator.anchors = torch.cat([translator.anchors, q])
-    torch.testing.assert_close(translator(x[:1]), before, atol=1e-4, rtol=0)
-
-
 def test_saved_with_its_anchors_and_its_strength(tmp_path):
     translator, x, _ = bent(1.2)
     save(translator, tmp_path / "t")

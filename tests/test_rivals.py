@@ -20,14 +20,6 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def test_nearest_mean_is_the_mean_over_the_nearest_keys(generator):
-    queries, keys, values = (torch.randn(n, d, generator=generator) for n, d in ((7, 4), (9, 4), (9, 3)))
-    found = mini.nearest_mean(queries, keys, values, k=3, block=2)
-    for query, mean in zip(queries, found, strict=True):
-        nearest = sorted(range(9), key=lambda j: -float(query @ keys[j]))[:3]
-        torch.testing.assert_close(mean, sum(values[j] for j in nearest) / 3)
-
-
 def test_two_opt_finds_the_best_permutation(generator):
     A, B = (
         mini.centred_gram(torch.randn(3, 6, 4, dtype=torch.float64, generator=generator)) for _ in range(2)

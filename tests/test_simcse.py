@@ -256,17 +256,3 @@ def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
         assert row.lr * finetune.rate(step, row) == pytest.approx(optimiser.param_groups[0]["lr"], rel=1e-12)
         optimiser.step()
         schedule.step()
-
-
-@pytest.mark.parametrize("corpus", ["nli", "nq"])
-def test_words_are_masked_in_anchors(corpora, monkeypatch, corpus):
-    masked, real = [], finetune.word_loss
-
-    def word_loss(training, row, texts):
-        masked.append(texts)
-        return real(training, row, texts)
-
-    monkeypatch.setattr(finetune, "word_loss", word_loss)
-    run(corpus=corpus, mlm=0.1, steps=1)
-    assert len(masked[0]) == 8
-    assert set(masked[0]) <= set(TEXTS)

@@ -327,15 +327,6 @@ def test_tied_adapters_start_as_sign_changes_of_the_axes_both_ways():
     assert not torch.allclose(other.translate(x, "source", "target").sign(), there.sign())
 
 
-@pytest.mark.parametrize("depth", [0, 2])
-def test_columns_beyond_the_axes_are_zero_in_the_input_and_cut_from_the_output(depth):
-    model, x = Vec2Vec(DIMS, width=24, adapter_depth=depth, backbone_depth=depth).eval(), batch()["source"]
-    whole = model.translate(pad(x[:, :5], (0, D - 5)), "source", "target")
-    model.axes = 5
-    got = model.translate(x[:, :5], "source", "target")
-    assert torch.allclose(got, normalize(whole[:, :5], dim=1), atol=1e-5)
-
-
 def test_damping_settles_at_the_cube_root_of_the_gradient_and_lets_signs_change():
     pull, tied = torch.diag(torch.tensor([0.8, 0.2, 0.05])), Tied(3, 3)
     with torch.no_grad():
