@@ -22,9 +22,11 @@ def aligned(root: Path, stage: Stage) -> Found:
 
 
 def disjoint(root: Path, stage: Stage) -> Found:
-    """Warn of texts on both sides of a fit, apart from the known pairs of its row."""
-    shared = _result(root, stage.base, stage.row).get("shared", 0)
-    return f"{shared} texts are on both sides" if shared else "", {"on both sides": shared}
+    """Warn of texts on both sides of a fit, apart from the known pairs of its row, and of near-duplicates."""
+    found = _result(root, stage.base, stage.row)
+    counts = {"on both sides": found.get("shared", 0), "near-duplicates": found.get("near_duplicates", 0)}
+    line = "{} texts are on both sides, {} have a near-duplicate on the other side".format(*counts.values())
+    return line if any(counts.values()) else "", counts
 
 
 def oracle_above(root: Path, stage: Stage) -> Found:

@@ -17,7 +17,7 @@ from pipelines.fitting.fits import (
     verdicts_of,
     write_translators,
 )
-from pipelines.fitting.splitting import halves, paired_rows
+from pipelines.fitting.splitting import halves, largest, paired_rows
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.log import Log
@@ -50,7 +50,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 write_translators(folder / "translators", best, pair)
                 metrics = summary(best, pair) | restarts
                 if work.judges:
-                    metrics["shared"] = max(halves(source, target, row, seed).shared for seed in row.seeds)
+                    metrics |= largest(halves(source, target, row, seed).in_common for seed in row.seeds)
                 store.write_metrics("align", name, metrics)
                 store.move_into(folder / "translators", store.translators_path(name))
                 for seed, verdict in verdicts_of(best, pair).items():

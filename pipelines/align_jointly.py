@@ -20,7 +20,7 @@ from pipelines.fitting.fits import (
     summary,
     write_translators,
 )
-from pipelines.fitting.splitting import parts
+from pipelines.fitting.splitting import in_common, largest, parts, rows_of_parts
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.log import Log
@@ -51,7 +51,13 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
                 log_other_ranks(work)
                 for pair in work.pairs:
                     write_translators(folder.joinpath("translators", *pair), best, pair)
-                metrics = {"/".join(pair): summary(best, pair) | restarts for pair in work.pairs}
+                drawn = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
+                metrics = {
+                    "/".join((x, y)): summary(best, (x, y))
+                    | restarts
+                    | largest(in_common((spaces[x], rows[x]), (spaces[y], rows[y])) for rows in drawn)
+                    for x, y in work.pairs
+                }
                 store.write_metrics("align_jointly", name, metrics)
                 store.move_into(folder / "translators", store.translators_path(name))
                 logged = {

@@ -14,9 +14,12 @@ def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> N
     frame = collected(row)
     store.write_corpus(name, frame)
     words = frame["text"].str.count_matches(r"\S+")
+    documents = frame["document"].value_counts()["count"]
     metrics = {
         "rows": len(frame),
         "test": frame.filter(pl.col("split") == "test").height,
+        "documents": len(documents),
+        "largest_document": documents.max(),
         "words": words.mean() or 0.0,
         "labels": frame["labels"].explode().n_unique() if frame["labels"].list.len().sum() else 0,
     }

@@ -57,7 +57,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             summary, ids = Summary(), corpus["id"].to_list()
             vectors = summary.over(shards, where, ids)
             splits = corpus["split"].to_list()
-            store.write_embeddings(name, ids, splits, vectors, about, documents_of(corpus))
+            store.write_embeddings(name, ids, splits, vectors, about, belonging(corpus))
 
             # 3. Write the metrics. A resumed run does not know its speed.
             store.write_metrics("embed", name, summary.metrics)
@@ -78,11 +78,9 @@ def metadata(loaded: Loaded) -> dict[str, str]:
     }
 
 
-def documents_of(corpus: pl.DataFrame) -> list[str] | None:
-    """Return the document of each row, if rows of one document overlap."""
-    if "document" not in corpus.columns:
-        return None
-    return corpus["document"].cast(pl.String).fill_null(corpus["id"]).to_list()
+def belonging(corpus: pl.DataFrame) -> dict[str, list[str]]:
+    """Return the columns that tell which texts belong together, if the corpus has them."""
+    return {name: corpus[name].to_list() for name in ("document", "same_as") if name in corpus.columns}
 
 
 def encoded(loaded: Loaded, texts: pl.Series, row: Encoder, folder: Path) -> Iterator[Encoded]:

@@ -119,9 +119,10 @@ def read_texts(row: Finetune, study: params.Study) -> list[list[str]]:
 
 def rows_of_half(frame: pl.DataFrame, half: str | None) -> np.ndarray:
     """Return the rows of one half of the documents, which does not depend on the seed; None: all rows."""
-    overlapping = "document" in frame.columns
-    document = frame["document"].rle_id().cast(pl.Int64).to_numpy() if overlapping else np.arange(len(frame))
-    order = np.random.default_rng(0).permutation(document.max(initial=-1) + 1)
+    names, document = np.unique(
+        frame["document" if "document" in frame.columns else "id"], return_inverse=True
+    )
+    order = np.random.default_rng(0).permutation(len(names))
     middle = len(order) // 2
     chosen = {None: order, "first": order[:middle], "second": order[middle:]}[half]
     return np.flatnonzero(np.isin(document, chosen))

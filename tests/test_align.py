@@ -28,9 +28,8 @@ def embeddings(name, corpus="passages", encoder="x", n=N, value=None):
     vectors = np.arange(1, n + 1, dtype=np.float32)[:, None].repeat(3, 1) if value is None else value
     splits = np.array(["train"] * (n - TEST) + ["test"] * TEST, dtype=object)
     ids = np.array([f"{corpus}{i}" for i in range(n)], dtype=object)
-    return store.Embeddings(
-        name, ids, splits, torch.from_numpy(vectors), {"corpus": corpus, "encoder": encoder}
-    )
+    about = {"corpus": corpus, "encoder": encoder}
+    return store.Embeddings(name, ids, splits, torch.from_numpy(vectors), about, ids, ids)
 
 
 A, B, EMAILS = embeddings("a"), embeddings("b"), embeddings("b", "emails")
@@ -81,6 +80,20 @@ def test_no_document_has_rows_in_both_halves(sizes, seed, pairs, limit):
     assert "held" not in ours | theirs
     if limit is None:  # each side loses at most a document to the cut
         assert all(abs(len(side) - (sum(sizes) - pairs) / 2) <= 7.5 for side in sides)
+
+
+def test_what_two_halves_have_in_common_is_counted():
+    a, b = in_documents([10] * 5), in_documents([10] * 5, "b")
+    twins = a.ids.copy()
+    twins[1] = twins[0]
+    a, b = (replace(space, same_as=twins) for space in (a, b))
+    apart = halves(a, b, row(), 0).in_common
+    assert apart["source_documents"] + apart["target_documents"] == 5
+    assert (apart["shared"], apart["shared_documents"], apart["near_duplicates"]) == (0, 0, 0)
+    mixed = [halves(a, b, row(halves="rows"), seed) for seed in range(4)]
+    assert all(len(data.source) == len(data.target) == 25 for data in mixed)
+    assert all(data.in_common["shared_documents"] == 5 for data in mixed)
+    assert {data.in_common["near_duplicates"] for data in mixed} == {0, 2}
 
 
 def test_an_oracle_sees_true_pairs_as_many_as_a_half_has():

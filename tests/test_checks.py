@@ -83,5 +83,5 @@ def test_ids_that_are_not_the_corpus_s_are_counted():
 
 
 def test_texts_on_both_sides_of_a_fit_are_counted():
-    store.write_metrics("align", "x", {"shared": 6})
-    assert numbers(said("align@x", "disjoint_halves")) == {"on both sides": 6}
+    store.write_metrics("align", "x", {"shared": 6, "near_duplicates": 2})
+    assert numbers(said("align@x", "disjoint_halves")) == {"on both sides": 6, "near-duplicates": 2}

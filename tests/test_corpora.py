@@ -4,6 +4,8 @@ import gzip
 import json
 import mailbox
 import os
+import random
+import string
 import subprocess
 import sys
 from email.message import EmailMessage
@@ -60,7 +62,7 @@ def test_tables_are_read_with_a_column_mapping(tmp_path, suffix):
     columns = {"id": "note", "text": "body", "labels": "topic", "author": "who"}
     frame = collect(file(theirs, columns=columns, test=5))
     check_corpus("t", frame)
-    assert frame.columns == ["id", "text", "split", "labels", "author"]
+    assert frame.columns == ["id", "text", "split", "labels", "author", "document", "same_as"]
     assert frame["id"].to_list() == [str(i) for i in range(20)]
     assert frame["text"].to_list() == TEXTS
     assert frame["labels"][0].to_list() == ["a"]
@@ -218,10 +220,7 @@ def test_notes_that_unpack_to_far_more_than_text_are_refused(tmp_path):
 def test_a_stride_cuts_at_every_offset_and_loses_nothing_but_short_tails(count, size, stride, least):
     size, stride, least = max(size, least), min(stride, max(size, least)), least
     words = [str(i) for i in range(count)]
-    pieces = [
-        piece.split()
-        for piece in cut(" ".join(words), Chunk(size=size, stride=stride, least=least, whole=True))
-    ]
+    pieces = [piece.split() for piece in cut(" ".join(words), Chunk(size=size, stride=stride, least=least))]
     assert pieces == [words[i : i + size] for i in range(0, count, stride) if count - i >= least]
     if least == 1:
         assert set().union(*pieces) == set(words)
@@ -244,7 +243,7 @@ def test_token_chunks_keep_the_characters():
     ("chunk", "texts"),
     [
         ({"size": 2}, {"p#0": "a b", "p#1": "c d", "p#2": "e", "r#1": "x"}),  # r begins as p does
-        ({"size": 2, "first": True, "whole": True}, {"p#0": "a b", "s#0": "f"}),
+        ({"size": 2, "first": True}, {"p#0": "a b", "s#0": "f"}),
     ],
 )
 def test_chunks_have_ids_and_labels_of_their_text_and_none_twice(tmp_path, capsys, chunk, texts):
@@ -261,30 +260,82 @@ def test_overlapping_chunks_are_on_one_side_and_those_held_out_do_not_overlap(tm
     texts = [" ".join(f"{i}{c}" for c in "abcdefghij") for i in range(30)]
     source = write(tmp_path / "t.parquet", id=[f"p{i}" for i in range(30)], text=texts)
 
-    def cut_whole(**chunk):
-        return collect(file(source, chunk={"size": 4, "whole": True, **chunk}, rows=20, test=7))
+    def cut_to(**chunk):
+        return collect(file(source, chunk={"size": 4, **chunk}, test=21))
 
-    plain, frame, uneven = cut_whole(), cut_whole(stride=2), cut_whole(stride=3)
-    assert plain["id"].str.split("#").list[0].value_counts()["count"].to_list() == [3] * 20
+    plain, frame, uneven = cut_to(), cut_to(stride=2), cut_to(stride=3)
     sides = frame.group_by("document").agg(pl.col("split").unique())
-    assert sorted(sides["split"].to_list()) == [["test"]] * 7 + [["train"]] * 13
+    assert sorted(sides["split"].to_list()) == [["test"]] * 7 + [["train"]] * 23
     assert frame["document"].to_list() == frame["id"].str.split("#").list[0].to_list()
     held, train = (frame.filter(pl.col("split") == split)["text"].to_list() for split in ("test", "train"))
     assert held == plain.filter(pl.col("split") == "test")["text"].to_list()
-    assert len(train) == 13 * 5
+    assert len(train) == 23 * 5
     assert set(train) > set(plain.filter(pl.col("split") == "train")["text"])
     words = [word for text in uneven.filter(pl.col("split") == "test")["text"] for word in text.split()]
     assert len(words) == len(set(words))
-    apart = collect(file(source, chunk={"size": 4}, test=40))  # without `whole`: pieces are counted
-    assert (apart["split"] == "test").sum() == 40
+
+
+# ---------------------------------------------------------------- documents
+
+
+def sentence(*seed: int) -> str:
+    """Return forty words that share no sequence of five with those of another seed."""
+    rng = random.Random(repr(seed))
+    return " ".join(rng.choice(string.ascii_letters) + str(rng.randrange(10_000)) for _ in range(40))
+
+
+def test_a_column_names_documents_and_test_documents_are_whole(tmp_path):
+    titles = [f"t{i // 4}" for i in range(40)]
+    source = write(tmp_path / "t.parquet", text=[sentence(i) for i in range(40)], title=titles)
+    frame = collect(file(source, document="title", test=10))
+    sides = frame.group_by("document").agg(pl.col("split").n_unique())
+    assert (sides["split"] == 1).all()
+    assert (frame["split"] == "test").sum() == 10
+    assert len(frame) == 38  # two texts of the third test document are dropped
+    refused(file(source, document="name"), "there is no column 'name'")
+
+
+def test_a_mail_and_its_reply_are_one_document(tmp_path):
+    mail = sentence(0)
+    texts = [
+        mail,
+        sentence(1),
+        f"Yes. > {mail.upper()!r} Best, Ann",
+        sentence(2),
+        " ".join(mail.split()[:20]),
+    ]
+    frame = collect(file(write(tmp_path / "t.parquet", id=list("abcde"), text=texts)))
+    assert frame["document"].to_list() == ["a", "b", "a", "d", "a"]
+    assert frame["same_as"].to_list() == ["a", "b", "a", "d", "a"]
+
+
+def test_words_in_common_make_no_near_duplicates(tmp_path):
+    half = sentence(0).split()[:16]
+    texts = [" ".join([*half, *sentence(i).split()]) for i in range(1, 9)]
+    frame = collect(file(write(tmp_path / "t.parquet", text=texts)))
+    assert frame["document"].n_unique() == 8
+
+
+def test_near_duplicates_of_large_documents_are_dropped_so_that_these_stay_apart(tmp_path, capsys):
+    texts = [sentence(i) for i in range(60)]
+    texts[45] = texts[5] + " again"
+    owners = [f"o{i // 30}" for i in range(60)]
+    frame = collect(file(write(tmp_path / "t.parquet", text=texts, owner=owners), document="owner"))
+    assert frame["document"].value_counts(sort=True)["count"].to_list() == [30, 29]
+    assert "1 texts of 60 repeat texts of other documents: dropped" in capsys.readouterr().out
+
+
+def test_boilerplate_of_many_texts_makes_no_near_duplicates(tmp_path):
+    texts = [f"{sentence(0)} {i}" for i in range(300)]
+    frame = collect(file(write(tmp_path / "t.parquet", text=texts)))
+    assert frame["document"].n_unique() == 300
 
 
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"stride": 5, "whole": True}, "stride 5 is more than size 4"),
-        ({"stride": 2}, "stride 2 needs `whole: true`"),
-        ({"stride": 2, "whole": True, "first": True}, "stride 2 and `first` exclude each other"),
+        ({"stride": 5}, "stride 5 is more than size 4"),
+        ({"stride": 2, "first": True}, "stride 2 and `first` exclude each other"),
     ],
 )
 def test_a_stride_that_cannot_be_is_refused(keys, line):
@@ -298,7 +349,7 @@ def test_a_stride_that_cannot_be_is_refused(keys, line):
 @pytest.fixture(params=["NOTEEVENTS.csv", "NOTEEVENTS.csv.gz"])
 def noteevents(request, tmp_path) -> Path:
     lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
-    lines += [f'{i},"Nursing","","Note {i}:\n the patient said ""hello"", then left."' for i in range(30)]
+    lines += [f'{i},"Nursing","","Note {i}:\n he said ""hello""."' for i in range(30)]
     lines += ['30,"Nursing","1","an error"', lines[1].replace("0", "31", 1)]
     data = ("\n".join(lines) + "\n").encode()
     (tmp_path / request.param).write_bytes(gzip.compress(data) if request.param.endswith("gz") else data)
@@ -309,7 +360,7 @@ def test_noteevents_without_errors_and_repeats(noteevents):
     frame = collect(file(noteevents, "notes", test=3))
     check_corpus("notes", frame)
     assert frame["id"].to_list() == [str(i) for i in range(30)]
-    assert frame["text"][4] == 'Note 4:\n the patient said "hello", then left.'
+    assert frame["text"][4] == 'Note 4:\n he said "hello".'
     assert len(collect(file(noteevents, "notes", rows=6))) == 6
 
 

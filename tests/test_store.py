@@ -73,7 +73,7 @@ def test_vectors_written_block_by_block_are_the_same_file_mapped_without_a_copy(
     ids, documents = [f"text {i}" for i in range(70)], ["ä"] * 70
     whole = store.embeddings_path("e")
     for blocks in (vectors, iter(np.split(vectors, [1, 64]))):
-        store.write_embeddings("e", ids, ["train"] * 70, blocks, {"encoder": "x"}, documents)
+        store.write_embeddings("e", ids, ["train"] * 70, blocks, {"encoder": "x"}, {"document": documents})
         assert torch.equal(store.read_embeddings("e").vectors, torch.from_numpy(vectors).float())
         assert len(set(store.read_embeddings("e").documents)) == 1
         assert pa.ipc.open_file(whole).num_record_batches == 1  # else reading would copy

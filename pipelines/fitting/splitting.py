@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Align, AlignJointly
 
+Side = tuple[store.Embeddings, Tensor]  # a space, and the rows (n,) of it that a fit sees
+
 
 @dataclass(frozen=True)
 class Halves:
@@ -23,7 +25,7 @@ class Halves:
     source: Tensor  # (n, d)
     target: Tensor  # (m, e)
     pairs: Tensor | None  # (k, 2) rows of source and target of the same texts, if the row grants known pairs
-    shared: int = 0  # number of texts on both sides besides known pairs; must be 0
+    in_common: dict[str, int]  # what the two sides have in common besides known pairs
 
 
 def halves(
@@ -31,9 +33,9 @@ def halves(
 ) -> Halves:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    With `pairs: k`, append k texts to both sides. All rows of a document are on one side, except for these
-    pairs. Each of two different corpora is halved, too, so that a row's sizes do not depend on the other
-    corpus. Raises BadInput for fewer than two vectors per side.
+    No document is on both sides, unless the row says `halves: rows`. With `pairs: k`, append k texts to both
+    sides, of any document. Each of two different corpora is halved, too, so that a row's sizes do not depend
+    on the other corpus. Raises BadInput for fewer than two vectors per side.
     """
     same = one_corpus(source, target)
     if same:
@@ -45,15 +47,18 @@ def halves(
         )
     split_x, split_y = row.splits or (None, None)
     salt = "source" if same or row.splits else "target"
-    rows_x = rows_of_part(source, "source", seed, Part(0, 2, split_x, replicate, row.pairs))[: row.limits[0]]
-    rows_y = rows_of_part(target, salt, seed, Part(1, 2, split_y, replicate, row.pairs))[: row.limits[1]]
-    known = shuffled(source, "source", seed)[: row.pairs]
+    documents = row.halves == "documents"
+    part_x = Part(0, 2, split_x, replicate, documents, row.pairs)
+    part_y = Part(1, 2, split_y, replicate, documents, row.pairs)
+    rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
+    rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
+    known = shuffled(source, generator_of("source", seed))[: row.pairs]
     k = torch.arange(row.pairs)
     return Halves(
         source.vectors[torch.cat([rows_x, known])],
         target.vectors[torch.cat([rows_y, known])],
         torch.stack([len(rows_x) + k, len(rows_y) + k], 1) if row.pairs else None,
-        len(set(source.ids[rows_x.numpy()]) & set(target.ids[rows_y.numpy()])) if same else 0,
+        in_common((source, rows_x), (target, rows_y)),
     )
 
 
@@ -65,9 +70,8 @@ def paired_rows(
     If the row names splits, the pairs are of the first split, that of the dump.
     """
     store.same_texts(source, target)
-    rows = shuffled(source, "source", seed, row.splits[0] if row.splits else "train")
-    if not row.splits:
-        rows = rows[: boundary(source, rows, len(rows) // 2)]
+    part = Part(0, 2, row.splits[0] if row.splits else None, False, row.halves == "documents")
+    rows = rows_of_part(source, "source", seed, part)
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
 
@@ -75,7 +79,15 @@ def paired_rows(
 def parts(
     spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False
 ) -> dict[str, Tensor]:
-    """Divide the train texts among the spaces. Paired spaces count as one: they share all their texts.
+    """Divide the train texts among the spaces, and return the vectors of each (`rows_of_parts`)."""
+    rows_of = rows_of_parts(spaces, row, seed, replicate)
+    return {name: space.vectors[rows_of[name]] for name, space in spaces.items()}
+
+
+def rows_of_parts(
+    spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False
+) -> dict[str, Tensor]:
+    """Return the rows that each space gets. Paired spaces count as one: they share all their texts.
 
     A space of a different corpus gets one part, too, so that its size does not depend on the other spaces. If
     the row names splits, each part is one of them. Raises BadInput for fewer than two vectors.
@@ -83,17 +95,18 @@ def parts(
     groups = [[name] for name in spaces if name not in row.paired]
     if row.paired:
         groups.append([*row.paired])
-    vectors, first = {}, spaces[groups[0][0]]
+    rows_of, first = {}, spaces[groups[0][0]]
     for number, group in enumerate(groups):
         space, *others = (spaces[name] for name in group)
         same = one_corpus(first, space)
         for other in [*([first] if same else []), *others]:
             store.same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
-        part = Part(number, len(groups), row.splits[number] if row.splits else None, replicate)
+        split = row.splits[number] if row.splits else None
+        part = Part(number, len(groups), split, replicate, row.halves == "documents")
         rows = rows_of_part(space, salt, seed, part)[: row.limits[group[0] in row.paired]]
-        vectors |= {name: spaces[name].vectors[rows] for name in group}
-    return vectors
+        rows_of |= dict.fromkeys(group, rows)
+    return rows_of
 
 
 class Part(NamedTuple):
@@ -103,19 +116,20 @@ class Part(NamedTuple):
     count: int
     split: str | None
     replicate: bool  # of a split, which all seeds see whole, a replicate gets half: it needs other texts
+    documents: bool  # no two parts have texts of one document
     known: int = 0
 
 
 def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> Tensor:
     """Return the rows of a part in random order. Raises BadInput for fewer than two."""
-    rows = shuffled(space, salt, seed, part.split or "train")
+    generator = generator_of(salt, seed)
+    rows = shuffled(space, generator, part.split or "train")
     if part.split is None:
-        free = len(rows) - part.known
-        cuts = [part.known + number * free // part.count for number in (part.number, part.number + 1)]
-        start, end = (boundary(space, rows, cut) for cut in cuts)
-        rows = rows[start:end]
+        rows = rows[part.known :]
+        rows = rows[parts_of(space, rows, part, generator) == part.number]
     elif part.replicate:
-        rows = rows[: len(rows) // 2]
+        half = part._replace(number=0, count=2)
+        rows = rows[parts_of(space, rows, half, generator) == 0]
     if len(rows) < 2:
         raise BadInput(
             f"{space.name}: too few rows of split {part.split or 'train'!r} for this fit: {len(rows)}"
@@ -123,31 +137,62 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
     return rows
 
 
+def parts_of(space: store.Embeddings, rows: Tensor, part: Part, generator: torch.Generator) -> Tensor:
+    """Return for shuffled rows (n,) which of `part.count` parts each is in; parts are of about equal size.
+
+    Documents are taken in random order. The last one of a part stays whole, so that a part may be larger.
+    """
+    document, sizes, order = np.arange(len(rows)), np.ones(len(rows), int), np.arange(len(rows))
+    if part.documents:
+        names = space.documents[rows.numpy()]
+        _, document, sizes = np.unique(names, return_inverse=True, return_counts=True)
+        order = torch.randperm(len(sizes), generator=generator).numpy()
+    cuts = [number * len(rows) // part.count for number in range(1, part.count)]
+    before = np.cumsum(sizes[order]) - sizes[order]  # rows of the documents before each
+    part_of = np.empty(len(sizes), int)
+    part_of[order] = np.searchsorted(cuts, before, side="right")
+    return torch.from_numpy(part_of[document])
+
+
+def in_common(one: Side, other: Side) -> dict[str, int]:
+    """Count the documents of each side and, for one corpus, what both sides have in common.
+
+    `shared`: texts on both sides. `shared_documents`: documents with texts on both sides. `near_duplicates`:
+    texts of either side with a near-duplicate on the other.
+    """
+    ids, documents, same_as = (
+        [getattr(space, column)[rows.numpy()].tolist() for space, rows in (one, other)]
+        for column in ("ids", "documents", "same_as")
+    )
+    counts = {"source_documents": len({*documents[0]}), "target_documents": len({*documents[1]})}
+    if not one_corpus(one[0], other[0]):
+        return counts
+    both = {*same_as[0]} & {*same_as[1]}
+    return counts | {
+        "shared": len({*ids[0]} & {*ids[1]}),
+        "shared_documents": len({*documents[0]} & {*documents[1]}),
+        "near_duplicates": sum(text in both for side in same_as for text in side),
+    }
+
+
+def largest(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return the largest of each count."""
+    every = list(counts)
+    return {name: max(one[name] for one in every) for name in every[0]}
+
+
 def one_corpus(source: store.Embeddings, target: store.Embeddings) -> bool:
     """Whether both are embeddings of the same corpus."""
     return source.metadata.get("corpus") == target.metadata.get("corpus")
 
 
-def shuffled(embeddings: store.Embeddings, salt: str, seed: int, split: str = "train") -> Tensor:
-    """Return the rows of a split in random order. If rows overlap, shuffle documents and keep their rows
-    together.
-    """
+def generator_of(salt: str, seed: int) -> torch.Generator:
+    """Return the random numbers of a seed, which differ for two corpora."""
+    key = hashlib.sha256(f"{salt}:{seed}".encode()).digest()[:7]
+    return torch.Generator().manual_seed(int.from_bytes(key, "big"))
+
+
+def shuffled(embeddings: store.Embeddings, generator: torch.Generator, split: str = "train") -> Tensor:
+    """Return the rows of a split in random order."""
     rows = embeddings.rows(split)
-    key = hashlib.sha256(f"{salt}:{seed}".encode()).digest()[:7]  # independent orders for two corpora
-    generator = torch.Generator().manual_seed(int.from_bytes(key, "big"))
-    if embeddings.documents is None:
-        return rows[torch.randperm(len(rows), generator=generator)]
-    names, document = np.unique(embeddings.documents[rows.numpy()], return_inverse=True)
-    place = torch.randperm(len(names), generator=generator)
-    return rows[place[torch.from_numpy(document)].argsort(stable=True)]
-
-
-def boundary(embeddings: store.Embeddings, rows: Tensor, at: int) -> int:
-    """Return where to cut shuffled rows: at `at`, or after the rest of the document that this would cut in
-    two.
-    """
-    if embeddings.documents is None or not 0 < at < len(rows):
-        return at
-    documents = embeddings.documents[rows.numpy()]
-    elsewhere = np.flatnonzero(documents[at:] != documents[at - 1])
-    return at + int(elsewhere[0]) if len(elsewhere) else len(rows)
+    return rows[torch.randperm(len(rows), generator=generator)]

@@ -1,9 +1,9 @@
 """Paths of all artefacts, checked reads and atomic writes. No other module knows a path.
 
-data/corpora/<corpus>.parquet          id, text, split, labels, and what the corpus has
+data/corpora/<corpus>.parquet          id, text, split, labels, document, and what the corpus has
 data/encoders/<encoder>/               a sentence-transformers folder
 data/trained/<row of finetune>/        a sentence-transformers folder
-data/embeddings/<row of embed>.arrow   id, split, vector; who made them in the schema metadata
+data/embeddings/<row of embed>.arrow   id, split, vector, document, same_as; the encoder in its metadata
 data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: an image and a text encoder
 data/translators/<row of align>/       seed-<n>.safetensors + .json; verdicts.json by seed
 data/translators/<row of align_jointly>/<source>/<target>/       the same of every ordered pair
@@ -27,7 +27,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -216,7 +216,8 @@ class Embeddings:
     splits: np.ndarray  # (n,) of str
     vectors: torch.Tensor  # (n, dimension) float32
     metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source
-    documents: np.ndarray | None = None  # (n,) of str: the text of each row, if rows of one text overlap
+    documents: np.ndarray  # (n,) of str: the document of each row; without documents, its id
+    same_as: np.ndarray  # (n,) of str: the id of each row's first near-duplicate, or its own
 
     def rows(self, split: str | None) -> torch.Tensor:
         """Return the indices of the rows of one split; None: all."""
@@ -230,9 +231,9 @@ def write_embeddings(
     splits: Sequence[str],
     vectors: np.ndarray | Iterable[np.ndarray],
     metadata: dict[str, str],
-    documents: Sequence[str] | None = None,
+    more: Mapping[str, Sequence[str]] = {},
 ) -> None:
-    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16), document if given.
+    """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16), `more` columns.
 
     `vectors`: (n, dimension), or blocks of rows, of which memory holds one at a time. The file has one record
     batch, so that readers map it without a copy: it is first written with zeros, which the blocks replace.
@@ -243,8 +244,7 @@ def write_embeddings(
     zeros = np.zeros(len(ids) * dimension, first.dtype)  # zeros that are never written take no memory
     columns: dict[str, Any] = {"id": pa.array(ids, pa.string()), "split": pa.array(splits, pa.string())}
     columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(zeros), dimension)
-    if documents is not None:
-        columns["document"] = pa.array(documents, pa.string())
+    columns |= {column: pa.array(values, pa.string()) for column, values in more.items()}
     table = pa.table(columns).replace_schema_metadata({**metadata, "dimension": str(dimension)})
     with atomic(embeddings_path(name)) as draft:
         with pa.ipc.new_file(draft, table.schema) as arrow:
@@ -277,7 +277,8 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
         metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
         ids, splits = columns["id"], columns["split"]
     check_vectors(str(path), array, ids)
-    return Embeddings(name, ids, splits, read_only(array).to(device), metadata, columns.get("document"))
+    documents, same_as = columns.get("document", ids), columns.get("same_as", ids)
+    return Embeddings(name, ids, splits, read_only(array).to(device), metadata, documents, same_as)
 
 
 def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:

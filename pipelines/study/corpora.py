@@ -27,7 +27,7 @@ class Chunk(Row):
     """Cut long texts into sequences of at most `size` units, and drop those shorter than `least`.
 
     With a `stride` below `size`, the train sequences of a text overlap: an attacker has more to train on.
-    All of them are in one half of an alignment. Test sequences never overlap.
+    Test sequences never overlap.
     """
 
     unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM
@@ -35,7 +35,6 @@ class Chunk(Row):
     stride: Count | None = None  # units from the beginning of one sequence to the next; None: size
     least: Count = 1
     first: bool = False  # keep the first sequence of each text alone
-    whole: bool = False  # draw and split whole texts, which `rows` and `test` then count
 
     @property
     def step(self) -> int:
@@ -55,8 +54,6 @@ class Chunk(Row):
             raise ValueError(
                 f"stride {self.stride} and `first` exclude each other: one sequence cannot overlap"
             )
-        if self.overlaps and not self.whole:
-            raise ValueError(f"stride {self.stride} needs `whole: true`: else both splits share words")
         return self
 
 
@@ -66,7 +63,7 @@ class Corpus(Row):
     kind: Kind = "passages"
     path: Watched  # what DVC watches for changes: the user's file or folder, or what the texts are made from
     rows: Count | None = None  # how many texts to keep, drawn with `seed`; None: all
-    test: Natural = 0  # how many of them are held out, if the source has no split of its own
+    test: Natural = 0  # how many are held out in whole documents, if the source has no split of its own
     seed: Seed = 0
     private: bool = False  # keep its texts and labels out of MLflow, the report and standard output
 
@@ -78,6 +75,7 @@ class LibraryCorpus(Corpus):
     # The shortest and the longest sequence
     words: tuple[Count, Count] = (18, 45)
     per_package: Count = 4000
+    document: Literal["package", "file"] = "file"
 
 
 class SyntheticCorpus(Corpus):
@@ -97,6 +95,7 @@ class HubCorpus(Corpus):
     revision: str | None = None
     data_files: Text | None = None  # one file of a repository that holds several sets
     columns: dict[str, str] = {}  # our column -> theirs
+    document: Text | None = None  # their column that names the document of a text; None: each its own
     chunk: Chunk | None = None
 
 
@@ -105,6 +104,7 @@ class PathCorpus(Corpus):
 
     source: Literal["path"]
     columns: dict[str, str] = {}
+    document: Text | None = None
     chunk: Chunk | None = None
     private: bool = True
     annotations: str | None = None  # of notes: MedCAT's file, in the folder of NOTEEVENTS
@@ -115,6 +115,7 @@ class VectorsCorpus(Corpus):
 
     source: Literal["vectors"]
     columns: dict[str, str] = {}
+    document: Text | None = None
     private: bool = True
 
 

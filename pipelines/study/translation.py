@@ -37,6 +37,8 @@ class Fitted(Shared):
 
     aligner: str
     seeds: Seeds = (0,)  # one fit for each; each draws its own parts of the texts
+    # What is drawn: documents, so that no two parts have texts of one document, or single rows, as papers do
+    halves: Literal["documents", "rows"] = "documents"
     # At most this many vectors of each space, or [of the source, of the target or the `paired` spaces]
     limit: Limit = None
     restarts: Natural = 0  # fit again up to this often, to the same vectors, while a fit is not `aligned`
@@ -145,7 +147,8 @@ class AlignJointly(Fitted):
 
     def pair(self, source: str, target: str) -> Align:
         """Return one of the translators as a row of align."""
-        common = {name: getattr(self, name) for name in ("aligner", "seeds", "limit", "settings", "device")}
+        shared = ("aligner", "seeds", "halves", "limit", "settings", "device")
+        common = {name: getattr(self, name) for name in shared}
         if isinstance(self.limit, tuple) and target not in self.paired:
             common["limit"] = self.limit[::-1]
         if self.splits:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipelines.corpora.core.documents import with_documents
 from pipelines.corpora.core.texts import distinct, name_of
 from pipelines.runtime.errors import BadInput
 from pipelines.study import AnyCorpus
@@ -19,13 +20,24 @@ SECOND = {"pair", "positive", "image"}  # with one of these, rows are distinct b
 def collect(row: AnyCorpus) -> pl.DataFrame:
     """Return the corpus of a row: id str, text str, split str, labels list[str], then its other columns.
 
-    `row.rows` texts are drawn with `row.seed` and keep the order of the source. A source's own split is kept.
-    Otherwise the last `row.test` of a seeded permutation are "test" and the rest "train". With
-    `chunk: {whole: true}` both numbers count texts before chunking. If chunks overlap (`stride`), only chunks
-    of "train" texts do: the other texts keep chunks without common words. The same row and source give the
-    same frame. Raises BadInput if the kind has no such source, or too few rows are left.
+    `row.rows` texts are drawn with `row.seed` and keep the order of the source. Columns `document` and
+    `same_as` tell which texts belong together. A source's own split is kept. Otherwise `row.test` texts are
+    "test", of documents that have no text in "train". If chunks overlap (`stride`), those of "test" do not.
+    The same row and source give the same frame. Raises BadInput if the kind has no such source, or too few
+    rows are left.
     """
-    frame = _split(_read(row), row)
+    frame = _read(row)
+    if len(frame) == 0:
+        raise BadInput(f"{name_of(row)}: no rows")
+    if row.rows is not None and row.rows > len(frame):
+        print(f"{name_of(row)}: {row.rows} rows were asked for, there are {len(frame)}")
+    drawn = np.random.default_rng(row.seed).permutation(len(frame))[: row.rows]
+    frame = frame[np.sort(drawn)]
+    if row.source not in ("synthetic", "vectors") and not SECOND & set(frame.columns):
+        frame = with_documents(frame, name_of(row))
+    elif "document" not in frame.columns:
+        frame = frame.with_columns(document=pl.col("id"))
+    frame = _split(frame, row)
     if "labels" not in frame.columns:
         frame = frame.with_columns(labels=pl.lit([], dtype=pl.List(pl.String)))
     return frame.select(*FIRST, *(c for c in frame.columns if c not in FIRST))
@@ -47,25 +59,36 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
 
 
 def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
-    """Draw `row.rows` units, then split them. A unit is a row or, with `whole`, the text it was cut from."""
-    if len(frame) == 0:
-        raise BadInput(f"{name_of(row)}: no rows")
+    """Hold out `row.test` texts that do not overlap. The rest of a test document is dropped."""
     chunk = getattr(row, "chunk", None)
-    unit = np.arange(len(frame))
-    if chunk is not None and chunk.whole:
-        unit = frame["id"].str.replace(r"#\d+$", "").rle_id().to_numpy()  # chunks of a text are neighbours
-    count = int(unit[-1]) + 1
-    if row.rows is not None and row.rows > count:
-        print(f"{name_of(row)}: {row.rows} rows were asked for, there are {count}")
-    drawn = np.random.default_rng(row.seed).permutation(count)[: row.rows]
-    if "split" not in frame.columns:
-        if row.test >= len(drawn):
-            raise BadInput(f"{name_of(row)}: test: {row.test} leaves no row of {len(drawn)} to train on")
-        test = np.isin(unit, drawn[len(drawn) - row.test :])
-        frame = frame.with_columns(split=pl.Series(np.where(test, "test", "train"), dtype=pl.String))
-    frame = frame.filter(np.isin(unit, drawn))
-    if chunk is None or not chunk.overlaps:
-        return frame
-    every = -(-chunk.size // chunk.step)
-    number = pl.col("id").str.extract(r"#(\d+)$").cast(pl.Int64)
-    return frame.filter((pl.col("split") == "train") | (number % every == 0))
+    every = -(-chunk.size // chunk.step) if chunk else 1
+    apart = np.ones(len(frame), bool)
+    if every > 1:
+        apart = (frame["id"].str.extract(r"#(\d+)$").cast(pl.Int64) % every == 0).to_numpy()
+    if "split" in frame.columns:
+        return frame.filter((pl.col("split") == "train") | apart)
+    if row.test >= apart.sum():
+        raise BadInput(f"{name_of(row)}: test: {row.test} leaves no row of {apart.sum()} to train on")
+    names, document = np.unique(frame["document"], return_inverse=True)
+    held_out = _held_out(np.bincount(document[apart], minlength=len(names)), row.test, row.seed)
+    test = np.flatnonzero(apart & held_out[document])[: row.test]
+    train = ~held_out[document]
+    if not train.any():
+        raise BadInput(f"{name_of(row)}: test: {row.test} leaves no document to train on")
+    frame = frame.with_columns(split=pl.Series(np.where(train, "train", "test"), dtype=pl.String))
+    train[test] = True
+    return frame.filter(train)
+
+
+def _held_out(sizes: np.ndarray, test: int, seed: int) -> np.ndarray:
+    """Return a mask of documents (n,) that have `test` texts together, or a few more.
+
+    Documents are taken in random order if they still fit. The smallest of the others fills up.
+    """
+    mask = np.zeros(len(sizes), bool)
+    for document in np.random.default_rng(seed).permutation(len(sizes)):
+        if 0 < sizes[document] <= test:
+            mask[document], test = True, test - sizes[document]
+    if test:
+        mask[np.where(mask, sizes.max() + 1, sizes).argmin()] = True
+    return mask

@@ -22,11 +22,11 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
     """Return the chunks of each text of `frame` (id, text, ...), with ids `<id>#<k>`; other columns are
     repeated.
 
-    `first` keeps one chunk of each text. If chunks overlap, column `document` has the id of their text.
+    `first` keeps one chunk of each text. Column `document`, if there is none, has the id of their text.
     """
     if chunk.least > chunk.size:
         raise BadInput(f"chunk: least {chunk.least} is more than size {chunk.size}: nothing would be left")
-    if chunk.overlaps:
+    if "document" not in frame.columns:
         frame = frame.with_columns(document=pl.col("id"))
     count = 1 if chunk.first else None
     texts = progress(frame["text"].to_list(), what="chunks", unit="texts")

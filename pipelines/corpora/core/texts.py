@@ -28,7 +28,8 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
     cut: there they raise BadInput, which names the row.
     """
     where = name_of(p)
-    frame = mapped(table, p.columns, where)
+    document = {"document": p.document} if p.document else {}
+    frame = mapped(table, p.columns | document, where)
     if p.chunk is None and isinstance(p, PathCorpus):
         return check(frame, where)
     frame = cleaned(frame, where)

@@ -53,12 +53,13 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
         _check_packed(file)
         scanned = pl.scan_csv(file, infer_schema=False)
         names = scanned.collect_schema().names()
-        for needed in ("ROW_ID", "TEXT"):
+        for needed in ("ROW_ID", "TEXT", *([p.document] if p.document else [])):
             if needed not in names:
                 raise BadInput(f"{file}: there is no column {needed!r}; there are: {listed(names)}")
         if "ISERROR" in names:
             scanned = scanned.filter(pl.col("ISERROR").fill_null("") != "1")
-        scanned = scanned.select("ROW_ID", "TEXT")
+        document = [pl.col(p.document).alias("document")] if p.document else []
+        scanned = scanned.select("ROW_ID", "TEXT", *document)
         frame = _drawn(scanned, file, p, None if labels is None else list(labels))
     frame = texts.cleaned(frame.rename({"ROW_ID": "id", "TEXT": "text"}), str(file))
     if labels is not None:

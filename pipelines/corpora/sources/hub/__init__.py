@@ -41,7 +41,7 @@ def _some(dataset: Any, p: HubCorpus) -> Any:
     """Return as many rows as are needed. Some are empty or repeated; some give several chunks."""
     if p.rows is None:
         return dataset
-    several = p.chunk is not None and not p.chunk.whole and not p.chunk.first
+    several = p.chunk is not None and not p.chunk.first
     return itertools.islice(dataset, p.rows if several else p.rows + p.rows // 4)
 
 

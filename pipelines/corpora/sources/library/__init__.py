@@ -68,7 +68,10 @@ _STRANGE = re.compile(r"[{}\[\]<>=_^$@#\\|~+*/]")
 
 
 def rows(p: LibraryCorpus) -> pl.DataFrame:
-    """Return every sequence of every package: id (`path:line#k`), text, package. Raises BadInput if none."""
+    """Return every sequence of every package: id (`path:line#k`), text, package, file, document.
+
+    The document is the file, or what `document` names. Raises BadInput if there is no text.
+    """
     names = pinned(Path(p.path))
     records: list[tuple[str, str, str]] = []
     seen: set[str] = set()
@@ -79,7 +82,9 @@ def rows(p: LibraryCorpus) -> pl.DataFrame:
             records += _package(name, p, seen, pool)
     if not records:
         raise BadInput(f"{p.path}: none of the {len(names)} packages that it names is installed")
-    return pl.DataFrame(records, schema=["id", "text", "package"], orient="row")
+    frame = pl.DataFrame(records, schema=["id", "text", "package"], orient="row")
+    frame = frame.with_columns(file=pl.col("id").str.extract(r"^(.*):\d+#\d+$"))
+    return frame.with_columns(document=pl.col(p.document))
 
 
 def pinned(path: Path) -> list[str]:

@@ -15,7 +15,7 @@ from pipelines.study import VectorsCorpus
 
 
 def rows(p: VectorsCorpus) -> pl.DataFrame:
-    """Return id, text (null), vector (n, d) as Array(Float32, d), and split if there is one.
+    """Return id, text (null), vector (n, d) as Array(Float32, d), and split and document if there are any.
 
     `columns` maps `vector`, `id` and `split` to the file's own names. Rows are numbered if there is no id.
     Raises BadInput, which names file and row, for vectors of different dimensions, vectors that are zero or
@@ -30,6 +30,8 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     frame: dict[str, object] = {"id": ids, "text": pl.repeat(None, len(ids), dtype=pl.String, eager=True)}
     if (split := formats.words(path, p.columns.get("split"), ("split",))) is not None:
         frame["split"] = pl.Series(split, dtype=pl.String)
+    if p.document is not None:
+        frame["document"] = pl.Series(formats.words(path, p.document, (p.document,)), dtype=pl.String)
     return pl.DataFrame({**frame, "vector": pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1]))})
 
 

@@ -1,0 +1,98 @@
+"""Assign each text to a document, so that halves and splits have no document in common.
+
+Near-duplicates in two documents, such as a mail and the reply that quotes it, make these one document.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import polars as pl
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+WORDS = 5  # of a shingle, a sequence of consecutive words
+SHARE = 0.4  # of its shingles that the shorter of two near-duplicates has in common with the other
+FREQUENT = 200  # shingles of more texts than that are boilerplate, which makes no near-duplicates
+LARGEST = 0.01  # of all texts: near-duplicates do not merge documents to a larger one
+SMALL = 20  # texts that may be merged in any corpus
+
+_WORD = re.compile(r"\w+")
+
+
+def with_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Return the rows with columns `document` and `same_as`, in the same order.
+
+    `document` is that of the frame, else the row's own id; merged documents have the name of the first.
+    `same_as` is the id of the first near-duplicate of a text, or its own id. Documents merge, those with the
+    most similar texts first, while they stay below LARGEST. A text that still has a near-duplicate in an
+    earlier document is dropped, and one line says how many were.
+    """
+    if "document" not in frame.columns:
+        frame = frame.with_columns(document=pl.col("id"))
+    named = frame["document"].cast(pl.String).fill_null(frame["id"])
+    i, j = near_duplicates(frame["text"])
+    document = merged(np.unique(named, return_inverse=True)[1], i, j)
+    repeats = np.unique(np.maximum(i, j)[document[i] != document[j]])
+    if len(repeats):
+        print(f"{where}: {len(repeats)} texts of {len(frame)} repeat texts of other documents: dropped")
+    kept = np.setdiff1d(np.arange(len(frame)), repeats)
+    between = np.isin(i, kept) & np.isin(j, kept)
+    pairs = sparse.coo_array((np.ones(between.sum()), (i[between], j[between])), (len(frame), len(frame)))
+    groups = connected_components(pairs, directed=False)[1]
+    frame = frame.with_columns(
+        document=named.gather(first_of_each(document)),
+        same_as=frame["id"].gather(first_of_each(groups)),
+    )
+    return frame[kept]
+
+
+def first_of_each(groups: np.ndarray) -> np.ndarray:
+    """Return for each row (n,) of group numbers the first row of its group."""
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    return first[group]
+
+
+def merged(document: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Return document numbers (n,), in which documents of near-duplicates i, j are one if not too large."""
+    sizes = np.bincount(document)
+    most = max(SMALL, LARGEST * len(document))
+    parent = np.arange(len(sizes))
+
+    def root(number: int) -> int:
+        while parent[number] != number:
+            parent[number] = number = parent[parent[number]]
+        return number
+
+    for a, b in zip(document[i].tolist(), document[j].tolist(), strict=True):
+        one, other = root(a), root(b)
+        if one != other and sizes[one] + sizes[other] <= most:
+            parent[other], sizes[one] = one, sizes[one] + sizes[other]
+    return np.array([root(number) for number in range(len(parent))])[document]
+
+
+def near_duplicates(texts: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of rows i < j whose texts share SHARE of the shorter one's shingles.
+
+    The most similar come first. Case and punctuation do not count. A text below WORDS words is one shingle.
+    """
+    vocabulary: dict[str, int] = {}
+    found = []
+    for text in texts.to_list():
+        words = [vocabulary.setdefault(word, len(vocabulary)) for word in _WORD.findall(text.lower())]
+        starts = range(max(1, len(words) - WORDS + 1))
+        shingles = {hash(tuple(words[start : start + WORDS])) for start in starts}  # of numbers: always equal
+        found.append(np.fromiter(shingles, np.int64, len(shingles)))
+    counts = np.array([len(shingles) for shingles in found])
+    rows = np.repeat(np.arange(len(found)), counts)
+    _, column, frequency = np.unique(np.concatenate(found), return_inverse=True, return_counts=True)
+    kept = (frequency[column] > 1) & (frequency[column] <= FREQUENT)
+    shape = len(found), len(frequency)
+    table = sparse.csr_array((np.ones(kept.sum(), np.int32), (rows[kept], column[kept])), shape)
+    common = sparse.triu(table @ table.T, 1).tocoo()
+    i, j = common.coords
+    share = common.data / np.minimum(counts[i], counts[j])
+    order = np.lexsort((j, i, -share))
+    order = order[share[order] >= SHARE]
+    return i[order], j[order]
