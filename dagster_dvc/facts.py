@@ -50,17 +50,27 @@ def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
 def metrics(root: Path, stage: Stage) -> dict[str, float]:
     """Return every number in the metrics files that exist, {"top1/mean": 0.8}. Raises ValueError for a
     damaged file.
+
+    A number of a folder has its file's path in front: {"evaluate/wasserstein/top1": 0.8}.
     """
     numbers = {}
     for path in stage.metrics:
-        if (root / path).is_file():
-            try:
-                text = (root / path).read_text(encoding="utf-8")
-                content = json.loads(text) if path.endswith(".json") else yaml.load(text, Loader)
-            except (ValueError, yaml.YAMLError) as error:
-                raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
-            numbers |= dict(_flat(content))
+        numbers |= dict(_flat(_content(root, root / path)))
+        for file in sorted((root / path).rglob("*.*")):
+            inner = file.relative_to(root / path).with_suffix("")
+            numbers |= dict(_flat(_content(root, file), inner.as_posix()))
     return numbers
+
+
+def _content(root: Path, file: Path) -> Any:
+    """Return what a metrics file holds, nothing if there is none."""
+    if not file.is_file():
+        return {}
+    try:
+        text = file.read_text(encoding="utf-8")
+        return json.loads(text) if file.suffix == ".json" else yaml.load(text, Loader)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{file.relative_to(root)}: {' '.join(str(error).split())}") from None
 
 
 def short(shown: dict[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
 
 @pytest.mark.parametrize(
     ("channel", "public"),
-    [("stdout", set()), ("mlflow", {SECRET, LABEL}), ("git", {SECRET})],
+    [("stdout", set()), ("mlflow", {SECRET, LABEL}), ("git", set())],
     ids=["stdout", "mlflow", "git"],
 )
 def test_a_channel_carries_texts_of_public_corpora_alone(channels, channel, public):

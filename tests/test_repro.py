@@ -265,13 +265,15 @@ def test_the_walk_through_of_the_docs_does_what_it_says(repository, monkeypatch)
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "t@localhost")
     monkeypatch.delenv("COLUMNS", raising=False)
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
-    shown, experiment, kept, _, clone = (run("bash", "-euc", block) for block in blocks)
+    shown, experiment, kept, back, _, clone = (run("bash", "-euc", block) for block in blocks)
     assert re.search(r"report/metrics/evaluate/wasserstein.json +0\.\d+", shown)
     assert re.search(r"forty.* 40 ", experiment)
     for said in (experiment, kept, clone):
         assert re.search(
             r"report/metrics/evaluate/wasserstein.json +(top1|verdict) ", said
         )  # what changed is named
+    assert "Running stage" not in back
+    assert back.count("is cached - skipping run") == 2 * 3  # align, evaluate and report, back and forth
     assert "up to date" in clone  # `dvc status`, of what `dvc pull` brought
     seed, second = "wasserstein/seed-0.safetensors", repository.parent / "second"
     original = (repository / "data/translators" / seed).read_bytes()
@@ -297,7 +299,7 @@ def test_a_server_that_speaks_s3_is_a_remote(repository, monkeypatch):
         with urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT")) as made:
             assert made.status == 200
         push, pull = re.findall(r"```sh s3\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
-        run("git", "add", "params.yaml", "dvc.lock", "results", "report")
+        run("git", "add", "params.yaml", "dvc.lock", "report")
         run("git", "commit", "-qm", "reproduced", "--allow-empty")
         run("bash", "-euc", push.replace("http://localhost:9000", address))
         run("git", "clone", "-q", ".", "../elsewhere")

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from projects import initialised
 
+from dagster_dvc.facts import metrics
 from dagster_dvc.graph import GraphError, lock, read
 
 USED = {  # module: {name: parameters that graph.py passes}
@@ -71,6 +72,15 @@ def test_metrics_may_stand_outside_of_the_stages(tmp_path):
     (initialised(tmp_path) / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages, "metrics": listed}))
     found = {name: stage.metrics for name, stage in read(tmp_path).items()}
     assert found == {"train": ("b.json", "live/metrics.json", "a.json"), "other": ()}
+
+
+def test_metrics_may_be_a_folder(tmp_path):
+    stages = {"train": {"cmd": "true", "metrics": ["scores"]}}
+    (initialised(tmp_path) / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    for name in ("a", "b"):
+        (tmp_path / "scores" / name).mkdir(parents=True)
+        (tmp_path / "scores" / name / "x.json").write_text('{"top1": 0.5}')
+    assert metrics(tmp_path, read(tmp_path)["train"]) == {"a/x/top1": 0.5, "b/x/top1": 0.5}
 
 
 def test_dependencies_at_a_web_address_are_not_watched(tmp_path):
