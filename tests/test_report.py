@@ -35,6 +35,7 @@ def test_a_page_is_one_file_with_its_pictures_beside_its_markdown(picture):
     path = page.write(picture.with_name("p.html"), "T & U", markdown)
     text = path.read_text(encoding="utf-8")
     assert base64.b64encode(picture.read_bytes()).decode() in text
+    assert "<div class='table'><table>" in text  # it scrolls in a box of its own
     assert "<td>2</td>" in text
     assert "<title>T &amp; U</title>" in text
     assert path.with_suffix(".md").read_text(encoding="utf-8") == markdown

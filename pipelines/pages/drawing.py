@@ -83,12 +83,17 @@ def layers(path: Path, frame: pl.DataFrame, row: Similarity, study: Study) -> No
     pictures.similarity_map(path, frame.columns, frame.to_numpy(), title)
 
 
+def pmi(path: Path, frame: pl.DataFrame, row: EvaluateImageText, study: Study) -> None:
+    pictures.similarity_against_pmi(path, frame, f"{row.encoders} on {row.corpus}")
+
+
 FROM_TABLES: tuple[tuple[str, str, str, Draw], ...] = (  # verb, picture, table, function
     ("finetune", "curve", "curve.csv", plain(pictures.curves)),
+    ("finetune", "steps", "curve.csv", plain(pictures.steps)),
     ("similarity", "layers", "layers.csv", layers),
     ("evaluate", "spaces", "spaces.csv", spaces),
     ("geometry", "neighbours", "pairs.csv", neighbours),
-    ("evaluate_image_text", "pmi", "pmi.csv", plain(pictures.similarity_against_pmi)),
+    ("evaluate_image_text", "pmi", "pmi.csv", pmi),
 )
 
 # ---------------------------------------------------------------- from metrics

@@ -75,18 +75,19 @@ def spaces(path: Path, points: pl.DataFrame, source: str, target: str, lines: in
 
 
 def curves(path: Path, curve: pl.DataFrame) -> None:
-    """Draw Spearman, alignment and uniformity by step, and the plane of the last two (SimCSE, figure 2)."""
-    step, alignment, uniformity = curve["step"], curve["alignment"], curve["uniformity"]
-    with figure(path, ncols=3, figsize=(11.5, 3.6)) as (fig, axes):
-        axes[0].plot(step, curve["spearman"], color=TARGET, marker=".")
-        axes[0].set(xlabel="step", ylabel="STS dev, Spearman x 100")
-        axes[1].plot(step, alignment, color=SOURCE, marker=".", label="alignment")
-        axes[1].plot(step, uniformity, color=TARGET, marker=".", label="uniformity")
-        axes[1].set(xlabel="step", ylabel="lower is better")
-        axes[1].legend(frameon=False)
-        at = axes[2].scatter(uniformity, alignment, c=step, cmap="viridis", s=18)
-        axes[2].set(xlabel="uniformity", ylabel="alignment")
-        fig.colorbar(at, ax=axes[2], label="step")
+    """Draw Spearman by step."""
+    with figure(path, figsize=(4.8, 3.4)) as (_, ax):
+        ax.plot(curve["step"], curve["spearman"], color=TARGET, marker=".")
+        ax.set(xlabel="step", ylabel="STS dev, Spearman x 100")
+
+
+def steps(path: Path, curve: pl.DataFrame) -> None:
+    """Draw the plane of uniformity and alignment by step (SimCSE, figure 2)."""
+    with figure(path, figsize=(5.4, 3.6)) as (fig, ax):
+        ax.plot(curve["uniformity"], curve["alignment"], color="0.8", lw=1, zorder=1)
+        at = ax.scatter(curve["uniformity"], curve["alignment"], c=curve["step"], cmap="viridis", s=24)
+        ax.set(xlabel="uniformity (lower: more even)", ylabel="alignment (lower: positives nearer)")
+        fig.colorbar(at, label="step")
 
 
 def plane(path: Path, points: dict[str, tuple[float, float, float]]) -> None:
@@ -120,7 +121,7 @@ def similarity_map(path: Path, names: list[str], values: np.ndarray, title: str)
         fig.colorbar(image, shrink=0.8)
 
 
-def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
+def similarity_against_pmi(path: Path, pairs: pl.DataFrame, title: str) -> None:
     """Draw learnt similarity against true pointwise mutual information; the loss asks for a straight line.
 
     One row per pair of image and caption: true (whether the caption is true of the image), pmi, similarity.
@@ -130,7 +131,7 @@ def similarity_against_pmi(path: Path, pairs: pl.DataFrame) -> None:
         for true, colour, label in groups:
             part = pairs.filter(pl.col("true") == true)
             ax.scatter(part["pmi"], part["similarity"], s=3, lw=0, alpha=0.5, color=colour, label=label)
-        ax.set(xlabel="true PMI (nats)", ylabel="learnt similarity")
+        ax.set(title=title, xlabel="true PMI (nats)", ylabel="learnt similarity")
         ax.legend(frameon=False, markerscale=3, fontsize=8)
 
 

@@ -83,7 +83,7 @@ def trained_table(study: Study) -> list[str]:
         steps = {"before": start(row), "dev": f"step {metrics['dev']['step']}"}
         for when, step in steps.items():
             rows.append([name, texts, row.dev, step, *numbers(TRAINED, metrics[when])])
-        images += pictures("finetune", name, "curve")
+        images += pictures("finetune", name, "curve", "steps")
     header = ["encoder", "texts", "chosen on", "", *(m.title for m in TRAINED)]
     return section("Trained here", TRAINED_LEGEND, ["", *table(header, rows), *images] if rows else [])
 

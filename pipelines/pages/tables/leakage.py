@@ -51,15 +51,15 @@ def attributes_table(study: Study) -> list[str]:
                 leaks = [
                     labels_above_floor(metrics, wording, k) if method == "translated" else None for k in row.k
                 ]
-                cells = [*(number(m, scores) for m in columns), *map(points, leaks)]
+                cells = [*map(points, leaks), *(number(m, scores) for m in columns)]
                 rows.append([wording, VECTORS.get(method, method), *cells])
         header = [
             "labels as",
             "vectors",
-            *(m.title for m in columns),
             *(f"top-{k} above the floor" for k in row.k),
+            *(m.title for m in columns),
         ]
-        size = f"{metrics['examples']} texts, {metrics['labels']} labels."
+        size = f"{metrics['examples']} texts, {metrics['labels']} labels (column `{row.labels}`)."
         blocks += ["", f"### {attack_title(study, name, row)}", "", size, "", *table(header, rows)]
         blocks += pictures("attributes", name, "floor")
     return section("Attributes", ATTRIBUTES_LEGEND, blocks)
@@ -81,13 +81,13 @@ def inversion_table(study: Study) -> list[str]:
             for method, scores in methods.items():
                 of_floor = attack in ("mismatched", "prior")
                 leak = None if of_floor else facts_above_floor(metrics, method, attack)
-                facts = [recovered(scores["facts"]["all"]), points(leak), f"{scores['stated']:.1f}"]
-                cells = [*(number(m, scores) for m in columns), *facts, f"{scores['queries']:.0f}"]
+                facts = [points(leak), recovered(scores["facts"]["all"]), f"{scores['stated']:.1f}"]
+                cells = [*facts, *(number(m, scores) for m in columns), f"{scores['queries']:.0f}"]
                 rows.append([VECTORS.get(attack, attack), method, *cells])
-        more = ["facts recovered", "above the floor", "facts stated a text", "queries a text"]
+        facts = ["above the floor", "facts recovered", "facts stated a text"]
         size = f"{metrics['texts']} texts; the inverter was trained on {metrics['known']} others."
         blocks += ["", f"### {attack_title(study, name, row)}", "", size, ""]
-        blocks += table(["vectors", "method", *(m.title for m in columns), *more], rows)
+        blocks += table(["vectors", "method", *facts, *(m.title for m in columns), "queries a text"], rows)
         blocks += ["", *facts_by_kind(metrics, attacks), *pictures("invert", name, "floor")]
         if not study.private(row.corpus, study.inverters[row.inverter].corpus):
             blocks += ["", *examples(name, facts_above_floor(metrics))]

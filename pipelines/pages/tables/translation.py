@@ -23,11 +23,11 @@ def corpora_table(study: Study) -> list[str]:
     """One row per corpus."""
     collected = store.read_metrics("collect")
     rows = [
-        [name, origin(row), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"]]
+        [name, origin(row), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"] or ""]
         for name, row in study.corpora.items()
         if (m := collected.get(name))
     ]
-    header = ["corpus", "texts", "rows", "held out", "words per text", "labels"]
+    header = ["corpus", "texts", "rows", "held out", "words per text", "own labels"]
     return ["## Corpora", "", *table(header, rows)]
 
 
