@@ -17,8 +17,9 @@ from typing import Any
 
 import yaml
 
-from tests.drills.places import Place, Tally, by_hand, imports, running
+from tests.drills.places import Place, Tally, running
 
+LIMITED = ["prlimit", "--cpu=40", f"--as={12 * 2**30}"]  # seconds and bytes of a stage, its imports included
 VALUES = yaml.safe_load("""
 [null, "", abc, "a\\nb", -1, 0, 1, 2, 3, 7, 64, 1000, -0.5, 0.1, 0.5, 1.5, 1.0e-9, .inf, .nan, true, false,
  [], {}, [1, 1], [0, 1], [a], {a: 1}, auto, fp32, train, test]
@@ -59,7 +60,6 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     from pipelines.runtime.errors import BadInput
     from pipelines.study import params
 
-    imports()
     smoke, before = yaml.safe_load(Path("params.yaml").read_text()), params.load()
     accepted, path, kept = {}, Path("params.yaml"), Path("params.yaml").read_text()
     for _ in range(count):
@@ -82,17 +82,17 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         path.write_text(text)
         verb, rows = verbs.get(str(where[0]), "report"), list(yaml.safe_load(text).get(where[0], ()) or ())
         row = where[1] if len(where) > 1 and where[1] in rows else rows[0] if rows else ""
-        stage = f"{verb}@{row}" if verb != "report" and row else "report"
-        done = by_hand(stage, memory=8 * 2**30, limit=30)
+        stage = [f"pipelines.{verb}", *([row] if row and verb != "report" else [])]
+        done = running([*LIMITED, sys.executable, "-m", *stage])
         codes.append(done.code)
-        tally.add(f"{stage} with {what}", "" if done.code == -signal.SIGXCPU else done.fault(list))
+        tally.add(f"{' '.join(stage)} with {what}", "" if done.code == -signal.SIGXCPU else done.fault(list))
         place.restore()
     path.write_text(kept)
     tally.notes.append(
         f"{len(accepted)} changed studies were accepted; the changed row's stage ran for {len(codes)} of them"
     )
     ended = f"{codes.count(0)} ended well, {codes.count(2)} with one line"
-    tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} were stopped after 30 s of CPU time")
+    tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} were stopped after 40 s of CPU time")
 
 
 def bytes_changed(whole: bytes, rng: random.Random) -> bytes:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import filecmp
 import os
 import re
-import resource
-import runpy
 import shutil
 import signal
 import socket
@@ -14,10 +12,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +22,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = Path("report/stages.md")  # differs between two runs, by design
-LIMIT = 60.0  # seconds of CPU for a stage of `smoke`; ten times as many seconds by the clock
+LIMIT = 60.0  # seconds for a stage of `smoke`; a busy machine may take ten times as long
 PROGRESS = re.compile(r"\d+ of \d+\b.*left$")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
 os.environ |= ENVIRONMENT | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -162,61 +158,6 @@ def running(command: list[str], limit: float = 10 * LIMIT, **variables: str) -> 
         os.killpg(process.pid, signal.SIGKILL)
         (out, err), code = process.communicate(), None
     return Done(code, err.decode(errors="replace"), time.monotonic() - began, out.decode(errors="replace"))
-
-
-def by_hand(stage: str, memory: int = 0, limit: float = LIMIT) -> Done:
-    """Run a stage in a fork of this process, which has its imports: it takes a tenth of the time.
-
-    memory: bytes of address space that the stage may add; 0: any. limit: seconds of CPU.
-    """
-    verb, _, row = stage.partition("@")
-    out, err, began = Path(".cache/out.txt"), Path(".cache/err.txt"), time.monotonic()
-    if not (pid := os.fork()):
-        code = 1
-        try:
-            for stream, path in ((1, out), (2, err)):
-                os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), stream)
-            resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 5))
-            if memory:
-                used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-                resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
-            sys.modules.pop(f"pipelines.{verb}", None)  # for runpy not to warn of it
-            sys.argv = [f"pipelines/{verb}.py", *([row] if row else [])]
-            runpy.run_module(f"pipelines.{verb}", run_name="__main__")
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            with suppress(BaseException):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
-    code = ended(pid, began + 10 * limit)
-    return Done(code, err.read_text(errors="replace"), time.monotonic() - began)
-
-
-def ended(pid: int, until: float) -> int | None:
-    """Return the exit code of a child; None if it had to be killed."""
-    while time.monotonic() < until:
-        if (done := os.waitpid(pid, os.WNOHANG))[0]:
-            return os.waitstatus_to_exitcode(done[1])
-        time.sleep(0.02)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
-
-
-def imports() -> None:
-    """Import what stages import, but nothing that starts threads."""
-    import sentence_transformers  # noqa: F401
-
-    from pipelines.runtime import stage, track  # noqa: F401
-
-    verbs = "embed align evaluate finetune similarity invert attributes report geometry"
-    for verb in verbs.split():
-        __import__(f"pipelines.{verb}")
 
 
 def free_port() -> int:
