@@ -6,7 +6,6 @@ that differ only in encoders of equal dimension are of one kind, and the first o
 
 import json
 import shutil
-from collections import defaultdict
 from collections.abc import Callable
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -17,13 +16,13 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-import yaml
+from dvc.repo import Repo
 from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
 from pipelines import report
 from pipelines.corpora.sources import hub
 from pipelines.runtime.track import Silent
-from pipelines.study import params
+from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from pipelines.study.row import Row
@@ -91,9 +90,9 @@ def _small_inverter(row: dict[str, Any], language_model: Path) -> dict[str, Any]
 # ---------------------------------------------------------------- one row of each kind
 
 
-def kept(study: params.Study) -> list[str]:
+def kept(study: params.Study, upstream: dict[str, set[str]]) -> list[str]:
     """Return the first stage of each kind and all stages upstream of it, upstream first."""
-    upstream, verbs = graph(study), {table: verb for verb, table in params.Study.tables().items()}
+    verbs = {table: verb for verb, table in params.Study.tables().items()}
     first = {}
     for where, row in study.rows():
         table, name = where.split(".")
@@ -105,31 +104,13 @@ def kept(study: params.Study) -> list[str]:
     return [stage for stage in order if stage in keep]
 
 
-def graph(study: params.Study) -> dict[str, set[str]]:
-    """Return the stages upstream of each stage, from dvc.yaml. DVC itself takes minutes for 650 stages."""
-    templates = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    needed, makers, inside = {}, {}, defaultdict(set)
-    for verb, table in params.Study.tables().items():
-        for name, row in getattr(study, table).items():
-            body, stage = templates[verb]["do"], f"{verb}@{name}"
-            needed[stage] = [Path(filled(dep, name, row)) for dep in body["deps"]]
-            outs = [path for entry in body["outs"] for path in ([entry] if isinstance(entry, str) else entry)]
-            for out in (Path(filled(path, name, row)) for path in outs):
-                makers[out] = stage
-                for folder in out.parents:
-                    inside[folder].add(stage)
-    return {
-        stage: {makers[path] for dep in deps for path in (dep, *dep.parents) if path in makers}.union(
-            *(inside[dep] for dep in deps)
-        ).difference({stage})
-        for stage, deps in needed.items()
-    }
-
-
-def filled(text: str, name: str, row: Row) -> str:
-    for field in type(row).model_fields:
-        text = text.replace(f"${{item.{field}}}", str(getattr(row, field)))
-    return text.replace("${key}", name)
+def graph(path: Path) -> dict[str, set[str]]:
+    """Return the stages upstream of each stage, as DVC reads them from dvc.yaml and a study."""
+    Path("params.yaml").write_text(activate.full_text(path))
+    shutil.copy(ROOT / "dvc.yaml", ".")
+    with Repo.init(no_scm=True) as repo:
+        found = repo.index.graph
+        return {stage.addressing: {up.addressing for up in found.successors(stage)} for stage in found}
 
 
 def kind(where: str, row: Row, study: params.Study) -> str:
@@ -237,8 +218,9 @@ def offline(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", [pytest.param("paper", marks=pytest.mark.slow), "paper-mimic"])
 def test_every_kind_of_row_runs_and_the_report_shows_every_published_number(name, offline):
-    tree, verbs = expand(read(ROOT / "studies" / f"{name}.yaml")), params.Study.tables()
-    stages = [stage.split("@") for stage in kept(params.Study.model_validate(tree))]
+    path, verbs = ROOT / "studies" / f"{name}.yaml", params.Study.tables()
+    tree = expand(read(path))
+    stages = [stage.split("@") for stage in kept(params.Study.model_validate(tree), graph(path))]
     for verb, table in verbs.items():
         tree[table] = {row: tree[table][row] for of, row in stages if of == verb}
     torch.manual_seed(0)
