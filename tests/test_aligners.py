@@ -8,7 +8,6 @@ from types import ModuleType
 import pytest
 import torch
 from pydantic import ValidationError
-from torch.nn.functional import normalize
 
 from pipelines.aligners import identity, network, procrustes, wasserstein_procrustes
 from pipelines.aligners.core.aligner import Aligner, missing
@@ -162,41 +161,6 @@ def test_rotation_is_recovered_without_pairs(d, e, directions, monkeypatch):
     translator = wasserstein(source, target)
     assert isinstance(translator, Linear)
     assert agreement(translator, source, W) > 0.98
-
-
-def noisy(n: int, m: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return noisy unit vectors (n, 64), (m, 64) of different points of one cloud, and the true map."""
-    g = torch.Generator().manual_seed(seed)
-    W = torch.linalg.qr(torch.randn(64, 64, generator=g))[0]
-    points = torch.randn(n + m, 64, generator=g) * torch.linspace(2, 0.5, 64)
-    seen = [cloud + 0.7 * torch.randn(cloud.shape, generator=g) for cloud in (points[:n], points[n:])]
-    return centred_unit(seen[0]), centred_unit(seen[1] @ W), W
-
-
-def refined(pairs: int = 0) -> float:
-    """Return how near refinements of few vectors and some known pairs come to the true map, 1 if equal."""
-    X, Y, W = noisy(1000, 1000)
-    off = torch.linalg.qr(W + 0.05 * torch.randn(64, 64, generator=torch.Generator().manual_seed(1)))[0]
-    off = off * (off * W).sum(0).sign()  # the true map, blurred
-    g = torch.Generator().manual_seed(2)
-    known = torch.randn(pairs, 64, generator=g) * torch.linspace(2, 0.5, 64)
-    x, y = (normalize(known + 0.7 * torch.randn(known.shape, generator=g), dim=1) for _ in range(2))
-    settings = wasserstein_procrustes.Settings(refinements=1)
-    given = wasserstein_procrustes.PAIR_WEIGHT * x.T @ y @ W
-    fitting = wasserstein_procrustes.Fitting(settings, torch.Generator().manual_seed(0))
-    cross = fitting.refine(X, Y, off, given)
-    return float((spectral(cross) * W).sum()) / 64
-
-
-def test_the_last_couplings_of_few_vectors_are_softer_and_their_map_is_nearer_to_the_true_one(monkeypatch):
-    soft = refined()
-    monkeypatch.setattr(wasserstein_procrustes, "density", lambda x, y: 1.0)
-    assert 1 - soft < 0.7 * (1 - refined())
-
-
-def test_some_known_pairs_beside_few_vectors_bring_the_map_nearer():
-    alone, some, many = refined(), refined(100), refined(300)
-    assert alone < some < many
 
 
 def test_matched_in_the_smaller_space_one_matrix_reads_both_ways():

@@ -87,12 +87,6 @@ def test_an_asset_shows_the_outputs_that_dvc_yaml_calls_metrics_table_and_pictur
     assert not STAGES["invert@synthetic-emails"].plots
 
 
-def test_no_two_stages_share_a_step():
-    ops = [stage.op for stage in STAGES.values()]
-    assert len(set(ops)) == len(STAGES)
-    assert not set(ops) & {job.name for job in definitions.defs.jobs}
-
-
 def test_jobs_are_everything_and_one_per_group():
     jobs = {job.name: definitions.defs.resolve_job_def(job.name) for job in definitions.defs.jobs}
     assert set(jobs) == {"everything", "experiment", "smoke", *VERBS}

@@ -123,15 +123,6 @@ def test_strangers_in_many_dimensions_look_alike_until_calibrated():
     assert 0.35 < sum(s.p for s in scores) / 40 < 0.65  # p is uniform where there is nothing
 
 
-def test_a_rotated_copy_is_wholly_alike_and_a_noisy_one_is_in_part():
-    x = cloud(100, 200).double()
-    copy = x @ rotation(200, 1)
-    assert calibrated(x, copy).calibrated == pytest.approx(1, abs=1e-9)
-    noisy = calibrated(x, copy + cloud(100, 200, seed=2))
-    assert noisy.p == 0.01
-    assert 0.02 < noisy.calibrated < noisy.raw < 1
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 12), st.lists(st.integers(0, 12), min_size=19, max_size=99))
 def test_a_calibrated_value_is_above_zero_where_p_is_small_and_there_only(raw, null):
