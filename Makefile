@@ -64,11 +64,9 @@ study: $(READY) raw  ## make STUDY=real (a file of studies/, or a path) the acti
 	@test -n "$$STUDY" || { echo "which? make study STUDY=<$$(ls studies | sed 's/.yaml//' | paste -sd'|')> or a path" >&2; exit 2; }
 	@python -m pipelines.study activate "$$STUDY"
 
-audit: $(READY) raw scm  ## make audit VECTORS=dump [TEXTS=my/texts]: what do these vectors give away?
+audit: $(READY) raw  ## make audit VECTORS=dump [TEXTS=my/texts]: what do these vectors give away?
 	@test -n "$$VECTORS" || { echo "of what? make audit VECTORS=dump.parquet [TEXTS=my/texts]" >&2; exit 2; }
-	@python -m pipelines.study names
-	@dvc repro --quiet fetch collect
-	@python -m pipelines.audit "$$VECTORS" $${TEXTS:+"$$TEXTS"}
+	@python -m pipelines.tool audit $${TEXTS:+--texts "$$TEXTS"} -- "$$VECTORS"
 
 publish: $(READY)  ## make publish ROW=wasserstein [SEED=1]: register its translator or encoder in MLflow
 	@test -n "$$ROW" || { echo "which? make publish ROW=<row of align or finetune> [SEED=1]" >&2; exit 2; }

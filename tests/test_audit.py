@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import struct
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,18 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
-from pipelines import audit as audits
 from pipelines.aligners import procrustes
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.sources.vectors import dumps, formats
-from pipelines.encoders import query
+from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
 from pipelines.pages import audit as audit_page
-from pipelines.runtime import track
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Audit, params
+from pipelines.tool import __main__ as command_line
+from pipelines.tool import audit as audits
+from pipelines.tool import encoders
 from tests.hostile import chroma
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
@@ -405,9 +404,6 @@ def some_texts(count, seed):
     ]
 
 
-WHEEL = {"source": "wheel", "path": "x"}
-
-
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     texts = tmp_path / "own.txt"
@@ -415,18 +411,17 @@ def world(tmp_path, monkeypatch):
     turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(2)))[0]
     np.save(tmp_path / "dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(query, "as_function", lambda folder, row, device: secret_encoder)
-    study = params.Study.model_validate({"study": "test", "encoders": {"one": WHEEL}})
-    tiny = {"vocabulary": 300, "tokens": 8, "width": 16, "layers": 1, "heads": 1, "epochs": 1}
-    row = Audit.model_validate({
-        "corpus": "none", "inverter": tiny, "labels": SUBJECTS, "limit": 300, "known": 250,
-        "search": {"samples": 2, "rounds": 1, "swaps": 2},
-        "defences": ["noise 1", "drop 0.5", "rotate", "cells 4"],
-    })  # fmt: skip
+    monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
+    tiny = decoder.Settings(vocabulary=300, tokens=8, width=16, layers=1, heads=1, epochs=1)
+    options = audits.Options(
+        encoders=("minilm",), inverter=tiny, labels=tuple(SUBJECTS), limit=300, known=250,
+        search=search.Settings(samples=2, rounds=1, swaps=2),
+        defences=("noise 1", "drop 0.5", "rotate", "cells 4"),
+    )  # fmt: skip
     sizes = {"ALIGNER": "identity", "SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
     for name, value in sizes.items():
         monkeypatch.setattr(audits, name, value)
-    return tmp_path, texts, row, study
+    return tmp_path, texts, options
 
 
 def stand_in(score, word):
@@ -434,8 +429,8 @@ def stand_in(score, word):
 
 
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
-    folder, texts, row, study = world
-    found = audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.9, "aligned"))
+    folder, texts, options = world
+    found = audits.audit(folder / "dump.npy", texts, options, stand_in(0.9, "aligned"))
     assert sum(r["vectors"] for r in found.attributes) == found.about["used"] == 300 - found.about["repeated"]
     assert [len(r["guess"]) > 0 for r in found.inversions] == [True] * 3
     assert [d["defence"] for d in found.defences] == ["none", "noise 1", "drop 0.5", "rotate", "cells 4"]
@@ -447,7 +442,7 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
     assert all("1000 pairs" not in d for d in found.defences)
     page = audit_page.write(found, folder / "out", "dump")
     text = page.read_text()
-    assert "aligned with one" in text
+    assert "aligned with minilm" in text
     assert "data:image/png;base64," in text
     assert "http" not in text.replace("http-equiv", "")
     twin = page.with_suffix(".md").read_text()
@@ -465,8 +460,8 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
 
 @pytest.mark.parametrize("word", ["failed", "doubtful"])
 def test_without_alignment_nothing_is_claimed(world, word):
-    folder, texts, row, study = world
-    found = audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.1, word))
+    folder, texts, options = world
+    found = audits.audit(folder / "dump.npy", texts, options, stand_in(0.1, word))
     assert not (found.attributes)
     assert not (found.inversions)
     assert not (found.defences)
@@ -504,9 +499,9 @@ def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(m
     rows = [{"defence": name} | row for name, row in ({"none": line(1.0, 0.8, 0.8)} | more).items()]
     best = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
     assert said in "\n".join(
-        audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best, defences=rows))
+        audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], defences=rows))
     )
-    assert audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best], best))[0].startswith(
+    assert audit_page.advice(audit_page.Findings("dump", {"used": 300}, [best]))[0].startswith(
         "Severity: high"
     )
 
@@ -518,7 +513,7 @@ def test_texts_of_the_dump_itself_are_told_of():
         verdict = Verdict(0.9, "aligned", 0.0, 300)
         attempt = audits.Attempt("one", [], known, secret_encoder, Identity(64, 64), verdict, 1.0)
         share = audits.in_dump(dump, attempt)
-        findings = audit_page.Findings("dump", {"used": 300}, [best], best, in_dump=share)
+        findings = audit_page.Findings("dump", {"used": 300}, [best], in_dump=share)
         assert any("probably in the dump" in said for said in audit_page.advice(findings)) == told
 
 
@@ -536,29 +531,29 @@ def test_who_is_singled_out(seed, keys, queries, block):
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):
-    folder, texts, row, _study = world
-    two = params.Study.model_validate({"study": "test", "encoders": {"one": WHEEL, "two": WHEEL}})
+    folder, texts, options = world
+    two = replace(options, encoders=("minilm", "use"))
     said = iter([Verdict(0.9, "failed", 0.0, 100), Verdict(0.2, "doubtful", 0.0, 100)])
-    found = audits.audit(folder / "dump.npy", texts, row, two, lambda *_: next(said))
-    assert (found.best.encoder, found.best.verdict) == ("two", "doubtful")
+    found = audits.audit(folder / "dump.npy", texts, two, lambda *_: next(said))
+    assert (found.best.encoder, found.best.verdict) == ("use", "doubtful")
 
 
 def test_texts_too_few_or_absent_are_one_line(world, tmp_path):
-    folder, _, row, study = world
+    folder, _, options = world
     (tmp_path / "few.txt").write_text("a\n\nb")
     for name, message in (("few.txt", "2 distinct texts"), ("no.txt", "cannot be read|no such file")):
         with pytest.raises(BadInput, match=message):
-            audits.audit(folder / "dump.npy", tmp_path / name, row, study, stand_in(1, "aligned"))
+            audits.audit(folder / "dump.npy", tmp_path / name, options, stand_in(1, "aligned"))
 
 
 def test_an_audit_says_which_step_of_how_many_it_does_and_what_is_left(world, capsys):
-    folder, texts, row, study = world
-    audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.9, "aligned"))
+    folder, texts, options = world
+    audits.audit(folder / "dump.npy", texts, options, stand_in(0.9, "aligned"))
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("audit: step")]
     named = [line.partition(";")[0] for line in lines]
     assert named[:3] == [
         "audit: step 1 of 9: read the dump",
-        "audit: step 2 of 9: encoder one",
+        "audit: step 2 of 9: encoder minilm",
         "audit: step 3 of 9: topics",
     ]
     assert named[-1] == "audit: step 9 of 9: defence cells 4"
@@ -585,13 +580,10 @@ NAMES = [
 @pytest.fixture
 def command(world, monkeypatch):
     """The command, in the folder of a dump; every encoder is aligned."""
-    folder, texts, row, study = world
-    study = study.model_copy(update={"audit": {"default": row}})
-    monkeypatch.setattr(params, "load", lambda: study)
-    found = audits.audit(folder / "dump.npy", texts, row, study, stand_in(0.9, "aligned"))
+    folder, texts, options = world
+    found = audits.audit(folder / "dump.npy", texts, options, stand_in(0.9, "aligned"))
     monkeypatch.setattr(audits, "audit", lambda dump, *given: again(found, dump))
-    monkeypatch.setattr(audits.track, "run", lambda *_: nullcontext(track.Silent()))
-    return lambda name: audits.main([name, str(texts)])
+    return lambda name: command_line.main(["audit", "--texts", str(texts), "--", name])
 
 
 def again(found, dump):
@@ -618,7 +610,7 @@ def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command, wo
 def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(tmp_path):
     best = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
     guess = {"row": 0, "guess": "<script>alert(1)</script> a|b", "cosine": 0.5}
-    found = audit_page.Findings(FORGED, {"used": 300}, [best], best, inversions=[guess])
+    found = audit_page.Findings(FORGED, {"used": 300}, [best], inversions=[guess])
     page = audit_page.write(found, tmp_path, "dump")
     text, twin = page.read_text(), page.with_suffix(".md").read_text()
     assert "\n> Verdict: failed" not in twin
@@ -647,5 +639,6 @@ def test_a_folder_that_cannot_be_written_is_one_line_before_any_work(command, ca
     Path("report/audit").touch()
     assert command("dump.npy") == 2
     assert re.fullmatch(
-        r"audit .*: report/audit: the page cannot be written there: .*\n", capsys.readouterr().err
+        r"universal-geometry audit: report/audit: the page cannot be written there: .*\n",
+        capsys.readouterr().err,
     )

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipelines import audit as audit_verb
 from pipelines import batchwise, bulk
 from pipelines.aligners.core.translator import Linear, load_best, save
 from pipelines.runtime import shards, store
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Silent
-from pipelines.study import Audit, params
+from pipelines.study import params
+from pipelines.tool import audit as audits
 from tests.small import run_stage, write_corpus
 from tests.test_encoders import TEXTS, bert
 
@@ -130,9 +130,8 @@ def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
         np.stack(made["text_cosines"].to_list()), np.take_along_axis(cosines, order, 1), atol=1e-5
     )
     translator = load_best(store.translators_path("ab"))
-    best = audit_verb.Attempt("e", [], torch.from_numpy(known), lambda texts: labels, translator, None, 0.0)
-    row = Audit.model_validate({"corpus": "c", "labels": LABELS})
-    topics = audit_verb.topics(torch.from_numpy(vectors), best, row)
+    best = audits.Attempt("e", [], torch.from_numpy(known), lambda texts: labels, translator, None, 0.0)
+    topics = audits.topics(torch.from_numpy(vectors), best, LABELS)
     audited = {line["label"]: line["vectors"] for line in topics}
     assert store.read_metrics("bulk")["x"] == {"shards": 4, "rows": 60, "labels": audited}
 

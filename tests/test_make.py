@@ -51,16 +51,16 @@ def executable(path, script):
 
 @pytest.mark.parametrize("name", UNSAFE)
 def test_names_reach_the_program_as_they_were_typed(make, name):
-    assert make("audit", f"VECTORS={name}", f"TEXTS={name}")[-1] == ["-m", "pipelines.audit", name, name]
+    audits = ["-m", "pipelines.tool", "audit", "--texts", name, "--", name]
+    assert make("audit", f"VECTORS={name}", f"TEXTS={name}") == [audits]
     assert make("publish", f"ROW={name}", f"SEED={name}") == [["-m", "pipelines.publish", name, name]]
     activates = [["-m", "pipelines.study", "activate", name]]
     assert make("study", f"STUDY={name}") == make("study", STUDY=name) == activates
 
 
 def test_the_names_of_rows_are_checked_before_dvc_runs(make):
-    checks, fetches = ["-m", "pipelines.study", "names"], ["repro", "--quiet", "fetch", "collect"]
-    assert make("repro")[:2] == [checks, ["-m", "scripts.repro"]]
-    assert make("audit", "VECTORS=x") == [checks, fetches, ["-m", "pipelines.audit", "x"]]
+    assert make("repro")[:2] == [["-m", "pipelines.study", "names"], ["-m", "scripts.repro"]]
+    assert make("audit", "VECTORS=x") == [["-m", "pipelines.tool", "audit", "--", "x"]]
     assert make("publish", "ROW=x") == [["-m", "pipelines.publish", "x"]]
 
 

@@ -114,7 +114,6 @@ NAN, INFINITY = float("nan"), float("inf")
         ("inverters", {"space": "b", "inverter": {"epoch": 1}},
          "inverters.r.inverter.epoch: unknown key; did you mean 'epochs'?"),
         ("inverters", {"space": "b", "inverter": {"model": "m", "lr": NAN}}, "inverters.r.inverter."),
-        ("audit", {"corpus": "passages", "limit": 3}, "audit.r.limit: "),
         ("published", PAPER | {"value": INFINITY}, "published.r.value: "),
         ("published", PAPER | {"of": "study.sample.top1"}, "published.r.of: there is no verb 'study'"),
         ("published", PAPER | {"of": "published.p.value"}, "published.r.of: there is no verb"),

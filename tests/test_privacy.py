@@ -11,14 +11,16 @@ import polars as pl
 import pytest
 import torch
 
-from pipelines import attributes, audit, collect, invert
+from pipelines import attributes, collect, invert
 from pipelines import report as page
 from pipelines.aligners.core.translator import Linear, save
 from pipelines.encoders import query
 from pipelines.pages.audit import Findings, Tried
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store, track
-from pipelines.study import Audit, params
+from pipelines.study import params
+from pipelines.tool import audit
+from pipelines.tool.__main__ import main as command
 from tests.test_track import InAThread, empty_store  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
@@ -72,17 +74,16 @@ def run_stages(study):
     stage(page.report, "report", None)
 
 
-def run_audit(study, patch):
+def run_audit(patch):
     """Run the command on a dump from which it read a text."""
     tried = Tried("minilm", 100, 0.9, "aligned", 1.0)
     row = {"row": 0, "guess": SECRET, "cosine": 0.5, "nearest known text": SECRET}
     about = {"vectors": 1, "used": 1, "dimension": 3}
     lines = [{"defence": "none", "utility": 1.0, "leakage": 1.0, "verdict": "aligned", "score": 0.9}]
-    found = Findings("dump.npy", about, [tried], tried, inversions=[row], defences=lines)
+    found = Findings("dump.npy", about, [tried], inversions=[row], defences=lines)
     patch.setattr(audit, "audit", lambda *arguments: found)
-    patch.setattr(params, "load", lambda: study.model_copy(update={"audit": {"default": Audit(corpus="c")}}))
     Path("dump.npy").touch()
-    assert audit.main(["dump.npy"]) == 0
+    assert command(["audit", "dump.npy"]) == command(["audit", "dump.npy", "--json"]) == 0
 
 
 def files_with(word, *folders):
@@ -112,7 +113,7 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
         patch.setattr(track, "start_sender", InAThread)
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of(request.param))
-        run_audit(study_of(request.param), patch)
+        run_audit(patch)
     shutil.copy(ROOT / ".gitignore", root)
     places = {
         "stdout": [root / "stdout"],

@@ -15,7 +15,6 @@ from pipelines.inverters import Queries, attacker, vec2text
 from pipelines.inverters.vec2text import Settings, load
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
-from pipelines.study.attacks import Audit
 from tests import test_inversion as world
 from tests.small import run_stage
 from tests.test_inversion import stored  # noqa: F401
@@ -251,8 +250,6 @@ def test_rows_name_weights_and_how_often_they_correct():
         study_of(Settings("jxm/gtr__nq__32"), corrections=1)
     with pytest.raises(ValueError, match="learns no corrector"):
         study_of(settings, corrector=True)
-    with pytest.raises(ValueError, match="`pretrained` is of one alone"):
-        Audit.model_validate({"corpus": "c", "inverter": {"pretrained": "a/b"}})
 
 
 def test_the_stages_read_the_weights_and_attack_raw_vectors_with_them(stored, tmp_path):  # noqa: F811

@@ -14,6 +14,7 @@ from pipelines.pages.tables import ENOUGH, escaped, table
 IN_DUMP = 0.1  # share of texts found in the dump; .02 of other texts (docs/experiments/defences.md)
 # A defence is worth its cost if it keeps KEPT of retrieval, and leaves at most LEFT of the leakage.
 KEPT, LEFT = 0.9, 0.5
+VERDICTS = ("failed", "doubtful", "aligned")  # worst first
 ABOUT = {  # of each section
     "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",
     "Encoders tried": (
@@ -53,17 +54,26 @@ class Findings:
 
     dump: str
     about: dict[str, Any]
-    tried: list[Tried]
-    best: Tried
+    tried: list[Tried] = field(default_factory=list)
     attributes: list[dict[str, Any]] = field(default_factory=list)
     inversions: list[dict[str, Any]] = field(default_factory=list)
     defences: list[dict[str, Any]] = field(default_factory=list)
     in_dump: float = 0.0  # share of the attacker's texts that are probably in the dump
     seconds: dict[str, float] = field(default_factory=dict)  # of each step
+    stopped: str = ""  # the step in which Ctrl-C ended the audit
+
+    @property
+    def best(self) -> Tried:
+        return best_of(self.tried)
 
     @property
     def evidence(self) -> bool:
         return self.best.verdict == "aligned"
+
+
+def best_of(tried: Sequence[Tried]) -> Tried:
+    """Return the attempt with the best verdict, then with the best score."""
+    return max(tried, key=lambda t: (VERDICTS.index(t.verdict), t.score))
 
 
 def write(findings: Findings, folder: Path, stem: str) -> Path:

@@ -1,7 +1,7 @@
 """The rows of params.yaml: a class for each table, with types and defaults."""
 
 # ruff: noqa: F401  (the surface of the package)
-from pipelines.study.attacks import Attributes, Audit, Invert, Inverter
+from pipelines.study.attacks import Attributes, Invert, Inverter
 from pipelines.study.bulk import Bulk
 from pipelines.study.corpora import (
     AnyCorpus,

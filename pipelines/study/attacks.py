@@ -1,4 +1,4 @@
-"""Rows of attributes, inverters, invert and audit: what vectors give away."""
+"""Rows of attributes, inverters and invert: what vectors give away."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from pipelines.runtime.settings import Bounds, Count
 from pipelines.study.row import Computed, Ref, Seed, settings_from
@@ -111,30 +111,3 @@ class Invert(Translated):
             raise ValueError(
                 f"{where}: the attacker's texts are the attacked ones: take another split or corpus"
             )
-
-
-class Audit(Computed):
-    """What `make audit` does with vectors that came without text."""
-
-    corpus: Annotated[str, Ref("corpora")]  # texts of the attacker, unless the command line names others
-    encoders: Annotated[tuple[str, ...], Ref("encoders")] = ()  # none: all but those with `source: given`
-    limit: Annotated[int, Bounds(ge=100)] = 20000  # vectors of the dump, drawn at random
-    known: Annotated[int, Bounds(ge=100)] = 6000  # texts of the attacker
-    labels: tuple[str, ...] = ()  # topics to look for; none: those of the tweets
-    inverter: InverterSettings = {}
-    search: SearchSettings = {}
-    consensus: ConsensusSettings = {}
-    defences: tuple[str, ...] = (
-        *("noise 0.1", "noise 0.3", "noise 1"),
-        *("int8", "round 1"),
-        *("drop 0.5", "drop 0.25"),
-        *("rotate", "cells 64"),
-    )
-    seed: Seed = 0
-
-    @field_validator("inverter")
-    @classmethod
-    def _learnt(cls, inverter: Any) -> Any:
-        if hasattr(inverter, "pretrained"):
-            raise ValueError("an audit trains an inverter for every encoder: `pretrained` is of one alone")
-        return inverter

@@ -20,7 +20,6 @@ from pipelines.study import (
     AlignJointly,
     AnyCorpus,
     Attributes,
-    Audit,
     Bulk,
     Embed,
     Encoder,
@@ -64,7 +63,6 @@ class Study(Row):
     attributes: dict[str, Attributes] = {}
     inverters: Annotated[dict[str, Inverter], Verb("train_inverter")] = {}
     invert: dict[str, Invert] = {}
-    audit: dict[str, Audit] = {}
     bulk: dict[str, Bulk] = {}
     train_image_text: dict[str, TrainImageText] = {}
     evaluate_image_text: dict[str, EvaluateImageText] = {}

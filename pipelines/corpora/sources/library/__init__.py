@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 from importlib import metadata
@@ -72,7 +72,11 @@ def rows(p: LibraryCorpus) -> pl.DataFrame:
 
     The document is the file, or what `document` names. Raises BadInput if there is no text.
     """
-    names = pinned(Path(p.path))
+    return of_packages(pinned(Path(p.path)), p)
+
+
+def of_packages(names: Sequence[str], p: LibraryCorpus) -> pl.DataFrame:
+    """Return the `rows` of the installed packages of these names."""
     records: list[tuple[str, str, str]] = []
     seen: set[str] = set()
     # Syntax trees have no cycles, and searching them for some takes long: no garbage collector in these
@@ -81,7 +85,7 @@ def rows(p: LibraryCorpus) -> pl.DataFrame:
         for name in progress(names, what="docstrings", unit="packages"):
             records += _package(name, p, seen, pool)
     if not records:
-        raise BadInput(f"{p.path}: none of the {len(names)} packages that it names is installed")
+        raise BadInput(f"{p.path}: none of {len(names)} packages is installed with docstrings")
     frame = pl.DataFrame(records, schema=["id", "text", "package"], orient="row")
     frame = frame.with_columns(file=pl.col("id").str.extract(r"^(.*):\d+#\d+$"))
     return frame.with_columns(document=pl.col(p.document))

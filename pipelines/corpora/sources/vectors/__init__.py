@@ -22,7 +22,7 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     not finite, repeated ids, or fewer than two vectors.
     """
     path = located(p.path)
-    vectors = _vectors(path, p.columns.get("vector"))
+    vectors = matrix(path, p.columns.get("vector"))
     ids = formats.words(path, p.columns.get("id"), ("id", "ids"))
     if ids is None:
         ids = [f"{path.stem}-{i}" for i in range(len(vectors))]
@@ -35,8 +35,8 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     return pl.DataFrame({**frame, "vector": pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1]))})
 
 
-def _vectors(path: Path, column: str | None) -> np.ndarray:
-    """Return all vectors as (n, d) float32."""
+def matrix(path: Path, column: str | None = None) -> np.ndarray:
+    """Return all vectors of a file or folder as (n, d) float32. Raises BadInput."""
     with reading(path, "not one vector of numbers per row"), np.errstate(over="ignore", invalid="ignore"):
         blocks = [np.asarray(block, np.float32) for block in formats.blocks(path, column)]
     if not sum(map(len, blocks)):

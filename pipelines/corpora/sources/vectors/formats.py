@@ -141,7 +141,7 @@ def _differ(path: Path, first: int, other: int, where: str = "") -> BadInput:
 def parquet(path: Path, column: str | None) -> Blocks:
     """Yield a column of lists, of strings such as "[0.1,0.2]" (pgvector), or of structs of lists (Qdrant)."""
     file = pq.ParquetFile(path)
-    name = _column(path, file.schema_arrow, column)
+    name = column_of(path, file.schema_arrow, column)
     for group in range(file.num_row_groups):
         about = file.metadata.row_group(group)
         chunks = [about.column(i) for i in range(about.num_columns)]
@@ -155,7 +155,7 @@ def parquet(path: Path, column: str | None) -> Blocks:
 def arrow(path: Path, column: str | None) -> Blocks:
     """Yield a column of an Arrow IPC file or stream."""
     for batch in _batches(path):
-        array = batch.column(batch.schema.get_field_index(_column(path, batch.schema, column)))
+        array = batch.column(batch.schema.get_field_index(column_of(path, batch.schema, column)))
         height = _height(path, array.nbytes // (8 * max(len(array), 1)))
         for start in range(0, len(array), height):
             yield _matrix(path, array.slice(start, height))
@@ -172,7 +172,8 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def _column(path: Path, schema: pa.Schema, column: str | None) -> str:
+def column_of(path: Path, schema: pa.Schema, column: str | None) -> str:
+    """Return the column of vectors: `column`, else one of a usual name, else the only list of numbers."""
     if column:
         if column not in schema.names:
             raise BadInput(f"{path}: there is no column {column!r}; there are: {listed(schema.names)}")

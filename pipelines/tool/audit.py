@@ -1,11 +1,6 @@
-"""audit: vectors with no text and no encoder name, attacked with every encoder of the study ->
-report/audit/<dump>.html and .md.
+"""audit: vectors with no text and no encoder name, attacked with every known encoder. It writes one page.
 
-    python -m pipelines.audit DUMP [TEXTS]
-
-DUMP: parquet or a folder of it, arrow, npy, npz, jsonl, a FAISS flat index, or a Chroma folder. TEXTS: the
-auditor's own texts, in any form that a corpus of `source: path` may have. Best are texts of the kind behind
-the dump. Without TEXTS the corpus of the row `audit: default` is used. For auditing one's own data.
+For auditing one's own data. The best texts for the attacker are texts of the kind behind the dump.
 """
 
 from __future__ import annotations
@@ -16,9 +11,10 @@ import re
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,29 +22,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipelines import freeze_gc
 from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.core.verdict import Verdict, judge, replicate
 from pipelines.corpora.core.files import located
-from pipelines.corpora.core.texts import mapped
-from pipelines.corpora.sources.path import read
 from pipelines.corpora.sources.vectors import dumps
 from pipelines.encoders import query
 from pipelines.fitting.fits import run_fits
-from pipelines.inverters import Queries, Space
+from pipelines.inverters import Queries, Space, consensus, decoder, search
 from pipelines.inverters.attacker import learn
-from pipelines.inverters.consensus import Voters, stating
-from pipelines.inverters.search import search
+from pipelines.inverters.consensus import Voters
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
 from pipelines.pages import audit as audit_page
-from pipelines.pages.audit import Findings, Tried
-from pipelines.runtime import store, track
+from pipelines.pages.audit import Findings, Tried, best_of
 from pipelines.runtime.device import resolve
-from pipelines.runtime.errors import BadInput, cut
-from pipelines.study import Audit, aligner_module, params
+from pipelines.runtime.errors import BadInput
+from pipelines.study import aligner_module
+from pipelines.tool import Answer, encoders
 
 TOPICS = (
     "arts & culture", "business", "celebrities & pop culture", "daily life", "family", "fashion & style",
@@ -60,11 +52,46 @@ ALIGNER = "wasserstein_procrustes"
 MARGIN = 0.1  # of cosine
 SHOWN = 12  # vectors that are inverted
 DEFENDED = 6000  # vectors that each defence is tried on
+LEAST = 100  # vectors, and texts, that an attack needs
 PAIRS = (100, 1000)  # known texts of further attackers on defended vectors
 NEAREST = 10  # known texts that an attack names for a vector
 READ = "read the dump"
-VERDICTS = ("failed", "doubtful", "aligned")  # worst first
 Judge = Callable[[Tensor, Translator, Sequence[Translator]], Verdict]
+
+
+DEFENCES = (
+    *("noise 0.1", "noise 0.3", "noise 1"),
+    *("int8", "round 1"),
+    *("drop 0.5", "drop 0.25"),
+    *("rotate", "cells 64"),
+)
+INVERTER = decoder.Settings(vocabulary=3000, width=128, layers=2, epochs=4)
+SEARCH = search.Settings(splices=4)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is tried, and how hard. Raises BadInput."""
+
+    encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
+    limit: int = 20_000  # vectors of the dump, drawn at random
+    known: int = 6000  # texts of the attacker
+    labels: tuple[str, ...] = TOPICS  # topics to look for
+    defences: tuple[str, ...] = DEFENCES
+    seed: int = 0
+    device: str = "auto"
+    column: str | None = None  # of the dump
+    inverter: decoder.Settings = INVERTER
+    search: search.Settings = SEARCH
+    facts: int = 2  # added to a guess
+
+    def __post_init__(self) -> None:
+        for name in ("limit", "known"):
+            if getattr(self, name) < LEAST:
+                raise BadInput(f"--{name} {getattr(self, name)}: at least {LEAST} are needed")
+        for name in self.encoders:
+            encoders.row_of(name)
+        parsed(self.defences)
 
 
 @dataclass(frozen=True)
@@ -85,23 +112,20 @@ class Attempt:
         return Tried(self.encoder, len(self.texts), v.score, v.label, self.seconds)
 
 
-def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge: Judge = judge) -> Findings:
+def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge) -> Findings:
     """Attack a dump. Topics, inverted texts and defences are computed only if an encoder is aligned.
 
-    Raises BadInput for a dump or texts that cannot be read, and for a study without encoders.
+    Ctrl-C after the first fit ends the audit with what is done. Raises BadInput for a dump or texts that
+    cannot be read.
     """
-    encoders = row.encoders or [name for name, e in study.encoders.items() if e.source != "given"]
-    if not encoders:
-        raise BadInput("audit: the study has no encoder to try")
-    every = [Defence("none"), *parsed(row.defences)] if row.defences else []
-    steps = Steps(encoders, [str(defence) for defence in every], DEFENDED / row.limit)
+    defences = [str(defence) for defence in every(options.defences)]
+    steps = Steps(options.encoders, defences, DEFENDED / options.limit)
 
     # 1. The dump, and the attacker's texts.
     with steps(READ):
-        taken = dumps.sample(dump, row.limit, row.seed)
-        known = known_texts(texts, row)
-    device = resolve(row.device, float64=True)
-    vectors = torch.from_numpy(taken.vectors).to(device)
+        taken = dumps.sample(dump, options.limit, options.seed, options.column)
+        known = known_texts(texts, options)
+    vectors = torch.from_numpy(taken.vectors).to(resolve(options.device, float64=True))
     about = {
         "vectors": taken.rows,
         "used": len(vectors),
@@ -110,34 +134,47 @@ def audit(dump: Path, texts: Path | None, row: Audit, study: params.Study, judge
         "left out (far off)": taken.far_off,
         "repeated": taken.repeated,
     }
+    findings = Findings(dump.name, about, seconds=steps.seconds)
+    try:
+        best = attempted(vectors, known, options, judge, steps, findings.tried)
+        if findings.evidence:
+            attack(vectors, best, options, judge, steps, findings)
+    except KeyboardInterrupt:
+        if not findings.tried:
+            raise
+        findings.stopped = steps.running
+    return findings
 
-    # 2. A fit and a verdict for each encoder. The best verdict wins, then the best score.
+
+def attempted(
+    vectors: Tensor, known: list[str], options: Options, judge: Judge, steps: Steps, tried: list[Tried]
+) -> Attempt:
+    """Fit and judge a translator for each encoder, and return the best attempt: by verdict, then by score."""
     attempts = []
-    for encoder in encoders:
+    for encoder in options.encoders:
         with steps(f"encoder {encoder}"):
-            own, encode = embedded(encoder, known, texts is None, row, study)
-            own = own.to(device)
+            encode = encoders.opened(encoder, vectors.device)
+            own = encode(known).to(vectors.device)
             start = time.monotonic()
-            translator, verdict = fitted(vectors, own, row.seed, judge)
-            seconds = time.monotonic() - start
-        attempts.append(Attempt(encoder, known, own, encode, translator, verdict, seconds))
-    best = max(attempts, key=lambda a: (VERDICTS.index(a.verdict.label), a.verdict.score))
-    findings = Findings(dump.name, about, [a.tried for a in attempts], best.tried, seconds=steps.seconds)
-    if not findings.evidence:
-        return findings
+            translator, verdict = fitted(vectors, own, options.seed, judge)
+            attempts.append(
+                Attempt(encoder, known, own, encode, translator, verdict, time.monotonic() - start)
+            )
+            tried.append(attempts[-1].tried)
+    return attempts[tried.index(best_of(tried))]
 
-    # 3. Topics.
+
+def attack(
+    vectors: Tensor, best: Attempt, options: Options, judge: Judge, steps: Steps, findings: Findings
+) -> None:
+    """Read topics and texts with the best translator, then try it on defended vectors."""
+    print(audit_page.conclusion(findings), file=sys.stderr, flush=True)
     with steps("topics"):
         findings.in_dump = in_dump(vectors, best)
-        findings.attributes = topics(vectors, best, row)
-
-    # 4. Inversion.
+        findings.attributes = topics(vectors, best, options.labels)
     with steps("inverted texts"):
-        findings.inversions = inverted(vectors, best, row)
-
-    # 5. Defences.
-    findings.defences = defended(vectors, best, row, every, judge, steps)
-    return findings
+        findings.inversions = inverted(vectors, best, options)
+    defended(vectors, best, options, judge, steps, findings.defences)
 
 
 class Steps:
@@ -154,10 +191,11 @@ class Steps:
         self.left |= {f"defence {name}": share for name in defences}
         self.count, self.done = len(self.left), 0.0
         self.seconds: dict[str, float] = {}
+        self.running = ""
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        at = self.count - len(self.left) + 1
+        at, self.running = self.count - len(self.left) + 1, name
         print(f"audit: step {at} of {self.count}: {name}{self.estimate()}", file=sys.stderr, flush=True)
         start = time.monotonic()
         yield
@@ -177,34 +215,18 @@ class Steps:
 # ---------------------------------------------------------------- 1. what the attacker has
 
 
-def known_texts(where: Path | None, row: Audit) -> list[str]:
-    """Return the distinct texts of the attacker, at most `known`, drawn with the row's seed."""
-    frame = store.read_corpus(row.corpus, ["text"]) if where is None else mapped(read(where), {}, str(where))
-    texts = list(dict.fromkeys(t for t in frame["text"].to_list() if t and not t.isspace()))
-    if len(texts) < 100:
+def known_texts(where: Path | None, options: Options) -> list[str]:
+    """Return the distinct texts of the attacker, at most `known`. Raises BadInput for under LEAST."""
+    texts = encoders.texts_of(where)
+    if len(texts) < LEAST:
         raise BadInput(
-            f"{where or row.corpus}: {len(texts)} distinct texts; "
-            "an attack needs at least 100, and gains from thousands"
+            f"{where or 'docstrings'}: {len(texts)} distinct texts; "
+            f"an attack needs at least {LEAST}, and gains from thousands"
         )
-    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(row.seed))[: row.known]
-    return [texts[i] for i in order]
+    return encoders.drawn(texts, options.known, options.seed)
 
 
 # ---------------------------------------------------------------- 2. fits
-
-
-def embedded(
-    encoder: str, texts: list[str], of_study: bool, row: Audit, study: params.Study
-) -> tuple[Tensor, query.Encode]:
-    """Return vectors of the texts by one encoder, and the encoder. Vectors that the study has are read."""
-    device = resolve(row.device, float64=True)
-    encode = query.as_function(store.intact(store.encoder_path(encoder)), study.encoders[encoder], device)
-    for name, space in study.embed.items():
-        same = of_study and (space.corpus, space.encoder) == (row.corpus, encoder)
-        if same and store.embeddings_path(name).is_file():
-            at = {t: i for i, t in enumerate(store.read_corpus(row.corpus, ["text"])["text"])}
-            return store.read_embeddings(name, device).vectors[[at[t] for t in texts]], encode
-    return encode(texts), encode
 
 
 def fitted(vectors: Tensor, known: Tensor, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
@@ -235,9 +257,8 @@ def in_dump(vectors: Tensor, best: Attempt) -> float:
 
 
 @torch.inference_mode()
-def topics(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
+def topics(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> list[dict[str, Any]]:
     """Count the vectors nearest to each label, most first."""
-    labels = list(row.labels or TOPICS)
     label_vectors = best.encode([attributes.TEMPLATE.format(label) for label in labels])
     first = attributes.order(best.translator(vectors), label_vectors.to(vectors.device))[:, 0].cpu()
     counts = torch.bincount(first, minlength=len(labels))
@@ -250,19 +271,18 @@ def topics(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- 4. inversion
 
 
-def inverted(vectors: Tensor, best: Attempt, row: Audit) -> list[dict[str, Any]]:
-    """Invert SHOWN vectors, drawn with the row's seed. Beside each guess stands the nearest known text."""
-    encode = best.encode if row.search.corrections else None
-    attacker = learn(best.known, best.texts, row.inverter, row.seed, encode=encode)
-    assert not isinstance(attacker.inverter, Vec2Text)  # a row of `audit` refuses it
-    rows = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[:SHOWN]
+def inverted(vectors: Tensor, best: Attempt, options: Options) -> list[dict[str, Any]]:
+    """Invert SHOWN vectors, drawn with the seed. Beside each guess stands the nearest known text."""
+    attacker = learn(best.known, best.texts, options.inverter, options.seed)
+    assert not isinstance(attacker.inverter, Vec2Text)  # its settings are another class
+    rows = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(options.seed))[:SHOWN]
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors[rows]))
     queries = Queries(best.encode, attacker.space)
-    near = attacker.nearest(given, row.search.near)
-    guesses = search(attacker.inverter, given, queries, row.search, row.seed, attacker.corrector, near)
+    near = attacker.nearest(given, options.search.near)
+    guesses = search.search(attacker.inverter, given, queries, options.search, options.seed, None, near)
     peculiar = Voters(attacker.known, best.texts).peculiar(given)
-    texts = stating([attacker.inverter.text(g.draft) for g in guesses], peculiar, row.consensus.facts)
+    texts = consensus.stating([attacker.inverter.text(g.draft) for g in guesses], peculiar, options.facts)
     return [
         {"row": int(i), "guess": text, "cosine": g.cosine, "nearest known text": t[0]}
         for i, text, g, t in zip(rows, texts, guesses, near, strict=True)
@@ -284,10 +304,15 @@ def parsed(names: Sequence[str]) -> list[Defence]:
     return out
 
 
+def every(names: Sequence[str]) -> list[Defence]:
+    """Return the defences to try, after `none`. Without any there is nothing to try."""
+    return [Defence("none"), *parsed(names)] if names else []
+
+
 def defended(
-    vectors: Tensor, best: Attempt, row: Audit, defences: Sequence[Defence], judge: Judge, steps: Steps
-) -> list[dict[str, Any]]:
-    """Return what each defence keeps of retrieval (utility: recall@10), and what it leaves of the attack
+    vectors: Tensor, best: Attempt, options: Options, judge: Judge, steps: Steps, out: list[dict[str, Any]]
+) -> None:
+    """Append what each defence keeps of retrieval (utility: recall@10), and what it leaves of the attack
     (leakage).
 
     The attack on the bare vectors names 10 known texts for each. Leakage is the share of them that a new
@@ -295,7 +320,7 @@ def defended(
     comparison. Other attackers know the bare vectors of n texts, for each n of PAIRS that leaves half of
     the vectors to be read.
     """
-    drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(row.seed))[:DEFENDED]
+    drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(options.seed))[:DEFENDED]
     bare, space = vectors[drawn], Space.of(best.known)
     texts = space(best.known)
     with torch.inference_mode():
@@ -306,13 +331,12 @@ def defended(
         chance = NEAREST / len(texts)
         return max(float((share - chance) / (1 - chance)), 0.0)
 
-    out = []
-    for defence in defences:
+    for defence in every(options.defences):
         with steps(f"defence {defence}"):
-            kept = defend(bare, defence, row.seed)
-            keys = Keys.drawn(bare, int(defence.scale), row.seed) if defence.kind == "cells" else None
+            kept = defend(bare, defence, options.seed)
+            keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
             cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-            translator, verdict = fitted(kept, best.known, row.seed + 1, judge)
+            translator, verdict = fitted(kept, best.known, options.seed + 1, judge)
             line: dict[str, Any] = {"defence": str(defence)}
             line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
             with torch.inference_mode():
@@ -321,19 +345,33 @@ def defended(
                     attacks = known_pair_attacks(kept, bare[:n], cells)
                     line[f"{n} pairs"] = max(leakage(best.translator(x), named[n:]) for x in attacks)
             out.append(line | {"verdict": verdict.label, "score": verdict.score})
-    return out
 
 
 # ---------------------------------------------------------------- the command
 
 
-def page_folder() -> Path:
-    """Return the folder of the pages. Raises BadInput, before any work, if nothing can be written there."""
-    folder = store.REPORT / "audit"
+def run(args: Namespace) -> Answer:
+    """Audit, write the page, return the verdict. The texts stay on the page."""
+    given = {key: value for key, value in vars(args).items() if key in Options.__dataclass_fields__}
+    options = Options(**{key: value for key, value in given.items() if value is not None})
+    dump, texts = located(args.dump), located(args.texts) if args.texts else None
+    check_folder(args.out)
+    findings = audit(dump, texts, options)
+    page = audit_page.write(findings, args.out, page_name(dump))
+    said = [audit_page.conclusion(findings), *audit_page.advice(findings)]
+    said.append(
+        f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it"
+    )
+    shown = {key: value for key, value in asdict(findings).items() if key != "inversions"}
+    return Answer(said, {"page": str(page), "verdict": findings.best.verdict, "advice": said[1:-1]} | shown)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise BadInput, before any work, if nothing can be written in the folder of the pages."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            return folder
+            return
     except OSError as error:
         raise BadInput(f"{folder}: the page cannot be written there: {error.strerror}") from None
 
@@ -345,35 +383,3 @@ def page_name(dump: Path) -> str:
     digest = hashlib.sha256(os.fsencode(dump.resolve())).hexdigest()[:6]
     readable = re.sub(r"[^\w.-]+", "_", dump.stem)[:60]
     return f"{readable}-{digest}"
-
-
-def main(argv: list[str]) -> int:
-    """Audit, write the page, print the verdict. Texts stay on the page. Bad input is one line on stderr, exit
-    code 2.
-    """
-    if len(argv) not in (1, 2):
-        print("usage: python -m pipelines.audit DUMP [TEXTS]", file=sys.stderr)
-        return 2
-    freeze_gc()
-    try:
-        study = params.load()
-        row = params.find("audit", "default", study.audit)
-        dump, texts = located(argv[0]), located(argv[1]) if len(argv) == 2 else None
-        folder, name = page_folder(), page_name(dump)
-        with track.run("audit", name, row, study.study) as run:
-            findings = audit(dump, texts, row, study)
-            page = audit_page.write(findings, folder, name)
-            run.log({tried.encoder: tried.score for tried in findings.tried})
-    except BadInput as error:
-        print(cut(f"audit {' '.join(argv)}: {error}", 1000), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(cut(f"audit {' '.join(argv)}: stopped; no page was written", 1000), file=sys.stderr)
-        return 130
-    print("\n".join([audit_page.conclusion(findings), *audit_page.advice(findings)]))
-    print(f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

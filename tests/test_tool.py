@@ -1,0 +1,108 @@
+"""The installed command: every subcommand, its exit codes, and what importing it does not import."""
+
+import json
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines.aligners import arrays
+from pipelines.tool import __main__ as command_line
+from pipelines.tool import doctor, encoders, translate
+
+COMMANDS = ("audit", "translate", "validate", "ls", "doctor")
+
+
+def said(capsys, *arguments):
+    """Return the exit code and the JSON of a command."""
+    code = command_line.main([*arguments, "--json"])
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else None
+
+
+def test_the_command_imports_neither_dagster_nor_dvc_nor_mlflow():
+    code = (
+        "import pkgutil, importlib, sys, pipelines.tool as tool\n"
+        "for m in pkgutil.iter_modules(tool.__path__): importlib.import_module(f'pipelines.tool.{m.name}')\n"
+        "print({'dagster', 'dvc', 'mlflow'} & {name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example_and_exit_codes(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command_line.main([command, "--help"])
+    out = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert f"example: universal-geometry {command}" in out
+    assert "--json" in out
+    assert "exit codes:" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("audit", "no.npy"),
+        ("audit", "here.npy", "--limit", "3"),
+        ("audit", "here.npy", "--defences", "magic"),
+        ("audit", "here.npy", "--encoders", "nobody"),
+        ("translate", "apply", "no", "here.npy", "--out", "x.parquet"),
+        ("translate", "apply", "no", "here.npy", "--out", "x.txt"),
+        ("validate", "no.yaml"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(tmp_path)
+    np.save("here.npy", np.eye(9, dtype=np.float32))
+    assert command_line.main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_map_is_fitted_applied_and_judged_on_files(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    topics, shares = random.normal(size=(40, 64)), np.linspace(1, 4, 40)
+    of = random.choice(40, 3000, p=shares / shares.sum())
+    texts = (topics[of] + 0.5 * random.normal(size=(3000, 64))) * np.linspace(2, 0.5, 64)
+    turned = texts @ np.linalg.qr(random.normal(size=(64, 64)))[0]
+    np.save("old.npy", texts[:1500])
+    np.save("new.npy", turned[1500:])
+    quick = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
+    monkeypatch.setattr(translate.arrays, "fit", partial(arrays.fit, **quick))
+    code, fitted = said(capsys, "translate", "fit", "old.npy", "new.npy", "--out", "map")
+    assert (code, fitted["verdict"]["agreement"] > 0.5) == (0, True)
+    frame = pl.DataFrame({"id": range(100), "embedding": texts[2900:].tolist()})
+    frame.write_parquet("held.parquet")
+    np.save("true.npy", turned[2900:])
+    for name in ("moved.parquet", "moved.arrow", "moved.npy"):
+        assert said(capsys, "translate", "apply", "map", "held.parquet", "--out", name)[1]["rows"] == 100
+    assert pl.read_parquet("moved.parquet")["id"].to_list() == list(range(100))
+    assert pl.read_parquet("moved.parquet")["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
+    assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy")[1]["top1"] > 0.9
+
+
+def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
+    found = said(capsys, "ls")[1]
+    assert set(found["encoders"]) == set(encoders.PACKAGED)
+    assert "procrustes" in found["aligners"]
+    assert "core" not in found["aligners"]
+    assert "sample" in found["studies"]
+    assert said(capsys, "validate", "studies/sample.yaml")[1]["study"] == "sample"
+    monkeypatch.chdir(tmp_path)
+    assert said(capsys, "ls", "studies")[1] == {"studies": {}}
+
+
+def test_the_doctor_names_the_command_that_mends(monkeypatch, capsys):
+    code, found = said(capsys, "doctor")
+    assert (code, found["missing"]) == (0, [])
+    monkeypatch.setattr(doctor, "NEEDED", ("a-package-that-is-not",))
+    code, found = said(capsys, "doctor")
+    assert (code, found["missing"]) == (
+        1,
+        ["a-package-that-is-not is missing: pip install a-package-that-is-not"],
+    )
