@@ -125,7 +125,7 @@ def work(stage: str, write: int) -> None:
 def main() -> int:
     start = time.monotonic()
     try:
-        json.loads(RWLOCK.read_text(errors="replace") if RWLOCK.exists() else "{}")
+        json.loads(RWLOCK.read_text("utf-8", "replace") if RWLOCK.exists() else "{}")
         repro = Repro(sys.argv[1:])
     except json.JSONDecodeError:
         LOG.error("%s is damaged (a dvc was killed): delete it if no dvc is running", RWLOCK)
