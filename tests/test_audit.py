@@ -287,6 +287,7 @@ def test_what_defences_cost_in_retrieval():
         ("none", 0),
         ("rotate", 0),
         ("int8", 0),
+        ("binary", 0),
         ("noise", 0.1),
         ("noise", 1),
         ("drop", 0.5),
@@ -297,6 +298,7 @@ def test_what_defences_cost_in_retrieval():
     assert kept["rotate", 0] > 0.99
     assert kept["int8", 0] > 0.9
     assert kept["round", 2] > 0.9
+    assert kept["int8", 0] > kept["binary", 0] > 0.1
     assert 1 > kept["noise", 0.1] > kept["noise", 1] > 0.05
     assert kept["drop", 0.5] < 0.8
 
@@ -486,6 +488,10 @@ def line(utility, leakage, pairs):
             "No defence that was tried keeps 90% of retrieval and leaves 50% or less",
         ),
         (
+            {"noise 1": line(0.4, 0.0, 0.0), "cells 4": line(0.82, 0.0, 0.0)},
+            "The nearest miss: `cells 4` keeps 82% of retrieval, and leaves 0%",
+        ),
+        (
             {"cells 4": line(0.95, 0.1, 0.2), "drop": line(0.95, 0.3, 0.3)},
             "Worth its cost: `cells 4` keeps 95% of retrieval, and leaves 25%",
         ),
@@ -506,6 +512,46 @@ def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(m
     )
 
 
+TARGETS = [
+    ("verdict: doubtful", ["verdict: aligned with one; at most doubtful"]),
+    ("verdict: aligned", []),
+    ("leakage: 0.5", ["leakage of none: 0.800; at most 0.5"]),
+    ("{defence: cells 4, leakage: 0.5, recall: 0.9}", []),
+    (
+        "{defence: cells 4, leakage: 0.1, recall: 0.99}",
+        ["leakage of cells 4: 0.200;", "recall of cells 4: 0.950;"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("yaml", "lines"), TARGETS)
+def test_a_gate_names_each_target_that_is_missed(tmp_path, monkeypatch, capsys, yaml, lines):
+    monkeypatch.chdir(tmp_path)
+    best = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
+    rows = {"none": line(1.0, 0.8, 0.8), "cells 4": line(0.95, 0.1, 0.2)}
+    defences = [{"defence": name} | row for name, row in rows.items()]
+    found = audit_page.Findings("dump", {"used": 300}, [best], defences=defences)
+    monkeypatch.setattr(audits, "audit", lambda *given: found)
+    Path("targets.yaml").write_text(yaml)
+    np.save("dump.npy", VECTORS)
+    run = ["audit", "dump.npy", "--defences", "cells 4", "--gate", "targets.yaml"]
+    assert command_line.main(run) == (3 if lines else 0)
+    said = [text for text in capsys.readouterr().out.splitlines() if text.startswith("target missed: ")]
+    assert [text.startswith(f"target missed: {start}") for text, start in zip(said, lines, strict=True)] == [
+        True
+    ] * len(lines)
+
+
+@pytest.mark.parametrize("yaml", ["leakage: 2", "leak: 0.1", "defence: drop 0.1", "- a"])
+def test_bad_targets_are_one_line_before_any_work(tmp_path, monkeypatch, capsys, yaml):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(audits, "audit", None)
+    Path("targets.yaml").write_text(yaml)
+    np.save("dump.npy", VECTORS)
+    assert command_line.main(["audit", "dump.npy", "--gate", "targets.yaml"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def test_texts_of_the_dump_itself_are_told_of():
     dump, other = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(3))
     best = audit_page.Tried("one", 300, 0.9, "aligned", 1.0)
@@ -514,7 +560,7 @@ def test_texts_of_the_dump_itself_are_told_of():
         attempt = audits.Attempt("one", [], known, secret_encoder, Identity(64, 64), verdict, 1.0)
         share = audits.in_dump(dump, attempt)
         findings = audit_page.Findings("dump", {"used": 300}, [best], in_dump=share)
-        assert any("probably in the dump" in said for said in audit_page.advice(findings)) == told
+        assert any("stands out" in said for said in audit_page.advice(findings)) == told
 
 
 @given(st.integers(0, 2**16), st.integers(2, 30), st.integers(1, 30), st.integers(1, 7))

@@ -1,7 +1,7 @@
 """Defences: what the owner of a vector database can do to its vectors, and what each costs in retrieval.
 
 noise: Gaussian noise per coordinate; at `scale` 1 the noise is as long as the mean vector.
-int8: scalar quantisation to 255 steps. round: to `scale` decimals.
+int8: scalar quantisation to 255 steps. binary: the sign of each coordinate. round: to `scale` decimals.
 drop: keep a share `scale` of the dimensions.
 rotate: one secret orthogonal matrix. Distances stay, so retrieval loses nothing, and neither does an attacker
 who fits a map anyway.
@@ -22,7 +22,8 @@ from pipelines.measures.vectors import finite, kmeans, neighbours, overlap
 from pipelines.runtime.errors import BadInput
 
 RIDGE = 0.01  # of `known_pair_attacks`, times the mean square of a coordinate
-KINDS = ("none", "noise", "int8", "round", "drop", "rotate", "cells")
+KINDS = ("none", "noise", "int8", "binary", "round", "drop", "rotate", "cells")
+WITHOUT_SCALE = ("none", "int8", "binary", "rotate")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class Defence:
             raise BadInput(f"defence: {self.kind}: scale {self.scale} must be at least 0")
 
     def __str__(self) -> str:
-        return self.kind if self.kind in ("none", "int8", "rotate") else f"{self.kind} {self.scale:g}"
+        return (
+            self.kind if self.kind in ("none", "int8", "binary", "rotate") else f"{self.kind} {self.scale:g}"
+        )
 
 
 def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
@@ -60,6 +63,8 @@ def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
         case "int8":
             step = vectors.abs().max() / 127
             return (vectors / step).round() * step
+        case "binary":
+            return (vectors > 0).to(vectors.dtype) * 2 - 1
         case "round":
             return vectors.round(decimals=int(defence.scale))
         case "drop":

@@ -11,11 +11,13 @@ from typing import Any
 from pipelines.pages import page, pictures
 from pipelines.pages.tables import ENOUGH, escaped, table
 
-IN_DUMP = 0.1  # share of texts found in the dump; .02 of other texts (docs/experiments/defences.md)
+IN_DUMP = 0.2  # share of texts that stand out; .02 to .13 where none is in the dump, .39 where all are
 # A defence is worth its cost if it keeps KEPT of retrieval, and leaves at most LEFT of the leakage.
 KEPT, LEFT = 0.9, 0.5
+SCALE = "(of: none shown, unknown, high)"
 VERDICTS = ("failed", "doubtful", "aligned")  # worst first
 ABOUT = {  # of each section
+    "This audit": "What was audited, with what, and when.",
     "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",
     "Encoders tried": (
         "Each fit maps the dump to one encoder, without a single pair. The verdict uses unpaired data only."
@@ -58,7 +60,8 @@ class Findings:
     attributes: list[dict[str, Any]] = field(default_factory=list)
     inversions: list[dict[str, Any]] = field(default_factory=list)
     defences: list[dict[str, Any]] = field(default_factory=list)
-    in_dump: float = 0.0  # share of the attacker's texts that are probably in the dump
+    in_dump: float = 0.0  # share of the attacker's texts for which one vector stands out
+    made: dict[str, Any] = field(default_factory=dict)  # date, files, settings and versions
     seconds: dict[str, float] = field(default_factory=dict)  # of each step
     stopped: str = ""  # the step in which Ctrl-C ended the audit
 
@@ -80,6 +83,11 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
     """Write `stem`.html, `stem`.md and a picture of the defences. Return the path of the HTML."""
     title = f"Audit of {findings.dump}"
     markdown = [f"# {escaped(title)}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
+    if findings.stopped:
+        markdown += [
+            f"The audit was stopped in the step {escaped(findings.stopped)}: what follows it is missing.",
+            "",
+        ]
     markdown += [f"- {line}" for line in advice(findings)]
     for heading, rows in tables(findings).items():
         markdown += ["", f"## {heading}", "", ABOUT[heading], ""]
@@ -117,17 +125,19 @@ def advice(findings: Findings) -> list[str]:
     """Return the severity, and what to do."""
     if findings.evidence:
         return [
-            "Severity: high. Handle these vectors like their texts. They need the same access rules, "
-            "encryption and deletion. If they are lost, notify the same people.",
+            f"Severity: high {SCALE}. Handle these vectors like their texts. They need the same access "
+            "rules, encryption and deletion. If they are lost, notify the same people.",
             "The attack needs thousands of vectors of one encoder: share as few as possible.",
             *_about_texts(findings.in_dump),
             *_about_defences({row["defence"]: row for row in findings.defences}),
         ]
     if findings.best.verdict == "doubtful":
-        said = ["Severity: unknown. Handle the vectors like their texts until an audit says otherwise."]
+        said = [
+            f"Severity: unknown {SCALE}. Handle the vectors like their texts until an audit says otherwise."
+        ]
     else:
         said = [
-            "Severity: none shown. This is no proof of safety: "
+            f"Severity: none shown {SCALE}. This is no proof of safety: "
             "an attacker with known pairs, or with the encoder itself, may read them."
         ]
     if (used := findings.about["used"]) < ENOUGH:
@@ -138,12 +148,18 @@ def advice(findings: Findings) -> list[str]:
     return said
 
 
+def leakage_to_best(row: dict[str, Any]) -> float:
+    """Return what a defence leaves to the attacker who knows most."""
+    return max(v for k, v in row.items() if k == "leakage" or k.endswith(" pairs"))
+
+
 def _about_texts(share: float) -> list[str]:
     if share <= IN_DUMP:
         return []
     return [
-        f"{share:.0%} of the texts that the attack was given are probably in the dump itself. "
-        "An attacker has other texts: audit again without them."
+        f"One vector of the dump stands out for {share:.0%} of the texts that the attack was given. This was "
+        "so for 2 to 13 % of texts where none was in the dump, and for 39 % where all were. If yours are "
+        "texts behind the dump, audit again without them: an attacker has other texts."
     ]
 
 
@@ -151,8 +167,16 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
     """Say which of the defences is worth its cost, and what a rotation is worth."""
 
     def leaks(name: str) -> float:
-        """Return the leakage to the attacker who knows most."""
-        return max(v for k, v in defences[name].items() if k == "leakage" or k.endswith(" pairs"))
+        return leakage_to_best(defences[name])
+
+    def shortfall(name: str) -> float:
+        return max(KEPT - defences[name]["utility"], 0) + max(leaks(name) / bare - LEFT, 0)
+
+    def result(name: str) -> str:
+        return (
+            f"`{name}` keeps {defences[name]['utility']:.0%} of retrieval, and leaves "
+            f"{leaks(name) / bare:.0%} of the leakage to the attacker who knows most."
+        )
 
     if not defences or not (bare := leaks("none")):
         return []
@@ -160,13 +184,12 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
     good = [name for name in good if leaks(name) <= LEFT * bare]
     if good:
         best = min(good, key=leaks)
-        said = [
-            f"Worth its cost: `{best}` keeps {defences[best]['utility']:.0%} of retrieval, and leaves "
-            f"{leaks(best) / bare:.0%} of the leakage to the attacker who knows most."
-        ]
+        said = [f"Worth its cost: {result(best)}"]
     else:
         bar = f"keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage"
         said = [f"No defence that was tried {bar}."]
+        if tried := [name for name in defences if name != "none"]:
+            said[0] += f" The nearest miss: {result(min(tried, key=shortfall))}"
     if "rotate" in defences and leaks("rotate") > LEFT * bare:
         left = leaks("rotate") / bare
         said.append(f"A secret rotation (`rotate`) is no defence: it leaves {left:.0%} of the leakage.")
@@ -176,7 +199,8 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
 def tables(findings: Findings) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of every section. Results of the attack are shown only if the verdict is `aligned`."""
     tried = [{key.replace("_", " "): value for key, value in asdict(t).items()} for t in findings.tried]
-    out = {"The dump": [findings.about], "Encoders tried": tried}
+    made = [{"": key, "value": value} for key, value in findings.made.items()]
+    out = {"This audit": made, "The dump": [findings.about], "Encoders tried": tried}
     if findings.evidence:
         out |= {"Inferred topics": findings.attributes, "Inverted texts": findings.inversions}
     if findings.defences:

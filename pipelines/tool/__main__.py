@@ -98,7 +98,7 @@ def _audit(parser: argparse.ArgumentParser) -> None:
         "--encoders", type=_names, help="minilm,use,wordllama by default; also hub ids and folders"
     )
     parser.add_argument("--labels", type=_names, help="topics to look for, separated by commas")
-    parser.add_argument("--defences", type=_names, help="such as 'noise 0.1,cells 64'; '' tries none")
+    parser.add_argument("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
     parser.add_argument("--limit", type=int, default=20_000, help="vectors of the dump, drawn at random")
     parser.add_argument("--known", type=int, default=6000, help="texts of the attacker, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
@@ -106,6 +106,7 @@ def _audit(parser: argparse.ArgumentParser) -> None:
         "--device", default="auto", help="cpu, cuda, cuda:1; auto takes a GPU if there is one"
     )
     parser.add_argument("--out", type=Path, default=Path("report/audit"), help="folder of the page")
+    parser.add_argument("--gate", type=Path, metavar="YAML", help="targets; exit code 3 if one is missed")
 
 
 def _run_audit(args: argparse.Namespace) -> Answer:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from pipelines.pages.audit import Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import aligner_module
-from pipelines.tool import Answer, encoders
+from pipelines.tool import Answer, encoders, gate
 
 TOPICS = (
     "arts & culture", "business", "celebrities & pop culture", "daily life", "family", "fashion & style",
@@ -61,7 +62,7 @@ Judge = Callable[[Tensor, Translator, Sequence[Translator]], Verdict]
 
 DEFENCES = (
     *("noise 0.1", "noise 0.3", "noise 1"),
-    *("int8", "round 1"),
+    *("int8", "binary", "round 1"),
     *("drop 0.5", "drop 0.25"),
     *("rotate", "cells 64"),
 )
@@ -246,10 +247,10 @@ def fitted(vectors: Tensor, known: Tensor, seed: int, judge: Judge) -> tuple[Tra
 
 @torch.inference_mode()
 def in_dump(vectors: Tensor, best: Attempt) -> float:
-    """Return the share of the attacker's texts that are probably in the dump.
+    """Return the share of the attacker's texts for which one vector of the dump stands out.
 
     It was .02 of e-mails without a text in the dump, and .39 of the texts behind it
-    (docs/experiments/defences.md).
+    (docs/experiments/defences.md). In another audit it was .13 though no text was in the dump.
     """
     space = Space.of(best.known)
     found = mutual_nearest(space(best.known), space(best.translator(vectors)), MARGIN)
@@ -356,14 +357,34 @@ def run(args: Namespace) -> Answer:
     options = Options(**{key: value for key, value in given.items() if value is not None})
     dump, texts = located(args.dump), located(args.texts) if args.texts else None
     check_folder(args.out)
+    tried = ["none", *map(str, parsed(options.defences))]
+    targets = gate.targets_of(args.gate, tried) if args.gate else None
     findings = audit(dump, texts, options)
+    findings.made = made(dump, texts, options)
     page = audit_page.write(findings, args.out, page_name(dump))
     said = [audit_page.conclusion(findings), *audit_page.advice(findings)]
     said.append(
         f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it"
     )
     shown = {key: value for key, value in asdict(findings).items() if key != "inversions"}
-    return Answer(said, {"page": str(page), "verdict": findings.best.verdict, "advice": said[1:-1]} | shown)
+    failed = gate.missed(targets, findings) if targets else []
+    data = {"page": str(page), "verdict": findings.best.verdict, "advice": said[1:-1], "missed": failed}
+    said += [f"target missed: {line}" for line in failed]
+    return Answer(said, data | shown, code=3 if failed else 0)
+
+
+def made(dump: Path, texts: Path | None, options: Options) -> dict[str, Any]:
+    """Return what a reader needs to file an audit, and to run it again."""
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "dump": str(dump.resolve()),
+        "texts of the attacker": str(texts.resolve()) if texts else "docstrings of the installed packages",
+        "encoders": ", ".join(options.encoders),
+        "vectors, texts at most": f"{options.limit}, {options.known}",
+        "seed": options.seed,
+        "aligner": ALIGNER,
+        "versions": f"universal-geometry {metadata.version('universal-geometry')}, torch {torch.__version__}",
+    }
 
 
 def check_folder(folder: Path) -> None:
