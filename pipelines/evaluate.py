@@ -5,6 +5,7 @@ Writes scores per example, metrics, and the table of a picture.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -35,12 +36,14 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "pairs")
 
+    names = source.documents[rows.numpy()]
+    documents = torch.from_numpy(np.unique(names, return_inverse=True)[1])
     per_seed, frames = [], []
     for seed, translator in translators.items():
         scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
         columns = {k: v.numpy() for k, v in scores.items()}
         frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **columns}))
-        per_seed.append({"seed": seed} | summary(scores))
+        per_seed.append({"seed": seed} | summary(scores, documents))
         run.log({f"seed-{seed}": {"translation": {k: per_seed[-1][k] for k in scores}}})
     store.write_scores("evaluate", name, pl.concat(frames))
     seeds = pl.DataFrame(per_seed)
@@ -58,7 +61,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     run.artifact(path)
 
     metrics = {m.name: seeds[m.name].mean() for m in translation.MEASURES}
-    metrics |= {"pairs": len(rows), "seeds": len(seeds)}
+    metrics |= {"pairs": len(rows), "documents": int(documents.max()) + 1, "seeds": len(seeds)}
     metrics["supervision"] = study.translators()[row.translator].supervision
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})

@@ -77,6 +77,8 @@ def test_scores_do_not_depend_on_how_much_is_held_at_once(monkeypatch):
 
 
 def test_standard_error():
+    scores, documents = torch.randn(200).repeat_interleave(5), torch.arange(200).repeat_interleave(5)
+    assert mean_and_error(scores, documents) == pytest.approx(mean_and_error(scores[::5]), rel=1e-6)
     mean, error = mean_and_error(torch.tensor([1.0, 2.0, 4.0]))
     assert mean == pytest.approx(7 / 3)
     assert error == pytest.approx(math.sqrt(7 / 3) / math.sqrt(3))

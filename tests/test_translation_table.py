@@ -39,6 +39,7 @@ def cells(tmp_path, monkeypatch):
     for name in STUDY.evaluate:
         scores = {m.name: [0.5, 0.5] for m in shown(MEASURES)}
         store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": [0, 1], **scores}))
+        store.write_metrics("evaluate", name, {"pairs": 2048})
     cells, corpus = {}, ""
     for line in translation_table(STUDY):
         if line.startswith("### "):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 
@@ -48,15 +49,23 @@ def shown(measures: list[Measure]) -> list[Measure]:
     return [m for m in measures if m.title]
 
 
-def summary(scores: dict[str, Tensor]) -> dict[str, float]:
+def summary(scores: dict[str, Tensor], documents: Tensor | None = None) -> dict[str, float]:
     """Return every score's mean under its name, and its standard error under `<name>_error`."""
-    found = {name: mean_and_error(values) for name, values in scores.items()}
+    found = {name: mean_and_error(values, documents) for name, values in scores.items()}
     errors = {f"{name}_error": error for name, (_, error) in found.items()}
     return {name: mean for name, (mean, _) in found.items()} | errors
 
 
-def mean_and_error(scores: Tensor) -> tuple[float, float]:
-    """Return the mean of per-example scores (n,) and its standard error, s / sqrt(n); NaN for one example."""
+def mean_and_error(scores: Tensor, documents: Tensor | None = None) -> tuple[float, float]:
+    """Return the mean of per-example scores (n,) and its standard error; NaN for one example.
+
+    `documents` (n,): the number of each example's document. Then documents are independent, and examples of
+    one are not (cluster-robust error, Liang and Zeger 1986), as in a bootstrap by document.
+    """
     scores = scores.double()
-    n = len(scores)
-    return scores.mean().item(), (scores.std().item() / math.sqrt(n) if n > 1 else float("nan"))
+    mean, n = scores.mean(), len(scores)
+    documents = torch.arange(n) if documents is None else documents.unique(return_inverse=True)[1]
+    count = int(documents.max()) + 1
+    sums = scores.new_zeros(count).index_add_(0, documents.to(scores.device), scores - mean)
+    spread = sums.square().sum().item() * count / (count - 1) if count > 1 else float("nan")
+    return mean.item(), math.sqrt(spread) / n

@@ -11,7 +11,8 @@ from pipelines.runtime import store
 from pipelines.study.params import Study
 
 KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
-LEGEND = f"""Mean over seeds ± standard deviation over seeds; of one seed ± standard error.
+LEGEND = f"""± is the standard deviation over seeds, each with other halves and another fit. For one seed it
+is the standard error over documents. Ranks are among all held-out texts, in batches of 8,192 by default.
 {lower_is_better(shown(MEASURES))} The verdict uses unpaired vectors of the fit alone: how many seeds are
 `aligned`, and the mean score. It is about the corpus of the fit, not about another corpus that is measured.
 All other columns use true pairs, after the fit."""
@@ -35,6 +36,7 @@ def translation_table(study: Study) -> list[str]:
     """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
     rows = {n: row for n, row in study.evaluate.items() if store.seeds_path(n).exists()}
     judged, spaces, fits, blocks = store.verdicts(), study.spaces(), study.translators(), []
+    measured = store.read_metrics("evaluate")
     for source, target in dict.fromkeys((row.source, row.target) for row in rows.values()):
         names = [n for n, row in rows.items() if (row.source, row.target) == (source, target)]
         names.sort(key=lambda n: KINDS.index(fits[rows[n].translator].supervision))
@@ -47,7 +49,8 @@ def translation_table(study: Study) -> list[str]:
             judgement = verdict(judged[translator], elsewhere)
             cells.append([f"{translator} ({fit.supervision})", fitted_on, judgement, *seed_cells(name)])
         header = ["aligner", "trained on", "verdict", "seeds", *(m.title for m in shown(MEASURES))]
-        blocks += ["", f"### {title(study, source, target)}", "", *table(header, cells)]
+        pairs = measured[names[0]]["pairs"]
+        blocks += ["", f"### {title(study, source, target)}, {pairs:,} pairs", "", *table(header, cells)]
         blocks += pictures("evaluate", names[0], "spaces")
     return section("Translation", LEGEND, blocks)
 

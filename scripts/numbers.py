@@ -1,0 +1,103 @@
+"""Compare the numbers in README and docs with the results they come from.
+
+    python -m scripts.numbers          # print each number that differs
+    python -m scripts.numbers write    # write the results of the active study to docs/numbers/<study>.json
+
+A comment before a table or paragraph names its decimal numbers, in reading order, in such a file:
+
+    <!-- numbers tour: evaluate.{wasserstein,identity}.{top1,foscttm} -->
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import polars as pl
+import yaml
+
+ROOT = Path(__file__).parents[1]
+NUMBERS, RESULTS = Path("docs/numbers"), Path("results")
+VERBS = ("collect", "align", "align_jointly", "evaluate", "attributes", "invert", "similarity")
+
+_BLOCK = re.compile(r"<!-- numbers (\S+): ([^>]+) -->\n+(.+?)(?:\n\n|\Z)", re.S)
+_DECIMAL = re.compile(r"(?<![\w.])-?\d*\.\d+(?![\w.])")
+
+
+def main() -> None:
+    """Write the results of the active study, or check all pages and exit with 1 if a number differs."""
+    if sys.argv[1:] == ["write"]:
+        study = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))["study"]
+        file = ROOT / NUMBERS / f"{study}.json"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(collected(ROOT / RESULTS), indent=1) + "\n", "utf-8")
+        return
+    wrong = [line for page in pages(ROOT) for line in differences(page, ROOT / NUMBERS)]
+    print("\n".join(wrong))
+    sys.exit(bool(wrong))
+
+
+def pages(root: Path) -> list[Path]:
+    """Return README and the pages of docs."""
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def collected(results: Path) -> dict[str, float]:
+    """Return `<verb>.<row>.<key>` -> number of all results.
+
+    Of `evaluate`, `<measure>_spread` is the standard deviation over seeds or, for one, the standard error.
+    """
+    found = {}
+    for verb in VERBS:
+        for file in sorted((results / verb).rglob("*.json")):
+            row = file.relative_to(results / verb).with_suffix("").as_posix()
+            found |= dict(flat(f"{verb}.{row}", json.loads(file.read_text("utf-8"))))
+    for file in sorted((results / "evaluate").rglob("seeds.csv")):
+        row, seeds = file.parent.relative_to(results / "evaluate").as_posix(), pl.read_csv(file)
+        for name in (column for column in seeds.columns if f"{column}_error" in seeds.columns):
+            spread = seeds[name].std() if len(seeds) > 1 else seeds[f"{name}_error"][0]
+            found[f"evaluate.{row}.{name}_spread"] = round(spread, 6)
+            found |= {f"evaluate.{row}.seed-{i}.{name}": value for i, value in enumerate(seeds[name])}
+    return found
+
+
+def flat(name: str, tree: object) -> Iterator[tuple[str, float]]:
+    """Yield (`name.key.key`, number) of the numbers in a tree of mappings."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from flat(f"{name}.{key}".replace("by seed.", "seed-"), value)
+    elif isinstance(tree, (int, float)):
+        yield name, tree
+
+
+def differences(page: Path, numbers: Path) -> list[str]:
+    """Return a line for each number of a page that differs from its result, or has none."""
+    lines = []
+    for study, pattern, block in _BLOCK.findall(page.read_text("utf-8")):
+        results = json.loads((numbers / f"{study}.json").read_text("utf-8"))
+        names, shown = expanded(pattern), _DECIMAL.findall(block)
+        if len(names) != len(shown):
+            lines.append(f"{page}: {pattern}: {len(names)} names for {len(shown)} numbers")
+        for name, text in zip(names, shown, strict=False):
+            digits = len(text.partition(".")[2])
+            if name not in results or f"{float(text):.{digits}f}" != f"{results[name]:.{digits}f}":
+                lines.append(f"{page}: {study} {name}: {text} is {results.get(name, 'not there')}")
+    return lines
+
+
+def expanded(pattern: str) -> list[str]:
+    """Return the names of a pattern: words apart, `{a,b}` for several parts."""
+    names = []
+    for word in pattern.split():
+        parts = [part.split(",") for part in re.split(r"[{}]", word)]
+        parts[::2] = [[",".join(part)] for part in parts[::2]]
+        names += ["".join(chosen) for chosen in product(*parts)]
+    return names
+
+
+if __name__ == "__main__":
+    main()
