@@ -42,14 +42,14 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 clouds=[source.vectors, target.vectors],
                 fit=lambda draw, log: {pair: fit(row, source, target, draw, log, folder)},
                 vectors=lambda seed: {row.source: halves(source, target, row, seed).source},
-                judges=row.supervision in ("unpaired", "few pairs"),
+                judged=row.supervision in ("unpaired", "few pairs"),
             )
             best, restarts = fit_until_aligned(work)
             if distributed.rank() == 0:
                 log_other_ranks(work)
                 write_translators(folder / "translators", best, pair)
                 metrics = summary(best, pair) | restarts
-                if work.judges:
+                if work.judged:
                     metrics |= largest(halves(source, target, row, seed).in_common for seed in row.seeds)
                 store.write_metrics("align", name, metrics)
                 store.move_into(folder / "translators", store.translators_path(name))

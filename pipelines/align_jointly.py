@@ -13,7 +13,7 @@ from pipelines import distributed
 from pipelines.aligners.core.translator import load
 from pipelines.fitting.fits import (
     Draw,
-    Fits,
+    Fit,
     Work,
     fit_until_aligned,
     log_other_ranks,
@@ -71,7 +71,7 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
 
 def fit(
     row: AlignJointly, spaces: Mapping[str, store.Embeddings], draw: Draw, log: Log | None, folder: Path
-) -> Fits:
+) -> Fit:
     """Make one fit of all pairs, starting from another row's translators if the row extends it."""
     clouds, start = parts(spaces, row, draw.seed, draw.replicate), {}
     if row.extends:

@@ -1,7 +1,7 @@
 """Fit all seeds of a row, judge each fit without pairs, and refit what is not aligned.
 
-Of several processes each makes its share of the fits. The translators do not depend on the number of
-processes.
+With several processes, each process makes its share of the fits. The translators do not depend on the number
+of processes.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from pipelines.runtime.log import Log
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, AlignJointly, aligner_module
 
-RESTART = 10_000_019  # added to a seed for each restart
-LARGE = 2**30  # bytes of vectors: such a fit uses all cores by itself, and two need twice the memory
+RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE, so that no two seeds are equal
+LARGE = 2**30  # above so many bytes of vectors each fit uses all cores, and fits run one after the other
 CURVES = ".curves.jsonl"
-Fits = dict[Pair, Translator]
+Fit = dict[Pair, Translator]  # the translators of one draw, by source and target space
 Result = TypeVar("Result")
 
 
 class Draw(NamedTuple):
-    """What decides the random numbers and the texts of a fit."""
+    """What decides the random numbers and the texts of a fit.
+
+    A replicate serves only to judge other fits. It has a seed of its own, and so other texts.
+    """
 
     seed: int
     restart: int
-    replicate: bool = False  # serves only to judge other fits
+    replicate: bool = False
 
     @property
     def generator_seed(self) -> int:
-        """The seed of the aligner. Restarts see the same vectors with other random numbers."""
+        """The seed of the aligner. Restarts of a seed see its texts again, with other random numbers."""
         return (self.seed + self.restart * RESTART) % 2**32
 
 
@@ -52,26 +55,28 @@ class Work:
 
     row: Align | AlignJointly
     run: track.Run
-    folder: Path  # of this row's unfinished work
+    folder: Path  # unfinished work of this row
     device: torch.device
-    pairs: list[Pair]  # of which each fit has a translator
-    clouds: Sequence[Tensor]  # all vectors
-    fit: Callable[[Draw, Log | None], Fits]
-    vectors: Callable[[int], Mapping[str, Tensor]]  # what a seed's fit saw, by space
-    judges: bool = True  # False for oracles and the naive baseline, which claim nothing
+    pairs: list[Pair]  # source and target space of each translator of a fit
+    clouds: Sequence[Tensor]  # all vectors of each space
+    fit: Callable[[Draw, Log | None], Fit]
+    vectors: Callable[[int], Mapping[str, Tensor]]  # by space, the vectors that the fit of a seed sees
+    judged: bool = True  # False for oracles and the naive baseline, which need no verdict
 
 
 @dataclass
 class Candidate:
     """A fit, and its verdicts so far."""
 
-    fits: Fits
+    fit: Fit
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
 
-    def judge_by(self, replicates: Sequence[Fits], vectors: Mapping[str, Tensor]) -> None:
-        """Judge each translator by further replicates, if there are any. The best replicate counts."""
-        for pair, translator in self.fits.items() if replicates else ():
-            verdict = judge(vectors[pair[0]], translator, [other[pair] for other in replicates])
+    def judge_by(self, others: Sequence[Fit], vectors: Mapping[str, Tensor]) -> None:
+        """Compare each translator with further fits, if there are any, and keep the best verdict."""
+        if not others:
+            return
+        for pair, translator in self.fit.items():
+            verdict = judge(vectors[pair[0]], translator, [other[pair] for other in others])
             self.verdicts[pair] = max(self.verdicts.get(pair, verdict), verdict, key=lambda v: v.score)
 
     @property
@@ -82,61 +87,70 @@ class Candidate:
 def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]:
     """Return the best fit of each seed, and the number of restarts as a metric if the row allows any.
 
-    Judge each fit by its worst pair of spaces. Refit seeds that are not aligned, up to `restarts` times, and
-    replicates with them, because a wrong replicate makes a right fit look wrong.
+    Judge each fit by its worst pair of spaces. Refit seeds that are not aligned, up to `restarts` times. A
+    wrong replicate makes a right fit look wrong, so each restart makes a new replicate, too.
     """
     row, candidates = work.row, {seed: list[Candidate]() for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
-    replicates: list[Fits] = []
-    doubtful = [*row.seeds]
+    fits: list[tuple[int, Fit]] = []  # each with its seed
+    replicates: list[Fit] = []
+    to_fit = [*row.seeds]
     for restart in range(row.restarts + 1):
-        draws = [Draw(seed, restart) for seed in doubtful]
-        draws += [Draw(seed, restart, replicate=True) for seed in replicate_seeds(row) if work.judges]
-        fits = fit_draws(work, draws)
-        newest, new_replicates = dict(zip(doubtful, fits, strict=False)), fits[len(doubtful) :]
+        draws = [Draw(seed, restart) for seed in to_fit]
+        draws += [Draw(seed, restart, replicate=True) for seed in replicate_seeds(row) if work.judged]
+        made = fit_draws(work, draws)
+        new_fits, new_replicates = list(zip(to_fit, made, strict=False)), made[len(to_fit) :]
+        fits += new_fits
         replicates += new_replicates
-        for seed, fit in newest.items():
+        for seed, fit in new_fits:
             candidates[seed].append(Candidate(fit))
-        if not work.judges:
+        if not work.judged:
             return {seed: only for seed, [only] in candidates.items()}, {}
-        for seed in doubtful:
+        for seed in to_fit:
             *earlier, latest = candidates[seed]
-            of_others = [c.fits for other, of_other in candidates.items() if other != seed for c in of_other]
-            new_of_others = [fit for other, fit in newest.items() if other != seed]
             vectors = work.vectors(seed)
-            latest.judge_by(replicates or of_others, vectors)
+            latest.judge_by(judges_of(seed, fits, replicates), vectors)
             for candidate in earlier:  # only new fits can change their verdicts
-                candidate.judge_by(new_replicates or new_of_others, vectors)
+                candidate.judge_by(judges_of(seed, new_fits, new_replicates), vectors)
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
-        found = [seed for seed, candidate in best.items() if candidate.worst.label != "aligned"]
-        doubtful = distributed.broadcast(found)
-        if not doubtful:
+        wrong = [seed for seed, candidate in best.items() if candidate.worst.label != "aligned"]
+        to_fit = distributed.broadcast(wrong)  # one decision for all processes
+        if not to_fit:
             break
     refits = sum(len(of_seed) - 1 for of_seed in candidates.values())
     return best, {"restarts": refits} if row.restarts else {}
 
 
+def judges_of(seed: int, fits: Sequence[tuple[int, Fit]], replicates: list[Fit]) -> list[Fit]:
+    """Return the fits that judge a seed: the row's replicates or, if it has none, the fits of other seeds."""
+    return replicates or [fit for other, fit in fits if other != seed]
+
+
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:
-    """Return the seed of an extra fit to judge by, for one seed or if all seeds see the same texts."""
+    """Return the seed of a replicate, or nothing if the fits of the row's seeds can judge each other.
+
+    They cannot if there is only one seed, or if `splits` gives all seeds the same texts. In the second case
+    the replicate sees half of these texts (`fitting.splitting`).
+    """
     if len(row.seeds) > 1 and not row.splits:
         return []
     seeds = list(row.seeds)
     return [next(seed for seed in count(seeds[0] + REPLICATE) if seed not in seeds)]
 
 
-def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Fits]:
+def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Fit]:
     """Return the fit of each draw. Each process makes its share and reads the others' from disk."""
     mine = distributed.assign_round_robin(draws)
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
     distributed.barrier()
-    return [stored_fit(work, draw) for draw in draws]
+    return [stored_fit(work, draw) for draw in draws]  # all are on disk now
 
 
 def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequence[Tensor]) -> list[Result]:
     """Run fits to these clouds and return their results.
 
-    On a CPU run them in parallel threads: a fit is many small products, which gain little from a second core.
-    Run them one after the other if the aligner is not thread-safe or the clouds are LARGE.
+    On a CPU run fits in parallel threads: a fit is many small matrix products, which gain little from a
+    second core. Run fits one after the other if the aligner is not thread-safe or the clouds are LARGE.
     """
     on_cpu = all(cloud.device.type == "cpu" for cloud in clouds)
     small = sum(cloud.nbytes for cloud in clouds) <= LARGE
@@ -145,20 +159,23 @@ def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequenc
     return [fit() for fit in fits]
 
 
-def stored_fit(work: Work, draw: Draw) -> Fits:
-    """Return a fit from disk, after making it if it is not there: a killed run continues at its last seed."""
+def stored_fit(work: Work, draw: Draw) -> Fit:
+    """Return a fit from disk. Make it if it is not there, so that a killed run loses no finished fit."""
     folder = work.folder / "fits" / f"{draw.seed}-{draw.restart}"
     paths = {pair: folder.joinpath(*pair) for pair in work.pairs}
-    if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes them last
-        curves = draw.seed in work.row.seeds and not draw.restart
-        for pair, translator in work.fit(draw, _log(work, draw.seed) if curves else None).items():
+    if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
+        log = None if draw.replicate or draw.restart else _log(work, draw.seed)
+        for pair, translator in work.fit(draw, log).items():
             paths[pair].parent.mkdir(parents=True, exist_ok=True)
             save(translator, paths[pair])
     return {pair: load(path).to(work.device) for pair, path in paths.items()}
 
 
 def _log(work: Work, seed: int) -> Log:
-    """Return where a seed's curves go: to the run on rank 0, else to a file for `log_other_ranks`."""
+    """Return a function that logs metrics of a seed: to the run on rank 0, else to a file.
+
+    `log_other_ranks` reads the files.
+    """
     prefix = "" if len(work.row.seeds) == 1 else f"seed-{seed}/"
 
     def log(metrics: dict[str, float], step: int) -> None:
@@ -180,10 +197,10 @@ def log_other_ranks(work: Work) -> None:
 
 
 def write_translators(folder: Path, best: Mapping[int, Candidate], pair: Pair) -> None:
-    """Write a pair's translators by seed, and their verdicts, by which to choose one without pairs."""
+    """Write the translators of two spaces, one for each seed, and verdicts.json, by which `load` chooses."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed, candidate in best.items():
-        save(candidate.fits[pair], folder / f"seed-{seed}")
+        save(candidate.fit[pair], folder / f"seed-{seed}")
     write_verdicts(folder, verdicts_of(best, pair))
 
 
@@ -194,12 +211,12 @@ def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
 
 
 def verdicts_of(best: Mapping[int, Candidate], pair: Pair) -> dict[int, Verdict]:
-    """Return the verdicts on a pair by seed; none if nothing was judged."""
+    """Return the verdicts on the translators of two spaces, by seed. Return none if nothing was judged."""
     return {seed: candidate.verdicts[pair] for seed, candidate in best.items() if candidate.verdicts}
 
 
 def summary(best: Mapping[int, Candidate], pair: Pair) -> dict[str, Any]:
-    """Return the mean score, the share of seeds that are aligned, and the verdict of each seed."""
+    """Return the mean score (`verdict`), the share of aligned seeds (`aligned`), and each seed's verdict."""
     verdicts = verdicts_of(best, pair)
     if not verdicts:
         return {"seeds": len(best)}

@@ -1,5 +1,6 @@
-"""vec2text's corrector (Morris et al. 2023, arXiv 2310.06816): a decoder that reads a vector, a guess and its
-vector.
+"""vec2text's corrector (Morris et al. 2023, arXiv 2310.06816) improves a guessed text.
+
+It is a decoder that reads the vector of the unknown text, the guess, and the vector of the guess.
 """
 
 from __future__ import annotations
@@ -16,28 +17,30 @@ from pipelines.inverters.writer import TEMPERATURE, Writer, padded
 
 
 def inputs(
-    inverter: Writer, vectors: Tensor, guesses: Sequence[Draft], queries: Queries
+    base: Writer, vectors: Tensor, guesses: Sequence[Draft], queries: Queries
 ) -> tuple[Tensor, Tensor]:
-    """Return what a corrector reads: vectors (n, 3e), and the guesses' sub-words (n, tokens).
+    """Return what a corrector reads: vectors (n, 3e), and the sub-words of the guesses (n, base.tokens).
 
-    The vectors are the target (n, e), the embedded guess, and their difference.
+    A row of the first is a target vector v, the embedding g of its guess, and v - g. `queries` embeds texts.
     """
-    embedded = queries([inverter.text(g) for g in guesses])
+    embedded = queries([base.text(g) for g in guesses])
     shown = torch.cat([vectors, embedded, vectors - embedded], 1)
-    return shown, padded([g.ids for g in guesses], inverter.tokens, PAD)
+    return shown, padded([g.ids for g in guesses], base.tokens, PAD)
 
 
 def train_corrector(
     base: Decoder, vectors: Tensor, texts: Sequence[str], queries: Queries, seed: int
 ) -> Decoder:
-    """Train a second decoder to write the true texts from the guesses of `base` for their unit vectors (n,
-    e).
+    """Train a second decoder, which writes the text of a unit vector (n, e) from a guess of `base` for it.
+
+    `base` was trained on these texts, too. Guesses are sampled as in the search that uses the corrector.
     """
     generator = torch.Generator().manual_seed(seed)
-    guesses = base.propose(vectors, [EMPTY] * len(vectors), base.tokens, TEMPERATURE, generator)
-    shown, memory = inputs(base, vectors, guesses, queries)
+    drafts = [EMPTY] * len(vectors)
+    guesses = base.propose(vectors, drafts, base.tokens, TEMPERATURE, generator)
+    shown, memory = inputs(base, vectors, guesses, queries)  # memory: guesses, to which the decoder attends
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(seed)  # layers draw their first weights from the global generator
         model = Decoder(base.vocabulary, shown.shape[1], base.settings, memory=base.tokens).to(vectors.device)
         fit(model, shown, base.vocabulary.encode(texts, base.tokens), seed, memory=memory)
     return model

@@ -1,9 +1,10 @@
 """Judge an alignment without pairs: a score in [0, 1] and a label.
 
 Every unpaired method returns some map, and its own objective cannot judge it: a wrong map couples points
-almost as well as the right one. But wrong maps do not agree. Fitted again with another seed on other texts, a
-right map comes out the same and a wrong one different. `agreement` measures this; docs/experiments.md has
-measures that do not work.
+almost as well as the right one. But two wrong maps do not agree, apart from a few leading directions. So fit
+a *replicate*: a second translator with another seed on other texts. It is nearly the same if both maps are
+right, and different if one is wrong. `agreement` measures this. docs/experiments/verdict.md lists other
+signals, which did not work.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.translator import Translator
 from pipelines.measures.vectors import centred_unit
 
-# score = 1 / (1 + exp(-SLOPE (agreement - MIDDLE))) is the probability that the held-out FOSCTTM is at most
-# 0.1. Fitted by `benchmarks.verdict fit`.
+# A map is right if its FOSCTTM on held-out pairs is at most 0.1. The score of a verdict is the probability of
+# that: 1 / (1 + exp(-SLOPE (agreement - MIDDLE))). `benchmarks.verdict fit` fits both constants.
 SLOPE, MIDDLE = 39.4, 0.134
 ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
-REPLICATE = 1_000_000  # added to the seed of a translator: the seed of the second fit that judges it
+LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
+REPLICATE = 1_000_000  # a replicate's seed is the seed of the translator that it judges plus this number
 SAMPLE = 40_000  # vectors that a verdict looks at: the standard error of the mean cosine is then below .005
 
 
@@ -40,10 +42,10 @@ class Verdict:
 
 @torch.no_grad()
 def judge(source: Tensor, translator: Translator, replicates: Sequence[Translator]) -> Verdict:
-    """Judge a translator on the source vectors (n, d) of its fit, by fits with another seed on other texts.
+    """Compare a translator with replicates, on the source vectors (n, d) of its own fit.
 
-    A second fit of a deterministic aligner to the same texts is no replicate: it always agrees. Of more than
-    SAMPLE vectors a random sample is used.
+    Replicates need other texts: on the same texts a deterministic aligner always agrees with itself. Of more
+    than SAMPLE vectors a random sample is used.
     """
     if len(source) > SAMPLE:
         source = draw(source, SAMPLE, torch.Generator().manual_seed(0))
@@ -55,11 +57,11 @@ def judge(source: Tensor, translator: Translator, replicates: Sequence[Translato
 def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translator]) -> float:
     """Return the mean centred cosine of translations (n, e) of source (n, d) and those by a replicate.
 
-    The FEW leading directions are left out. Wrong maps can agree there by matching whole clusters. The best
-    of several replicates counts: two wrong fits do not agree, but a right fit may be the only one.
+    The LEADING principal directions are left out, at most half of all. Of several replicates, the one that
+    agrees most counts. One right replicate is enough, because two wrong fits do not agree.
     """
     moved = centred_unit(translated)
-    leading = min(FEW, moved.shape[1] // 2)
+    leading = min(LEADING, moved.shape[1] // 2)
     fine = torch.linalg.eigh((moved.T @ moved).double())[1][:, : moved.shape[1] - leading].to(moved.dtype)
     moved = normalize(moved @ fine, dim=1)
     cosines = []
@@ -69,14 +71,20 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
     return max(cosines)
 
 
-def verdict_of(agreement: float, dimensions: float) -> Verdict:
-    """Return the verdict for an agreement. Few dimensions are doubtful at best: wrong fits agree there."""
-    score = 1 / (1 + math.exp(-SLOPE * (agreement - MIDDLE)))
-    score = min(score, 0.5) if dimensions < FEW else score
+def verdict_of(agreed: float, width: float) -> Verdict:
+    """Return the verdict for an agreement and the effective dimensions of the translated cloud.
+
+    Below FEW dimensions wrong fits agree, too, so the label is *doubtful* at best.
+    """
+    score = 1 / (1 + math.exp(-SLOPE * (agreed - MIDDLE)))
+    score = min(score, 0.5) if width < FEW else score
     label = "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed"
-    return Verdict(score, label, agreement, dimensions)
+    return Verdict(score, label, agreed, width)
 
 
 def replicate(fit: Callable[[Tensor, Tensor, int], Any], source: Tensor, target: Tensor, seed: int) -> Any:
-    """Fit the replicate that judges a single translator: another seed, half of the vectors of both sides."""
+    """Fit a replicate with another seed to every second vector of both sides, which are in random order.
+
+    Half of the texts serve as the other texts that a replicate needs.
+    """
     return fit(source[::2], target[::2], seed + REPLICATE)

@@ -2,21 +2,23 @@
 
 1  Run k-means on both sides many times. For each repeat, match the two sets of clusters by a quadratic
    assignment on the cosines between centred centroids. "Shared Geometry as a Rosetta Stone" (Schnaus et al.
-   2026, arXiv 2610.09411) uses Gram matrices instead. Those depend on the norms of centroids, which two
-   encoders do not share.
-2  Each repeat gives a candidate map. Refine all candidates on random batches, along the principal directions
-   of the clouds, and drop the worse half by an unpaired score until one is left. A wrong candidate may score
-   higher on clusters, but it loses once single points are matched.
+   2026, arXiv 2610.09411) uses Gram matrices instead of cosines. Gram matrices depend on the norms of
+   centroids, which two encoders do not share.
+2  Each repeat gives a candidate map. Clusters alone do not show which candidate is right: a wrong one may
+   score higher. So project both clouds on their leading principal directions, refine all candidates there on
+   random batches, and score each by the mean cosine of coupled points. After each round drop the worse half.
+   Keep the best of the last round.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches grow and couplings sharpen: the noise
-   of small batches frees the map from poor optima. Singular values to a small power give directions more
-   weight where matches agree. The last passes use all vectors; their couplings are softer if vectors are few
-   (`density`).
-4  The orthogonal map ranks best, the least-squares map of the couplings is nearest in cosine. Return a map in
-   between (`between`), with a correction for hubs (`core.hubness`).
+   of small batches frees the map from poor optima. Between these steps the map keeps the singular values of
+   the cross-covariance to a small power. Directions in which matches agree then weigh more. The last passes
+   use all vectors, at most LAST_PASS a side. With few vectors their couplings are softer (`relative_size`).
+4  The orthogonal map ranks best. The least-squares map of the couplings has the highest cosine. Return a map
+   in between (`between`), with a correction for hubs (`core.hubness`).
 
-`fit_jointly` couples one cloud with several others of the same texts. Someone who runs two encoders knows
-these pairs, and a coupling must then be right in both spaces.
+`fit_jointly` couples one cloud with several others, which share their texts with each other, but not with
+the one cloud. Someone who runs two encoders on his own texts has such clouds. A coupling must then be right
+in all of their spaces.
 """
 
 from __future__ import annotations
@@ -42,22 +44,23 @@ from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Bounds, Checked, Count, Natural, NonNegative, Share
 
+# What this aligner can do: see `core.aligner`
 SUPERVISION = "unpaired"
 THREAD_SAFE = True
-NEEDS_PAIRED = True  # of fit_jointly
+NEEDS_PAIRED = True
 EXTENDS = False
 
-SEEN = 100_000  # vectors per side, drawn before anything is computed: more add only memory
+SEEN = 100_000  # largest number of vectors per side: more cost memory and change nothing
 SAMPLE = 6000  # vectors per side for k-means
-DIRECTIONS = 256  # principal directions in which candidates compete: the others are mostly noise
+DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
-LAST_PASS = 20_000  # most vectors per side of the passes over all vectors
-MANY = 13_000  # vectors per side for which the batch sizes are meant; see `batch_size`
+LAST_PASS = 20_000  # largest number of vectors per side in the last passes
+TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
 LEAST = 500  # smallest batch
-POWER = 0.25  # of the singular values during refinement
+POWER = 0.25  # power of the singular values during refinement
 WARM, COLD = 30.0, 50.0  # inverse temperature of the first and the last coupling
-PAIR_WEIGHT = 10.0  # of a known pair; a coupled point has 1
+PAIR_WEIGHT = 10.0  # weight of a known pair; a coupled point has weight 1
 ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 
@@ -66,19 +69,18 @@ class Settings(Checked):
     """The defaults hold for every corpus and size that was tried: docs/experiments.md."""
 
     clusters: Annotated[int, Bounds(ge=2)] = 30
-    repeats: Count = 30  # of k-means, each a candidate
-    assignment_restarts: Count = 12  # of each quadratic assignment
-    rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # their batch sizes
-    refinements: Natural = 160  # on random batches
-    passes: Natural = 8  # over all vectors, at most LAST_PASS per side
-    # The space in which cosines are taken. smaller: the one of fewer dimensions. A map into a larger space
-    # reaches only a part of it, and what the other cloud has outside this part lowers every cosine.
+    repeats: Count = 30  # number of runs of k-means; each gives one candidate map
+    assignment_restarts: Count = 12  # random starts of each quadratic assignment
+    rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # a batch size for each
+    refinements: Natural = 160  # steps on random batches
+    passes: Natural = 8  # steps on all vectors, at most LAST_PASS per side
+    # The space in which cosines are taken. `smaller` is the space of fewer dimensions. A map into a larger
+    # space reaches only a part of it. What a target vector has outside of this part lowers its cosine.
     match_in: Literal["target", "smaller"] = "target"
-    fidelity: Share = 0.6  # 0: the orthogonal map; 1: least squares
-    ridge: NonNegative = 0.3  # of least squares, relative to the mean variance of a source direction
-    hub_correction: NonNegative = (
-        1.1  # its strength; 0, or vectors of few dimensions: the linear map as it is
-    )
+    fidelity: Share = 0.6  # how near the map is to least squares (1); 0 is the orthogonal map
+    ridge: NonNegative = 0.3  # penalty of least squares, relative to the mean variance of a source direction
+    # Strength of the hub correction. 0 switches it off, and so do translations of few dimensions.
+    hub_correction: NonNegative = 1.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,7 +109,7 @@ def fit(
     if max(len(source), len(target)) > SEEN:
         source = _sample_with(known[:, 0], source, generator)
         target = _sample_with(known[:, 1], target, generator)
-        known = torch.arange(len(known))[:, None].expand(-1, 2)
+        known = torch.arange(len(known))[:, None].expand(-1, 2)  # now the first rows of both sides
     clouds = _checked({"source": source, "target": target}, settings)
     fitting = Fitting(settings, generator, log)
     cross = fitting.couple_clouds(clouds, "source", known.to(clouds["source"].device))["target"]
@@ -130,11 +132,12 @@ def fit_jointly(
     alone = [name for name in clouds if name not in paired]
     if len(alone) != 1 or len({len(clouds[name]) for name in paired}) != 1:
         raise BadInput(
-            f"wasserstein_procrustes: one space and others of the same texts are needed, alone are: {alone}"
+            f"wasserstein_procrustes: exactly one space must not be in `paired`; these are not: {alone}"
         )
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
     if max(len(cloud) for cloud in clouds.values()) > SEEN:
-        state = generator.get_state()  # draws the same rows of all that are paired
+        # Paired clouds have one length. From one state of the generator the same rows of them are drawn.
+        state = generator.get_state()
         clouds = {name: draw(cloud, SEEN, generator.set_state(state)) for name, cloud in clouds.items()}
     clouds = _checked(clouds, settings)
     fitting = Fitting(settings, generator, log)
@@ -147,16 +150,17 @@ def fit_jointly(
 
 
 def _sample_with(first: Tensor, cloud: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the rows `first`, in their order, then others at random: SEEN in all, if there are so many."""
-    others = draw(cloud, max(0, SEEN - len(first)), generator)
-    return torch.cat([cloud[first.to(cloud.device)], others])
+    """Return the rows `first`, in their order, then other random rows: SEEN in all, if there are so many."""
+    rows = torch.randperm(len(cloud), generator=generator)
+    others = rows[~torch.isin(rows, first.cpu())][: max(0, SEEN - len(first))]
+    return cloud[torch.cat([first.cpu(), others]).to(cloud.device)]
 
 
 def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tensor]:
     clouds = {name: checked(name, cloud) for name, cloud in clouds.items()}
     for name, cloud in clouds.items():
         distinct = len(cloud[: 10 * settings.clusters].unique(dim=0))
-        if distinct < settings.clusters:  # rare, so look at all vectors only now
+        if distinct < settings.clusters:  # rare, so only now are all vectors looked at
             distinct = len(cloud.unique(dim=0))
         if distinct < settings.clusters:
             raise BadInput(
@@ -168,7 +172,10 @@ def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tens
 
 @dataclass(frozen=True)
 class Fitting:
-    """The steps of one fit. X (n, d), Y (m, e): centred unit vectors. W (d, e): a map."""
+    """The steps of one fit. X (n, d) and Y (m, e) are centred unit vectors, W (d, e) is a map.
+
+    `given` (d, e) is the weighted cross-covariance of the known pairs, zero without pairs.
+    """
 
     settings: Settings
     generator: torch.Generator
@@ -177,14 +184,14 @@ class Fitting:
     def couple_clouds(self, clouds: Mapping[str, Tensor], lone: str, known: Tensor) -> dict[str, Tensor]:
         """Return the cross-covariance (d, e) of the lone cloud's points with those of each other cloud.
 
-        The other clouds are concatenated, row by row of one text. A cosine there is the mean of their
-        cosines.
+        The other clouds share their texts, so their k vectors of each text are concatenated. The division by
+        sqrt(k) makes a cosine of concatenated vectors the mean of the k cosines.
         """
         unit = {name: centred_unit(cloud) for name, cloud in clouds.items()}
         X = unit.pop(lone)
         Y = torch.cat([*unit.values()], 1) / len(unit) ** 0.5
         if self.settings.match_in == "smaller" and X.shape[1] < Y.shape[1]:
-            cross = self.search(Y, X, known.flip(1)).T
+            cross = self.search(Y, X, known.flip(1)).T  # cosines are taken in the second argument's space
         else:
             cross = self.search(X, Y, known)
         return dict(zip(unit, cross.split([cloud.shape[1] for cloud in unit.values()], 1), strict=True))
@@ -200,7 +207,7 @@ class Fitting:
 
     def search(self, X: Tensor, Y: Tensor, known: Tensor) -> Tensor:
         """Steps 1 to 3: return the cross-covariance (d, e) of the points that the best candidate couples."""
-        given = PAIR_WEIGHT * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e), zero without pairs
+        given = PAIR_WEIGHT * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e)
         x, P = leading(X)
         y, Q = leading(Y)
         leading_given = P.T @ given @ Q
@@ -212,8 +219,8 @@ class Fitting:
         """Step 1: return an orthogonal map (d, e) from each repeat, and one from the known pairs if any."""
         a, b = self._centroids(X), self._centroids(Y)  # (repeats, clusters, d), (repeats, clusters, e)
         a, b = (normalize(c - c.mean(1, keepdim=True), dim=2) for c in (a, b))
-        # A known pair is a cluster whose partner is fixed: its products with the free ones are linear in the
-        # assignment.
+        # Each known pair is an extra cluster whose partner is fixed. In the quadratic objective its terms
+        # with a free cluster are linear in the assignment, and occur twice by symmetry.
         linear = 2 * (a @ X[known[:, 0]].T) @ (b @ Y[known[:, 1]].T).mT if len(known) else None
         restarts = self.settings.assignment_restarts
         partner, _ = quadratic_assignment(a @ a.mT, b @ b.mT, self.generator, linear, restarts)
@@ -226,20 +233,22 @@ class Fitting:
         return kmeans(sample, self.settings.clusters, self.settings.repeats, self.generator)
 
     def compete(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> Tensor:
-        """Step 2: refine all maps on the same batches and drop the worse half, until one is left."""
+        """Step 2: in each round refine all maps on the same batches, and drop the worse half of them."""
         rounds = self.settings.rounds
         for number, size in enumerate(rounds):
             size = batch_size(size, X, Y)
-            batches = [
+            *batches, (score_x, score_y) = [
                 (draw(X, size, self.generator), draw(Y, size, self.generator)) for _ in range(ROUND_STEPS + 1)
             ]
             refined, scores = [], []
             what = f"wasserstein_procrustes: compare candidates, round {number + 1} of {len(rounds)}"
             for W in progress(maps, what=what, unit="maps"):
-                for x, y in batches[:-1]:
-                    W = spectral(couple(x, y, W, WARM)[0] + given, POWER)
+                for x, y in batches:
+                    coupled, _ = couple(x, y, W, WARM)
+                    W = spectral(coupled + given, POWER)
                 refined.append(W)
-                scores.append(couple(*batches[-1], W, WARM)[1])
+                _, cosine = couple(score_x, score_y, W, WARM)
+                scores.append(cosine)
             best_first = sorted(range(len(maps)), key=lambda place: -scores[place])
             if self.log:
                 best, worst = scores[best_first[0]], scores[best_first[-1]]
@@ -250,30 +259,31 @@ class Fitting:
     def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor:
         """Step 3: alternate coupling and Procrustes, and return the last cross-covariance (d, e)."""
         cross, refinements = given, self.settings.refinements
-        last_softness = density(X[:LAST_PASS], Y[:LAST_PASS])
+        last_sharpness = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
         steps = range(refinements + self.settings.passes)
         for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
-            share = step / max(refinements, 1)
-            last = share >= 1
-            size = (
-                LAST_PASS
-                if last
-                else batch_size(round(BATCHES[0] * (BATCHES[1] / BATCHES[0]) ** share), X, Y)
-            )
+            if step < refinements:
+                done, sharpness, power = step / refinements, 1.0, POWER
+                size = batch_size(round(BATCHES[0] * (BATCHES[1] / BATCHES[0]) ** done), X, Y)
+            else:
+                done, sharpness, power = 1.0, last_sharpness, 0.0
+                size = LAST_PASS
             x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
-            softness = last_softness if last else 1.0
-            coupled, cosine = couple(x, y, W, softness * (WARM + (COLD - WARM) * min(1.0, share)))
-            # The mean of many partners is short and surer than a single partner: known pairs weigh less
-            # beside it.
-            cross = coupled + softness**2 * given
-            W = spectral(cross, 0.0 if last else POWER)
+            coupled, cosine = couple(x, y, W, sharpness * (WARM + (COLD - WARM) * done))
+            # A softer coupling gives each point the mean of more partners. Such a mean is shorter, so known
+            # pairs must weigh less, too. The square is measured: docs/experiments/sizes.md.
+            cross = coupled + sharpness**2 * given
+            W = spectral(cross, power)
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
         return cross
 
 
 def leading(X: Tensor) -> tuple[Tensor, Tensor]:
-    """Return X (n, d) along k <= DIRECTIONS principal directions, as unit rows, and the directions (d, k)."""
+    """Project X (n, d) on its k <= DIRECTIONS leading principal directions.
+
+    Return the projections (n, k), normalised to length 1, and the directions (d, k).
+    """
     if X.shape[1] <= DIRECTIONS:
         return X, torch.eye(X.shape[1], device=X.device)
     directions = torch.linalg.eigh((X.T @ X).double())[1][:, -DIRECTIONS:].to(X.dtype)
@@ -288,9 +298,10 @@ def couple(x: Tensor, y: Tensor, W: Tensor, inverse_temperature: float) -> tuple
 def between(X: Tensor, cross: Tensor, fidelity: float, ridge: float) -> Tensor:
     """Return the map (d, e) U S^fidelity V', where U S V' is the least-squares map of the coupled points.
 
-    Fidelity 0 is orthogonal: it keeps all lengths and ranks best. Fidelity 1 is least squares: it is nearest
-    in cosine, but loses directions of low variance, which couplings blur most. A small power is nearly as
-    good in both.
+    Fidelity 0 is orthogonal: it keeps all lengths and ranks best. It is the Procrustes map of the
+    cross-covariance, without least squares. Fidelity 1 is least squares: it has the highest cosine, but loses
+    directions of low variance, which couplings blur most. A fidelity in between is nearly as good in ranks
+    and in cosine.
     """
     if not fidelity:
         return spectral(cross)
@@ -300,19 +311,19 @@ def between(X: Tensor, cross: Tensor, fidelity: float, ridge: float) -> Tensor:
 
 
 def batch_size(size: int, X: Tensor, Y: Tensor) -> int:
-    """Return `size` for MANY vectors, else the same share of fewer, but at least LEAST.
+    """Scale `size` in proportion to the smaller cloud if it has fewer than TUNED_AT vectors, down to LEAST.
 
     A batch of nearly the whole cloud has no noise, and the map would stay in the poor optimum where it began.
     """
-    return min(size, max(LEAST, round(size * min(len(X), len(Y)) / MANY)))
+    return min(size, max(LEAST, round(size * min(len(X), len(Y)) / TUNED_AT)))
 
 
-def density(x: Tensor, y: Tensor) -> float:
-    """Return the geometric mean of two clouds' sizes relative to MANY; 1 for more vectors or few dimensions.
+def relative_size(x: Tensor, y: Tensor) -> float:
+    """Return the geometric mean of two clouds' sizes, divided by TUNED_AT, at most 1.
 
     The inverse temperature of the last couplings is proportional to it. With few vectors the true neighbour
-    is missing, and a sharp coupling picks a wrong one. A softer coupling averages several candidates, and its
-    map is nearer.
+    is missing, and a sharp coupling picks a wrong one. A softer coupling averages several candidates, and the
+    resulting map is more accurate. Clouds of few effective dimensions need no softer coupling: return 1.
     """
-    share = max(LEAST, math.sqrt(len(x) * len(y))) / MANY
+    share = max(LEAST, math.sqrt(len(x) * len(y))) / TUNED_AT
     return share if share < 1 and min(dimensions(x), dimensions(y)) >= FEW else 1.0
