@@ -3,31 +3,39 @@
 Files in `studies/` use the short form. `make study` writes the full rows into params.yaml, where dvc.yaml
 reads them. A full row may stand in a study, too: expanding it again changes nothing.
 
-**Keys that follow from others may be left out.** A key that contradicts what it follows from is an error.
+**Keys that can be derived may be left out.** Names of corpora, encoders and aligners that contradict the rows
+they are derived from are errors. Other keys below are defaults.
 
-- corpora: `kind` is the name of the row if that is a kind, else passages. `path` follows from `source`.
-- encoders: `model` is the name of the row. `path` follows from `source`.
-- finetune: `start` is the code of new networks if the row has a `network`.
-- embed: `corpus` and `encoder` follow from a name `<corpus>-<encoder>`. Where another row names such
-  embeddings, their row is added.
+- corpora: `kind` is the name of the row if that is a kind, else `passages`.
+- encoders: `model` is the name of the row.
+- corpora, encoders: `path` is what DVC watches, so that a change of it runs the stage again. For `library`
+  and `wheel` it is the file of pinned versions, for `synthetic` the word lists, for `hub` the code that
+  downloads.
+- finetune, align_jointly: `start` is what DVC watches where nothing is continued: the code of new networks
+  (if the row has a `network`), or the code of the aligner.
+- embed: a row `<corpus>-<encoder>` has this `corpus` and this `encoder`. If another row names embeddings
+  that have no row, the row is added.
 - geometry: `corpus` is the name of the row.
-- align_jointly: `start` is the code of the aligner.
-- evaluate, attributes, invert: `translator` is the name of the row. `corpus` is that of its source.
-  `source` and `target` are the embeddings of that corpus by the translator's two encoders. `aligner` is the
-  translator's. In attributes, `source_encoder` and `target_encoder` are those of the two embeddings.
-- inverters: `space` is named as the row or, with `corpus` and `encoder`, is the embeddings of that corpus by
-  that encoder. `corpus` and `encoder` are those of the space.
+- evaluate, attributes, invert: `translator` is the name of the row. `corpus` is the corpus of the
+  translator's source. `source` and `target` are the embeddings of `corpus` by the translator's two
+  encoders. `aligner` is the translator's. In attributes, `source_encoder` and `target_encoder` are those of
+  the two embeddings.
+- inverters: `space` is the name of the row. If the row has `corpus` and `encoder`, it is the embeddings of
+  this corpus by this encoder. Otherwise `corpus` and `encoder` are those of the space.
 - invert: `inverter` is the name of the row. `corpus` is the inverter's, `encoder` the target's.
-- bulk: `aligner` is that of the translator in `model`; core if `model` is an encoder.
+- bulk: `aligner` is that of the translator in `model`. For an encoder it is `core`, the code all aligners
+  share.
 - evaluate_image_text: `encoders` is the name of the row. `corpus` is what these encoders were trained on.
 
-**A row with `{slots}` in its name stands for several rows.** Values replace the slots everywhere.
+**A row with `{slots}` in its name stands for several rows.** Values replace the slots everywhere in the row.
 
-- `matrix` lists the values of each slot. Every combination is a row. A key of several slots has a table:
+- `matrix` lists the values of each slot. Every combination of values is a row. A key such as `a b` sets two
+  slots together, and its value is a list of lists:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
-- A slot that is not in `matrix` names a table. `"{align}": {pictures: false}` in evaluate is one row for each
-  row of align.
-- A row that is written out stands instead of one from a matrix, and both instead of one from a table.
+- A slot that is not in `matrix` is the name of a table in FILL, and takes the names of its rows.
+  `"{align}": {pictures: false}` in evaluate is one row for each row of align.
+- If several rows have one name, a written row wins over one from a matrix, and both win over one from a
+  table.
 """
 
 from __future__ import annotations
@@ -66,13 +74,13 @@ def expand(tree: Mapping[str, Any]) -> Tables:
     a row contradicts itself.
     """
     study = {**tree}
-    for table in dict.fromkeys([*FILL, *tree]):
+    for table in dict.fromkeys([*FILL, *tree]):  # FILL first: a slot may name a table that comes earlier
         if table in FILL and not isinstance(study.get(table, {}), dict):
             raise ValueError(f"{table}: a mapping of rows is needed")
         if isinstance(rows := study.get(table), dict):
-            study[table] = _repeated(table, rows, study)
+            study[table] = _without_slots(table, rows, study)
     for table, fill in FILL.items():
-        for name, row in list(_rows(study, table).items()):
+        for name, row in list(_rows(study, table).items()):  # a list: a row may add complete rows to embed
             if isinstance(name, str):
                 fill(f"{table}.{name}", name, row, study)
     return study
@@ -81,32 +89,32 @@ def expand(tree: Mapping[str, Any]) -> Tables:
 # ---------------------------------------------------------------- rows with slots
 
 
-def _repeated(table: str, rows: Rows, study: Tables) -> Rows:
-    """Return a copy of a table in which each row with slots is replaced by the rows that it stands for.
-
-    A row that is written out stands instead of one from a matrix, and both instead of one from a table.
-    """
-    ranks: list[Rows] = [{}, {}, {}]
+def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
+    """Return a copy of a table in which each row with slots is replaced by the rows that it stands for."""
+    written: Rows = {}
+    from_matrix: Rows = {}
+    from_tables: Rows = {}
     for name, row in rows.items():
         where = f"{table}.{name}"
         if not isinstance(row, dict):
             raise ValueError(f"{where}: a mapping of keys is needed")
-        columns = _matrix(where, row)
-        tables = [slot for slot in _slots(name) if slot not in {s for column in columns for s in column[0]}]
-        columns += [_names(where, slot, study) for slot in tables]
-        if prod(map(len, columns)) + sum(map(len, ranks)) > MOST:
+        choices = _matrix(where, row)
+        in_matrix = {slot for values in choices for slot in values[0]}
+        tables = [slot for slot in _slots(name) if slot not in in_matrix]
+        rows_so_far = len(written) + len(from_matrix) + len(from_tables)
+        made = from_tables if tables else from_matrix if choices else written
+        choices += [_names(where, slot, study) for slot in tables]
+        if prod(map(len, choices)) + rows_so_far > MOST:
             raise ValueError(f"{where}: more than {MOST:,} rows")
-        made = ranks[2 if tables else 1 if columns else 0]
-        for parts in product(*columns):
-            slots = {slot: value for part in parts for slot, value in part.items()}
-            one = _filled(name, slots)
-            if one in made:
-                raise ValueError(f"{where}: two rows are called {one}: put every slot into the name")
-            made[one] = {key: _filled(value, slots) for key, value in row.items() if key != "matrix"}
-    full: Rows = {}
-    for made in ranks:
-        full |= {name: row for name, row in made.items() if name not in full}
-    return full
+        for combination in product(*choices):
+            slots = {slot: value for values in combination for slot, value in values.items()}
+            full_name = _filled(name, slots)
+            if full_name in made:
+                raise ValueError(f"{where}: two rows are called {full_name}: put every slot into the name")
+            made[full_name] = {key: _filled(value, slots) for key, value in row.items() if key != "matrix"}
+    from_matrix = {name: row for name, row in from_matrix.items() if name not in written}
+    generated = {name: row for name, row in from_tables.items() if name not in written | from_matrix}
+    return written | from_matrix | generated
 
 
 def _slots(name: Any) -> list[str]:
@@ -120,11 +128,11 @@ def _names(where: str, slot: str, study: Tables) -> list[dict[str, Any]]:
 
 
 def _matrix(where: str, row: Rows) -> list[list[dict[str, Any]]]:
-    """Return the columns of a matrix: for each, a value of its slots on each line."""
+    """Return, for each key of `matrix`, the list of its values: {slot: value} or, for `a b`, two slots."""
     matrix = row.get("matrix", {})
     if not isinstance(matrix, dict):
         raise ValueError(f"{where}.matrix: a mapping of slots to lists is needed")
-    columns = []
+    choices = []
     for key, values in matrix.items():
         slots = str(key).split()
         if not isinstance(values, list) or not values or not slots:
@@ -132,8 +140,8 @@ def _matrix(where: str, row: Rows) -> list[list[dict[str, Any]]]:
         lines = [[value] for value in values] if len(slots) == 1 else values
         if any(not isinstance(line, list) or len(line) != len(slots) for line in lines):
             raise ValueError(f"{where}.matrix.{key}: each line needs {len(slots)} values")
-        columns.append([dict(zip(slots, line, strict=True)) for line in lines])
-    return columns
+        choices.append([dict(zip(slots, line, strict=True)) for line in lines])
+    return choices
 
 
 def _filled(value: Any, slots: Mapping[str, Any]) -> Any:
@@ -150,7 +158,7 @@ def _filled(value: Any, slots: Mapping[str, Any]) -> Any:
     return SLOT.sub(lambda slot: str(slots.get(slot[1], slot[0])), value)
 
 
-# ---------------------------------------------------------------- keys that follow from others
+# ---------------------------------------------------------------- keys that can be derived
 
 
 def _corpus(where: str, name: str, row: Rows, study: Tables) -> None:
@@ -190,20 +198,20 @@ def _align_jointly(where: str, name: str, row: Rows, study: Tables) -> None:
 
 def _evaluate(where: str, name: str, row: Rows, study: Tables) -> None:
     _translated(where, name, row, study)
-    row.pop("corpus", None)
+    row.pop("corpus", None)  # no key of full rows: source and target name it
 
 
 def _attributes(where: str, name: str, row: Rows, study: Tables) -> None:
     _translated(where, name, row, study)
     for side in SIDES:
-        _follows(where, row, f"{side}_encoder", side, study, "encoder")
+        _derive(where, row, f"{side}_encoder", side, study, "encoder")
 
 
 def _inverters(where: str, name: str, row: Rows, study: Tables) -> None:
-    said = "corpus" in row and "encoder" in row
-    row.setdefault("space", _embeddings(row["corpus"], row["encoder"], study) if said else name)
+    both = "corpus" in row and "encoder" in row
+    row.setdefault("space", _embeddings(row["corpus"], row["encoder"], study) if both else name)
     for key in ("corpus", "encoder"):
-        _follows(where, row, key, "space", study, key)
+        _derive(where, row, key, "space", study, key)
 
 
 def _invert(where: str, name: str, row: Rows, study: Tables) -> None:
@@ -211,7 +219,7 @@ def _invert(where: str, name: str, row: Rows, study: Tables) -> None:
     if "source" not in row and "corpus" in inverter:
         row.setdefault("corpus", inverter["corpus"])
     _translated(where, name, row, study)
-    _follows(where, row, "encoder", "target", study, "encoder")
+    _derive(where, row, "encoder", "target", study, "encoder")
 
 
 def _bulk(where: str, name: str, row: Rows, study: Tables) -> None:
@@ -235,7 +243,7 @@ FILL: dict[str, Callable[[str, str, Rows, Tables], None]] = {
     "finetune": _finetune,
     "embed": _embed,
     "geometry": _geometry,
-    "train_image_text": lambda *_: None,
+    "train_image_text": lambda *_: None,  # nothing to derive, but a slot may name this table
     "align": _align,
     "align_jointly": _align_jointly,
     "evaluate": _evaluate,
@@ -256,20 +264,24 @@ def _translated(where: str, name: str, row: Rows, study: Tables) -> None:
     """Fill translator, source, target, corpus and aligner of a row that uses a translator."""
     fitted = _translator(f"{where}.translator", row.setdefault("translator", name), study)
     for side in SIDES:
-        own = fitted.get(side)
-        if side not in row and own is not None:
-            space = _space(own, study)
+        fitted_on = fitted.get(side)
+        if side not in row and fitted_on is not None:
+            space = _space(fitted_on, study)
             corpus = row.get("corpus", space.get("corpus"))
+            # On another corpus than that of the fit, the side is the embeddings by the same encoder.
             same = corpus == space.get("corpus")
-            row[side] = own if same else _embeddings(corpus, space.get("encoder"), study)
-        _follows(where, row, "corpus", side, study, "corpus")
+            row[side] = fitted_on if same else _embeddings(corpus, space.get("encoder"), study)
+        _derive(where, row, "corpus", side, study, "corpus")
     aligner = fitted.get("aligner")
     if aligner and row.setdefault("aligner", aligner) != aligner:
         raise ValueError(f"{where}.aligner: {row['aligner']}, but {row['translator']} is fitted by {aligner}")
 
 
-def _follows(where: str, row: Rows, key: str, of: str, study: Tables, part: str) -> None:
-    """Fill a key with the corpus or the encoder of the embeddings that key `of` names."""
+def _derive(where: str, row: Rows, key: str, of: str, study: Tables, part: str) -> None:
+    """Fill `key` with the `part` ("corpus" or "encoder") of the embeddings that the row's key `of` names.
+
+    Raise ValueError if the row has another value.
+    """
     value = _space(row.get(of), study).get(part)
     if value is not None and row.setdefault(key, value) != value:
         raise ValueError(f"{where}.{key}: {row[key]}, but {of} {row[of]} is of {part} {value}")
@@ -289,7 +301,10 @@ def _translator(where: str, name: Any, study: Tables) -> Rows:
 
 
 def _embeddings(corpus: Any, encoder: Any, study: Tables) -> str:
-    """Return the name of the embeddings of a corpus by an encoder."""
+    """Return the name of the embeddings of a corpus by an encoder: `<corpus>-<encoder>`.
+
+    If there is no row of this name, but one of another name has both, return the other name.
+    """
     name = f"{corpus}-{encoder}"
     rows = _rows(study, "embed")
     of = {"corpus": corpus, "encoder": encoder}
@@ -302,7 +317,7 @@ def _space(name: Any, study: Tables) -> Rows:
     if not isinstance(name, str):
         return {}
     rows = _rows(study, "embed")
-    trained, _, side = name.rpartition("-")
+    trained, _, side = name.rpartition("-")  # train_image_text writes spaces <row>-image and <row>-text
     if name not in rows and side in ("image", "text") and trained in _rows(study, "train_image_text"):
         return {"corpus": _row(study, "train_image_text", trained).get("corpus"), "encoder": name}
     if name not in rows and (parts := _parts(f"embed.{name}", name, study)):
@@ -311,7 +326,7 @@ def _space(name: Any, study: Tables) -> Rows:
 
 
 def _parts(where: str, name: str, study: Tables) -> Rows:
-    """Return the corpus and the encoder of a name `<corpus>-<encoder>`; nothing if it is none."""
+    """Return the corpus and the encoder of a name `<corpus>-<encoder>`. Return {} for other names."""
     cuts = [(name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "-"]
     pairs = [(c, e) for c, e in cuts if c in _rows(study, "corpora") and e in _rows(study, "encoders")]
     if len(pairs) > 1:
