@@ -47,10 +47,12 @@ def translation_table(study: Study) -> list[str]:
             fitted_on = spaces[fit.source].corpus
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
             judgement = verdict(judged[translator], elsewhere)
-            cells.append([f"{translator} ({fit.supervision})", fitted_on, judgement, *seed_cells(name)])
-        header = ["aligner", "trained on", "verdict", "seeds", *(m.title for m in shown(MEASURES))]
-        pairs = measured[names[0]]["pairs"]
-        blocks += ["", f"### {title(study, source, target)}, {pairs:,} pairs", "", *table(header, cells)]
+            pairs = measured[name]["pairs"]
+            cells.append(
+                [f"{translator} ({fit.supervision})", fitted_on, judgement, pairs, *seed_cells(name)]
+            )
+        header = ["aligner", "trained on", "verdict", "pairs", "seeds", *(m.title for m in shown(MEASURES))]
+        blocks += ["", f"### {title(study, source, target)}", "", *table(header, cells)]
         blocks += pictures("evaluate", names[0], "spaces")
     return section("Translation", LEGEND, blocks)
 
