@@ -75,7 +75,7 @@ def test_txt_is_a_text_per_line_or_per_paragraph_or_per_file_of_a_folder(tmp_pat
     (tmp_path / "paragraphs.txt").write_text("one\nstill one\n\n\ntwo\n")
     assert collect(file(tmp_path / "a" / "lines.txt"))["text"].to_list() == ["one", "two", "three"]
     assert collect(file(tmp_path / "paragraphs.txt"))["text"].to_list() == ["one\nstill one", "two"]
-    assert collect(file(tmp_path))["id"].to_list() == ["a/lines", "paragraphs"]
+    assert collect(file(tmp_path))["id"].to_list() == ["a/lines.txt", "paragraphs.txt"]
 
 
 def message(body: str, subject: str = "Gas") -> EmailMessage:
@@ -125,7 +125,7 @@ PRIVATE = "my secret diagnosis"
         ("t.csv", "text,id\na,1\nb,1\n", "share their id"),
         ("t.csv", "text\n", "no rows"),
         ("broken.parquet", "PAR1 no", "not a whole parquet file"),
-        ("x.docx", "", ".docx is none of"),
+        ("x.odt", "", ".odt is none of"),
         ("few.txt", "one\n", "leaves no row"),
         ("quote.csv", f'text,id\nfine,1\n"{PRIVATE}\nmore,2\n', "line 3: unexpected end of data"),
         ("header.csv", f"{PRIVATE},{PRIVATE} of 1 May\nb,c\n", "no column 'text'; there are: 2, whose names"),
@@ -175,11 +175,53 @@ def test_links_that_leave_a_folder_and_pipes_are_not_read(tmp_path, capsys):
     outside.write_text("not mine")
     (folder / "a.txt").write_text("mine")
     (folder / "link.txt").symlink_to(outside)
-    (folder / "inner.md").symlink_to(folder / "a.txt")
+    (folder / "inner.png").symlink_to(folder / "a.txt")
     os.mkfifo(folder / "pipe.txt")
     assert collect(file(folder))["text"].to_list() == ["mine"]
     assert "1 links lead out of the folder" in capsys.readouterr().out
     refused(file(folder / "pipe.txt"), "neither a regular file nor a folder")
+
+
+def test_a_folder_of_documents_is_read_whatever_their_suffix_and_says_what_is_skipped(tmp_path, capsys):
+    page = "<title>T</title><script>no()</script><p>one<br>two &amp; <b>three</b></p>"
+    for name, content in {
+        "a.md": "# A",
+        "B.TXT": "bee",
+        "c/a.html": page,
+        "n.csv": "x",
+        ".git/x.md": "no",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    frame = collect(file(tmp_path, test=1))
+    assert dict(zip(frame["id"], frame["text"], strict=True)) == {
+        "B.TXT": "bee", "a.md": "# A", "c/a.html": "T\n\none\n\ntwo & three"
+    }  # fmt: skip
+    assert "1 txt, 1 md, 1 html read; skipped 1 md, 1 csv" in capsys.readouterr().out
+    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
+    assert "latin.md: not UTF-8" in refused(file(tmp_path, test=1), "not UTF-8")
+
+
+def test_a_folder_of_tables_is_one_table_and_its_column_of_texts_is_said(tmp_path, capsys):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(f"body,owner\nmail {name},x\n")
+    assert collect(file(tmp_path, test=1))["text"].to_list() == ["mail a", "mail b"]
+    assert "the text is column 'body'" in capsys.readouterr().out
+    (tmp_path / "c.csv").write_text("body\nmore\n")
+    refused(file(tmp_path, test=1), "column 'owner' is in only one of it and a.csv")
+
+
+def test_folders_without_texts_and_missing_packages_are_named_as_the_user_names_them(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "raw").symlink_to(tmp_path / "mine")
+    assert "mine: an empty folder" in refused(file(tmp_path / "raw"), "an empty folder")
+    (tmp_path / "mine/x.png").write_bytes(b"\x89PNG\n")
+    refused(file(tmp_path / "raw"), "nothing in it can be read: 1 png; what can: parquet")
+    for module in ("pypdf", "docx"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for kind, package in (("pdf", "pypdf"), ("docx", "python-docx")):
+        (tmp_path / f"x.{kind}").touch()
+        refused(file(tmp_path / f"x.{kind}"), f"{kind} files need the package {package}")
 
 
 def test_a_mail_that_cannot_be_parsed_is_named_and_the_others_are_read(tmp_path, capsys):

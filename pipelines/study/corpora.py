@@ -100,7 +100,7 @@ class HubCorpus(Corpus):
 
 
 class PathCorpus(Corpus):
-    """The user's file or folder: parquet, csv, tsv, jsonl, txt, mbox, maildir; a folder of parquet or txt."""
+    """The user's table, document or mbox; a folder of tables of one kind, of documents, or of mails."""
 
     source: Literal["path"]
     columns: dict[str, str] = {}

@@ -19,7 +19,8 @@ def located(path: str) -> Path:
         places.append(Path(root) / path)
     for place in places:
         if place.exists():
-            return _usable(place)
+            linked = any(part.is_symlink() for part in (place, *place.parents))
+            return _usable(place.resolve() if linked else place)  # messages name the user's own path
     raise BadInput(f"{' and '.join(map(str, places))}: there is no such file or folder")
 
 

@@ -48,6 +48,8 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataF
         raise BadInput(f"{where}: no rows")
     wanted = {name: name for name in ("id", "split", "labels") if name in frame.columns}
     wanted["text"] = next((name for name in USUAL if name in frame.columns), "text")
+    if wanted["text"] != "text" and "text" not in columns:
+        print(f"{where}: the text is column {wanted['text']!r}; another: `columns: {{text: ...}}`")
     wanted |= columns
     for ours, theirs in wanted.items():
         if theirs not in frame.columns:

@@ -1,7 +1,7 @@
-"""The user's own texts: parquet, csv, tsv, jsonl, txt, mbox, or a folder of parquet files, of txt files or of
-mails.
+"""The user's own texts: a table (parquet, csv, tsv, jsonl), a document, an mbox, or a folder of one of them.
 
-txt: one text per paragraph if the file has a blank line between texts, otherwise one per line.
+A document of a folder is one text. A document alone is one text for each paragraph if it has a blank line
+between texts, otherwise for each line.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
@@ -19,10 +20,19 @@ import polars as pl
 from pipelines.corpora.core.files import files_in, located, printable, quiet
 from pipelines.corpora.core.parquet import shards
 from pipelines.corpora.core.parquet import table as parquet
-from pipelines.corpora.sources.path import mail
-from pipelines.runtime.errors import BadInput
+from pipelines.corpora.sources.path import formats, mail
+from pipelines.runtime.errors import BadInput, cut
 from pipelines.study import PathCorpus
 
+TABLES = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+FAMILIES = TABLES | dict.fromkeys(formats.SUFFIXES, "documents")
 DEEPEST = 64  # levels of nested JSON
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?')  # also one without an end: else each of its quotes is tried
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -40,14 +50,56 @@ def read(path: Path) -> pl.DataFrame:
 
 
 def _folder(path: Path) -> pl.DataFrame:
+    """Read the files of the commonest family: documents, or tables of one kind; without any, read mails.
+
+    Print how many files of which suffix are read, and how many are not.
+    """
     files = files_in(path)
-    if tables := shards(path, files):
-        return pl.concat([parquet(file) for file in tables])
-    texts = [file for file in files if file.suffix == ".txt"]
-    if not texts:
+    if not files:
+        raise BadInput(f"{path}: an empty folder")
+    families = {file: family for file in files if (family := _family(file.relative_to(path)))}
+    if not families:
+        return _mails(path, files)
+    (family, _), *_ = Counter(families.values()).most_common()
+    chosen = [file for file in files if families.get(file) == family]
+    others = [file for file in files if families.get(file) != family]
+    skipped = f"; skipped {_counts(others)}: a corpus has one kind of files" if others else ""
+    print(f"{path}: {_counts(chosen)} read{skipped}")
+    if family == "documents":
+        ids = [printable(file.relative_to(path)) for file in chosen]
+        return pl.DataFrame({"id": ids, "text": [formats.text(file).strip() for file in chosen]})
+    return _tables(shards(path, chosen) if family == "parquet" else chosen)
+
+
+def _family(file: Path) -> str | None:
+    """Return the family of a file; of a hidden one, or one that Spark writes beside its data, None."""
+    family = FAMILIES.get(file.suffix.lower())
+    hidden = (".", "_") if family == "parquet" else (".",)
+    return None if any(part.startswith(hidden) for part in file.parts) else family
+
+
+def _tables(files: list[Path]) -> pl.DataFrame:
+    frames = [_file(file) for file in files]
+    for file, frame in zip(files, frames, strict=True):
+        if differs := sorted({*frame.columns} ^ {*frames[0].columns}):
+            raise BadInput(f"{file}: column {cut(differs[0])!r} is in only one of it and {files[0].name}")
+    return pl.concat([frame.select(frames[0].columns) for frame in frames], how="vertical_relaxed")
+
+
+def _mails(path: Path, files: list[Path]) -> pl.DataFrame:
+    try:
         return mail.tree(path, files)
-    ids = [printable(file.relative_to(path).with_suffix("")) for file in texts]
-    return pl.DataFrame({"id": ids, "text": [_text(file).strip() for file in texts]})
+    except BadInput:
+        raise BadInput(
+            f"{path}: nothing in it can be read: {_counts(files)}; what can: "
+            f"{', '.join(kind[1:] for kind in FAMILIES)}, mails"
+        ) from None
+
+
+def _counts(files: list[Path]) -> str:
+    """Return how many files have which suffix: `3 md, 2 txt`."""
+    kinds = Counter(cut(printable(Path(file.suffix.lower()[1:]))) or "without a suffix" for file in files)
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(8))
 
 
 def _file(path: Path) -> pl.DataFrame:
@@ -64,13 +116,13 @@ def _file(path: Path) -> pl.DataFrame:
             _check_depth(path)
             with _explained(path, lambda: _json_fault(path)):
                 return pl.read_ndjson(path, infer_schema_length=None)
-        case ".txt":
-            return pl.DataFrame({"text": _pieces(_text(path))}, schema={"text": pl.String})
+        case suffix if suffix in formats.SUFFIXES:
+            return pl.DataFrame({"text": _pieces(formats.text(path))}, schema={"text": pl.String})
         case ".mbox":
             return mail.mbox(path)
         case suffix:
             named = suffix or "a file without a suffix"
-            raise BadInput(f"{path}: {named} is none of parquet, csv, tsv, jsonl, txt, mbox")
+            raise BadInput(f"{path}: {named} is none of {', '.join(kind[1:] for kind in FAMILIES)}, mbox")
 
 
 @contextmanager
@@ -106,13 +158,6 @@ def _json_fault(path: Path) -> str:
             except ValueError:
                 return f"line {number} is not JSON"
     return ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
 
 
 def _check_encoding(path: Path) -> None:

@@ -1,0 +1,73 @@
+"""Read a document as text: txt, md, html; pdf and docx with the packages of the extra [documents]."""
+
+from __future__ import annotations
+
+import html
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pipelines.corpora.core.files import quiet
+from pipelines.runtime.errors import BadInput
+
+PACKAGES = {".pdf": ("pypdf", "pypdf"), ".docx": ("docx", "python-docx")}  # suffix: module, package
+SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", *PACKAGES)
+UNSHOWN = [("<!--", "-->"), *((rf"<{tag}\b", rf"</{tag}\s*>") for tag in ("script", "style", "template"))]
+BLOCK = re.compile(r"</?(?:p|div|br|li|tr|h[1-6]|section|article|title)\b[^>]*>", re.I)
+TAG = re.compile(r"</?[a-z!][^>]*>", re.I)
+
+
+def text(path: Path) -> str:
+    """Return the text of a document. Raises BadInput, which names the file, and a missing package."""
+    kind = path.suffix.lower()
+    if kind in PACKAGES:
+        with quiet(path, f"cannot be read as {kind[1:]}"):
+            return {".pdf": _pdf, ".docx": _docx}[kind](path, _package(path, kind))
+    plain = decoded(path)
+    return _shown(plain) if kind in (".html", ".htm") else plain
+
+
+def decoded(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
+
+
+def _package(path: Path, kind: str) -> Any:
+    module, package = PACKAGES[kind]
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise BadInput(
+            f"{path}: {kind[1:]} files need the package {package}: pip install -e '.[documents]'"
+        ) from None
+
+
+def _pdf(path: Path, pypdf: Any) -> str:
+    return "\n\n".join(page.extract_text() for page in pypdf.PdfReader(path).pages)
+
+
+def _docx(path: Path, docx: Any) -> str:
+    return "\n\n".join(paragraph.text for paragraph in docx.Document(str(path)).paragraphs)
+
+
+def _shown(page: str) -> str:
+    """Return what a browser shows of a page, blocks with a blank line between them, in linear time."""
+    for begin, end in UNSHOWN:
+        page = _without(page, re.compile(begin, re.I), re.compile(end, re.I))
+    last = page.rfind(">") + 1  # no tag ends later
+    text = TAG.sub("", BLOCK.sub("\n\n", page[:last])) + page[last:]
+    lines = (" ".join(line.split()) for line in html.unescape(text).split("\n\n"))
+    return "\n\n".join(line for line in lines if line)
+
+
+def _without(page: str, begin: re.Pattern[str], end: re.Pattern[str]) -> str:
+    """Remove what stands between two marks; without an end, all that follows."""
+    kept, at = [], 0
+    while opened := begin.search(page, at):
+        kept.append(page[at : opened.start()])
+        closed = end.search(page, opened.end())
+        at = closed.end() if closed else len(page)
+    return "".join([*kept, page[at:]])
