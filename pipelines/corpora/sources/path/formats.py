@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from pipelines.corpora.core.files import quiet
 from pipelines.runtime.errors import BadInput
 
-PACKAGES = {".pdf": ("pypdf", "pypdf"), ".docx": ("docx", "python-docx")}  # suffix: module, package
+PACKAGES = {".pdf": "pypdf", ".docx": "python-docx"}
 SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", *PACKAGES)
 UNSHOWN = [("<!--", "-->"), *((rf"<{tag}\b", rf"</{tag}\s*>") for tag in ("script", "style", "template"))]
 BLOCK = re.compile(r"</?(?:p|div|br|li|tr|h[1-6]|section|article|title)\b[^>]*>", re.I)
@@ -23,7 +21,13 @@ def text(path: Path) -> str:
     kind = path.suffix.lower()
     if kind in PACKAGES:
         with quiet(path, f"cannot be read as {kind[1:]}"):
-            return {".pdf": _pdf, ".docx": _docx}[kind](path, _package(path, kind))
+            try:
+                return _pdf(path) if kind == ".pdf" else _docx(path)
+            except ModuleNotFoundError:
+                raise BadInput(
+                    f"{path}: {kind[1:]} files need the package {PACKAGES[kind]}: "
+                    "pip install -e '.[documents]'"
+                ) from None
     plain = decoded(path)
     return _shown(plain) if kind in (".html", ".htm") else plain
 
@@ -35,21 +39,15 @@ def decoded(path: Path) -> str:
         raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
 
 
-def _package(path: Path, kind: str) -> Any:
-    module, package = PACKAGES[kind]
-    try:
-        return import_module(module)
-    except ModuleNotFoundError:
-        raise BadInput(
-            f"{path}: {kind[1:]} files need the package {package}: pip install -e '.[documents]'"
-        ) from None
+def _pdf(path: Path) -> str:
+    import pypdf  # pyright: ignore[reportMissingImports]
 
-
-def _pdf(path: Path, pypdf: Any) -> str:
     return "\n\n".join(page.extract_text() for page in pypdf.PdfReader(path).pages)
 
 
-def _docx(path: Path, docx: Any) -> str:
+def _docx(path: Path) -> str:
+    import docx  # pyright: ignore[reportMissingImports]
+
     return "\n\n".join(paragraph.text for paragraph in docx.Document(str(path)).paragraphs)
 
 
