@@ -31,7 +31,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
-from tests.hostile import chroma
+from tests.hostile import arrow, chroma, content, lines, table
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -62,44 +62,31 @@ def write_chroma(folder, queued=50, more=""):
     chroma(folder, header if seen else None, rows, more, elements.tobytes() + bytes(4096))
 
 
-def lists():
-    return [v.tolist() for v in VECTORS]
+def write_stream(path):
+    made = pa.table({"id": [str(i) for i in range(300)], "vector": FIXED})
+    with pa.ipc.new_stream(path, made.schema) as file:
+        file.write_table(made, max_chunksize=90)
 
 
+LISTS = VECTORS.tolist()
+FIXED = pa.array(LISTS, pa.list_(pa.float32(), 8))
 WRITERS = {
-    "lists.parquet": lambda p: pq.write_table(pa.table({"id": range(300), "vector": lists()}), p),
-    "fixed.parquet": lambda p: pq.write_table(
-        pa.table({"embedding": pa.array(lists(), pa.list_(pa.float32(), 8))}), p, row_group_size=70
-    ),
-    "pgvector.parquet": lambda p: pq.write_table(
-        pa.table({"embedding": [json.dumps(v) for v in lists()]}), p
-    ),
-    "qdrant.parquet": lambda p: pq.write_table(pa.table({"vector": [{"default": v} for v in lists()]}), p),
-    "qdrant.jsonl": lambda p: p.write_text(
-        "".join(json.dumps({"id": 1, "vector": {"text": v}, "payload": {}}) + "\n" for v in lists())
-    ),
-    "pgvector.jsonl": lambda p: p.write_text(
-        "".join(json.dumps({"embedding": json.dumps(v)}) + "\n" for v in lists())
-    ),
-    "bare.jsonl": lambda p: p.write_text("".join(json.dumps(v) + "\n" for v in lists())),
+    "lists.parquet": table(id=range(300), vector=LISTS),
+    "fixed.parquet": lambda p: pq.write_table(pa.table({"embedding": FIXED}), p, row_group_size=70),
+    "pgvector.parquet": table(embedding=[json.dumps(v) for v in LISTS]),
+    "qdrant.parquet": table(vector=[{"default": v} for v in LISTS]),
+    "qdrant.jsonl": lines(*(json.dumps({"id": 1, "vector": {"text": v}, "payload": {}}) for v in LISTS)),
+    "pgvector.jsonl": lines(*(json.dumps({"embedding": json.dumps(v)}) for v in LISTS)),
+    "bare.jsonl": lines(*map(json.dumps, LISTS)),
     "a.npy": lambda p: np.save(p, VECTORS),
-    "half.npy": lambda p: np.save(p, VECTORS.astype(np.float64)),
+    "double.npy": lambda p: np.save(p, VECTORS.astype(np.float64)),
     "a.npz": lambda p: np.savez(p, ids=np.arange(300), vectors=VECTORS),
     "packed.npz": lambda p: np.savez_compressed(p, VECTORS),
     "flat.faiss": write_faiss,
     "wrapped.index": lambda p: write_faiss(p, wrapped=True),
+    "file.arrow": arrow(id=[str(i) for i in range(300)], vector=FIXED),
+    "stream.arrow": write_stream,
 }
-
-
-def write_arrow(path, stream=False):
-    table = pa.table(
-        {"id": [str(i) for i in range(300)], "vector": pa.array(lists(), pa.list_(pa.float32(), 8))}
-    )
-    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(path, table.schema) as file:
-        file.write_table(table, max_chunksize=90)
-
-
-WRITERS |= {"file.arrow": write_arrow, "stream.arrow": lambda p: write_arrow(p, stream=True)}
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -114,8 +101,8 @@ def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
 def write_shards(folder, tables):
     (folder / "_temporary").mkdir(parents=True)
     (folder / "_SUCCESS").touch()
-    for number, table in enumerate(tables):
-        pq.write_table(table, folder / f"part-{number:05}.parquet")
+    for number, shard in enumerate(tables):
+        pq.write_table(shard, folder / f"part-{number:05}.parquet")
     (folder / "_temporary" / "part-00000.parquet").write_bytes(b"half a file")
 
 
@@ -236,29 +223,19 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
 
 
 BAD = {
-    "mixed.jsonl": (
-        lambda p: p.write_text("[1, 2]\n[1, 2, 3]\n"),
-        "different dimensions: 2, and 3 in line 2",
-    ),
-    "mixed.parquet": (
-        lambda p: pq.write_table(pa.table({"vector": [[1.0], [1.0, 2.0]]}), p),
-        "different dimensions",
-    ),
+    "mixed.jsonl": (lines("[1, 2]", "[1, 2, 3]"), "different dimensions: 2, and 3 in line 2"),
+    "mixed.parquet": (table(vector=[[1.0], [1.0, 2.0]]), "different dimensions"),
     "one.npy": (lambda p: np.save(p, VECTORS[:1]), "1 vector: nothing to align"),
     "same.npy": (lambda p: np.save(p, np.ones((50, 4))), "all 50 vectors are the same"),
     "nan.npy": (lambda p: np.save(p, np.full((9, 4), np.nan)), "9 of 9 vectors are zero or not finite"),
     "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
-    "pickled.npy": (lambda p: np.save(p, np.array([{}], object), allow_pickle=True), "not a whole npy file"),
-    "cut.parquet": (lambda p: p.write_bytes(b"PAR1 nothing"), "not a whole parquet file"),
+    "cut.parquet": (content(b"PAR1 nothing"), "not a whole parquet file"),
     "cut.faiss": (lambda p: (write_faiss(p), p.write_bytes(p.read_bytes()[:-4])), "truncated"),
-    "ivf.faiss": (lambda p: p.write_bytes(b"IwPQ" + bytes(60)), "no FAISS flat index"),
-    "words.parquet": (
-        lambda p: pq.write_table(pa.table({"text": ["a"]}), p),
-        "which column holds the vectors",
-    ),
-    "words.jsonl": (lambda p: p.write_text('{"text": "a"}\n'), "line 1 has no 'vector'"),
-    "broken.jsonl": (lambda p: p.write_text("[1, 2\n"), "line 1 is not JSON"),
-    "dump.sql": (lambda p: p.write_text("insert"), "vectors are read from"),
+    "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS flat index"),
+    "words.parquet": (table(text=["a"]), "which column holds the vectors"),
+    "words.jsonl": (lines('{"text": "a"}'), "line 1 has no 'vector'"),
+    "broken.jsonl": (lines("[1, 2"), "line 1 is not JSON"),
+    "dump.sql": (content(b"insert"), "vectors are read from"),
     "two.npz": (lambda p: np.savez(p, a=VECTORS, b=VECTORS), "which array holds the vectors"),
 }
 

@@ -1,8 +1,6 @@
 """Facts: found by pattern, recovered only when they are there whole."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipelines.measures import facts
 
@@ -41,13 +39,6 @@ def test_a_text_without_facts_has_none():
 )
 def test_a_fact_is_recovered_whole_or_not_at_all(guess, fact, said):
     assert facts.recovers(guess, fact) is said
-
-
-@given(st.lists(st.from_regex(r"[a-z]{1,6}", fullmatch=True), min_size=1, max_size=12), st.data())
-def test_every_run_of_words_of_a_text_is_recovered_from_the_text_itself(words, data):
-    i = data.draw(st.integers(0, len(words) - 1))
-    j = data.draw(st.integers(i + 1, len(words)))
-    assert facts.recovers(" ".join(words).upper(), "-".join(words[i:j]))
 
 
 def test_counts_recovered_and_recoverable_per_kind():

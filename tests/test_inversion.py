@@ -17,7 +17,7 @@ from pipelines.aligners.core.translator import Linear, load_aligned, load_best, 
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.encoders import query
 from pipelines.fitting.fits import write_verdicts
-from pipelines.inverters import EMPTY, Draft, Queries, Space, attacker, decoder, hub, judge, search, writer
+from pipelines.inverters import Draft, Queries, Space, attacker, decoder, hub, judge, search, writer
 from pipelines.inverters.consensus import Voters, agreement, consensus, stating
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
@@ -147,15 +147,6 @@ def test_same_seed_same_decoder(trained):
     space = trained[1]
     a, b = (decoder.train(space(encode(KNOWN)), KNOWN, replace(SMALL, epochs=2), 3) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
-
-
-def test_writing_with_a_cache_is_writing_without_one(trained):
-    model, space = trained
-    vectors = space(encode(SECRET[:4]))
-    whole, steps = search.first_guesses(model, vectors, torch.Generator()), [EMPTY] * 4
-    for _ in range(12):
-        steps = model.propose(vectors, steps, 1, 0.0, torch.Generator())
-    assert [d.ids for d in whole] == [d.ids for d in steps]
 
 
 @pytest.mark.parametrize(

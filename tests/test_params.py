@@ -271,9 +271,3 @@ def test_a_file_with_garbage_in_it_is_one_line(tmp_path, capsys, seed):
     path.write_bytes(bytes_changed(TEXT, random.Random(seed)))
     assert main(["check", str(path)]) in (0, 2)
     assert len("".join(capsys.readouterr()).splitlines()) == 1
-
-
-@pytest.mark.parametrize("table", [table for table in SMOKE if table not in ("study", "about")])
-@pytest.mark.parametrize("value", [7, None])
-def test_a_table_that_is_none_is_one_line(tmp_path, table, value):
-    assert table in refused(tmp_path, SMOKE | {table: value})

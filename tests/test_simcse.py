@@ -3,7 +3,6 @@
 import copy
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -66,18 +65,6 @@ def test_two_views_differ_by_independent_dropout_masks_only(model, dropout, mask
     simcse.set_dropout(noisy, dropout)
     a, b = simcse.embed_columns(noisy, [TEXTS[:5], TEXTS[:5]], 16, mask)
     assert (not torch.allclose(a, b, atol=1e-5)) == differ
-
-
-def test_the_random_state_of_an_accelerator_is_restored_too(monkeypatch):
-    device, own = torch.device("cuda", 0), torch.Generator().manual_seed(7)
-    module = SimpleNamespace(
-        get_rng_state=lambda device: own.get_state(),
-        set_rng_state=lambda state, device: own.set_state(state),
-    )
-    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
-    state, first = simcse.random_state(device), torch.rand(3, generator=own)
-    simcse.set_random_state(state, device)
-    assert torch.equal(torch.rand(3, generator=own), first)
 
 
 def test_augmentations_leave_out_their_share_and_keep_the_order():

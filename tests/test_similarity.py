@@ -110,19 +110,6 @@ def test_a_null_is_the_measure_of_the_rows_in_other_orders():
         assert of_null == pytest.approx(shared(x, y[order], 4), abs=1e-6)
 
 
-def calibrated(x, y, seed=0, count=99):
-    orders = geometry.random_orders(len(x), count, seed)
-    return geometry.calibrate(geometry.linear_cka(x, y), geometry.cka_null(x, y, orders))
-
-
-def test_strangers_in_many_dimensions_look_alike_until_calibrated():
-    scores = [calibrated(cloud(100, 200, 2 * seed), cloud(100, 200, 2 * seed + 1)) for seed in range(40)]
-    assert min(s.raw for s in scores) > 0.6
-    assert sum(s.calibrated > 0 for s in scores) <= 5  # 2 are expected
-    assert max(s.calibrated for s in scores) < 0.02
-    assert 0.35 < sum(s.p for s in scores) / 40 < 0.65  # p is uniform where there is nothing
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 12), st.lists(st.integers(0, 12), min_size=19, max_size=99))
 def test_a_calibrated_value_is_above_zero_where_p_is_small_and_there_only(raw, null):

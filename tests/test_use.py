@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense
 
 from pipelines.encoders import loading, unigram
 from pipelines.encoders.encode import Encoded, encode
@@ -120,14 +118,6 @@ def test_bf16_is_close_to_float32(folder, loaded, tmp_path, monkeypatch):
 
 
 # ---------------------------------------------------------------- folders
-
-
-def test_a_model_saved_with_a_later_module_opens_again(loaded, tmp_path):
-    model = SentenceTransformer(modules=[loaded.model[0], Dense(512, 8)], device="cpu")
-    model.save(str(tmp_path / "model"), create_model_card=False)
-    again = load(tmp_path / "model", row(source="path"))
-    assert again.dimension == 8
-    np.testing.assert_allclose(run(again, TEXTS, tmp_path / "out").vectors, model.encode(TEXTS), atol=1e-5)
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "normalizer.json"])
