@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 
 import pretend_device
 import pytest
@@ -33,6 +32,7 @@ from pipelines.runtime.device import VARIABLE, resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import TrainImageText
 from tests.small import QUICK, quick_fit
+from tests.test_inversion import SMALL, TEXTS, encode
 
 
 @dataclass(frozen=True)
@@ -168,17 +168,7 @@ def test_a_defence_changes_vectors_where_they_are(kind, there):
 
 # ---------------------------------------------------------------- attacks
 
-PARTS = (("anna", "bert", "cora"), ("sells", "buys"), ("corn", "oil", "rye"))
-TEXTS = [" ".join(words) for words in product(*PARTS)]
-DECODER = decoder.Settings(vocabulary=280, tokens=6, width=16, layers=1, heads=2, epochs=4)
-
-
-def encode(texts) -> Tensor:
-    """Return sums of word vectors, on the CPU, as an encoder does."""
-    words = sorted(word for part in PARTS for word in part)
-    table = torch.randn(len(words), 12, generator=torch.Generator().manual_seed(0))
-    rows = [[words.index(w) for w in text.split() if w in words] for text in texts]
-    return torch.stack([table[row].sum(0) + 0.1 for row in rows])
+DECODER = replace(SMALL, width=16, epochs=4)
 
 
 def test_an_inverter_learns_and_writes_where_its_vectors_are(there, tmp_path, monkeypatch):

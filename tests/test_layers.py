@@ -234,25 +234,3 @@ def test_a_new_file_makes_no_stage_stale(path):
 
 def test_no_file_is_called_utils():
     assert not [p for p in ROOT.glob("[adpt]*/**/*.py") if p.stem in ("utils", "helpers", "common", "misc")]
-
-
-def unspoken(call: ast.Call) -> bool:
-    """Return whether a call reads or writes text in the encoding of the user's locale."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    given, words = len(call.args), {word.arg: word.value for word in call.keywords}
-    if name == "open" and isinstance(call.func, ast.Name):
-        mode = call.args[1] if given > 1 else words.get("mode", ast.Constant("r"))
-        return "encoding" not in words and "b" not in ast.unparse(mode)
-    texts = (name, given) in (("read_text", 0), ("write_text", 1))
-    return "encoding" not in words and (
-        texts or ast.unparse(words.get("text", ast.Constant(False))) == "True"
-    )
-
-
-@pytest.mark.parametrize("folder", ["pipelines", "assets", "dagster_dvc", "scripts", "benchmarks"])
-def test_text_is_read_and_written_in_a_given_encoding(folder):
-    found = []
-    for path in (ROOT / folder).rglob("*.py"):
-        calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
-        found += [f"{path.relative_to(ROOT)}:{call.lineno}" for call in calls if unspoken(call)]
-    assert [place for place in found if "/tests/" not in place] == []

@@ -192,7 +192,9 @@ def test_a_crash_is_named_by_its_exception(root):
     setting(root, "crash")
     command = [sys.executable, "make.py", "one-row"]
     said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stderr.splitlines()
-    outcome = Outcome(255, "ran", (), (*said, "ERROR: failed to reproduce 'make@one-row'"), 1.0)
+    outcome = Outcome(
+        255, "ran", (), (*said, "ERROR: failed to run: python make.py one-row, exited with 1"), 1.0
+    )
     assert repro.failure("one-row", "make.py", outcome).description == "ArithmeticError: of all things"
 
 
