@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
@@ -195,6 +195,7 @@ def test_lengths_that_vary_and_copies_are_not_far_off(tmp_path):
     powers=st.lists(st.floats(0.5, 38), max_size=4),
     empty=st.integers(0, 20),
 )
+@example(seed=0, scale=-11.0, shift=0.0, powers=[], empty=0)
 def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     tmp_path_factory, seed, scale, shift, powers, empty
 ):

@@ -12,7 +12,7 @@ from pipelines.runtime.errors import BadInput
 
 HELD = 2**29  # bytes of vectors that are kept
 FAR = 10  # times the median distance from the centre: rows beyond are errors, and a few would move every mean
-USUAL = 2.0**40  # lengths from 1 / USUAL to USUAL stay: float32 holds their squares
+USUAL = 2.0**20  # lengths from 1 / USUAL to USUAL stay: aligners take no values that are much smaller
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def near(vectors: np.ndarray) -> np.ndarray:
     """Return the rows of (n, d), all distinct, within FAR times the median distance from their centre, in
     float32.
 
-    The centre is the median of each coordinate, so that a minority of rows cannot move it. If float32 cannot
-    hold the squares of the lengths, all rows are scaled by a power of two, which changes no direction.
+    The centre is the median of each coordinate, so that a minority of rows cannot move it. If the median
+    length is not USUAL, all rows are scaled by a power of two, which changes no direction.
     """
     wide = vectors.astype(np.float64)
     distances = np.linalg.norm(wide - np.median(wide, axis=0), axis=1)
