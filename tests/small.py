@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.aligners.core.aligner import OracleAligner
 from pipelines.runtime import store
-from pipelines.runtime.track import Silent
+from pipelines.runtime.track import Run
 from pipelines.study.params import Study
 
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
@@ -65,5 +65,5 @@ def quick_fit(name, source, target, *pairs, **more):
 def run_stage(verb, study, name="row"):
     """Run a row's stage in this process without MLflow, and return its metrics, if it has any."""
     stage = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
-    stage(name, getattr(study, Study.tables()[verb])[name], study, Silent())
+    stage(name, getattr(study, Study.tables()[verb])[name], study, Run())
     return store.read_metrics(verb).get(name, {})

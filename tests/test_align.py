@@ -17,7 +17,7 @@ from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import halves, paired_rows
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.track import Silent
+from pipelines.runtime.track import Run
 from pipelines.study import Align
 
 N, TEST = 60, 10
@@ -161,7 +161,7 @@ def stage(tmp_path, monkeypatch):
         called = lambda source, target, settings, seed, *_: fit(source, target, seed)  # noqa: E731
         monkeypatch.setattr(wasserstein_procrustes, "fit", called)
         keys = {"aligner": "wasserstein_procrustes", "seeds": [0, 1]} | more
-        verb.align("r", row(**keys), None, Silent())
+        verb.align("r", row(**keys), None, Run())
         return store.read_metrics("align")["r"]
 
     return align

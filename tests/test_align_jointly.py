@@ -22,7 +22,7 @@ from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import parts
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.track import Silent
+from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
 from tests.test_align import TEST, N, embeddings, texts
 from tests.test_vec2vec import SMALL
@@ -269,7 +269,7 @@ def stage(tmp_path, monkeypatch):
     small = {k: v for k, v in vars(SMALL).items() if v != getattr(Settings(), k)}
 
     def run(name, small=small, **keys):
-        verb.align_jointly(name, row(**small | keys), None, Silent())  # pyright: ignore[reportArgumentType]
+        verb.align_jointly(name, row(**small | keys), None, Run())  # pyright: ignore[reportArgumentType]
 
     return run
 

@@ -17,7 +17,7 @@ from pipelines import batchwise, bulk
 from pipelines.aligners.core.translator import Linear, load_best, save
 from pipelines.runtime import shards, store
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.track import Silent
+from pipelines.runtime.track import Run
 from pipelines.study import params
 from pipelines.tool import audit as audits
 from tests.small import run_stage, write_corpus
@@ -68,7 +68,7 @@ def study(**rows) -> params.Study:
 
 def run(name="x", **row):
     of = study(**{name: row})
-    bulk.bulk(name, of.bulk[name], of, Silent())
+    bulk.bulk(name, of.bulk[name], of, Run())
     return {path.name: path.read_bytes() for path in sorted(store.bulk_path(name).iterdir())}
 
 

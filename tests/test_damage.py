@@ -22,7 +22,7 @@ from pipelines.inverters import Space, attacker, decoder
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
-from pipelines.runtime.track import Silent
+from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
 from tests.small import IMAGE_TEXT, write_corpus
 
@@ -168,7 +168,7 @@ def test_a_damaged_file_is_refused_in_one_line(artefacts, out, inside, read, loc
 
 @pytest.fixture
 def quiet(monkeypatch):
-    monkeypatch.setattr(track, "run", lambda *_: nullcontext(Silent()))
+    monkeypatch.setattr(track, "run", lambda *_: nullcontext(Run()))
     monkeypatch.setattr(sys, "argv", ["evaluate", "t"])
     Path("params.yaml").write_text(yaml.safe_dump(STUDY))
 

@@ -16,7 +16,7 @@ from pipelines.pages.findings import findings
 from pipelines.pages.findings.translation import judgement
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import intact, store
-from pipelines.runtime.track import Silent
+from pipelines.runtime.track import Run
 from pipelines.study import params
 
 ROOT = Path(__file__).parents[1]
@@ -106,7 +106,7 @@ def sentence(study):
 
 def written(study):
     """Run the stage `report`. -> the files it wrote"""
-    report.report("report", None, study, Silent())
+    report.report("report", None, study, Run())
     return {path.name: path.read_bytes() for path in store.REPORT.rglob("*") if path.is_file()}
 
 

@@ -21,7 +21,7 @@ from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGenera
 
 from pipelines import report
 from pipelines.corpora.sources import hub
-from pipelines.runtime.track import Silent
+from pipelines.runtime.track import Run
 from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
@@ -234,7 +234,7 @@ def test_every_kind_of_row_runs_and_the_report_shows_every_published_number(name
     for verb in set(verbs) - {"fetch", "train_inverter"}:
         rows = getattr(study, verbs[verb])
         assert {path.stem for path in Path("results", verb).glob("*.json")} == set(rows), verb
-    report.report("report", None, study, Silent())
+    report.report("report", None, study, Run())
     page = Path("report/report.md").read_text()
     lines = {
         row.what: [line for line in page.splitlines() if row.what in line and row.by in line]

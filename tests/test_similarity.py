@@ -20,7 +20,7 @@ from pipelines.measures import geometry, similarity
 from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.track import Silent
+from pipelines.runtime.track import Run
 from pipelines.study import Network
 from pipelines.study.params import Study
 from tests.small import run_stage, write_corpus
@@ -241,7 +241,7 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(pair
         measure + key: value for measure in ("cka", "overlap") for key, value in wholly.items()
     }
     measured()
-    report.report("report", None, whole, Silent())
+    report.report("report", None, whole, Run())
     assert capsys.readouterr().out == "report/report.html\n"
     page = Path("report/report.md").read_text()
     assert f"### sts (GENERATED; {len(PAIRS)} pairs, test)" in page

@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -107,6 +107,16 @@ def read_note(stage: str) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         return json.loads((RUNS / f"{stage}.json").read_text(encoding="utf-8"))
     return {}
+
+
+def write_note(tags: Mapping[str, str], began: float, seconds: float) -> Path:
+    """Note when a stage's last good run was and what it took in each study. A sender adds its MLflow run."""
+    stage, now, path = tags["dvc.stage"], time.time(), RUNS / f"{tags['dvc.stage']}.json"
+    took = read_note(stage).get("took", {}) | {tags["study"]: [seconds, tags.get("device", "")]}
+    with suppress(OSError):  # a full disk
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n", encoding="utf-8")
+    return path
 
 
 def took(study: str) -> dict[str, tuple[float, str]]:

@@ -36,10 +36,7 @@ for variable, value in {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }.items():
     os.environ.setdefault(variable, value)
-for library in (
-    "mlflow",
-    "urllib3.connectionpool",
-):  # an MLflow that is already imported ignores the variable
+for library in ("mlflow", "urllib3.connectionpool"):  # where MLflow is imported already
     logging.getLogger(library).setLevel(logging.CRITICAL)
 
 KEY = "run.key"  # MLflow tag that identifies a run when it is sent again
@@ -102,7 +99,7 @@ class Upload:
     def __init__(self, client: Any, path: Path) -> None:
         self._client, self._path, self._file = client, path, open(path, "rb+")  # noqa: SIM115
         self._partial_line, self._unsent, self._next_flush = b"", list[list[Any]](), 0.0
-        self._run, self._experiment, self._refused = "", "", set[str]()
+        self._run = self._experiment = ""
 
     def advance(self, flush: bool = False) -> bool:
         """Send what is new and return whether the run is over. Raises what MLflow raises.
@@ -117,7 +114,7 @@ class Upload:
                 self._unsent.append(json.loads(line))
         ended = bool(self._unsent) and self._unsent[-1][0] == "end"
         if dead and not ended:
-            self._unsent.append(["end", "KILLED", self._path.stat().st_mtime_ns // 1_000_000])
+            self._unsent.append(["end", self._path.stat().st_mtime_ns // 1_000_000, "KILLED"])
         if dead or ended or flush or time.monotonic() >= self._next_flush:
             self._send()
             self._next_flush = time.monotonic() + FLUSH_SECONDS
@@ -127,34 +124,27 @@ class Upload:
         return dead or ended
 
     def _send(self) -> None:
-        for kind, group in groupby(self._unsent, lambda operation: operation[0]):
-            operations = list(group)
-            if kind == "metrics" and self._accepted(
-                "metrics", [row for _, rows in operations for row in rows]
-            ):
-                continue
-            for operation in operations:  # MLflow may have refused one of many metrics
-                self._accepted(*operation)
-        self._unsent.clear()
-
-    def _accepted(self, kind: str, *arguments: Any) -> bool:
-        """Do one operation; False if MLflow refuses it for good. Without a `start` they are dropped."""
+        """Do all operations; drop those that MLflow refuses for good. Without a `start` all are dropped."""
         from mlflow.exceptions import MlflowException
 
-        try:
-            if self._run or kind == "start":
-                getattr(self, f"_{kind}")(*arguments)
-        except MlflowException as error:
-            if error.error_code not in REFUSED:
-                raise
-            if kind not in self._refused:
-                print(f"MLflow refuses {kind} ({reason(error)})", file=sys.stderr, flush=True)
-            self._refused.add(kind)
-            return False
-        return True
+        for kind, group in groupby(self._unsent, lambda operation: operation[0]):
+            calls = [arguments for _, *arguments in group]
+            if kind == "metrics":
+                calls = [
+                    [[(name, number, at, step) for at, step, of in calls for name, number in of.items()]]
+                ]
+            for arguments in calls:
+                try:
+                    if self._run or kind == "start":
+                        getattr(self, f"_{kind}")(*arguments)
+                except MlflowException as error:
+                    if error.error_code not in REFUSED:
+                        raise
+                    print(f"MLflow refuses {kind} ({reason(error)})", file=sys.stderr, flush=True)
+        self._unsent.clear()
 
     def _start(
-        self, experiment: str, name: str, started: int, tags: dict[str, str], params: dict[str, str]
+        self, started: int, experiment: str, name: str, tags: dict[str, str], params: dict[str, str]
     ) -> None:
         from mlflow.entities import Param
 
@@ -178,24 +168,23 @@ class Upload:
         for i in range(0, len(rows), BATCH):
             self._client.log_batch(self._run, metrics=[Metric(*row) for row in rows[i : i + BATCH]])
 
-    def _input(self, name: str, digest: str, path: str, context: str) -> None:
+    def _input(self, at: int, name: str, digest: str, path: str, context: str) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         dataset = Dataset(name, digest, "local", json.dumps({"uri": path}))
-        self._client.log_inputs(
-            self._run, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])]
-        )
+        used = DatasetInput(dataset, [InputTag("mlflow.data.context", context)])
+        self._client.log_inputs(self._run, [used])
 
-    def _artifact(self, path: str, digest: str, folder: str | None) -> None:
+    def _artifact(self, at: int, path: str, digest: str, folder: str | None) -> None:
         with suppress(FileNotFoundError):  # by now the file may be gone, or belong to a later run
             if hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest:
                 self._client.log_artifact(self._run, path, folder)
 
-    def _table(self, columns: dict[str, list[Any]], file: str) -> None:
+    def _table(self, at: int, columns: dict[str, list[Any]], file: str) -> None:
         if file not in [f.path for f in self._client.list_artifacts(self._run)]:  # MLflow would append to it
             self._client.log_table(self._run, columns, file)
 
-    def _note(self, path: str, began: float) -> None:
+    def _note(self, at: int, path: str, began: float) -> None:
         """Add the run to the stage's note of its last run, unless a later run wrote the note."""
         with suppress(OSError, ValueError):
             note = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -203,8 +192,8 @@ class Upload:
                 ids = {"run": self._run, "experiment": self._experiment}
                 Path(path).write_text(json.dumps(note | ids) + "\n", encoding="utf-8")
 
-    def _end(self, status: str, ended: int) -> None:
-        self._client.set_terminated(self._run, status, ended)
+    def _end(self, at: int, status: str) -> None:
+        self._client.set_terminated(self._run, status, at)
 
 
 def serve(uri: str, stop: threading.Event, log: Path | None = None) -> int:
@@ -217,14 +206,15 @@ def serve(uri: str, stop: threading.Event, log: Path | None = None) -> int:
             if stop.wait(POLL_SECONDS) and not (log and log.exists()):
                 return 0
         try:
-            _send_all(uri, stop)
+            send(uri, stop)
         except Exception as error:  # a server, a proxy or a database may raise anything
             print(f"{UNREACHED} ({reason(error)})", file=sys.stderr, flush=True)
             return 1
     return 0
 
 
-def _send_all(uri: str, stop: threading.Event) -> None:
+def send(uri: str, stop: threading.Event) -> None:
+    """Send what runs write until `stop` is set, the newest run first: a stage may wait for it."""
     mlflow, uploads, last = client(uri), dict[Path, Upload](), False
     freeze_gc()
     while not last:
@@ -235,7 +225,7 @@ def _send_all(uri: str, stop: threading.Event) -> None:
             if uploads[path].advance(flush=last):
                 del uploads[path]
                 if not last:
-                    break  # a stage may wait for a newer one
+                    break  # look for a newer one
         else:
             stop.wait(POLL_SECONDS)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
+import re
 import subprocess
 import sys
 import threading
@@ -19,34 +19,38 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pydantic import BaseModel
 
 from pipelines.runtime import files, intact, sender, store
 from pipelines.runtime.device import resolve
 
+REFUSED = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric
 PATIENCE = 25.0  # seconds; MLflow gives up a locked SQLite file after 20, and says so
 
 
 class Run:
-    """The MLflow run of a running stage."""
+    """The MLflow run of a running stage. Before `open` it records nothing, as in ranks but the first."""
 
-    def __init__(self, *start: Any) -> None:
-        uri, self._lock = sender.tracking_uri(), threading.Lock()
-        path = sender.store_file(uri, f"-{time.time_ns()}-{os.getpid()}.jsonl")
+    _file: IO[str] | None = None
+
+    def open(self, *start: Any) -> None:
+        """Start a log file and a sender. Raises OSError if the disk is full."""
+        self._lock = threading.Lock()
+        path = sender.store_file(sender.tracking_uri(), f"-{time.time_ns()}-{os.getpid()}.jsonl")
         files.sweep([path.parent])
         draft = files.draft_of(path)
-        self._file = open(draft, "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        file = open(draft, "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
+        fcntl.flock(file, fcntl.LOCK_EX)
         draft.rename(path)  # a sender sees only locked logs
-        self._sender = start_sender(path)
-        self._write(*start)
+        self._file, self._sender = file, start_sender(path)
+        self._write("start", *start)
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
         """Log numbers at a step. Nested mappings become `outer/inner`; other values are skipped."""
         numbers = {k: float(v) for k, v in flat(metrics, "/").items() if isinstance(v, (int, float))}
-        self._write("metrics", [(name, number, _now(), step) for name, number in numbers.items()])
+        self._write("metrics", step, {REFUSED.sub("_", name): number for name, number in numbers.items()})
 
     def input(self, path: Path, context: str) -> None:
         """Record a file that the stage reads, with its digest in dvc.lock."""
@@ -60,22 +64,15 @@ class Run:
         """Keep a table with the run, for MLflow's evaluation view. `file` ends in .json."""
         self._write("table", {k: [r.get(k) for r in rows] for k in (rows[0] if rows else {})}, file)
 
-    def note(self, tags: Mapping[str, str], began: float, seconds: float) -> None:
-        """Note when the stage's last good run was and what it took in each study.
-
-        A sender adds its MLflow run.
-        """
-        stage, now = tags["dvc.stage"], time.time()
-        path = intact.RUNS / f"{stage}.json"
-        took = intact.read_note(stage).get("took", {}) | {tags["study"]: [seconds, tags.get("device", "")]}
-        with suppress(OSError):  # a full disk
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n", encoding="utf-8")
-            self._write("note", str(path.resolve()), began)
+    def note(self, path: Path, began: float) -> None:
+        """Have the sender add the MLflow run to the note of the stage's last good run."""
+        self._write("note", str(path.resolve()), began)
 
     def close(self, status: str) -> None:
         """End the run, and wait until a sender has sent all of it, PATIENCE at most."""
-        self._write("end", status, _now())
+        if not self._file:
+            return
+        self._write("end", status)
         try:
             self._sender.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
@@ -83,26 +80,18 @@ class Run:
         with suppress(OSError):  # a full disk, for an earlier line
             self._file.close()
 
-    def _write(self, *operation: Any) -> None:
-        with self._lock, suppress(OSError):  # a full disk
-            print(json.dumps(operation), file=self._file, flush=True)
-
-
-class Silent(Run):
-    """A run that records nothing: of all ranks but the first, and of a stage whose disk is full."""
-
-    def __init__(self) -> None: ...
-    def _write(self, *operation: Any) -> None: ...
-    def close(self, status: str) -> None: ...
+    def _write(self, kind: str, *arguments: Any) -> None:
+        """Write an operation with its time in milliseconds, as MLflow counts."""
+        if self._file:
+            with self._lock, suppress(OSError):  # a full disk
+                print(json.dumps([kind, time.time_ns() // 10**6, *arguments]), file=self._file, flush=True)
 
 
 def start_sender(log: Path) -> subprocess.Popen[bytes]:
     """Start a sender in the repository: a new store puts its files beside itself."""
     command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve", str(log)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
-    return subprocess.Popen(
-        command, cwd=sender.repository(), env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
+    return subprocess.Popen(command, cwd=sender.repository(), env=env, stdin=subprocess.PIPE)
 
 
 @contextmanager
@@ -114,32 +103,26 @@ def run(
     `named`: rows that the row names. Their settings become params, too, such as `align.clusters`. A row that
     computes gets the tag `device`. Raises BadInput if that device is not on this machine.
     """
+    stage_run = Run()
     if os.environ.get("RANK", "0") != "0":
-        yield Silent()
+        yield stage_run
         return
     tags = _tags(verb, name, row, study)
     try:
-        stage_run = Run("start", verb, name, _now(), tags, _settings({"": row, **(named or {})}))
+        stage_run.open(verb, name, tags, _settings({"": row, **(named or {})}))
     except OSError as error:  # a full disk, which may still have room for the stage's outputs
         print(f"no MLflow run: its file cannot be written ({sender.reason(error)})", file=sys.stderr)
-        stage_run = Silent()
-    status, started, began = "FAILED", time.monotonic(), time.time()
-    before = signal.signal(signal.SIGTERM, _exit)
+    status, started, began = "KILLED", time.monotonic(), time.time()
     try:
         yield stage_run
-        stage_run.note(tags, began, time.monotonic() - started)
+        stage_run.note(intact.write_note(tags, began, time.monotonic() - started), began)
         status = "FINISHED"
-    except (KeyboardInterrupt, SystemExit):
-        status = "KILLED"
+    except Exception:
+        status = "FAILED"
         raise
     finally:
         stage_run.log({"seconds": time.monotonic() - started})
         stage_run.close(status)
-        signal.signal(signal.SIGTERM, before)
-
-
-def _exit(number: int, frame: Any) -> None:
-    raise SystemExit(128 + number)
 
 
 def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, str]:
@@ -170,17 +153,9 @@ def _settings(rows: Mapping[str, BaseModel | None]) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
 
 
-def flat(nested: Mapping[str, Any], by: str) -> dict[str, Any]:
+def flat(nested: Any, by: str, at: str = "") -> dict[str, Any]:
     """Flatten nested mappings: {"a": {"b": 1}} becomes {"a/b": 1}."""
-    out: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, Mapping):
-            out |= {f"{key}{by}{inner}": v for inner, v in flat(value, by).items()}
-        else:
-            out[str(key)] = value
-    return out
-
-
-def _now() -> int:
-    """Milliseconds, as MLflow counts."""
-    return time.time_ns() // 1_000_000
+    if not isinstance(nested, Mapping):
+        return {at: nested}
+    parts = (flat(value, by, f"{at}{by}{key}" if at else str(key)) for key, value in nested.items())
+    return {key: value for part in parts for key, value in part.items()}
