@@ -35,7 +35,7 @@ VOTERS = 100  # texts that vote on facts
 class Settings(Checked):
     """How many facts are added to a guess."""
 
-    facts: Natural = 0
+    facts: Natural = 0  # most facts that are added to a guess
 
 
 def consensus(

@@ -34,12 +34,12 @@ BLIND = 0.1  # share of the training examples without their vector
 class Settings(Checked):
     """Size of the decoder, and how long it is trained."""
 
-    vocabulary: Count = 6000
+    vocabulary: Count = 6000  # word pieces
     tokens: Count = 64  # longest text
-    width: Count = 256
-    layers: Count = 3
-    heads: Count = 4
-    epochs: Count = 8
+    width: Count = 256  # dimensions of a token's vector
+    layers: Count = 3  # of the transformer
+    heads: Count = 4  # attention heads of a layer
+    epochs: Count = 8  # passes through the known texts
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,7 +31,7 @@ class Settings(Checked):
 
     model: str  # hub id, or a local folder
     tokens: Count = 64  # longest text
-    epochs: Count = 3
+    epochs: Count = 3  # passes through the known texts
 
 
 class HubInverter(Writer):

@@ -41,7 +41,7 @@ class Settings:
     """Where the judge is."""
 
     endpoint: str  # such as http://localhost:8000/v1
-    model: str
+    model: str  # the language model's name at the endpoint
 
 
 def judge(texts: Sequence[str], guesses: Sequence[str], settings: Settings, cache: Path) -> list[bool]:

@@ -13,6 +13,7 @@ from markdown_it.token import Token
 
 from pipelines.runtime import store
 
+GLOSSARY = Path("docs/glossary.md")
 STYLE = """
 :root{color-scheme:light dark;--ink:#222;--soft:#555;--line:#ccc;--head:#f3f5f7;--page:#fff;--accent:#1b6ca8}
 @media(prefers-color-scheme:dark){
@@ -71,7 +72,16 @@ def rendered(title: str, markdown: str, folder: Path) -> str:
     head += f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
     body = parser.renderer.render(tokens, parser.options, {})
     body = body.replace("<table>", "<div class='table'><table>").replace("</table>", "</table></div>")
+    body = re.sub("<th>([^<]+)</th>", defined, body)
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
+
+
+def defined(title: re.Match) -> str:
+    """Link a column's title to its definition in the glossary, if it has one."""
+    text = title[1]
+    if GLOSSARY.is_file() and f"\n## {text}\n" in GLOSSARY.read_text(encoding="utf-8"):
+        text = f"<a href='../{GLOSSARY}#{slug(text)}'>{text}</a>"
+    return f"<th>{text}</th>"
 
 
 def embed(image: Token, folder: Path) -> None:

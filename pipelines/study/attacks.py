@@ -38,18 +38,16 @@ JudgeSettings = Annotated[Any, BeforeValidator(partial(settings, "judge"))]
 
 
 class Attributes(Translated):
-    """Infer attributes without training: the nearest labels of translated vectors of a labelled `corpus`.
+    """Infer attributes without training: the nearest labels of translated vectors of a labelled `corpus`."""
 
-    wordings: the text to embed for a label: its name, or a sentence with the name in it.
-    """
-
-    corpus: Annotated[str, Ref("corpora")]
-    source_encoder: str
-    target_encoder: str
+    corpus: Annotated[str, Ref("corpora")]  # texts with labels
+    source_encoder: str  # of the vectors that are attacked
+    target_encoder: str  # of the labels
     labels: str = "labels"  # a column of lists, or of one string each (sender, company)
     least: Count = 1  # examples that a label must have
+    # The text to embed for a label: its name, or a sentence with the name
     wordings: tuple[Literal["name", "template"], ...] = Field(("name",), min_length=1)
-    k: tuple[Count, ...] = Field((1, 5), min_length=1)
+    k: tuple[Count, ...] = Field((1, 5), min_length=1)  # count a label as found among the first k
     neighbours: Count = 1  # average a vector's scores over this many nearest vectors, itself one
 
 
@@ -57,11 +55,11 @@ class Inverter(Computed):
     """Train an inverter on the attacker's own texts and their vectors."""
 
     space: Annotated[str, Ref("embed")]  # the attacker's texts by the attacker's encoder
-    corpus: Annotated[str, Ref("corpora")]
-    encoder: str
-    split: str | None = "train"
+    corpus: Annotated[str, Ref("corpora")]  # the attacker's texts
+    encoder: str  # the attacker's encoder
+    split: str | None = "train"  # None: every row of the corpus
     known: Annotated[int, Bounds(ge=2)] | None = None  # at most this many texts
-    seed: Seed = 0
+    seed: Seed = 0  # of weights and batches
     corrector: bool = False  # learn vec2text's corrector; one query per text
     inverter: InverterSettings = {}  # with `pretrained` nothing is learnt
 
@@ -81,16 +79,16 @@ class Inverter(Computed):
 class Invert(Translated):
     """Write texts from translated vectors of a corpus. Its target vectors are used for the ceiling alone."""
 
-    inverter: Annotated[str, Ref("inverters")]
-    corpus: Annotated[str, Ref("corpora")]
+    inverter: Annotated[str, Ref("inverters")]  # what writes the texts
+    corpus: Annotated[str, Ref("corpora")]  # the texts that are attacked
     encoder: str  # of the target
     # The seed of the best verdict, or the mean of all seeds that are aligned
     seeds: Literal["best", "aligned"] = "best"
     texts: Annotated[int, Bounds(ge=2)] = 100  # how many are attacked
-    seed: Seed = 0
-    search: SearchSettings = {}
-    consensus: ConsensusSettings = {}
-    judge: JudgeSettings | None = None
+    seed: Seed = 0  # of the draw of texts, and of the search
+    search: SearchSettings = {}  # see `search` below
+    consensus: ConsensusSettings = {}  # see `consensus` below
+    judge: JudgeSettings | None = None  # see `judge` below; None: no language model judges
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if the inverter is of another encoder, or was trained on the attacked texts."""

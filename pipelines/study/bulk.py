@@ -21,15 +21,15 @@ class Bulk(Computed):
     nearest texts of the attacker.
     """
 
-    apply: Literal["embed", "translate", "label", "audit"]
+    apply: Literal["embed", "translate", "label", "audit"]  # what is done to every row
     path: Watched  # a folder of *.parquet, or one such file; data/bulk/<row>: what another row made
     model: Watched  # embed: data/encoders/<row>; else data/translators/<name>, with its best seed
     aligner: str = ""  # the translator's, of which dvc.yaml names the code
     column: Text | None = None  # None: `text` for embed, else `vector`
-    hub_correction: HubCorrection = None
-    labels: tuple[Text, ...] = ()
+    hub_correction: HubCorrection = None  # strength of the correction; None: the translator's own
+    labels: tuple[Text, ...] = ()  # names of the labels, for `label`
     batch: Count = 65_536  # rows in a worker's memory at once
-    engine: Literal["local", "ray"] = "local"
+    engine: Literal["local", "ray"] = "local"  # this machine, or a Ray cluster
     # Of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else this machine
     address: Text | None = None
     workers: Count = 1  # each with one core, and one GPU if the cluster has any

@@ -31,9 +31,9 @@ class Chunk(Row):
     """
 
     unit: Literal["words", "tokens"] = "words"  # tokens: WordPiece tokens of the packaged MiniLM
-    size: Count = 45
+    size: Count = 45  # most units of a sequence
     stride: Count | None = None  # units from the beginning of one sequence to the next; None: size
-    least: Count = 1
+    least: Count = 1  # fewest units of a sequence that is kept
     first: bool = False  # keep the first sequence of each text alone
 
     @property
@@ -60,63 +60,63 @@ class Chunk(Row):
 class Corpus(Row):
     """What rows of every source share."""
 
-    kind: Kind = "passages"
+    kind: Kind = "passages"  # a folder of pipelines/corpora/kinds
     path: Watched  # what DVC watches for changes: the user's file or folder, or what the texts are made from
     rows: Count | None = None  # how many texts to keep, drawn with `seed`; None: all
     test: Natural = 0  # how many are held out in whole documents, if the source has no split of its own
-    seed: Seed = 0
+    seed: Seed = 0  # of every draw of texts
     private: bool = False  # keep its texts and labels out of MLflow, the report and standard output
 
 
 class LibraryCorpus(Corpus):
     """Prose from the docstrings of the installed dependencies."""
 
-    source: Literal["library"]
+    source: Literal["library"]  # the packages installed here
     # The shortest and the longest sequence
     words: tuple[Count, Count] = (18, 45)
-    per_package: Count = 4000
-    document: Literal["package", "file"] = "file"
+    per_package: Count = 4000  # most sequences of one package
+    document: Literal["package", "file"] = "file"  # what counts as one document
 
 
 class SyntheticCorpus(Corpus):
     """Generated texts with labels and planted facts. Every number about them is marked as generated."""
 
-    source: Literal["synthetic"]
-    rows: Count | None = 2000
+    source: Literal["synthetic"]  # GENERATED here
+    rows: Count | None = 2000  # how many texts to generate
 
 
 class HubCorpus(Corpus):
     """A data set on the Hugging Face hub, read with `datasets`."""
 
-    source: Literal["hub"]
-    id: Text
-    config: str | None = None
-    hub_split: str = "train"
-    revision: str | None = None
+    source: Literal["hub"]  # the Hugging Face hub
+    id: Text  # the data set's name on the hub
+    config: str | None = None  # the data set's configuration
+    hub_split: str = "train"  # which of its splits to read
+    revision: str | None = None  # a commit of the data set; None: the newest
     data_files: Text | None = None  # one file of a repository that holds several sets
     columns: dict[str, str] = {}  # our column -> theirs
     document: Text | None = None  # their column that names the document of a text; None: each its own
-    chunk: Chunk | None = None
+    chunk: Chunk | None = None  # cut long texts; None: as they are
 
 
 class PathCorpus(Corpus):
     """The user's table, document or mbox; a folder of tables of one kind, of documents, or of mails."""
 
-    source: Literal["path"]
-    columns: dict[str, str] = {}
-    document: Text | None = None
-    chunk: Chunk | None = None
-    private: bool = True
+    source: Literal["path"]  # your own texts
+    columns: dict[str, str] = {}  # our column -> theirs
+    document: Text | None = None  # their column that names the document of a text; None: each its own
+    chunk: Chunk | None = None  # cut long texts; None: as they are
+    private: bool = True  # keep its texts and labels out of MLflow, the report and standard output
     annotations: str | None = None  # of notes: MedCAT's file, in the folder of NOTEEVENTS
 
 
 class VectorsCorpus(Corpus):
     """Vectors without text, as of a leaked database: parquet, a folder of parquet, arrow, npy or npz."""
 
-    source: Literal["vectors"]
-    columns: dict[str, str] = {}
-    document: Text | None = None
-    private: bool = True
+    source: Literal["vectors"]  # your own vectors
+    columns: dict[str, str] = {}  # our column -> theirs
+    document: Text | None = None  # their column that names the document of a vector; None: each its own
+    private: bool = True  # keep its labels out of MLflow, the report and standard output
 
 
 AnyCorpus = Annotated[

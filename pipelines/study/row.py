@@ -120,7 +120,7 @@ Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 class Computed(Row):
     """A row whose stage computes on one device. `runtime.device.resolve` chooses the device."""
 
-    device: Device = "auto"
+    device: Device = "auto"  # auto, cpu, cuda or cuda:<number>
 
 
 class Shared(Computed):

@@ -35,7 +35,7 @@ Limit = Annotated[int | tuple[int, int] | None, BeforeValidator(_per_side)]
 class Fitted(Shared):
     """What rows of fits share. A key that is no field is a setting of the aligner."""
 
-    aligner: str
+    aligner: str  # a package of pipelines/aligners
     seeds: Seeds = (0,)  # one fit for each; each draws its own parts of the texts
     # What is drawn: documents, so that no two parts have texts of one document, or single rows, as papers do
     halves: Literal["documents", "rows"] = "documents"
@@ -62,8 +62,8 @@ class Fitted(Shared):
 class Align(Fitted):
     """Fit translators from the embeddings `source` to the embeddings `target`."""
 
-    source: Annotated[str, Ref("embed")]
-    target: Annotated[str, Ref("embed")]
+    source: Annotated[str, Ref("embed")]  # the vectors that are translated
+    target: Annotated[str, Ref("embed")]  # the space that they are translated into
     # The source's split, a dump's, and the target's, the attacker's own. None: two halves of train
     splits: tuple[str, str] | None = None
     pairs: Natural = 0  # known pairs given to the aligner; 0: unpaired
@@ -90,11 +90,12 @@ class AlignJointly(Fitted):
     The translator of an ordered pair is named `<row>/<source>/<target>`.
     """
 
+    # The embeddings that are fitted together
     spaces: Annotated[tuple[str, ...], Field(min_length=2), Ref("embed")]
     # pipelines/aligners/<aligner>: from nothing. data/translators/<row of align_jointly>: its spaces stay
     # as they are, and the others are fitted to them
     start: Watched
-    paired: Annotated[tuple[str, ...], Ref("embed")] = ()
+    paired: Annotated[tuple[str, ...], Ref("embed")] = ()  # spaces of the same texts
     splits: tuple[str, str] | None = None  # of a dump's texts, and of those of the spaces in `paired`
 
     @model_validator(mode="after")
@@ -159,12 +160,13 @@ class AlignJointly(Fitted):
 class Translated(Computed):
     """What rows share that use a translator. Most keys follow from others: see `expand`."""
 
+    # A row of align, or <row of align_jointly>/<source>/<target>
     translator: Annotated[str, Ref("translators")]
     aligner: str = ""  # the translator's, of which dvc.yaml names the code
-    source: Annotated[str, Ref("embed")]
-    target: Annotated[str, Ref("embed")]
+    source: Annotated[str, Ref("embed")]  # embeddings that are translated
+    target: Annotated[str, Ref("embed")]  # their true partners, to measure with
     split: str | None = "test"  # None: every row of the corpus
-    hub_correction: HubCorrection = None
+    hub_correction: HubCorrection = None  # strength of the correction; None: the translator's own
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if a side is not of the translator's encoder, or if the corpora differ."""
@@ -183,7 +185,7 @@ class Evaluate(Translated):
     """Measure one translator on true pairs."""
 
     batch: Annotated[int, Bounds(ge=2)] = 8192  # ranks are within batches of this many pairs, as in vec2vec
-    pictures: bool = True
+    pictures: bool = True  # draw both clouds before and after
 
 
 def aligner_module(aligner: Any) -> Any:

@@ -48,11 +48,11 @@ RATE = 0.5  # weight of the new map in the moving averages
 class Settings(Checked):
     """The notebook's values."""
 
-    clusters: Annotated[int, Bounds(ge=2)] = 20
+    clusters: Annotated[int, Bounds(ge=2)] = 20  # of k-means, matched across the clouds
     repeats: Count = 30  # of k-means, each giving its own set of anchors
     assignment_restarts: Count = 30  # of 2-opt
     neighbours: Count = 50  # target rows averaged into a pseudo-partner
-    refine_steps: Natural = 100
+    refine_steps: Natural = 100  # on random batches
 
 
 def fit(

@@ -34,7 +34,7 @@ class Settings(Checked):
     """Size and length of training."""
 
     width: Count = 1024  # of the hidden layer
-    steps: Count = 200
+    steps: Count = 200  # of training
 
 
 class Network(Translator):

@@ -21,7 +21,7 @@ THREAD_SAFE = True
 class Settings(Checked):
     """orthogonal: Schoenemann 1966, semi-orthogonal if dimensions differ. least_squares: with a ridge."""
 
-    map: Literal["orthogonal", "least_squares"] = "orthogonal"
+    map: Literal["orthogonal", "least_squares"] = "orthogonal"  # a rotation, or any linear map
     ridge: NonNegative = 1e-6  # least squares only: times the number of pairs, added to the diagonal of X'X
 
 

@@ -37,6 +37,7 @@ REGULARISATION = 0.02  # entropic, in units of the cost, which is at most 4; not
 class Settings(Checked):
     """Time and memory grow with the square of `points`, for Gromov-Wasserstein with its cube."""
 
+    # That couples the points
     method: Literal["emd", "sinkhorn", "hungarian", "gromov_wasserstein"] = "gromov_wasserstein"
     points: Annotated[int, Bounds(ge=2)] = 1000  # texts per side that are transported
 

@@ -26,15 +26,15 @@ class Settings(Checked):
     centre: bool = False  # subtract the mean before normalising; ours
     axes: Literal["raw", "principal"] = "raw"  # principal: coordinates on each cloud's principal axes; ours
     # networks
-    width: Count = 1024
+    width: Count = 1024  # of hidden layers
     adapter_depth: Natural = 3  # 0: one matrix per encoder, see `Tied`
     backbone_depth: Natural = 4  # 0: the identity
-    norm: Norm = "batch"
+    norm: Norm = "batch"  # after each hidden layer
     dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # paper: not mentioned, 0 here
-    disc_width: Count = 1024
-    disc_depth: Count = 5
+    disc_width: Count = 1024  # of the discriminators' hidden layers
+    disc_depth: Count = 5  # layers of a discriminator
     # losses
-    gan: Gan = "least_squares"
+    gan: Gan = "least_squares"  # the adversarial loss
     swapped_labels: bool = True  # label real vectors 0 and fake ones 1; paper: False
     latent_discriminators: Literal["one", "both"] = "one"  # paper: both, see `Training`
     error: Error = "cosine"  # of reconstruction and cycle; paper: squared
@@ -43,37 +43,37 @@ class Settings(Checked):
     vsp_reflected: bool = True  # add the term of products across x and y; paper: False
     detach_cycle: bool = True  # only the second translation learns from the cycle; paper: False
     reduction: Literal["mean", "sum"] = "mean"  # over encoders and pairs, not of GAN losses; paper: sum
-    rec_weight: NonNegative = 1.0
-    vsp_weight: NonNegative = 1.0
-    cycle_weight: NonNegative = 10.0
+    rec_weight: NonNegative = 1.0  # of the reconstruction
+    vsp_weight: NonNegative = 1.0  # of vector-space preservation
+    cycle_weight: NonNegative = 10.0  # of the cycle
     cycle_vsp_weight: NonNegative = 10.0  # VSP between a batch and its cycle; paper: 0
-    gan_weight: NonNegative = 1.0
-    latent_gan_weight: NonNegative = 1.0
+    gan_weight: NonNegative = 1.0  # of the discriminators of target vectors
+    latent_gan_weight: NonNegative = 1.0  # of the discriminators of latent vectors
     transport_weight: NonNegative = 0.0  # entropic optimal transport from translations to the batch; ours
     # training
     steps: Natural | None = None  # None: `epochs` passes through the smaller side
-    epochs: Natural = 80
-    batch: Annotated[int, Bounds(ge=2)] = 256
-    lr: NonNegative = 2e-5
-    disc_lr: NonNegative = 1e-5
+    epochs: Natural = 80  # passes through the smaller side
+    batch: Annotated[int, Bounds(ge=2)] = 256  # vectors of each side
+    lr: NonNegative = 2e-5  # learning rate of the translator
+    disc_lr: NonNegative = 1e-5  # learning rate of the discriminators
     warmup: Natural = 2000  # steps of linear growth of both learning rates
     warmup_from: Natural = 0  # position of the first step in that growth; the code's first step has rate 0
     max_grad_norm: Positive = 1000.0  # of the translator, and of each discriminator
     cycle_statistics: bool = True  # batch norms also see each translation's reconstruction; paper: False
     optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd has momentum 0.5; ours
     damping: NonNegative = 0.0  # of singular values, after each update of `Tied` adapters; ours
-    precision: Literal["float32", "bf16"] = "float32"
+    precision: Literal["float32", "bf16"] = "float32"  # of the computation
     compile: bool = False  # torch.compile of all passes and losses; equal to rounding, but for dropout masks
     # Successive halving of random starts: in each round so many are trained for `start_steps` on the first
     # `start_axes` columns, and the best by unpaired score go on. (): one start, no rounds; ours
     starts: tuple[Count, ...] = ()
-    start_axes: tuple[Annotated[int, Bounds(ge=2)], ...] = ()
-    start_steps: Count = 60
+    start_axes: tuple[Annotated[int, Bounds(ge=2)], ...] = ()  # columns of each round of starts
+    start_steps: Count = 60  # steps of each round of starts
     # selection and stopping by the unpaired score; the code looks at pairs
     log_every: Count = 100
     patience: Count = 20  # scores in a row without improvement before stopping
     min_steps: Natural | None = None  # do not stop before; None: never before the last step
-    checkpoint_every: Count = 1000
+    checkpoint_every: Count = 1000  # steps
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -68,7 +68,7 @@ ANCHORS = 4000  # source vectors whose translations show where hubs are
 class Settings(Checked):
     """The defaults hold for every corpus and size that was tried: docs/experiments.md."""
 
-    clusters: Annotated[int, Bounds(ge=2)] = 30
+    clusters: Annotated[int, Bounds(ge=2)] = 30  # of k-means, matched across the clouds
     repeats: Count = 30  # number of runs of k-means; each gives one candidate map
     assignment_restarts: Count = 12  # random starts of each quadratic assignment
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # a batch size for each

@@ -1,0 +1,26 @@
+"""docs/reference.md is what scripts/reference.py writes, and the report links to the glossary."""
+
+import runpy
+from pathlib import Path
+
+from pipelines.pages import page
+from pipelines.study import params
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_reference_is_current_and_has_a_line_for_every_key_of_a_study():
+    made = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["page"]()
+    assert (ROOT / "docs/reference.md").read_text(encoding="utf-8") == made + "\n", (
+        "run `python scripts/reference.py > docs/reference.md`"
+    )
+    assert not [line for line in made.splitlines() if line.endswith("|  |")]
+    assert all(f"\n## {table}" in made for table in params.Study.tables().values())
+
+
+def test_a_column_s_title_links_to_its_definition(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    html = page.rendered("t", "| FOSCTTM | nothing |\n|---|---|\n| 0 | 1 |\n", tmp_path)
+    assert "<th><a href='../docs/glossary.md#foscttm'>FOSCTTM</a></th><th>nothing</th>" in html.replace(
+        "\n", ""
+    )
