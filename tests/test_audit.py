@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 from torch.nn.functional import normalize
 
 from pipelines.aligners import procrustes
@@ -86,7 +88,28 @@ WRITERS = {
     "wrapped.index": lambda p: write_faiss(p, wrapped=True),
     "file.arrow": arrow(id=[str(i) for i in range(300)], vector=FIXED),
     "stream.arrow": write_stream,
+    "scroll.json": lines(json.dumps({"result": {"points": [{"vector": v} for v in LISTS]}})),
+    "rows.json": lines(*(json.dumps({"vector": v}) for v in LISTS)),
+    "elastic.json": lines(*(json.dumps({"_source": {"embedding": v}}) for v in LISTS)),
+    "pgvector.csv": lambda p: pl.DataFrame({"embedding": list(map(json.dumps, LISTS))}).write_csv(p),
+    "pgvector.copy": lines(*(f"1\t{json.dumps(v)}" for v in LISTS)),
+    "a.safetensors": lambda p: save_file({"ids": np.arange(300), "vectors": VECTORS}, p),
 }
+
+
+@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat", "HNSW8,Flat", "IDMap,Flat", "IVF4,PQ4"])
+def test_indexes_that_faiss_writes(tmp_path, kind):
+    faiss = pytest.importorskip("faiss")
+    index = faiss.index_factory(8, kind)
+    index.train(VECTORS)
+    index.add_with_ids(VECTORS, np.arange(300)) if "IDMap" in kind else index.add(VECTORS)
+    faiss.write_index(index, str(tmp_path / "a.faiss"))
+    if "PQ" in kind:
+        with pytest.raises(BadInput, match="whole vectors"):
+            dumps.sample(tmp_path / "a.faiss", 1000)
+    else:
+        found = dumps.sample(tmp_path / "a.faiss", 1000).vectors
+        assert np.array_equal(np.unique(found, axis=0), np.unique(VECTORS, axis=0))
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -232,7 +255,7 @@ BAD = {
     "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
     "cut.parquet": (content(b"PAR1 nothing"), "not a whole parquet file"),
     "cut.faiss": (lambda p: (write_faiss(p), p.write_bytes(p.read_bytes()[:-4])), "truncated"),
-    "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS flat index"),
+    "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS index of whole vectors"),
     "words.parquet": (table(text=["a"]), "which column holds the vectors"),
     "words.jsonl": (lines('{"text": "a"}'), "line 1 has no 'vector'"),
     "broken.jsonl": (lines("[1, 2"), "line 1 is not JSON"),

@@ -23,7 +23,6 @@ from pipelines.runtime.errors import BadInput
 
 RIDGE = 0.01  # of `known_pair_attacks`, times the mean square of a coordinate
 KINDS = ("none", "noise", "int8", "binary", "round", "drop", "rotate", "cells")
-WITHOUT_SCALE = ("none", "int8", "binary", "rotate")
 
 
 @dataclass(frozen=True)

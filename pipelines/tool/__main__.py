@@ -16,7 +16,7 @@ from pipelines.runtime.errors import BadInput, cut
 from pipelines.tool import Answer
 
 CODES = "exit codes: 0 done, 1 error while running, 2 bad input, 3 a target was missed, 130 stopped by Ctrl-C"
-STORES = "parquet, arrow, npy, npz, jsonl, flat FAISS, or a Chroma folder"
+STORES = "parquet, arrow, npy, npz, json, jsonl, csv, safetensors, FAISS, or a Chroma folder"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

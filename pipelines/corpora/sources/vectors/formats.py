@@ -7,12 +7,14 @@ readers were checked against faiss-cpu and chromadb 1.5.9.
 
 from __future__ import annotations
 
+import csv
 import json
 import sqlite3
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ BLOCK = 8192  # rows of a block, fewer if they are long
 BYTES = 2**26  # of a block
 WIDEST = 2**16  # dimensions
 LONGEST = 2**24  # characters of a line
+WHOLE = 2**29  # bytes of a file of one JSON value
+WRAPPED = ("result", "data", "points", "objects", "rows", "hits", "results")  # what stores put around rows
 PACKED = 200  # times: vectors do not unpack to more than that
 NAMES = (
     "vector",
@@ -234,13 +238,52 @@ def _numbers(path: Path, value: Any) -> list[float]:
 
 
 def jsonl(path: Path, column: str | None) -> Blocks:
-    """Yield vectors from one object per line (Qdrant, pgvector), or from one list per line."""
-    held: list[np.ndarray] = []
+    """Yield vectors from one object per line (Qdrant, Weaviate, Milvus), or from one list per line."""
+    return _records(path, _parsed(path), column)
+
+
+def _parsed(path: Path) -> Iterator[tuple[int, Any]]:
     for number, line in _lines(path):
         try:
-            value = json.loads(line)
+            yield number, json.loads(line)
         except (ValueError, RecursionError):
             raise BadInput(f"{path}: line {number} is not JSON") from None
+
+
+def whole_json(path: Path, column: str | None) -> Blocks:
+    """Yield vectors from JSON lines, or from a file that is one JSON value: a list, or an answer of a store
+    with a list in it (Qdrant's scroll, Weaviate's objects, Milvus' rows).
+    """
+    with open(path, encoding="utf-8", errors="replace") as file:
+        first = file.readline(LONGEST).strip()
+    if first.startswith("{") and first.endswith("}") and path.stat().st_size > len(first) + 2:
+        return jsonl(path, column)
+    if path.stat().st_size > WHOLE:
+        raise BadInput(f"{path}: more than {WHOLE:,} bytes of one JSON value; export one row per line")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path}: not one JSON value, nor one per line") from None
+    return _records(path, enumerate(_rows(path, value), 1), column)
+
+
+def _rows(path: Path, value: Any) -> list[Any]:
+    """Return the first list of a JSON value, going into the mappings that stores wrap around it."""
+    while isinstance(value, dict):
+        inner = [value[name] for name in WRAPPED if isinstance(value.get(name), (list, dict))]
+        if not inner:
+            raise BadInput(f"{path}: no list of rows in it; it has: {listed(value)}")
+        value = inner[0]
+    if not isinstance(value, list):
+        raise BadInput(f"{path}: a {type(value).__name__} in place of rows")
+    return value
+
+
+def _records(path: Path, records: Iterable[tuple[int, Any]], column: str | None) -> Blocks:
+    held: list[np.ndarray] = []
+    for number, value in records:
+        if isinstance(value, dict) and isinstance(value.get("_source"), dict):  # elasticdump
+            value = value["_source"]
         if isinstance(value, dict):
             name = column or next((n for n in NAMES if n in value), NAMES[0])
             if name not in value:
@@ -257,6 +300,52 @@ def jsonl(path: Path, column: str | None) -> Blocks:
             held = []
     if held:
         yield np.array(held)
+
+
+def separated(path: Path, column: str | None) -> Blocks:
+    """Yield a column of strings such as "[0.1,0.2]" from CSV, or pgvector's COPY without a header."""
+    csv.field_size_limit(LONGEST)
+    with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        separator = "\t" if path.suffix.lower() != ".csv" else ","
+        rows = csv.reader(file, delimiter=separator)
+        first = next(rows, [])
+        bare = [i for i, field in enumerate(first) if field.startswith("[")]
+        usual = [first.index(name) for name in ((column,) if column else NAMES) if name in first]
+        if not bare and not usual:
+            raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
+        at = (bare or usual)[0]
+        yield from _fields(path, chain([first] if bare else [], rows), at)
+
+
+def _fields(path: Path, rows: Iterable[list[str]], at: int) -> Blocks:
+    held: list[np.ndarray] = []
+    for number, row in enumerate(rows, 1):
+        if len(row) <= at:
+            raise BadInput(f"{path}: row {number} has {len(row)} fields")
+        held.append(np.array(_numbers(path, row[at]), np.float64))
+        if len(held[-1]) != len(held[0]):
+            raise _differ(path, len(held[0]), len(held[-1]), f" in row {number}")
+        if len(held) >= _height(path, len(held[-1])):
+            yield np.array(held)
+            held = []
+    if held:
+        yield np.array(held)
+
+
+def safetensors(path: Path, column: str | None) -> Blocks:
+    """Yield the rows of the tensor `column`, of a usual name, or of the only one of two dimensions."""
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        flat = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118
+        wanted = [name for name in ((column,) if column else NAMES) if name in flat]
+        if not wanted and (column or len(flat) != 1):
+            raise BadInput(f"{path}: which tensor holds the vectors? There are: {listed(file.keys())}")
+        tensor = file.get_slice((wanted or flat)[0])
+        rows, width = tensor.get_shape()
+        height = _height(path, width)
+        for start in range(0, rows, height):
+            yield tensor[start : min(start + height, rows)]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -329,18 +418,29 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def faiss(path: Path, column: str | None) -> Blocks:
-    """Yield the vectors of a flat index, also in an IndexIDMap, as `faiss.write_index` writes it.
+    """Yield the vectors of a flat, an IVF-flat or an HNSW-flat index, also in an IndexIDMap, as
+    `faiss.write_index` writes it.
 
-    The file has a code of 4 bytes, a head, the number of floats as uint64, and the floats.
+    The file has a code of 4 bytes, a head, the number of floats as uint64, and the floats. HNSW has its graph
+    before its flat index. IVF has its centroids, as a flat index, and then a list for each of them.
     """
     with open(path, "rb") as file:
         code = file.read(4)
         if code in (b"IxMp", b"IxM2"):
             _faiss_head(file)
             code = file.read(4)
+        if code == b"IwFl":
+            yield from _faiss_lists(path, file)
+            return
+        if code == b"IHNf":
+            _faiss_head(file)
+            for size in (8, 4, 4, 8, 4):  # probabilities, neighbours per level, levels, offsets, neighbours
+                _skip(path, file, size)
+            file.seek(4 * 5, 1)  # entry point, highest level, efConstruction, efSearch, beam
+            code = file.read(4)
         if code not in (b"IxFI", b"IxF2", b"IxFl"):
             hint = "a compressed index does not hold its vectors; export them"
-            raise BadInput(f"{path}: {code!r} is no FAISS flat index: {hint}")
+            raise BadInput(f"{path}: {code!r} is no FAISS index of whole vectors: {hint}")
         dimension, rows = _faiss_head(file)
         (count,) = struct.unpack("<Q", file.read(8))
         start = file.tell()
@@ -348,6 +448,44 @@ def faiss(path: Path, column: str | None) -> Blocks:
         expected = f"{rows} vectors of {dimension} numbers"
         raise BadInput(f"{path}: {expected} were expected, but the file holds {count} numbers (truncated?)")
     yield from _slices(path, np.memmap(path, "<f4", "r", start, (rows, dimension)))
+
+
+def _faiss_lists(path: Path, file: Any) -> Blocks:
+    """Yield the lists of an IVF-flat index, after its code."""
+    dimension, _ = _faiss_head(file)
+    lists, _ = struct.unpack("<QQ", file.read(16))
+    if file.read(4) not in (b"IxFI", b"IxF2", b"IxFl"):
+        raise BadInput(f"{path}: the centroids are in no flat index; export the vectors")
+    _faiss_head(file)
+    _skip(path, file, 4)  # centroids
+    if file.read(1) == b"\x02":
+        raise BadInput(f"{path}: a hashed direct map; call index.set_direct_map_type(0) and write it again")
+    _skip(path, file, 8)
+    width = 4 * dimension
+    if file.read(4) != b"ilar":
+        raise BadInput(f"{path}: its lists are in another file; export the vectors")
+    file.seek(16, 1)  # number of lists, bytes of a vector
+    kind, count = struct.unpack("<4sQ", file.read(12))
+    if count > path.stat().st_size // 8:
+        raise BadInput(f"{path}: {count} lists were expected, but the file is shorter (truncated?)")
+    sizes = np.frombuffer(file.read(8 * count), "<u8").tolist()
+    if kind == b"sprs":
+        full = dict(zip(sizes[::2], sizes[1::2], strict=True))
+        sizes = [full.get(i, 0) for i in range(lists)]
+    for size in sizes:
+        if file.tell() + size * (width + 8) > path.stat().st_size:
+            raise BadInput(f"{path}: its lists are longer than the file (truncated?)")
+        if size:
+            yield from _slices(path, np.memmap(path, "<f4", "r", file.tell(), (size, dimension)))
+        file.seek(size * (width + 8), 1)  # vectors, and ids of 8 bytes
+
+
+def _skip(path: Path, file: Any, size: int) -> None:
+    """Skip a vector of items of `size` bytes after their number. Raises BadInput beyond the file's end."""
+    (count,) = struct.unpack("<Q", file.read(8))
+    if file.tell() + count * size > path.stat().st_size:
+        raise BadInput(f"{path}: {count} items were expected, but the file is shorter (truncated?)")
+    file.seek(count * size, 1)
 
 
 def _faiss_head(file: Any) -> tuple[int, int]:
@@ -454,7 +592,12 @@ READERS: dict[str, Callable[[Path, str | None], Blocks]] = {
     ".ipc": arrow,
     ".npy": npy,
     ".npz": npz,
+    ".json": whole_json,
     ".jsonl": jsonl,
+    ".csv": separated,
+    ".tsv": separated,
+    ".copy": separated,
+    ".safetensors": safetensors,
     ".ndjson": jsonl,
     ".faiss": faiss,
     ".index": faiss,
