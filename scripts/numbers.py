@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import yaml
 
@@ -59,8 +60,8 @@ def collected(results: Path) -> dict[str, float]:
     for file in sorted((results / "evaluate").rglob("seeds.csv")):
         row, seeds = file.parent.relative_to(results / "evaluate").as_posix(), pl.read_csv(file)
         for name in (column for column in seeds.columns if f"{column}_error" in seeds.columns):
-            spread = seeds[name].std() if len(seeds) > 1 else seeds[f"{name}_error"][0]
-            found[f"evaluate.{row}.{name}_spread"] = round(spread, 6)
+            spread = np.std(seeds[name].to_numpy(), ddof=1) if len(seeds) > 1 else seeds[f"{name}_error"][0]
+            found[f"evaluate.{row}.{name}_spread"] = round(float(spread), 6)
             found |= {f"evaluate.{row}.seed-{i}.{name}": value for i, value in enumerate(seeds[name])}
     return found
 

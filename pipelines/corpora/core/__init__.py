@@ -88,7 +88,7 @@ def _held_out(sizes: np.ndarray, test: int, seed: int) -> np.ndarray:
     mask = np.zeros(len(sizes), bool)
     for document in np.random.default_rng(seed).permutation(len(sizes)):
         if 0 < sizes[document] <= test:
-            mask[document], test = True, test - sizes[document]
+            mask[document], test = True, test - int(sizes[document])
     if test:
         mask[np.where(mask, sizes.max() + 1, sizes).argmin()] = True
     return mask

@@ -56,9 +56,9 @@ def first_of_each(groups: np.ndarray) -> np.ndarray:
 
 def merged(document: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Return document numbers (n,), in which documents of near-duplicates i, j are one if not too large."""
-    sizes = np.bincount(document)
+    sizes = np.bincount(document).tolist()
     most = max(SMALL, LARGEST * len(document))
-    parent = np.arange(len(sizes))
+    parent = list(range(len(sizes)))
 
     def root(number: int) -> int:
         while parent[number] != number:
