@@ -25,7 +25,7 @@ class Columns(NamedTuple):
 
     prefixes: tuple[str, ...]
     measures: list[Measure]
-    params: tuple[str, ...]
+    params: tuple[str, ...]  # and each setting of a translator that varies
 
 
 EXPERIMENTS = {
@@ -41,14 +41,18 @@ EXPERIMENTS = {
 }
 
 
-def state(columns: Columns) -> str:
+def state(columns: Columns, varied: tuple[str, ...] = ()) -> str:
     """Return what MLflow's page keeps of a table, as deflated JSON: its columns, sorted by the first headline
     measure.
     """
     headline = next(m for m in columns.measures if m.headline)
     names = [f"metrics.`{prefix}/{m.name}`" for prefix in columns.prefixes for m in shown(columns.measures)]
     view = {
-        "selectedColumns": ["attributes.`Created`", *names, *(f"params.`{name}`" for name in columns.params)],
+        "selectedColumns": [
+            "attributes.`Created`",
+            *names,
+            *(f"params.`{name}`" for name in (*columns.params, *varied)),
+        ],
         "orderByKey": f"metrics.`{columns.prefixes[-1]}/{headline.name}`",
         "orderByAsc": headline.better == "lower",
         "searchFilter": "",
@@ -60,13 +64,23 @@ def state(columns: Columns) -> str:
     return "deflate;" + base64.b64encode(zlib.compress(json.dumps(view).encode())).decode()
 
 
+def varied(client: MlflowClient, experiment: str) -> tuple[str, ...]:
+    """Return the settings of translators that differ between runs of one row: `align.clusters`."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for run in client.search_runs([experiment], max_results=1000):
+        for key, value in run.data.params.items():
+            values.setdefault((run.data.tags.get("dvc.stage", ""), key), set()).add(value)
+    return tuple(sorted({key for (_, key), of in values.items() if len(of) > 1 and key.startswith("align.")}))
+
+
 def main(address: str) -> None:
     client = MlflowClient(address)
     paths = []
     for verb, columns in EXPERIMENTS.items():
         if experiment := client.get_experiment_by_name(verb):
             tag = f"mlflow.sharedViewState.{VIEW}"
-            client.set_experiment_tag(experiment.experiment_id, tag, state(columns))
+            view = state(columns, varied(client, experiment.experiment_id))
+            client.set_experiment_tag(experiment.experiment_id, tag, view)
             paths.append(f"/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey={VIEW}")
     print(paths[0] if paths else "")
 

@@ -20,6 +20,7 @@ from mlflow.tracking import MlflowClient
 
 from pipelines.runtime import intact, sender, track
 from pipelines.study import Align, Embed, Evaluate
+from scripts import views
 
 ROOT = Path(__file__).parents[1]
 START_SENDER = track.start_sender
@@ -125,6 +126,27 @@ def test_what_a_run_measures_stands_beside_the_settings_that_decided_it():
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert found.data.tags["mlflow.source.git.commit"] == commit
+
+
+def test_a_run_is_named_by_its_row_and_by_what_differs_from_the_first_run_of_that_row():
+    for clusters, study in ((30, "sample"), (40, "sample"), (30, "sample"), (40, "own")):
+        row = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=clusters)
+        with track.run("align", "wasserstein", row, study):
+            pass
+    _, found = runs("align")
+    assert [run.info.run_name for run in reversed(found)] == [
+        "wasserstein", "wasserstein clusters=40", "wasserstein", "wasserstein"
+    ]  # fmt: skip
+
+
+def test_a_setting_of_a_translator_that_varies_is_a_column_of_what_measured_it():
+    row = Evaluate(translator="t", source="a", target="b")
+    for clusters in (30, 40):
+        of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=clusters)
+        with track.run("evaluate", "t", row, "sample", {"align": of}):
+            pass
+    client, found = runs("evaluate")
+    assert views.varied(client, found[0].info.experiment_id) == ("align.clusters",)
 
 
 def test_curves_are_live(monkeypatch):

@@ -44,6 +44,7 @@ UNREACHED = "MLflow cannot be reached; runs wait in .cache/mlflow for a stage th
 FLUSH_SECONDS = 2.0  # between two uploads of a curve: number by number, each would cost 15 ms
 POLL_SECONDS = 0.05
 BATCH, PARAMS = 1000, 100  # MLflow's limits for one log_batch
+MOST, SHOWN = 3, 30  # settings in a run's name, and characters of each value
 REFUSED = (
     "INVALID_PARAMETER_VALUE",
     "INVALID_STATE",
@@ -156,11 +157,26 @@ class Upload:
             self._experiment = self._client.create_experiment(experiment, folder)
         same_key = f"tags.`{KEY}` = '{tags[KEY]}'"
         runs = self._client.search_runs([self._experiment], same_key, max_results=1)
-        run = runs[0] if runs else self._client.create_run(self._experiment, started, tags, name)
-        self._run = run.info.run_id
+        if not runs:
+            title = f"{name} {self._differences(tags, params)}".strip()
+            runs = [self._client.create_run(self._experiment, started, tags, title)]
+        self._run = runs[0].info.run_id
         values = [Param(key, value[:6000]) for key, value in params.items()]
         for i in range(0, len(values), PARAMS):
             self._client.log_batch(self._run, params=values[i : i + PARAMS])
+
+    def _differences(self, tags: dict[str, str], params: dict[str, str]) -> str:
+        """Return the settings that the stage's first run in this study did not have: `clusters=40`."""
+        same = " and ".join(
+            f"""tags.`{k}` = '{tags.get(k, "").replace("'", "")}'""" for k in ("dvc.stage", "study")
+        )
+        first = self._client.search_runs(
+            [self._experiment], same, max_results=1, order_by=["attributes.start_time ASC"]
+        )
+        before = first[0].data.params if first else {}
+        changed = [key for key in before.keys() & params.keys() if before[key] != params[key][:6000]]
+        words = [f"{key.rpartition('.')[2]}={params[key][:SHOWN]}" for key in sorted(changed)]
+        return " ".join(words[:MOST]) + (f" and {len(words) - MOST} more" if len(words) > MOST else "")
 
     def _metrics(self, rows: list[tuple[str, float, int, int]]) -> None:
         from mlflow.entities import Metric
