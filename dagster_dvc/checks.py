@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dvc.exceptions import DvcException
@@ -33,42 +34,47 @@ def checks(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> dg.AssetC
     @dg.multi_asset_check(name=f"{stage.op}__checks", specs=specs, can_subset=True)
     def body(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         for selected in context.selected_asset_check_keys:
-            if selected.name in warnings:
-                line, numbers = warnings[selected.name](root, stage)
-                yield dg.AssetCheckResult(
-                    asset_key=key,
-                    check_name=selected.name,
-                    passed=not line,
-                    description=line or None,
-                    metadata=numbers,
-                    severity=dg.AssetCheckSeverity.WARN,
-                )
-                continue
-            problems = {AS_LOCKED: not_as_locked, FINITE: not_finite}[selected.name](root, stage)
-            yield dg.AssetCheckResult(
-                asset_key=key,
-                check_name=selected.name,
-                passed=not problems,
-                description="; ".join(f"{path}: {what}" for path, what in problems.items()) or None,
-                metadata=problems,
-            )
+            yield dg.AssetCheckResult(**result(root, stage, selected.name, warnings))
 
     return body
+
+
+def evaluations(root: Path, stage: Stage, warnings: Mapping[str, Check]) -> Iterator[dg.AssetCheckEvaluation]:
+    """Yield the result of each check of a stage that ran outside Dagster. It trusts files DVC knows."""
+    for name in (AS_LOCKED, *([FINITE] if stage.metrics else ()), *warnings):
+        found = result(root, stage, name, warnings, anew=False)
+        found["metadata"] = {
+            key: dg.MetadataValue.text(str(value)) for key, value in found["metadata"].items()
+        }
+        yield dg.AssetCheckEvaluation(**found)
+
+
+def result(
+    root: Path, stage: Stage, name: str, warnings: Mapping[str, Check], anew: bool = True
+) -> dict[str, Any]:
+    """Return what a check found, as the fields of Dagster's result."""
+    found: dict[str, Any] = {"asset_key": dg.AssetKey(stage.key), "check_name": name}
+    if name in warnings:
+        line, numbers = warnings[name](root, stage)
+        found |= {"severity": dg.AssetCheckSeverity.WARN, "metadata": numbers}
+    else:
+        problems = not_as_locked(root, stage, anew) if name == AS_LOCKED else not_finite(root, stage)
+        line = "; ".join(f"{path}: {what}" for path, what in problems.items())
+        found |= {"severity": dg.AssetCheckSeverity.ERROR, "metadata": problems}
+    return found | {"passed": not line, "description": line or None}
 
 
 def _said(check: Check) -> str:
     return (check.__doc__ or "").split(";")[0].rstrip(".")
 
 
-def not_as_locked(root: Path, stage: Stage) -> dict[str, str]:
-    """Return {output: "deleted" | "modified" | "not in dvc.lock"}. Reads every byte."""
+def not_as_locked(root: Path, stage: Stage, anew: bool = True) -> dict[str, str]:
+    """Return {output: "deleted" | "modified" | "not in dvc.lock"}. `anew` reads every byte."""
     try:
         entry = lock(root).get(stage.name)
         locked = {out["path"]: out.get("md5") for out in entry.outs} if entry else {}
         with Repo(str(root)) as repo:
-            found = {
-                path: md5(repo, root / path, anew=True) if path in locked else None for path in stage.outs
-            }
+            found = {path: md5(repo, root / path, anew) if path in locked else None for path in stage.outs}
     except (DvcException, GraphError, OSError) as error:
         return {"dvc": " ".join(str(error).split())}
     wrong = {

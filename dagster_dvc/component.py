@@ -74,7 +74,7 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
             schedules=[
                 dg.ScheduleDefinition(word(self.prefix, "nightly"), job=everything, cron_schedule="0 3 * * *")
             ],  # off
-            sensors=[lock_sensor(root, self.prefix, stages, self.metadata_of)],
+            sensors=[lock_sensor(root, self.prefix, stages, self.metadata_of, self.checks_of)],
         )
 
 

@@ -1,12 +1,14 @@
 """A job that runs a DVC experiment with changed parameters in a copy of the project."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
+import yaml
 
-from dagster_dvc.graph import word
+from dagster_dvc.facts import flat
+from dagster_dvc.graph import Loader, word
 from dagster_dvc.repro import dvc, failure
 
 # train.rate=0.1. Neither an option of DVC, nor a new key (+), a deleted one (~) or a mapping: a row that
@@ -15,14 +17,24 @@ OVERRIDE = re.compile(r"\w[\w.-]*=[^{}$]*", re.ASCII)
 NAMED = re.compile(r"Ran experiment\(s\): (\S+)")
 
 
+def example(params: Path) -> Iterator[str]:
+    """Yield the first number of a file of parameters, as `train.rate=0.1`; nothing without one."""
+    numbers = [
+        f"{name}={value}"
+        for name, value in flat(yaml.load(params.read_bytes(), Loader) if params.is_file() else {}, ".")
+        if OVERRIDE.fullmatch(f"{name}={value}") and not name.rpartition(".")[2].isdigit()
+    ]
+    yield from numbers[:1]
+
+
 def experiment(root: Path, prefix: str) -> dg.JobDefinition:
-    """Return a job with the configuration `{"set": ["train.rate=0.1"]}`."""
+    """Return a job whose step `dvc_exp_run` takes `{"set": ["train.rate=0.1"]}`.
 
-    @dg.config_mapping(config_schema={"set": [str]})
-    def mapped(config: dict[str, Any]) -> dict[str, Any]:
-        return {"ops": {word(prefix, "dvc_exp_run"): {"config": config}}}
+    Its launchpad shows an example: a number of params.yaml, as it is now.
+    """
+    step = word(prefix, "dvc_exp_run")
 
-    @dg.op(config_schema={"set": [str]}, name=word(prefix, "dvc_exp_run"), out=dg.Out(dg.Nothing))
+    @dg.op(config_schema={"set": [str]}, name=step, out=dg.Out(dg.Nothing))
     def op(context: dg.OpExecutionContext) -> None:
         changes = context.op_config["set"]
         if bad := next(
@@ -46,7 +58,7 @@ def experiment(root: Path, prefix: str) -> dg.JobDefinition:
 
     @dg.job(
         name=word(prefix, "experiment"),
-        config=mapped,
+        config={"ops": {step: {"config": {"set": list(example(root / "params.yaml"))}}}},
         description="`dvc exp run --temp -S ...`: params.yaml stays as it is",
     )
     def job() -> None:

@@ -55,10 +55,10 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
     """
     numbers = {}
     for path in stage.metrics:
-        numbers |= dict(_flat(_content(root, root / path)))
+        numbers |= dict(flat(_content(root, root / path)))
         for file in sorted((root / path).rglob("*.*")):
             inner = file.relative_to(root / path).with_suffix("")
-            numbers |= dict(_flat(_content(root, file), inner.as_posix()))
+            numbers |= dict(flat(_content(root, file), name=inner.as_posix()))
     return numbers
 
 
@@ -106,10 +106,11 @@ def show(path: Path) -> Any:
 
 
 def _number(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)  # Dagster's web page cannot carry nan or inf
+    return float(value) if math.isfinite(value) else str(value)  # Dagster's web page cannot carry nan or inf
 
 
-def _flat(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
+def flat(content: Any, by: str = "/", name: str = "") -> Iterator[tuple[str, float]]:
+    """Yield every number of nested mappings and lists with its name: ("top1/mean", 0.8)."""
     pairs = (
         content.items()
         if isinstance(content, Mapping)
@@ -118,8 +119,8 @@ def _flat(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
         else ()
     )
     for key, value in pairs:
-        inner = f"{name}/{key}" if name else str(key)
+        inner = f"{name}{by}{key}" if name else str(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield inner, float(value)
+            yield inner, value
         else:
-            yield from _flat(value, inner)
+            yield from flat(value, by, inner)

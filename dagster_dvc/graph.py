@@ -22,6 +22,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.utils.serialize import load_path
+from dvc.utils.strictyaml import YAMLValidationError
 from dvc_data.hashfile.build import build
 from dvc_data.hashfile.db import HashFileDB
 from dvc_data.hashfile.state import StateNoop
@@ -29,6 +30,7 @@ from dvc_objects.fs.local import localfs
 
 JOBS = ("everything", "experiment")  # the jobs beside those of the groups
 SHELL = re.compile(r"[\s;&|<>()$`\\\"'*?\[\]{}#~!]|^-")  # characters that a shell reads, or an option
+PARSED = re.compile(r"failed to parse '([^']+)'")  # DVC, of a template
 FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -180,7 +182,7 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
             str(s.name): _stage(s, prefix, tuple(upstream[s.name]), needed, sources, files) for s in selected
         }
     except (DvcException, OSError) as error:
-        raise GraphError(_one_line(error)) from None
+        raise GraphError(_explained(root, error)) from None
     if not stages:
         raise GraphError(f"{root / 'dvc.yaml'}: there is no such file, or no stage in it")
     names: dict[tuple[str, ...], str] = {}
@@ -363,5 +365,31 @@ def digest(value: Any) -> str:
     ).hexdigest()
 
 
-def _one_line(error: BaseException) -> str:
+def _explained(root: Path, error: BaseException) -> str:
+    """Return DVC's message in one line, with the line of dvc.yaml that is wrong."""
+    cause = error.__cause__
+    said = (
+        f"{_one_line(error)}: {_one_line(cause)}"
+        if isinstance(error, YAMLValidationError)
+        else _one_line(error)
+    )
+    if mark := getattr(cause, "problem_mark", None):
+        return f"{said}: line {mark.line + 1}: {_one_line(getattr(cause, 'problem', ''))}"
+    keys = re.findall(r"\['(.*?)'\]", said) or [k for m in PARSED.findall(said) for k in m.split(".")]
+    return f"{said} (line {line})" if (line := _line(root / "dvc.yaml", keys)) else said
+
+
+def _line(file: Path, keys: Iterable[str]) -> int:
+    """Return the line of the last of nested keys that is there, counted from 1; 0 if none is."""
+    node, line = yaml.compose(file.read_bytes(), FAST), 0
+    for name in keys:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        for key, value in pairs:
+            if key.value == name:
+                node, line = value, key.start_mark.line + 1
+                break
+    return line
+
+
+def _one_line(error: object) -> str:
     return " ".join(str(error).split())

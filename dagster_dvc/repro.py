@@ -21,6 +21,7 @@ from dagster_dvc.provenance import tags
 
 GRACE_SECONDS = 20.0  # that a cancelled stage has to save its state before it is killed
 TAIL = 30  # lines of output kept with a failure
+RAN, RESTORED, UNCHANGED = "ran", "restored from DVC's run cache", "unchanged since the last run"
 PROGRESS_BAR = re.compile(r"\d+%\|")
 EXIT_CODE = re.compile(r"exited with (-?\d+)$")
 
@@ -30,7 +31,7 @@ class Outcome:
     """Hold how a child process ended. `errors` has its last lines on stderr."""
 
     code: int
-    status: str  # ran | restored (from DVC's run cache) | unchanged
+    status: str  # one of RAN, RESTORED, UNCHANGED
     output: tuple[str, ...]
     errors: tuple[str, ...]
     seconds: float
@@ -121,7 +122,7 @@ def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
     except BaseException:  # Dagster's interruption among them
         _end(child)
         raise
-    return Outcome(code, "ran", tuple(output), tuple(errors), time.monotonic() - started)
+    return Outcome(code, RAN, tuple(output), tuple(errors), time.monotonic() - started)
 
 
 def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
@@ -141,11 +142,9 @@ def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
 
 def _status(stage: Stage, output: tuple[str, ...]) -> str:
     if f"Stage '{stage.name}' didn't change, skipping" in output:
-        return "unchanged"
+        return UNCHANGED
     return (
-        "restored"
-        if f"Stage '{stage.name}' is cached - skipping run, checking out outputs" in output
-        else "ran"
+        RESTORED if f"Stage '{stage.name}' is cached - skipping run, checking out outputs" in output else RAN
     )
 
 

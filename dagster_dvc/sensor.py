@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import dagster as dg
 
 from dagster_dvc import provenance
+from dagster_dvc.checks import Check, evaluations
 from dagster_dvc.facts import More, facts
 from dagster_dvc.graph import Entry, GraphError, Stage, digest, lock, word
 
+OUTSIDE = "ran outside Dagster"
 RUNNING = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -20,9 +22,15 @@ RUNNING = [
 ]
 
 
-def lock_sensor(root: Path, prefix: str, stages: Mapping[str, Stage], more: More) -> dg.SensorDefinition:
+def lock_sensor(
+    root: Path,
+    prefix: str,
+    stages: Mapping[str, Stage],
+    more: More,
+    checks_of: Callable[[Stage], Mapping[str, Check]],
+) -> dg.SensorDefinition:
     """Return a sensor that reports stages which `dvc repro`, `dvc exp apply` or `dvc pull` completed outside
-    Dagster.
+    Dagster, with their checks.
 
     It is on from the start, since without it Dagster would call existing outputs missing. It starts no run.
     """
@@ -49,16 +57,17 @@ def lock_sensor(root: Path, prefix: str, stages: Mapping[str, Stage], more: More
             return dg.SkipReason("dvc.lock has not changed")
         now = provenance.digests(root)
         tags = {stages[name]: provenance.tags(stages, entries, stages[name], now) for name in finished}
-        events = [
+        new = [stage for stage in tags if _news(context.instance, stage, entries[stage.name], tags[stage])]
+        made = [
             dg.AssetMaterialization(
                 asset_key=dg.AssetKey(stage.key),
-                description="outside Dagster",
-                metadata={"status": "outside"} | facts(root, stage, entries[stage.name]) | more(stage),
+                description=OUTSIDE,
+                metadata={"status": OUTSIDE} | facts(root, stage, entries[stage.name]) | more(stage),
                 tags=tags[stage],
             )
-            for stage in tags
-            if _news(context.instance, stage, entries[stage.name], tags[stage])
+            for stage in new
         ]
+        events = [*made, *(found for stage in new for found in evaluations(root, stage, checks_of(stage)))]
         return dg.SensorResult(
             asset_events=events, cursor=seen, skip_reason=None if events else "nothing new"
         )

@@ -41,8 +41,8 @@ def materialized(result: dg.ExecuteInProcessResult) -> dict[str, dict]:
 
 
 def outcomes(result: dg.ExecuteInProcessResult) -> dict[str, str]:
-    """Return "ran", "unchanged" or "restored" by stage."""
-    return {name: metadata["status"] for name, metadata in materialized(result).items()}
+    """Return the first word of the status by stage: "ran", "unchanged" or "restored"."""
+    return {name: metadata["status"].split()[0] for name, metadata in materialized(result).items()}
 
 
 def tick(root: Path, instance: dg.DagsterInstance, cursor: str | None = None) -> dg.SensorResult:

@@ -19,6 +19,7 @@ from projects import build, materialized, names, outcomes, run, tick
 
 from dagster_dvc import repro
 from dagster_dvc.checks import not_as_locked
+from dagster_dvc.experiments import example
 from dagster_dvc.facts import INLINE, facts, show, within
 from dagster_dvc.graph import Entry, lock, read
 from dagster_dvc.repro import Outcome, reproduce
@@ -268,6 +269,10 @@ def test_a_stage_that_never_ran_is_not_as_locked(root, instance):
     assert verdicts(checked(root, instance))["sum", "as_locked"] == "sum.md: not in dvc.lock"
 
 
+def changing(*changes: str) -> dict:
+    return {"ops": {"dvc_exp_run": {"config": {"set": list(changes)}}}}
+
+
 def reported(result: dg.SensorResult) -> set[str]:
     return names(event.asset_key for event in result.asset_events)
 
@@ -276,12 +281,23 @@ def test_the_sensor_reports_what_dvc_repro_did_outside_dagster(root, after, inst
     assert not tick(root, instance).asset_events
     first = tick(after, instance)
     assert reported(first) == ROWS | {"sum"}
-    (event,) = (event for event in first.asset_events if event.asset_key.path[-1] == "one-row")
-    assert event.metadata["status"].value == "outside"
+    event = next(event for event in first.asset_events if event.asset_key.path[-1] == "one-row")
+    assert event.metadata["status"].value == "ran outside Dagster"
     assert event.metadata["metrics/top1/mean"].value == 0.5
     version = lock(after)["make@one-row"].version(read(after)["make@one-row"])
     assert event.tags["dagster/data_version"] == version
+    found = {
+        (e.asset_key.path[-1], e.check_name): e.passed for e in first.asset_events if hasattr(e, "passed")
+    }
+    both = {(row.partition("@")[2], check) for row in ROWS for check in ("as_locked", "finite_metrics")}
+    assert found == dict.fromkeys(both | {("sum", "as_locked")}, True)
     assert not tick(after, instance, first.cursor).asset_events
+
+
+def test_the_launchpad_of_an_experiment_shows_a_parameter_that_is_there(root):
+    (root / "params.yaml").write_text("name: x\ntrain: {rate: 0.1, on: true}\n")
+    assert list(example(root / "params.yaml")) == ["train.rate=0.1"]
+    assert not list(example(root / "no.yaml"))
 
 
 def test_the_sensor_does_not_repeat_what_dagster_ran(finished, after):
@@ -296,7 +312,7 @@ def test_the_sensor_waits_while_dagster_runs(after, instance):
     instance.add_run(busy)
     assert tick(after, instance).skip_message
     instance.report_run_failed(busy)
-    assert len(tick(after, instance).asset_events) == 3
+    assert reported(tick(after, instance)) == ROWS | {"sum"}
 
 
 def test_the_sensor_does_not_report_missing_outputs(after, instance):
@@ -335,7 +351,7 @@ def test_an_experiment_runs_in_a_copy_and_the_tree_stays_as_it_is(after, instanc
         subprocess.run(["git", *words], cwd=after, check=True)
     paths = ("params.yaml", "dvc.lock", "data/one-row.txt", "results/one-row.json")
     before = {path: (after / path).read_bytes() for path in paths}
-    result = run(build(after), instance, "experiment", {"set": ["make.one-row.value=3"]})
+    result = run(build(after), instance, "experiment", changing("make.one-row.value=3"))
     (event,) = [e for e in result.all_events if e.event_type_value == "STEP_OUTPUT"]
     said = {k: v.value for k, v in event.step_output_data.metadata.items()}
     assert said["apply"] == f"dvc exp apply {said['experiment']}"
@@ -349,5 +365,5 @@ BRACES = ("+make={x; touch evil:{value:1}}", "make={'x; touch evil':{}}")
 
 @pytest.mark.parametrize("change", [None, "--force", "clusters", "-S", *BRACES, "~make=1"])
 def test_an_experiment_of_no_parameter_is_one_line(after, instance, change):
-    result = run(build(after), instance, "experiment", {"set": [change] if change else []})
+    result = run(build(after), instance, "experiment", changing(*[change] if change else []))
     assert failure(result, "dvc_exp_run").description.startswith("set: ")
