@@ -1,6 +1,6 @@
 """Write docs/reference.md: every table of a study and every key, from the classes that check them.
 
-    python scripts/reference.py > docs/reference.md
+    python -m scripts.reference > docs/reference.md
 
 A key's line is the comment at its field: beside it, or above it if it is a sentence.
 """
@@ -22,7 +22,7 @@ from pipelines.study import Row, attacks, corpora, encoders, images, params, row
 
 HEAD = """# Reference: every key of params.yaml
 
-`python scripts/reference.py` makes this page from the classes that check a study. A row of `align` holds the
+`python -m scripts.reference` makes this page from the classes that check a study. A row of `align` holds the
 keys of its aligner beside its own. Terms are in the [glossary](glossary.md). Keys without a default are
 needed; `make study` fills in those that follow from other rows ([configuration](configuration.md)).
 """

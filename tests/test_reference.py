@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 def test_the_reference_is_current_and_has_a_line_for_every_key_of_a_study():
     made = runpy.run_path(str(ROOT / "scripts" / "reference.py"))["page"]()
     assert (ROOT / "docs/reference.md").read_text(encoding="utf-8") == made + "\n", (
-        "run `python scripts/reference.py > docs/reference.md`"
+        "run `python -m scripts.reference > docs/reference.md`"
     )
     assert not [line for line in made.splitlines() if line.endswith("|  |")]
     assert all(f"\n## {table}" in made for table in params.Study.tables().values())
