@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from scripts import numbers
+from scripts import printed_numbers as numbers
 
 ROOT = Path(__file__).parents[1]
 

@@ -1,7 +1,7 @@
 """Compare the numbers in README and docs with the results they come from.
 
-    python -m scripts.numbers          # print each number that differs
-    python -m scripts.numbers write    # write the results of the active study to docs/numbers/<study>.json
+    python -m scripts.printed_numbers          # print each number that differs
+    python -m scripts.printed_numbers write    # write docs/numbers/<study>.json of the active study
 
 A comment before a table or paragraph names its decimal numbers, in reading order, in such a file:
 
