@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipelines.runtime.errors import BadInput
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # of pixels alone: PostScript, for one, is a program
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # hold only pixels; PostScript, for one, is a program
 LARGEST = 2**27  # pixels of an image, and of the image when its shorter side is resized
 HELD = 2 << 30  # bytes of decoded pixels to keep in memory; of larger sets each batch is decoded anew
 

@@ -22,7 +22,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Head, TrainImageText
 
 START_SCALE, SCALES = 1 / 0.07, (1.0, 100.0)
-BOUND = 100.0  # of weights
+BOUND = 100.0  # largest weight
 START_BIAS = {"tanh": 2.0, "sigmoid": -3.892, "scaled-sigmoid": -389.182}  # where f(bias) = 2
 
 

@@ -29,14 +29,14 @@ class Settings(Checked):
     """How much is spent on one vector."""
 
     samples: Count = 8  # first guesses, one of them greedy
-    nearest: Natural = 1  # of the attacker's texts, as further first guesses
+    nearest: Natural = 1  # so many of the attacker's texts are further first guesses
     splices: Natural = 0  # rounds of splicing pieces of the nearest texts together
     pool: Count = 20  # texts whose pieces are spliced
     pieces: Count = 12  # tried in each round
     beams: Natural = 0  # 0: no guided beam search
     branches: Count = 4  # continuations tried of each beam
     stride: Count = 8  # sub-words that a beam grows by between queries
-    rounds: Natural = 4  # of swapping sub-words
+    rounds: Natural = 4  # rounds in which sub-words are swapped
     swaps: Count = 8  # tried in each round
     corrections: Natural = 0  # rounds of the corrector
     width: Count = 4  # corrections tried in each round

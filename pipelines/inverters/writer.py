@@ -21,7 +21,7 @@ from pipelines.runtime.progress import progress
 NOISE = 0.7  # longest noise added to a unit vector in training: translated vectors miss their targets, too
 NUCLEUS = 0.9  # probability mass that sampling draws from
 KEPT = 20  # likeliest sub-words at a position that `alternatives` draws from
-TEMPERATURE = 0.7  # of sampling
+TEMPERATURE = 0.7  # softmax temperature when sub-words are sampled
 BATCH = 64
 PADDED = -100  # id of a position after the end of a text in training
 

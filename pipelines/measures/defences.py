@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 from pipelines.measures.vectors import finite, kmeans, neighbours, overlap
 from pipelines.runtime.errors import BadInput
 
-RIDGE = 0.01  # of `known_pair_attacks`, times the mean square of a coordinate
+RIDGE = 0.01  # penalty in `known_pair_attacks`, times the mean square of a coordinate
 KINDS = ("none", "noise", "int8", "binary", "round", "drop", "rotate", "cells")
 
 

@@ -16,8 +16,8 @@ from torch.nn.functional import normalize
 from pipelines.measures import Measure, mean_and_error
 from pipelines.measures.vectors import centred_unit, finite, neighbours, overlap
 
-NEIGHBOURS = 10  # of a text in one space, by `overlap`
-LEVEL = 0.05  # of the permutation test
+NEIGHBOURS = 10  # nearest texts that `overlap` compares
+LEVEL = 0.05  # significance level of the permutation test
 ROUNDING = 1e-6  # values closer than this count as ties
 ANISOTROPY = [
     Measure("mean_cosine", "mean cosine", better="lower"),
@@ -150,7 +150,7 @@ class Calibrated:
 
     raw: float
     calibrated: float  # 0: chance; 1: equal
-    p: float  # of the one-sided permutation test
+    p: float  # p-value of the one-sided permutation test
 
 
 def calibrate(raw: float, null: Tensor) -> Calibrated:

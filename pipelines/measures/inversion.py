@@ -20,7 +20,7 @@ MEASURES = [
     Measure("bleu", "BLEU"),
     Measure("rouge_l", "ROUGE-L"),
     Measure("exact"),
-    Measure("cosine", "cosine"),  # of the re-embedded text, which needs an encoder
+    Measure("cosine", "cosine"),  # for the re-embedded text, which needs an encoder
 ]
 Words = Sequence[str]
 

@@ -38,7 +38,7 @@ for kind, pattern, first in (
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})\\Z"), list(first))
 
 MOST = 100_000  # values of a study; ours have at most 2,000
-DIGITS = 18  # of an integer: sizes in torch and polars have 64 bits
+DIGITS = 18  # longest integer: sizes in torch and polars have 64 bits
 
 
 def read(path: Path) -> dict[str, Any]:

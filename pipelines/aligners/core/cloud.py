@@ -9,7 +9,7 @@ from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 
 FEW = 20  # effective dimensions: in fewer a cloud has no hubs and wrong maps agree (docs/experiments.md)
-LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # of the values of a column: the squares of lengths fit into float32
+LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # range of a column's values: squared lengths fit into float32
 
 
 def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:

@@ -17,7 +17,7 @@ from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, Training, l
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 
-NEIGHBOURS = 10  # of CSLS
+NEIGHBOURS = 10  # nearest neighbours that CSLS looks at
 WARM = 12.0  # inverse temperature of the transport in the first round of starts
 
 

@@ -19,7 +19,7 @@ from pipelines.runtime.errors import BadInput
 LATENT = ("latent", "latent_back")  # discriminators of latents; the others have their encoder's name
 COLLAPSED = 500  # steps in a row that a discriminator may be constant or certain
 ORTHONORMAL = 0.3  # last fraction of the steps in which damping also pulls towards orthonormal rows
-INVERSE_TEMPERATURE = 30.0  # of the transport loss
+INVERSE_TEMPERATURE = 30.0  # sharpness of couplings in the transport loss
 
 Pair = tuple[str, str]  # two encoders, in order
 Weighted = dict[str, tuple[Tensor, float]]  # a loss and its weight, by name
@@ -56,7 +56,7 @@ class Training:
         self.inverse_temperature = INVERSE_TEMPERATURE
         self.done = 0  # steps
         self.collapsed = dict.fromkeys(self.discriminators, 0)  # steps in a row that each looked collapsed
-        self.names: list[str] = []  # of a step's metrics
+        self.names: list[str] = []  # names of the metrics of a step
         self.unread: list[Tensor] = []  # metrics (m,) of the steps since the last `check`
         self.seen: dict[str, float] = {}  # metrics of the last step that `check` has read
         if settings.compile:
