@@ -2,10 +2,12 @@
 
 import gc
 import os
+import signal
 
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # workers share the cores: more threads only wait for each other
+# Workers share the cores: more threads only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A background shell has SIGINT ignored. Dagster copies that to SIGTERM, and children inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()
 
 
