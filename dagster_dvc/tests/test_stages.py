@@ -211,6 +211,7 @@ def test_an_interrupted_run_leaves_no_process(root, capfd):
     setting(root, "sleep")
     stage = read(root)["make@one-row"]
     mine, pids = psutil.Process(), []
+    others = {child.pid for child in mine.children(recursive=True)}  # of tests before
 
     def asleep():
         """Whether the stage's child runs its own program: before that, it swallows an interruption."""
@@ -220,7 +221,7 @@ def test_an_interrupted_run_leaves_no_process(root, capfd):
     def interrupt_once_asleep():
         while not asleep():
             time.sleep(0.01)
-        pids[:] = [child.pid for child in mine.children(recursive=True)]  # dvc, the stage, its own child
+        pids[:] = {child.pid for child in mine.children(recursive=True)} - others  # dvc, stage, its child
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt_once_asleep)
