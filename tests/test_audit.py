@@ -680,6 +680,14 @@ def test_dumps_with_one_name_in_two_folders_have_two_pages(command):
     assert len(pages()) == 2
 
 
+@pytest.mark.parametrize(("name", "first"), [("dump.csv", "vector\n"), ("dump.jsonl", "[1, 2]\n")])
+def test_a_number_that_no_float_holds_is_named_by_its_place(tmp_path, name, first):
+    value = "[1" + "0" * 400 + ", 2]"
+    (tmp_path / name).write_text(first + (f'"{value}"\n' if name.endswith("csv") else f"{value}\n"))
+    with pytest.raises(BadInput, match=r"(row 1|line 2): a number that no float holds$"):
+        list(formats.blocks(tmp_path / name, None))
+
+
 def test_a_folder_that_cannot_be_written_is_one_line_before_any_work(command, capsys, monkeypatch):
     monkeypatch.setattr(audits, "audit", None)
     Path("report").mkdir()

@@ -280,7 +280,11 @@ def _rows(path: Path, value: Any) -> list[Any]:
 
 
 def _records(path: Path, records: Iterable[tuple[int, Any]], column: str | None) -> Blocks:
-    held: list[np.ndarray] = []
+    return _numbered(path, _members(path, records, column), "line")
+
+
+def _members(path: Path, records: Iterable[tuple[int, Any]], column: str | None) -> Iterator[tuple[int, Any]]:
+    """Yield the vector of each record, under its number."""
     for number, value in records:
         if isinstance(value, dict) and isinstance(value.get("_source"), dict):  # elasticdump
             value = value["_source"]
@@ -289,12 +293,19 @@ def _records(path: Path, records: Iterable[tuple[int, Any]], column: str | None)
             if name not in value:
                 raise BadInput(f"{path}: line {number} has no {name!r}; it has: {listed(value)}")
             value = value[name]
+        yield number, value
+
+
+def _numbered(path: Path, vectors: Iterable[tuple[int, Any]], what: str) -> Blocks:
+    """Yield blocks of numbered vectors. `what` their numbers count: "line" or "row"."""
+    held: list[np.ndarray] = []
+    for number, value in vectors:
         try:
             held.append(np.array(_numbers(path, value), np.float64))
         except OverflowError:
-            raise BadInput(f"{path}: line {number}: a number that no float holds") from None
+            raise BadInput(f"{path}: {what} {number}: a number that no float holds") from None
         if len(held[-1]) != len(held[0]):
-            raise _differ(path, len(held[0]), len(held[-1]), f" in line {number}")
+            raise _differ(path, len(held[0]), len(held[-1]), f" in {what} {number}")
         if len(held) >= _height(path, len(held[-1])):
             yield np.array(held)
             held = []
@@ -314,22 +325,15 @@ def separated(path: Path, column: str | None) -> Blocks:
         if not bare and not usual:
             raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
         at = (bare or usual)[0]
-        yield from _fields(path, chain([first] if bare else [], rows), at)
+        fields = _fields(path, chain([first] if bare else [], rows), at)
+        yield from _numbered(path, fields, "row")
 
 
-def _fields(path: Path, rows: Iterable[list[str]], at: int) -> Blocks:
-    held: list[np.ndarray] = []
+def _fields(path: Path, rows: Iterable[list[str]], at: int) -> Iterator[tuple[int, str]]:
     for number, row in enumerate(rows, 1):
         if len(row) <= at:
             raise BadInput(f"{path}: row {number} has {len(row)} fields")
-        held.append(np.array(_numbers(path, row[at]), np.float64))
-        if len(held[-1]) != len(held[0]):
-            raise _differ(path, len(held[0]), len(held[-1]), f" in row {number}")
-        if len(held) >= _height(path, len(held[-1])):
-            yield np.array(held)
-            held = []
-    if held:
-        yield np.array(held)
+        yield number, row[at]
 
 
 def safetensors(path: Path, column: str | None) -> Blocks:
