@@ -21,7 +21,7 @@ from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.judge import judge
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import facts, mean_and_error
-from pipelines.measures.intervals import difference
+from pipelines.measures.facts import Found
 from pipelines.measures.inversion import MEASURES, text_scores
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -38,6 +38,7 @@ class Victim:
     """The attacked texts. The attack sees `translated` only; the rest is for measuring."""
 
     ids: list[str]
+    documents: list[str]  # mails, articles: facts of one are not independent
     texts: list[str]
     facts: list[dict[str, list[str]]]  # by kind
     translated: Tensor  # (n, e)
@@ -67,7 +68,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     guesses = attack(attacker, victim, encode, row)
     table = measured(guesses, victim, Queries(encode, attacker.space), row)
     store.write_scores("invert", name, table)
-    metrics = summary(table, victim) | {"known": len(attacker.texts)}
+    metrics = summary(table, victim, attacker.texts) | {"known": len(attacker.texts)}
     store.write_metrics("invert", name, metrics)
     run.log({"inversion": metrics})
     shown = examples(table)
@@ -110,7 +111,8 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     drawn = corpus[rows.tolist()]
     vectors = torch.stack(translated).mean(0)
     ids, texts = drawn["id"].to_list(), drawn["text"].to_list()
-    return Victim(ids, texts, facts_of(drawn), vectors, target.vectors[rows])
+    documents = source.documents[rows.numpy()].tolist()
+    return Victim(ids, documents, texts, facts_of(drawn), vectors, target.vectors[rows])
 
 
 def facts_of(corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
@@ -222,11 +224,12 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
     return pl.concat(frames)
 
 
-def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
+def summary(table: pl.DataFrame, victim: Victim, known: list[str]) -> dict[str, Any]:
     """Return means and standard errors per attack and method, queries per text, and recovered facts per
-    kind.
+    kind. known: the attacker's texts.
     """
-    out: dict[str, Any] = {"texts": len(victim.texts)}
+    out: dict[str, Any] = {"texts": len(victim.texts), "documents": len(set(victim.documents))}
+    unknown, found = facts.unknown_to(known, victim.facts), {}
     measures = [m.name for m in MEASURES] + (["judged"] if "judged" in table.columns else [])
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
         means: dict[str, Any] = {"queries": part["queries"][0]}
@@ -234,11 +237,14 @@ def summary(table: pl.DataFrame, victim: Victim) -> dict[str, Any]:
             means[m], means[f"{m}_error"] = mean_and_error(torch.tensor(part[m].cast(pl.Float64).to_list()))
         # Facts found in the guess by pattern, right or wrong.
         means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)
-        means["facts"] = facts.counts(facts.check(part["guess"].to_list(), victim.facts))
+        found[kind, method] = facts.grouped(facts.check(part["guess"].to_list(), victim.facts), unknown)
+        means["facts"] = facts.counts(found[kind, method])
         out.setdefault(str(kind), {})[str(method)] = means
+    for kind, method in found:
+        if kind in ("translated", "ceiling"):
+            add_leaks(out[kind][method]["facts"], found[kind, method], found["mismatched", method], victim)
     methods = ("corrected", "consensus")
     out["of_ceiling"] = {m: share(out["translated"][m], out["ceiling"][m]) for m in methods}
-    out["above_floor"] = {m: above_floor(out["translated"][m], out["mismatched"][m]) for m in methods}
     return out
 
 
@@ -249,15 +255,14 @@ def share(attack: dict[str, Any], ceiling: dict[str, Any]) -> dict[str, float]:
     return out | {"facts": recovered / possible} if possible else out
 
 
-def above_floor(attack: dict[str, Any], floor: dict[str, Any]) -> dict[str, float]:
-    """Return the share of recovered facts less that from mismatched vectors, with its 95 % interval: the
-    leak.
-    """
-    ours, theirs = (side["facts"]["all"] for side in (attack, floor))
-    if not ours["recoverable"]:
-        return {}
-    leak = difference(ours["recovered"], ours["recoverable"], theirs["recovered"], theirs["recoverable"])
-    return {"facts": leak.value, "facts_low": leak.low, "facts_high": leak.high}
+def add_leaks(
+    counts: dict[str, Any], found: dict[str, list[Found]], floor: dict[str, list[Found]], victim: Victim
+) -> None:
+    """Add to the counts of each kind the share of facts above that of mismatched vectors: the leak."""
+    for kind, some in found.items():
+        if some:
+            leak = facts.above_floor(some, floor[kind], victim.documents)
+            counts[kind] |= {"above_floor": leak.value, "low": leak.low, "high": leak.high}
 
 
 def examples(table: pl.DataFrame, count: int = EXAMPLES) -> pl.DataFrame:

@@ -1,8 +1,12 @@
 """Facts: found by pattern, recovered only when they are there whole."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from pipelines.measures import facts
+from pipelines.measures.intervals import difference
 
 
 def test_annotates_by_pattern():
@@ -46,12 +50,36 @@ def test_counts_recovered_and_recoverable_per_kind():
         ["ann lee owes $5", "nothing"],
         [{"names": ["Ann Lee", "Ann Lee", "Bo Ek"], "amounts": ["$5"]}, {"names": ["Cy Dow"]}],
     )
-    assert facts.counts(found) == {
+    assert facts.counts(facts.grouped(found, {"Bo Ek"})) == {
         "names": {"recovered": 1, "recoverable": 3},
         "amounts": {"recovered": 1, "recoverable": 1},
+        facts.UNKNOWN: {"recovered": 0, "recoverable": 1},
         "all": {"recovered": 2, "recoverable": 4},
     }
-    assert facts.counts([]) == {"all": {"recovered": 0, "recoverable": 0}}
+    assert facts.counts(facts.grouped([], set()))["all"] == {"recovered": 0, "recoverable": 0}
+
+
+def test_facts_that_the_attacker_has_in_no_text_are_unknown_to_him():
+    planted = [{"names": ["Ann Lee", "Bo Ek"], "amounts": ["$5"]}, {"names": ["Cy Dow"]}]
+    texts = ["ann  LEE, again", "Bo and Ek", "it costs $50", "met Cy", "Dow came"]
+    assert facts.unknown_to(texts, planted) == {"Bo Ek", "$5", "Cy Dow"}
+
+
+def test_facts_of_one_document_are_not_independent():
+    """Ten documents of ten facts, each wholly recovered or not at all, against an independent reference."""
+    ours = [facts.Found(i, "names", f"{i}", i % 10 < 4) for i in range(100)]
+    floor = [replace(one, recovered=one.example == 4) for one in ours]
+    newcombe = difference(40, 100, 1, 100)
+    apart = facts.above_floor(ours, floor, [str(i) for i in range(100)])
+    assert apart.low <= newcombe.low
+    assert apart.high >= newcombe.high
+    together = facts.above_floor(ours, floor, [str(i % 10) for i in range(100)])
+    means = np.array([1.0, 1, 1, 1, -0.1, 0, 0, 0, 0, 0])  # gain of each document
+    error = means.std(ddof=1) / np.sqrt(10)
+    assert together.value == pytest.approx(means.mean())
+    expected = 0.39 - 1.96 * error, 0.39 + 1.96 * error
+    assert (together.low, together.high) == pytest.approx(expected, abs=1e-4)
+    assert tuple(facts.above_floor(ours, floor, ["one"] * 100)) == pytest.approx(tuple(newcombe))
 
 
 def test_a_text_states_each_fact_once():

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from pipelines import report
+from pipelines.measures.intervals import difference
 from pipelines.pages.findings import findings
 from pipelines.pages.findings.translation import judgement
 from pipelines.pages.tables.leakage import inversion_table
@@ -75,7 +76,10 @@ def translated(shares, labels):
 
 def inverted(read, floor, ceiling, of=272):
     def scores(count):
-        facts = {kind: {"recovered": count, "recoverable": of} for kind in ("names", "all")}
+        counted = {"recovered": count, "recoverable": of}
+        if of:
+            counted |= zip(("above_floor", "low", "high"), difference(count, of, floor, of), strict=True)
+        facts = dict.fromkeys(("names", "all"), counted)
         means = dict.fromkeys(("token_f1", "set_f1", "bleu", "rouge_l", "cosine"), 0.2)
         return {"corrected": means | {"facts": facts, "stated": 1.0, "queries": 9.0}}
 

@@ -20,7 +20,7 @@ from pipelines.study import params
 from scripts import views
 
 ROOT = Path(__file__).parents[1]
-FACTS = {"recoverable": 171}
+FACTS = {"recoverable": 171, "recovered": 57, "above_floor": 38 / 171, "low": 0.1, "high": 0.3}
 RESULTS = {  # of every row of a verb, with more in it than a headline
     "align": {
         "seeds": 2,
@@ -31,8 +31,7 @@ RESULTS = {  # of every row of a verb, with more in it than a headline
     "evaluate": {"top1": 0.78, "top10": 0.9, "pairs": 2048, "mean_rank": 2.9},
     "attributes": {"name": {"translated": {"top1": 0.25}, "majority": {"top1": 0.05}}, "examples": 1900},
     "invert": {
-        "translated": {"corrected": {"token_f1": 0.1, "facts": {"all": FACTS | {"recovered": 57}}}},
-        "mismatched": {"corrected": {"token_f1": 0.1, "facts": {"all": FACTS | {"recovered": 19}}}},
+        "translated": {"corrected": {"token_f1": 0.1, "facts": {"all": FACTS}}},
     },
     "finetune": {"before": {"spearman": 84.6}, "dev": {"spearman": 87.468508, "step": 40}},
     "similarity": {"spearman": 96.827217, "pearson": 96.6},

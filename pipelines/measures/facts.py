@@ -9,10 +9,16 @@ vector) is no leak.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+import torch
+
+from pipelines.measures import mean_and_error
+from pipelines.measures.intervals import Interval, difference
 from pipelines.measures.inversion import words
+
+UNKNOWN = "not in the attacker's texts"  # the kind of facts that no text of the attacker contains
 
 MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?"
@@ -105,12 +111,41 @@ def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) 
     return out
 
 
-def counts(found: Sequence[Found]) -> dict[str, dict[str, int]]:
-    """Return {kind: {recovered, recoverable}}, and the same for `all` kinds together."""
-    out: dict[str, dict[str, int]] = {}
+def counts(found: Mapping[str, Sequence[Found]]) -> dict[str, dict[str, float]]:
+    """Return {kind: {recovered, recoverable}} of facts that `grouped` returned."""
+    return {
+        kind: {"recovered": sum(one.recovered for one in some), "recoverable": len(some)}
+        for kind, some in found.items()
+    }
+
+
+def grouped(found: Sequence[Found], unknown: Set[str]) -> dict[str, list[Found]]:
+    """Return facts by kind, `all` of them, and those that are in `unknown` as one more kind, UNKNOWN."""
+    out: dict[str, list[Found]] = {}
     for one in found:
-        for kind in (one.kind, "all"):
-            entry = out.setdefault(kind, {"recovered": 0, "recoverable": 0})
-            entry["recovered"] += one.recovered
-            entry["recoverable"] += 1
-    return out or {"all": {"recovered": 0, "recoverable": 0}}
+        out.setdefault(one.kind, []).append(one)
+    return out | {UNKNOWN: [one for one in found if one.fact in unknown], "all": list(found)}
+
+
+def unknown_to(texts: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) -> set[str]:
+    """Return the facts that stand in none of the texts. An attacker who copies his texts recovers none."""
+    everything = "|".join(map(_padded, texts))
+    distinct = {fact for kinds in facts for phrases in kinds.values() for fact in phrases}
+    return {fact for fact in distinct if _padded(fact) not in everything}
+
+
+def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Sequence[str]) -> Interval:
+    """Return the share of facts that an attack recovers, less the share that the floor recovers.
+
+    found, floor: the same facts in the same order. documents: the document of each example. The 95 % interval
+    is the wider one of two: Newcombe's takes facts as independent, the cluster-robust one takes documents.
+    Raises ValueError if there is no fact.
+    """
+    ours, theirs = (sum(one.recovered for one in side) for side in (found, floor))
+    by_fact = difference(ours, len(found), theirs, len(found))
+    gains = torch.tensor([float(a.recovered) - b.recovered for a, b in zip(found, floor, strict=True)])
+    numbers = {document: number for number, document in enumerate(documents)}
+    of_facts = torch.tensor([numbers[documents[one.example]] for one in found])
+    by_document = Interval.normal(*mean_and_error(gains, of_facts))
+    # A single document has no error. `min` and `max` leave out a NaN in second place.
+    return Interval(by_fact.value, min(by_fact.low, by_document.low), max(by_fact.high, by_document.high))

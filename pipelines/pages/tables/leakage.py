@@ -6,6 +6,7 @@ from typing import Any
 
 from pipelines.measures import inversion, shown
 from pipelines.measures.attributes import measures
+from pipelines.measures.facts import UNKNOWN
 from pipelines.measures.intervals import Interval, difference
 from pipelines.pages.tables import escaped, measured, number, origin, pictures, points, section, table
 from pipelines.runtime import store
@@ -32,7 +33,10 @@ INVERSION_LEGEND = f"""Texts written from vectors alone. The *ceiling* inverts t
 *floor* recovers, too (the vector of another text, or no vector), is no leak. *Retrieved* is the nearest of
 the attacker's own texts. *Corrected* starts from it and from the generated text. *Consensus* is what the
 nearest texts agree on, without a query. Mean ± standard error over texts. Facts are recovered/recoverable;
-*facts stated* counts those in a guess, right or wrong. {INTERVAL}"""
+*facts stated* counts those in a guess, right or wrong. Facts *{UNKNOWN}* cannot be copied from there.
+*Above the floor* is the difference in points with its 95 % interval: the wider one of Newcombe's, which takes
+facts as independent, and of one that takes documents as independent. If 0 is in the interval, no leak is
+claimed."""
 
 
 def attack_title(study: Study, name: str, row: Attributes | Invert) -> str:
@@ -99,21 +103,16 @@ def facts_above_floor(
 ) -> Interval | None:
     """Return the share of facts that an attack recovers, less the share from vectors of other texts.
 
-    None if there is no such floor, or no fact.
+    None if there is no fact.
     """
-    counts = [metrics.get(a, {}).get(method, {}).get("facts", {}).get(kind) for a in (attack, "mismatched")]
-    if not all(count and count["recoverable"] for count in counts):
-        return None
-    attacked, floor = counts
-    return difference(
-        attacked["recovered"], attacked["recoverable"], floor["recovered"], floor["recoverable"]
-    )
+    leak = metrics.get(attack, {}).get(method, {}).get("facts", {}).get(kind, {})
+    return Interval(leak["above_floor"], leak["low"], leak["high"]) if "low" in leak else None
 
 
 def facts_by_kind(metrics: dict[str, Any], attacks: dict[str, Any]) -> list[str]:
     """Count the facts that correction recovers, by kind. By chance, one kind in forty is above its floor."""
     corrected = {a: scores["corrected"]["facts"] for a, scores in attacks.items() if "corrected" in scores}
-    kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind))
+    kinds = sorted(next(iter(corrected.values())), key=lambda kind: (kind == "all", kind == UNKNOWN, kind))
     rows = []
     for kind in kinds:
         leak = points(facts_above_floor(metrics, kind=kind))
