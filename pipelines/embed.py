@@ -12,7 +12,7 @@ import polars as pl
 
 from pipelines import distributed
 from pipelines.encoders.encode import Encoded, encode
-from pipelines.encoders.loading import Loaded, load
+from pipelines.encoders.loading import Loaded, for_queries, load
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -50,7 +50,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             if loaded is None:
                 shards = given(f"{where}: corpus {row.corpus}", corpus, encoder.store)
             else:
-                shards = encoded(loaded, corpus["text"], encoder, folder)
+                shards = of_corpus(loaded, corpus, encoder, folder)
             if distributed.rank() > 0:
                 deque(shards, 0)
                 return
@@ -78,9 +78,18 @@ def metadata(loaded: Loaded) -> dict[str, str]:
     }
 
 
-def belonging(corpus: pl.DataFrame) -> dict[str, list[str]]:
+def belonging(corpus: pl.DataFrame) -> dict[str, list[str | None]]:
     """Return the columns that tell which texts belong together, if the corpus has them."""
-    return {name: corpus[name].to_list() for name in ("document", "same_as") if name in corpus.columns}
+    names = ("document", "same_as", "judgements")
+    return {name: corpus[name].to_list() for name in names if name in corpus.columns}
+
+
+def of_corpus(loaded: Loaded, corpus: pl.DataFrame, row: Encoder, folder: Path) -> Iterator[Encoded]:
+    """Encode a corpus. Judged queries follow the documents, and get the encoder's own prompt of queries."""
+    asked = corpus["judgements"].is_not_null() if "judgements" in corpus.columns else pl.lit(False)
+    documents, queries = corpus.filter(~asked)["text"], corpus.filter(asked)["text"]
+    yield from encoded(loaded, documents, row, folder)
+    yield from encoded(for_queries(loaded), queries, row, folder / "queries")
 
 
 def encoded(loaded: Loaded, texts: pl.Series, row: Encoder, folder: Path) -> Iterator[Encoded]:

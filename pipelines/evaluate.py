@@ -1,9 +1,14 @@
-"""evaluate: measure a translator on true pairs.
+"""evaluate: measure a translator on true pairs and, where queries are judged, by what they find.
 
 Writes scores per example, metrics, and the table of a picture.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pipelines.aligners.core.translator import Identity, Translator, load_seeds
-from pipelines.measures import shown, summary, translation
+from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -38,6 +43,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
 
     names = source.documents[rows.numpy()]
     documents = torch.from_numpy(np.unique(names, return_inverse=True)[1])
+    search = Search.of(name, row.queries, target) if row.queries else None
     per_seed, frames = [], []
     for seed, translator in translators.items():
         scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
@@ -45,6 +51,8 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **columns}))
         per_seed.append({"seed": seed} | summary(scores, documents))
         run.log({f"seed-{seed}": {"translation": {k: per_seed[-1][k] for k in scores}}})
+        if search:
+            per_seed[-1] |= search(target.vectors, translator(source.vectors[search.documents]))
     store.write_scores("evaluate", name, pl.concat(frames))
     seeds = pl.DataFrame(per_seed)
     store.write_csv(store.seeds_path(name), seeds)
@@ -60,9 +68,13 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     store.write_csv(path, table)
     run.artifact(path)
 
-    metrics = {m.name: seeds[m.name].mean() for m in translation.MEASURES}
+    metrics: dict[str, Any] = {m.name: seeds[m.name].mean() for m in translation.MEASURES}
     metrics |= {"pairs": len(rows), "documents": int(documents.max()) + 1, "seeds": len(seeds)}
     metrics["supervision"] = study.translators()[row.translator].supervision
+    if search:
+        metrics |= {m.name: seeds[m.name].mean() for m in retrieval.MEASURES}
+        metrics["retrieval"] = beside = search.beside(source.vectors, target.vectors)
+        metrics["retention"] = metrics["ndcg10"] / beside["re-embedded"]["ndcg10"]
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})
     print(", ".join(f"{m.title} {metrics[m.name]:.{m.digits}f}" for m in shown(translation.MEASURES)))
@@ -76,6 +88,46 @@ def scored(
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
     return {k: torch.cat([s[k] for s in scores]).cpu() for k in scores[0]}
+
+
+@dataclass(frozen=True)
+class Search:
+    """Judged queries of one split, and the documents that they search: rows of embeddings."""
+
+    queries: Tensor  # (q,)
+    documents: Tensor  # (n,)
+    ids: Sequence[str]  # of the documents
+    judgements: Sequence[dict[str, float]]  # of the queries
+
+    @classmethod
+    def of(cls, name: str, split: str, space: store.Embeddings) -> Search:
+        """Return the search of a split's queries in all documents. Raises BadInput without such queries."""
+        queries = space.rows(f"queries {split}")
+        if space.judgements is None or not len(queries):
+            there = sorted({*space.splits})
+            raise BadInput(f"evaluate.{name}.queries: {space.name} has none of {split!r}; splits: {there}")
+        documents = [row for row, judgement in enumerate(space.judgements) if judgement is None]
+        judgements = [json.loads(space.judgements[row]) for row in queries]
+        return cls(queries, torch.tensor(documents), list(space.ids[documents]), judgements)
+
+    def __call__(self, vectors: Tensor, documents: Tensor) -> dict[str, float]:
+        """Measure the queries among `vectors`, of all rows, in `documents` (n, d)."""
+        queries = vectors[self.queries]
+        return summary(retrieval.judged_scores(queries, documents, self.ids, self.judgements))
+
+    def beside(self, source: Tensor, target: Tensor) -> dict[str, dict[str, float]]:
+        """Measure what a translation lies between, of all rows' (n, d) and (n, e) vectors.
+
+        `re-embedded`: documents by the target encoder, the ceiling. `untranslated`: documents by the source
+        encoder, the floor. `before`: documents and queries by the source encoder.
+        """
+        x, y = source[self.documents], target[self.documents]
+        padded = Identity(x.shape[1], y.shape[1])(x)
+        return {
+            "re-embedded": self(target, y),
+            "untranslated": self(target, padded),
+            "before": self(source, x),
+        }
 
 
 def spaces(x: Tensor, translated: Tensor, y: Tensor, shown: int = 1000) -> pl.DataFrame:

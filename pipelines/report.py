@@ -18,13 +18,14 @@ from pipelines.pages.tables.images import image_text_table
 from pipelines.pages.tables.leakage import attributes_table, inversion_table
 from pipelines.pages.tables.sizes import sizes_table
 from pipelines.pages.tables.study import again, published_table, stages
-from pipelines.pages.tables.translation import corpora_table, judged_table, translation_table
+from pipelines.pages.tables.translation import corpora_table, judged_table, retrieval_table, translation_table
 from pipelines.runtime import stage, store, track
 from pipelines.study.params import Study
 
 TABLES = (
     corpora_table,
     translation_table,
+    retrieval_table,
     judged_table,
     sizes_table,
     similarity_table,

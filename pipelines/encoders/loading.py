@@ -35,6 +35,7 @@ class Loaded:
     dimension: int
     max_tokens: int | None  # None: no limit
     prompt: str  # prefix of every text
+    query_prompt: str  # prefix of every query
     precision: str  # as used: float32 where bf16 is not available
     device: torch.device
     weights: str  # sha256
@@ -55,6 +56,7 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     with reading(folder):
         digest = weights(folder)
     model = compose(_open(folder, precision), row).to(device).eval()
+    prompt = row.prompt or model.prompts.get(model.default_prompt_name or "") or ""
     _cast(model, DTYPES[precision])
     return Loaded(
         model=model,
@@ -62,11 +64,17 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
         pooling=row.pooling or _pooling(model),
         dimension=int(model.get_embedding_dimension() or 0),
         max_tokens=_limit(model, row),
-        prompt=row.prompt or model.prompts.get(model.default_prompt_name or "") or "",
+        prompt=prompt,
+        query_prompt=row.prompt or model.prompts.get("query") or prompt,
         precision=precision,
         device=device,
         weights=digest,
     )
+
+
+def for_queries(loaded: Loaded) -> Loaded:
+    """Return the encoder with its prompt of queries in place of that of documents."""
+    return replace(loaded, prompt=loaded.query_prompt, parts=tuple(map(for_queries, loaded.parts)))
 
 
 def _side_by_side(parts: tuple[Loaded, ...]) -> Loaded:

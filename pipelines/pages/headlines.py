@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.measures import Measure, image_text, similarity, translation
+from pipelines.measures import Measure, image_text, retrieval, similarity, translation
 from pipelines.pages.tables import measured
 from pipelines.pages.tables.leakage import facts_above_floor, labels_above_floor
 from pipelines.runtime import store
@@ -50,7 +50,7 @@ def _evaluate(metrics: dict[str, Any], row: Evaluate, study: Study) -> Numbers:
     spaces, fit = study.spaces(), study.translators()[row.translator]
     corpora = {spaces[space].corpus for space in (fit.source, fit.target, row.source)}
     judged = store.verdicts().get(row.translator, {}) if len(corpora) == 1 else {}
-    numbers = headlines(translation.MEASURES, metrics)
+    numbers = headlines([*translation.MEASURES, *retrieval.MEASURES], metrics)
     if bound := BOUNDS.get(fit.supervision):
         return {bound: next(iter(numbers.values()))}
     return numbers | ({"verdict": judged["verdict"]} if "verdict" in judged else {})

@@ -3,7 +3,7 @@
 data/corpora/<corpus>.parquet          id, text, split, labels, document, and what the corpus has
 data/encoders/<encoder>/               a sentence-transformers folder
 data/trained/<row of finetune>/        a sentence-transformers folder
-data/embeddings/<row of embed>.arrow   id, split, vector, document, same_as; the encoder in its metadata
+data/embeddings/<row of embed>.arrow   id, split, vector, document, same_as, judgements; metadata: the encoder
 data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: an image and a text encoder
 data/translators/<row of align>/       seed-<n>.safetensors + .json; verdicts.json by seed
 data/translators/<row of align_jointly>/<source>/<target>/       the same of every ordered pair
@@ -195,7 +195,7 @@ def _check_texts(where: str, frame: pl.DataFrame) -> None:
     empty = frame.filter(pl.col("text").fill_null("").str.strip_chars() == "")
     if len(empty):
         raise BadInput(f"{where}: {len(empty)} texts are empty, the first with id {empty['id'][0]!r}")
-    if "pair" in frame.columns:  # a published set of pairs may repeat texts
+    if {"pair", "judgements"} & {*frame.columns}:  # what is published may repeat texts
         return
     others = [column for column in ("positive", "negative", "image") if column in frame.columns]
     repeated = frame.select("text", *others).is_duplicated()  # with these: a premise has many hypotheses
@@ -218,6 +218,7 @@ class Embeddings:
     metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source
     documents: np.ndarray  # (n,) of str: the document of each row; without documents, its id
     same_as: np.ndarray  # (n,) of str: the id of each row's first near-duplicate, or its own
+    judgements: np.ndarray | None = None  # (n,) of JSON, None of documents; only of kind `judged`
 
     def rows(self, split: str | None) -> torch.Tensor:
         """Return the indices of the rows of one split; None: all."""
@@ -231,7 +232,7 @@ def write_embeddings(
     splits: Sequence[str],
     vectors: np.ndarray | Iterable[np.ndarray],
     metadata: dict[str, str],
-    more: Mapping[str, Sequence[str]] = {},
+    more: Mapping[str, Sequence[str | None]] = {},
 ) -> None:
     """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16), `more` columns.
 
@@ -278,7 +279,8 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
         ids, splits = columns["id"], columns["split"]
     check_vectors(str(path), array, ids)
     documents, same_as = columns.get("document", ids), columns.get("same_as", ids)
-    return Embeddings(name, ids, splits, read_only(array).to(device), metadata, documents, same_as)
+    vectors, judgements = read_only(array).to(device), columns.get("judgements")
+    return Embeddings(name, ids, splits, vectors, metadata, documents, same_as, judgements)
 
 
 def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarray) -> None:

@@ -14,7 +14,17 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pipelines.aligners.core.aligner import AlignerWithRecipes, JointAligner, missing
 from pipelines.runtime.settings import Bounds, Natural
-from pipelines.study.row import Computed, HubCorrection, Ref, Seeds, Shared, Watched, known, settings_from
+from pipelines.study.row import (
+    Computed,
+    HubCorrection,
+    Ref,
+    Seeds,
+    Shared,
+    Text,
+    Watched,
+    known,
+    settings_from,
+)
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -186,6 +196,8 @@ class Evaluate(Translated):
 
     batch: Annotated[int, Bounds(ge=2)] = 8192  # ranks are within batches of this many pairs, as in vec2vec
     pictures: bool = True  # draw both clouds before and after
+    # Also measure retrieval: the split of the queries of a corpus of kind `judged`, without `queries `
+    queries: Text | None = None
 
 
 def aligner_module(aligner: Any) -> Any:

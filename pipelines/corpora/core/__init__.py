@@ -14,7 +14,12 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import AnyCorpus
 
 FIRST = ("id", "text", "split", "labels")  # columns that every corpus has
-SECOND = {"pair", "positive", "image"}  # with one of these, rows are distinct but texts may repeat
+SECOND = {
+    "pair",
+    "positive",
+    "image",
+    "judgements",
+}  # with one of these, rows are distinct but texts may repeat
 
 
 def collect(row: AnyCorpus) -> pl.DataFrame:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.measures import shown
+from pipelines.measures import retrieval, shown
 from pipelines.measures.translation import MEASURES
-from pipelines.pages.tables import lower_is_better, origin, pictures, section, table
+from pipelines.pages.tables import (
+    lower_is_better,
+    measured,
+    number,
+    origin,
+    percent,
+    pictures,
+    section,
+    table,
+)
 from pipelines.runtime import store
 from pipelines.study.params import Study
 
+RETRIEVAL = """Judged queries by the target's encoder search documents whose vectors were translated. *Kept*
+is nDCG@10 as a share of that in documents embedded again. *Before* is nDCG@10 of queries and documents by the
+source's encoder. Numbers of translations are means over seeds; ± is the standard error over queries."""
 KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
 LEGEND = f"""± is the standard deviation over seeds, each with other halves and another fit. For one seed it
 is the standard error over documents. Ranks are among all held-out texts, in batches of 8,192 by default.
@@ -55,6 +67,20 @@ def translation_table(study: Study) -> list[str]:
         blocks += ["", f"### {title(study, source, target)}", "", *table(header, cells)]
         blocks += pictures("evaluate", names[0], "spaces")
     return section("Translation", LEGEND, blocks)
+
+
+def retrieval_table(study: Study) -> list[str]:
+    """One row per translator that judged queries measure."""
+    rows = []
+    for name, (row, metrics) in measured(study, "evaluate").items():
+        if found := metrics.get("retrieval"):
+            ndcg10, *_ = shown(retrieval.MEASURES)
+            beside = [number(ndcg10, found[kind]) for kind in ("untranslated", "re-embedded", "before")]
+            cells = [number(m, metrics) for m in shown(retrieval.MEASURES)]
+            rows.append([name, row.source, row.target, *cells, percent(metrics["retention"]), *beside])
+    titles = [m.title for m in shown(retrieval.MEASURES)]
+    header = ["row", "from", "to", *titles, "kept", "untranslated", "re-embedded", "before"]
+    return section("Retrieval", RETRIEVAL, ["", *table(header, rows)] if rows else [])
 
 
 def seed_cells(name: str) -> list[str]:

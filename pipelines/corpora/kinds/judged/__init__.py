@@ -1,0 +1,104 @@
+"""judged: documents, queries, and which documents answer a query, in the layout of BEIR (Thakur et al. 2021).
+
+A folder with `corpus` (id or _id, title, text), `queries` (id or _id, text) and qrels/<split>.tsv: query,
+document, grade. Tables are read in every format of a `path` row. Instead of qrels, the queries may have the
+columns `split` and `relevant`, the ids of the documents that answer them. A table of another name than
+`queries` is taken if it is the only one beside `corpus`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipelines.corpora.core import texts
+from pipelines.corpora.core.files import located
+from pipelines.runtime.errors import BadInput, listed
+from pipelines.study import PathCorpus
+
+SOURCES = ("path",)
+
+
+def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
+    """Return id, text, split, judgements: first the documents, of split "train", then the queries.
+
+    A document's text is its title and its text, joined by a space, as BEIR embeds it. A query's split is
+    `queries <its own>`, and its id has that split before it. `judgements` is JSON: {document: grade} of a
+    query, null of a document. Queries that nobody judged are left out. Raises BadInput.
+    """
+    folder = located(p.path)
+    if p.rows or p.chunk or p.test:
+        raise BadInput(
+            f"{folder}: judgements are of whole documents, all of them: no `rows`, `chunk`, `test`"
+        )
+    files = {file.stem: file for file in sorted(folder.glob("*")) if file.suffix.lower() in source.TABLES}
+    if "corpus" not in files:
+        raise BadInput(f"{folder}: there is no table `corpus` in it; there are: {listed(files)}")
+    documents = _documents(files.pop("corpus"), source)
+    if "queries" not in files and len(files) != 1:
+        raise BadInput(f"{folder}: which table has the queries? There is none of the name `queries`")
+    file = files.get("queries") or next(iter(files.values()))
+    queries = _queries(file, source).join(_judgements(file, source), "query", maintain_order="left")
+    if queries.is_empty():
+        raise BadInput(f"{file}: no query of it has a judgement")
+    return pl.concat([documents, queries.select(documents.columns)])
+
+
+def _mapped(file: Path, source: Any, *columns: str) -> pl.DataFrame:
+    """Return id, text and other `columns` of a table, as far as it has them."""
+    table = source.read(file)
+    wanted = {name: name for name in columns if name in table.columns} | {"text": "text"}
+    wanted["id"] = "_id" if "_id" in table.columns else "id"
+    return texts.mapped(table, wanted, str(file))
+
+
+def _documents(file: Path, source: Any) -> pl.DataFrame:
+    table = _mapped(file, source, "title")
+    text = [pl.col(name).cast(pl.String).fill_null("") for name in ("title", "text") if name in table.columns]
+    return table.select(
+        "id",
+        text=pl.concat_str(text, separator=" ").str.strip_chars(),
+        split=pl.lit("train"),
+        judgements=pl.lit(None, pl.String),
+    )
+
+
+def _queries(file: Path, source: Any) -> pl.DataFrame:
+    return _mapped(file, source).select("text", query="id")
+
+
+def _judgements(file: Path, source: Any) -> pl.DataFrame:
+    """Return query, id, split and judgements, of each query of each split that has a judgement."""
+    qrels = sorted((file.parent / "qrels").glob("*.tsv"))
+    found = []
+    for tsv in qrels:
+        table = source.read(tsv)
+        if table.width != 3:
+            raise BadInput(f"{tsv}: {table.width} columns; three are needed: query, document, grade")
+        found.append(table.rename(dict(zip(table.columns, ("query", "document", "grade"), strict=True))))
+        found[-1] = found[-1].with_columns(split=pl.lit(tsv.stem))
+    if not found:
+        table = _mapped(file, source, "split", "relevant")
+        if "split" not in table.columns or not isinstance(table.schema.get("relevant"), pl.List):
+            raise BadInput(
+                f"{file}: needs a column `split` and lists `relevant`, or qrels/*.tsv beside the file"
+            )
+        judged = table.explode("relevant").drop_nulls("relevant")
+        found = [judged.select(query="id", document="relevant", grade=pl.lit("1"), split="split")]
+    each: dict[tuple[str, str], dict[str, float]] = {}
+    for query, document, grade, split in pl.concat(found).cast(pl.String).iter_rows():
+        try:
+            each.setdefault((query, split), {})[document] = float(grade)
+        except (TypeError, ValueError):
+            raise BadInput(f"{file.parent}: the judgement of query {query!r} is no number") from None
+    return pl.DataFrame(
+        [
+            (query, f"{split}/{query}", f"queries {split}", json.dumps(of))
+            for (query, split), of in each.items()
+        ],
+        schema=dict.fromkeys(("query", "id", "split", "judgements"), pl.String),
+        orient="row",
+    )

@@ -1,0 +1,70 @@
+"""Judged retrieval: does a query find the documents that people judged relevant? (BEIR, Thakur et al. 2021)
+
+The numbers are trec_eval's `ndcg_cut_10` and `recall_100`: gains are grades, the discount of rank r is
+log2(r + 1), and of documents with equal cosines the one with the greater id ranks first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipelines.measures import Measure, measure
+from pipelines.measures.vectors import finite
+
+DEPTH = 100  # documents that are looked at for each query
+BLOCK = 2**25  # cosines held at once
+MEASURES: list[Measure] = []
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Grades of each query's first DEPTH documents, and of all its judged ones; best first, 0 behind."""
+
+    found: Tensor  # (q, DEPTH)
+    ideal: Tensor  # (q, largest number of judged documents)
+
+
+@measure(MEASURES, "nDCG@10", headline=True)
+def ndcg10(ranked: Ranked) -> Tensor:
+    return _discounted(ranked.found) / _discounted(ranked.ideal).clamp(min=1e-12)
+
+
+@measure(MEASURES, "recall@100")
+def recall100(ranked: Ranked) -> Tensor:
+    return (ranked.found > 0).sum(1) / (ranked.ideal > 0).sum(1).clamp(min=1)
+
+
+def _discounted(grades: Tensor) -> Tensor:
+    first = grades[:, :10]
+    return (first / torch.arange(2, 2 + first.shape[1]).log2()).sum(1)
+
+
+def judged_scores(
+    queries: Tensor, documents: Tensor, ids: Sequence[str], judgements: Sequence[Mapping[str, float]]
+) -> dict[str, Tensor]:
+    """Return every measure's score per query: (q, d), (n, d), n ids, q judgements -> {name: (q,)}, on the CPU
+
+    Documents are ranked by cosine. A judgement maps ids of documents to grades; above 0 is relevant. A query
+    without a relevant document scores 0, and a judged document that is not there counts as not found. Raises
+    BadInput for a row that is not finite.
+    """
+    order = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)  # a stable sort keeps it among equals
+    keys = normalize(finite("documents", documents)[order], dim=1)
+    unit = normalize(finite("queries", queries), dim=1)
+    names = [ids[row] for row in order]
+    found, block = [], max(1, BLOCK // len(keys))
+    for start in range(0, len(unit), block):
+        cosines = unit[start : start + block] @ keys.T
+        best: list[list[int]] = cosines.sort(dim=1, descending=True, stable=True).indices[:, :DEPTH].tolist()
+        for query, rows in enumerate(best, start):
+            found.append([max(0.0, judgements[query].get(names[row], 0.0)) for row in rows])
+    ideal = [sorted((max(0.0, grade) for grade in of.values()), reverse=True) for of in judgements]
+    width = max(map(len, ideal), default=0)
+    padded = torch.tensor([grades + [0.0] * (width - len(grades)) for grades in ideal]).reshape(-1, width)
+    ranked = Ranked(torch.tensor(found).reshape(len(unit), -1), padded)
+    return {m.name: m.compute(ranked) for m in MEASURES if m.compute}

@@ -1,0 +1,172 @@
+"""Judged retrieval: trec_eval's numbers, corpora of kind `judged`, and a translator measured by queries."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from pipelines.aligners.core.translator import Identity, save
+from pipelines.corpora.core import collect
+from pipelines.measures import retrieval, summary
+from pipelines.measures.retrieval import judged_scores
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+from pipelines.study import PathCorpus
+from pipelines.study.params import Study
+from tests.small import run_stage, static_encoder
+
+
+def graded():
+    """Return queries, documents with ties, their ids, and grades, some of documents that are not there."""
+    random = np.random.default_rng(0)
+    documents = random.choice([-0.5, 0.5], size=(400, 4))  # of length 1, so that ties are exact
+    queries = random.choice([-0.5, 0.5], size=(30, 4))
+    ids = [str(number) for number in random.permutation(400)]
+    judgements = [
+        {
+            str(document): int(grade)
+            for document, grade in zip(random.integers(0, 420, 40), grades, strict=True)
+        }
+        for grades in random.integers(0, 4, size=(30, 40))
+    ]
+    return torch.from_numpy(queries), torch.from_numpy(documents), ids, judgements
+
+
+def test_the_numbers_are_trec_evals():
+    """The expected numbers are pytrec_eval-terrier 0.5.11's."""
+    found = summary(judged_scores(*graded()))
+    assert found["ndcg10"] == pytest.approx(0.028388, abs=1e-6)
+    assert found["recall100"] == pytest.approx(0.225494, abs=1e-6)
+
+
+def test_every_query_has_the_number_of_pytrec_eval():
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    queries, documents, ids, judgements = graded()
+    cosines = (
+        torch.nn.functional.normalize(queries, dim=1) @ torch.nn.functional.normalize(documents, dim=1).T
+    )
+    qrels = {str(query): of for query, of in enumerate(judgements)}
+    run = {str(query): dict(zip(ids, row, strict=True)) for query, row in enumerate(cosines.tolist())}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.100"}).evaluate(run)
+    ours = judged_scores(queries, documents, ids, judgements)
+    for name, key in (("ndcg10", "ndcg_cut_10"), ("recall100", "recall_100")):
+        assert ours[name].tolist() == pytest.approx([theirs[q][key] for q in qrels], abs=1e-6)
+
+
+def test_a_judged_document_that_is_not_there_is_not_found_and_no_relevant_one_is_zero(monkeypatch):
+    one = torch.eye(3)
+    judgements = [{"a": 1.0, "gone": 1.0}, {"b": 0.0}, {"c": 2.0, "a": -1.0}]
+    for block in (2**25, 3):
+        monkeypatch.setattr(retrieval, "BLOCK", block)
+        found = judged_scores(one, one, ["a", "b", "c"], judgements)
+        assert found["ndcg10"].tolist() == pytest.approx([1 / (1 + 1 / np.log2(3)), 0, 1])
+        assert found["recall100"].tolist() == [0.5, 0, 1]
+
+
+# ---------------------------------------------------------------- corpora
+
+DOCUMENTS = [("4", "On cats", "Cats sleep."), ("7", "", "Dogs bark."), ("9", "On fish", "Fish swim.")]
+JUDGED = {"test/1": {"4": 2.0, "7": 1.0}, "test/2": {"9": 1.0}, "train/3": {"7": 1.0}}
+
+
+def beir(folder):
+    """Write a folder as BEIR has it."""
+    (folder / "qrels").mkdir(parents=True)
+    lines = [{"_id": i, "title": title, "text": text, "metadata": {}} for i, title, text in DOCUMENTS]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = [{"_id": str(i), "text": f"claim {i}", "metadata": {str(i): []}} for i in range(1, 5)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    head = "query-id\tcorpus-id\tscore\n"
+    (folder / "qrels" / "test.tsv").write_text(head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
+    (folder / "qrels" / "train.tsv").write_text(head + "3\t7\t1\n")
+
+
+def tables(folder):
+    """Write the same as two tables, but with grades of 1 alone."""
+    folder.mkdir()
+    pl.DataFrame(DOCUMENTS, schema=["id", "title", "text"], orient="row").write_parquet(
+        folder / "corpus.parquet"
+    )
+    relevant = [["4", "7"], ["9"], ["7"], []]
+    columns = {"id": [1, 2, 3, 4], "text": [f"claim {i}" for i in range(1, 5)], "relevant": relevant}
+    split = ["test", "test", "train", "train"]
+    pl.DataFrame(columns | {"split": split}).write_parquet(folder / "claims.parquet")
+
+
+def corpus(folder, **more):
+    row = {"source": "path", "kind": "judged", "path": str(folder), **more}
+    return collect(PathCorpus.model_validate(row))
+
+
+@pytest.mark.parametrize("write", [beir, tables])
+def test_documents_queries_and_judgements_are_one_corpus(tmp_path, write):
+    write(tmp_path / "set")
+    frame = corpus(tmp_path / "set")
+    store.check_corpus("set", frame)
+    assert frame["id"].to_list() == ["4", "7", "9", "test/1", "test/2", "train/3"]
+    assert frame["text"][:2].to_list() == ["On cats Cats sleep.", "Dogs bark."]
+    assert frame["split"].to_list() == ["train"] * 3 + ["queries test"] * 2 + ["queries train"]
+    judged = {i: json.loads(of) for i, of in frame.select("id", "judgements").drop_nulls().iter_rows()}
+    plain = {i: dict.fromkeys(of, 1.0) for i, of in JUDGED.items()}
+    assert judged == (JUDGED if write is beir else plain)
+
+
+def test_a_folder_without_judgements_or_documents_is_refused(tmp_path):
+    beir(tmp_path / "set")
+    with pytest.raises(BadInput, match="no `rows`"):
+        corpus(tmp_path / "set", rows=2)
+    (tmp_path / "set" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t4\tgood\n")
+    with pytest.raises(BadInput, match="query '1' is no number"):
+        corpus(tmp_path / "set")
+    for file in (tmp_path / "set" / "qrels").iterdir():
+        file.unlink()
+    with pytest.raises(BadInput, match=r"or qrels/\*\.tsv"):
+        corpus(tmp_path / "set")
+    (tmp_path / "set" / "corpus.jsonl").unlink()
+    with pytest.raises(BadInput, match="no table `corpus`"):
+        corpus(tmp_path / "set")
+
+
+# ---------------------------------------------------------------- stages
+
+
+def study(**evaluate):
+    return Study.model_validate(
+        {
+            "study": "s",
+            "corpora": {"set": {"kind": "judged", "source": "path", "path": "set"}},
+            "encoders": {name: {"source": "path", "path": name} for name in ("old", "new")},
+            "align": {"row": {"source": "set-old", "target": "set-new", "aligner": "identity"}},
+            "evaluate": {"row": {"split": "train", "queries": "test", "pictures": False} | evaluate},
+        }
+    )
+
+
+def test_queries_have_the_encoder_s_prompt_and_measure_what_is_translated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["claim", "ask", "Cats", "Dogs", "Fish", "1", "2", "3", "?"]
+    table = np.zeros((9, 5), np.float32)
+    table[[2, 3, 4], [0, 1, 2]] = 1
+    table[[5, 6, 7], [0, 2, 1]] = 1  # claim 1 is of cats, 2 of fish, 3 of dogs
+    table[[0, 8], 3] = table[1, 4] = 0.1
+    static_encoder("new", words, table)
+    static_encoder("old", words, np.ascontiguousarray(table[:, [1, 0, 2, 3, 4]]))  # cats and dogs swapped
+    config = store.encoder_path("new") / "config_sentence_transformers.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"prompts": {"query": "ask "}}))
+    beir(tmp_path / "set")
+    for verb, name in (("collect", "set"), ("embed", "set-old"), ("embed", "set-new")):
+        run_stage(verb, study(), name)
+    new = store.read_embeddings("set-new")
+    assert (new.vectors[:, 4] > 0).tolist() == [False] * 3 + [True] * 3  # "ask", of the prompt
+    store.translators_path("row").mkdir(parents=True)
+    save(Identity(5, 5), store.translators_path("row") / "seed-0")
+    found = run_stage("evaluate", study())
+    beside = found["retrieval"]
+    assert found["ndcg10"] == pytest.approx(beside["untranslated"]["ndcg10"])
+    assert found["ndcg10"] < beside["re-embedded"]["ndcg10"]
+    assert found["retention"] == pytest.approx(found["ndcg10"] / beside["re-embedded"]["ndcg10"])
+    assert pl.read_csv(store.seeds_path("row"))["recall100"].to_list() == [1.0]
+    with pytest.raises(BadInput, match="none of 'dev'"):
+        run_stage("evaluate", study(queries="dev"))
