@@ -35,7 +35,7 @@ def freeze_gc() -> None:
 def __getattr__(name: str) -> object:
     """Import `fit`, `load` and `verdict` (docs/python.md) on demand: no stage needs them."""
     if name in ("fit", "load", "verdict"):
-        from pipelines.aligners import arrays
+        from pipelines.fitting import arrays
 
         return getattr(arrays, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,8 +12,10 @@ import pytest
 import torch
 
 import pipelines
-from pipelines.aligners import arrays, wasserstein_procrustes
+from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.translator import Linear, save
+from pipelines.fitting import arrays
+from pipelines.runtime import progress
 from pipelines.runtime.errors import BadInput
 from tests.small import QUICK
 
@@ -55,6 +57,15 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
         (lambda row: pipelines.load(row)(np.zeros(6)), r"got \(6,\) float64"),
         (lambda row: pipelines.load(row)(np.full((3, 6), np.nan)), "row 0 is not finite"),
         (lambda row: pipelines.fit(np.zeros((3, 5)), np.zeros((3, 5))), "source: all 3 vectors are the same"),
+        (
+            lambda row: pipelines.fit(np.eye(5), np.eye(5), clustrs=3),
+            "clustrs: unknown key; did you mean 'clusters'",
+        ),
+        (
+            lambda row: pipelines.fit(np.eye(5), np.eye(5), restart=3),
+            "restart: unknown key; did you mean 'restarts'",
+        ),
+        (lambda row: pipelines.fit(np.eye(5), np.eye(5), seed=-1), "seeds.0: -1 must be at least 0"),
         (lambda row: pipelines.fit(np.eye(5, dtype=int), np.eye(5)), "must be a floating point matrix"),
     ],
 )
@@ -62,6 +73,37 @@ def test_bad_input_is_one_line(row, call, line):
     with pytest.raises(BadInput, match=line) as error:
         call(row)
     assert "\n" not in str(error.value)
+
+
+def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
+    x = torch.randn(400, 60, generator=torch.Generator().manual_seed(0))
+    replicates, guess = [], torch.Generator().manual_seed(1)
+
+    def first_replicate_fails(source, target, settings, seed):
+        right = Linear.of(torch.eye(60), source, target)
+        if len(source) == len(x):
+            return right
+        replicates.append(seed)
+        wrong = torch.linalg.qr(torch.randn(60, 60, generator=guess))[0]
+        return Linear.of(wrong, source, target) if len(replicates) == 1 else right
+
+    monkeypatch.setattr(wasserstein_procrustes, "fit", first_replicate_fails)
+    assert pipelines.fit(x, x)[1].label == "aligned"
+    assert len(set(replicates)) == 2  # one restart was enough
+    replicates.clear()
+    said = str(pipelines.fit(x, x, restarts=0)[1])
+    assert said.startswith("failed (agreement ")
+    assert [said.index(word) for word in ("texts", "restarts", "match_in", "pairs")] == sorted(
+        said.index(word) for word in ("texts", "restarts", "match_in", "pairs")
+    )
+
+
+def test_progress_names_the_fit(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    x = np.random.default_rng(0).normal(size=(240, 6))
+    pipelines.fit(x, x, restarts=1, **QUICK["wasserstein_procrustes"] | {"refinements": 4})
+    said = {line.partition(": w")[0] for line in capsys.readouterr().err.splitlines()}
+    assert said == {"seed 0", "replicate", "seed 0, restart 1", "replicate, restart 1"}
 
 
 def test_docstrings_are_true():
@@ -72,8 +114,7 @@ def test_docstrings_are_true():
 
 def test_the_page_is_true(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    quick = partial(wasserstein_procrustes.Settings, **QUICK["wasserstein_procrustes"] | {"clusters": 20})
-    monkeypatch.setattr(wasserstein_procrustes, "Settings", quick)
+    monkeypatch.setattr(arrays, "fit", partial(arrays.fit, **QUICK["wasserstein_procrustes"]))
     random = np.random.default_rng(0)
     topics = random.normal(size=(40, 64)) * np.linspace(2, 0.5, 64)
     texts = topics[random.integers(40, size=800)] + 0.5 * random.normal(size=(800, 64))
@@ -84,6 +125,6 @@ def test_the_page_is_true(tmp_path, monkeypatch):
 
 
 def test_stages_do_not_pay_for_it():
-    code = "import sys, pipelines.study; print({'torch', 'pipelines.aligners.arrays'} & set(sys.modules))"
+    code = "import sys, pipelines.study; print({'torch', 'pipelines.fitting.arrays'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "arrays" not in done.stdout

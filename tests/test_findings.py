@@ -130,10 +130,15 @@ def test_the_best_unpaired_translator_stands_beside_its_oracle_and_the_untransla
 
 
 def test_a_failed_verdict_is_said_first(study):
+    store.write_metrics("collect", "mails", {"rows": 1500, "test": 0, "words": 0, "labels": 0})
     translated([0.01, 0.02], ["failed", "failed"])
     said = sentence(study)
     assert said.startswith("No unpaired translator is judged aligned. one -> two on mails")
-    assert said.endswith("0 of 2 seeds aligned, 2 failed.")
+    assert said.endswith(
+        "0 of 2 seeds aligned, 2 failed. To try, in this order: more texts (1,500 of mails; a fit sees half "
+        "of them, and mostly works with 10,000 on either side), more `restarts`, `match_in: smaller`, known "
+        "`pairs`."
+    )
 
 
 @pytest.mark.parametrize("label", ["failed", "aligned"])
@@ -150,7 +155,7 @@ def test_an_aligned_fit_on_real_texts_comes_before_a_failed_one_and_one_on_gener
         (
             "failed",
             "0 of 2 seeds aligned, 2 failed.",
-            "1,500 of mails. A fit sees half of them, and mostly works",
+            "more texts (1,500 of mails; a fit sees half of them, and mostly works",
         ),
         ("aligned", "2 of 2 seeds aligned.", "can read them; an audit measures how much"),
     ],

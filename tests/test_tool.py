@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.aligners import arrays
+from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
 

@@ -23,6 +23,7 @@ from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import track
 from pipelines.runtime.log import Log
+from pipelines.runtime.progress import about
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, AlignJointly, aligner_module
 
@@ -47,6 +48,12 @@ class Draw(NamedTuple):
     def generator_seed(self) -> int:
         """The seed of the aligner. Restarts of a seed see its texts again, with other random numbers."""
         return (self.seed + self.restart * RESTART) % 2**32
+
+    @property
+    def name(self) -> str:
+        """`seed 1, restart 2`, or `replicate`"""
+        restart = f", restart {self.restart}" if self.restart else ""
+        return ("replicate" if self.replicate else f"seed {self.seed}") + restart
 
 
 @dataclass(frozen=True)
@@ -165,7 +172,9 @@ def stored_fit(work: Work, draw: Draw) -> Fit:
     paths = {pair: folder.joinpath(*pair) for pair in work.pairs}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
         log = None if draw.replicate or draw.restart else _log(work, draw.seed)
-        for pair, translator in work.fit(draw, log).items():
+        with about(draw.name):
+            made = work.fit(draw, log)
+        for pair, translator in made.items():
             paths[pair].parent.mkdir(parents=True, exist_ok=True)
             save(translator, paths[pair])
     return {pair: load(path).to(work.device) for pair, path in paths.items()}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from tqdm import tqdm
 
 SECONDS = 5.0  # before the first line and between two: a short loop prints nothing
+_about = ContextVar("about", default="")  # of each thread
 
 
 class Lines(tqdm):
@@ -23,12 +26,22 @@ class Lines(tqdm):
         self.disable = True
 
 
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """Begin the progress of all loops inside with `what`, such as the seed of one of several fits."""
+    before = _about.set(f"{what}: ")
+    try:
+        yield
+    finally:
+        _about.reset(before)
+
+
 def progress(steps: Iterable | None = None, *, what: str, unit: str = "", total: int | None = None) -> Any:
     """Iterate over `steps` and count them; without `steps`, return a context whose `update(n)` counts.
 
     what: the activity, such as "train"; unit: of the steps.
     """
-    unit = f" {unit}" if unit else ""
+    what, unit = _about.get() + what, f" {unit}" if unit else ""
     if sys.stderr.isatty():
         return tqdm(steps, what, total, unit=unit, leave=False, delay=1)
     known = total or hasattr(steps, "__len__")

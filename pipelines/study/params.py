@@ -160,7 +160,7 @@ def load(path: str | Path = "params.yaml") -> Study:
     try:
         return Study.model_validate(tree)
     except ValidationError as error:
-        raise BadInput(f"{path}: {_one_line(error)}") from None
+        raise BadInput(f"{path}: {one_line(error)}") from None
 
 
 def check_files(study: Study, where: str | Path = "params.yaml") -> None:
@@ -175,7 +175,7 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
                 raise BadInput(f"{where}: {place}.{name}: {path}: there is no such file or folder{link}")
 
 
-def _one_line(error: ValidationError) -> str:
+def one_line(error: ValidationError) -> str:
     """Return the first fault in the words of the file, for example `align.wp.clustrs: unknown key`."""
     first = error.errors()[0]
     # Pydantic puts the tag of the union of corpora into the location.

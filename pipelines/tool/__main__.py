@@ -125,6 +125,9 @@ def _translate(parser: argparse.ArgumentParser) -> None:
     fit.add_argument("target", metavar="TARGET", help="vectors of the second encoder, of other texts")
     fit.add_argument("--out", type=Path, required=True, metavar="MAP", help="folder that is written")
     fit.add_argument("--seed", type=int, default=0)
+    fit.add_argument(
+        "--restarts", type=int, default=2, help="fits at most, after the first, while none is aligned"
+    )
     apply = actions.add_parser("apply", help="translate a file; other columns are kept")
     apply.add_argument("map", type=Path, metavar="MAP")
     apply.add_argument("source", metavar="SOURCE")

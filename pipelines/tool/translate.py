@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import torch
 
 from pipelines import batchwise
-from pipelines.aligners import arrays
 from pipelines.aligners.core.translator import Translator, save
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import formats, matrix
 from pipelines.evaluate import scored
+from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
 from pipelines.measures import shown, summary, translation
 from pipelines.runtime.errors import BadInput
@@ -31,12 +31,12 @@ BATCH = 8192  # vectors that are compared with each other, at most
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, and its verdict."""
     source, target = (matrix(located(path), args.column) for path in (args.source, args.target))
-    translator, verdict = arrays.fit(source, target, args.seed)
+    translator, verdict = arrays.fit(source, target, args.seed, args.restarts)
     args.out.mkdir(parents=True, exist_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
     write_verdicts(args.out, {args.seed: verdict})
-    said = f"{verdict.label} (score {verdict.score:.2f}): {len(source)} vectors to {len(target)}; {args.out}"
-    return Answer([said], {"map": str(args.out), "verdict": asdict(verdict)})
+    said = f"{len(source)} vectors to {len(target)}: {args.out}"
+    return Answer([said, str(verdict)], {"map": str(args.out), "verdict": asdict(verdict)})
 
 
 def apply(args: Namespace) -> Answer:

@@ -29,6 +29,10 @@ SLOPE, MIDDLE = 39.4, 0.134
 ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE = 1_000_000  # a replicate's seed is the seed of the translator that it judges plus this number
+NEXT = (
+    "to try, in this order: more texts on both sides, more `restarts`, `match_in` smaller, "
+    "known pairs (`pairs` of a row of `align`)"
+)
 SAMPLE = 40_000  # vectors that a verdict looks at: the standard error of the mean cosine is then below .005
 
 
@@ -38,6 +42,11 @@ class Verdict:
     label: str  # aligned | doubtful | failed
     agreement: float
     dimensions: float  # effective number of dimensions of the translated cloud
+
+    def __str__(self) -> str:
+        """The label and, unless it is *aligned*, what to try next."""
+        said = f"{self.label} (agreement {self.agreement:.2f})"
+        return said if self.label == "aligned" else f"{said}; {NEXT}"
 
 
 @torch.no_grad()
@@ -83,8 +92,10 @@ def verdict_of(agreed: float, width: float) -> Verdict:
 
 
 def replicate(fit: Callable[[Tensor, Tensor, int], Any], source: Tensor, target: Tensor, seed: int) -> Any:
-    """Fit a replicate with another seed to every second vector of both sides, which are in random order.
+    """Fit a replicate with another seed to the `other_texts` of both sides."""
+    return fit(other_texts(source), other_texts(target), seed + REPLICATE)
 
-    Half of the texts serve as the other texts that a replicate needs.
-    """
-    return fit(source[::2], target[::2], seed + REPLICATE)
+
+def other_texts(vectors: Tensor) -> Tensor:
+    """Return every second vector (n / 2, d) of a side in random order: the other texts of a replicate."""
+    return vectors[::2]

@@ -10,7 +10,7 @@ from pipelines.pages.findings.finding import Finding, counted, finding, of_corpu
 from pipelines.pages.tables import ENOUGH, measured, percent
 from pipelines.pages.tables.translation import title, unmeasured
 from pipelines.runtime import store
-from pipelines.study import Evaluate
+from pipelines.study import Align, Evaluate
 from pipelines.study.params import Study
 
 NOT_ALIGNED = "No unpaired translator is judged aligned."
@@ -24,7 +24,10 @@ VERDICT_ELSEWHERE = "The verdict on {fitted_on}, the corpus of the fit, says: {c
 JUDGED = "Vectors of {corpus} were translated to {target} without a pair ({translator})."
 ONLY_VERDICT = "No true pairs measure this. The verdict, which needs none, says: {counted}."
 READABLE = "Anyone with these vectors and similar texts can read them; an audit measures how much."
-TOO_FEW = "There are {rows}. A fit sees half of them, and mostly works with {enough:,} on either side."
+NEXT = (
+    "To try, in this order: more texts ({rows}; a fit sees half of them, and mostly works with {enough:,} on "
+    "either side), {settings}."
+)
 
 
 class Measured(NamedTuple):
@@ -70,6 +73,7 @@ def translation(study: Study) -> Finding | None:
         "seeds": seeds_of(metrics["seeds"]),
         "fitted_on": spaces[fit.source].corpus,
         "counted": counted(best.labels),
+        **what_to_try(study, fit),
     }
     templates = [FOUND, RANKED] if best.aligned else [NOT_ALIGNED, FOUND, RANKED]
     for supervision, template in (("oracle", ORACLE), ("naive", NAIVE)):
@@ -81,6 +85,8 @@ def translation(study: Study) -> Finding | None:
             templates.append(template)
     if best.labels:
         templates.append(VERDICT if best.home else VERDICT_ELSEWHERE)
+    if not best.aligned:
+        templates.append(NEXT)
     picture = picture_path("evaluate", best.name, "spaces")
     return finding(templates, slots, picture, title(study, row.source, row.target))
 
@@ -120,19 +126,30 @@ def judgement(study: Study) -> Finding | None:
         return None
     best = max(judged, key=lambda name: (judged[name]["aligned"], judged[name]["verdict"]))
     source, target, labels = spaces[fits[best].source], spaces[fits[best].target], verdicts(judged[best])
-    collected = store.read_metrics("collect")
-    rows = {corpus: collected.get(corpus, {}).get("rows", 0) for corpus in (source.corpus, target.corpus)}
     templates = [JUDGED, ONLY_VERDICT]
     if labels["aligned"]:
         templates.append(READABLE)
-    elif min(rows.values()) < 2 * ENOUGH:
-        templates.append(TOO_FEW)
+    else:
+        templates.append(NEXT)
     slots = {
         "corpus": of_corpus(study, source.corpus),
         "target": target.encoder,
         "translator": best,
         "counted": counted(labels),
-        "rows": " and ".join(f"{n:,} of {corpus}" for corpus, n in rows.items()),
-        "enough": ENOUGH,
+        **what_to_try(study, fits[best]),
     }
     return finding(templates, slots, None, "Verdicts")
+
+
+def what_to_try(study: Study, fit: Align) -> dict[str, Any]:
+    """Return the slots of NEXT for a row of align."""
+    collected, spaces = store.read_metrics("collect"), study.spaces()
+    corpora = dict.fromkeys(spaces[side].corpus for side in (fit.source, fit.target))
+    settings = ["more `restarts`", "known `pairs`"]
+    if getattr(fit.settings, "match_in", None) == "target":
+        settings.insert(1, "`match_in: smaller`")
+    return {
+        "rows": " and ".join(f"{collected.get(c, {}).get('rows', 0):,} of {c}" for c in corpora),
+        "enough": ENOUGH,
+        "settings": ", ".join(settings),
+    }

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
-from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.cloud import checked
-from pipelines.aligners.core.translator import Linear, Translator, load_best, load_seeds
-from pipelines.aligners.core.verdict import Verdict, judge, replicate
+from pipelines.aligners.core.translator import Translator, load_best, load_seeds
+from pipelines.aligners.core.verdict import Verdict, judge, other_texts, replicate
+from pipelines.fitting.fits import Draw, Fit, Work, fit_until_aligned
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
+from pipelines.runtime.track import Run
+from pipelines.study import Align, aligner_module, settings_of
+from pipelines.study.params import one_line
+
+ALIGNER = "wasserstein_procrustes"
+PAIR = ("source", "target")
 
 
 def load(folder: str | Path, seed: int | None = None) -> Translator:
@@ -30,11 +39,16 @@ def load(folder: str | Path, seed: int | None = None) -> Translator:
     return seeds[seed]
 
 
-def fit(source: Any, target: Any, seed: int = 0, **settings: Any) -> tuple[Linear, Verdict]:
+def fit(
+    source: Any, target: Any, seed: int = 0, restarts: int = 2, **settings: Any
+) -> tuple[Translator, Verdict]:
     """Fit a translator of source (n, d) to the space of target (m, e) without pairs, and judge it.
 
-    The method is Wasserstein Procrustes; settings are those of a row of `align`. The texts of both sides
-    should be of one kind and in random order. Raises BadInput for vectors that cannot be aligned.
+    The method is Wasserstein Procrustes. The texts of both sides should be of one kind and in random order.
+    restarts: as a row of `align` does, fit again up to this often while the fit is not *aligned*, and return
+    the fit with the best verdict. A right fit looks wrong if its replicate failed; a restart makes a new
+    replicate, too. settings: those of a row of `align`. Raises BadInput for vectors that cannot be aligned
+    and for settings that do not exist.
 
     >>> from pipelines import fit
     >>> random = np.random.default_rng(0)
@@ -49,14 +63,31 @@ def fit(source: Any, target: Any, seed: int = 0, **settings: Any) -> tuple[Linea
     >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but few dimensions
     (True, True, 'doubtful')
     """
-    chosen = wasserstein_procrustes.Settings(**settings)
-
-    def method(x: Any, y: Any, seed: int) -> Linear:
-        return wasserstein_procrustes.fit(x, y, chosen, seed)
-
+    try:
+        chosen = settings_of(ALIGNER, settings, ("seed", "restarts"))
+        row = Align(
+            source=PAIR[0],
+            target=PAIR[1],
+            aligner=ALIGNER,
+            seeds=(seed,),
+            restarts=restarts,
+            settings=chosen,
+        )
+    except ValidationError as error:
+        raise BadInput(f"fit: {one_line(error)}") from None
     source, target = _tensor("source", source), _tensor("target", target)
-    translator = method(source, target, seed)
-    return translator, judge(source, translator, [replicate(method, source, target, seed)])
+
+    def made(draw: Draw, log: Log | None) -> Fit:
+        x, y = (other_texts(side) if draw.replicate else side for side in (source, target))
+        return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, draw.generator_seed)}
+
+    with TemporaryDirectory() as folder:
+        vectors = {PAIR[0]: source}
+        work = Work(
+            row, Run(), Path(folder), source.device, [PAIR], [source, target], made, lambda _: vectors
+        )
+        best = fit_until_aligned(work)[0][seed]
+    return best.fit[PAIR], best.verdicts[PAIR]
 
 
 def verdict(
