@@ -23,7 +23,8 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 NUMBERS, RESULTS = Path("docs/numbers"), Path("results")
-VERBS = ("collect", "align", "align_jointly", "evaluate", "attributes", "invert", "similarity")
+VERBS = ("collect", "finetune", "align", "align_jointly", "evaluate", "attributes", "invert", "similarity")
+VERBS += ("evaluate_image_text",)
 
 _BLOCK = re.compile(r"<!-- numbers (\S+): ([^>]+) -->\n+(.+?)(?:\n\n|\Z)", re.S)
 _DECIMAL = re.compile(r"(?<![\w.])-?\d*\.\d+(?![\w.])")
@@ -63,6 +64,10 @@ def collected(results: Path) -> dict[str, float]:
             spread = np.std(seeds[name].to_numpy(), ddof=1) if len(seeds) > 1 else seeds[f"{name}_error"][0]
             found[f"evaluate.{row}.{name}_spread"] = round(float(spread), 6)
             found |= {f"evaluate.{row}.seed-{i}.{name}": value for i, value in enumerate(seeds[name])}
+    for file in sorted((results / "evaluate_image_text").rglob("seeds.csv")):
+        row = f"evaluate_image_text.{file.parent.name}"
+        for values in pl.read_csv(file).iter_rows(named=True):
+            found |= dict(flat(f"{row}.seed-{values.pop('seed')}", values))
     return found
 
 

@@ -3,6 +3,7 @@ ones.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,13 @@ def test_exact_is_the_double_loop(kernel, block, monkeypatch):
     monkeypatch.setattr(kernels, "BLOCK", block)
     x, y = sets(5, 4, 3, 0), sets(6, 7, 3, 1)
     assert np.abs(exact(x, y, kernel).numpy() - double_loop(x, y, kernel)).max() < 1e-12
+
+
+def test_the_similarity_of_kme_clip_is_the_logarithm_of_the_sum_over_positive_terms():
+    x, y = (replace(s, weights=s.weights.abs()) for s in (sets(5, 4, 3, 0), sets(6, 7, 3, 1)))
+    expected = np.log(double_loop(x, y, Kernel("gaussian", 0.5, 0.0, 1.0)))
+    found = exact(x, y, Kernel("gaussian", 0.5, 0.0, 1.0, log=True))
+    assert np.abs(found.numpy() - expected).max() < 1e-12
 
 
 @pytest.mark.parametrize("kernel", KERNELS[:2])

@@ -205,10 +205,12 @@ def test_a_single_image_cannot_be_contrasted(frame, tmp_path):
     ("kind", "keys"),
     [
         (Head, {"scale": 0}),
+        (Head, {"log": True, "weight": "sigmoid", "features": None}),
+        (Head, {"log": True, "linear": 0, "features": None}),
         (TrainImageText, IMAGE_TEXT | {"batch": 1}),
         (EvaluateImageText, {"encoders": "e", "corpus": "c", "templates": ["a photo"]}),
     ],
 )
 def test_settings_out_of_bounds_are_refused(kind, keys):
-    with pytest.raises(ValidationError, match=r"scale|batch|needs one"):
+    with pytest.raises(ValidationError, match=r"scale|batch|needs one|a sigmoid weight"):
         kind.model_validate(keys)

@@ -327,6 +327,23 @@ def test_principal_axes_are_uncorrelated_and_fall_in_variance():
     assert torch.allclose(raw, normalize(y - y.mean(0), dim=1), atol=1e-5)
 
 
+@pytest.mark.parametrize("axes", ["raw", "principal"])
+def test_a_subspace_turns_with_the_encoder_and_holds_its_largest_variances(axes, tmp_path):
+    x, y = clouds()
+    settings = replace(SMALL, steps=2, centre=True, subspace=5, axes=axes)
+    turned = x @ torch.linalg.qr(torch.randn(D, D))[0]
+    plain, other = (vec2vec.fit(z, y, settings, 0) for z in (x, turned))
+    rows, turned_rows = plain.prepared(x, "source"), other.prepared(turned, "source")
+    assert rows.shape == (len(x), 5)
+    assert torch.allclose(rows @ rows.T, turned_rows @ turned_rows.T, atol=1e-4)
+    centred = normalize(x - x.mean(0), dim=1)
+    kept = (centred @ plain.get_buffer("source_axes")).square().sum()
+    assert kept == pytest.approx(float(torch.linalg.svdvals(centred)[:5].square().sum()), rel=1e-4)
+    assert torch.linalg.matrix_rank(plain(x) - y.mean(0), rtol=1e-4) <= 5
+    save(plain, tmp_path / "saved")
+    assert torch.equal(load(tmp_path / "saved")(x), plain(x))
+
+
 # ---------------------------------------------------------------- the loop
 
 

@@ -4,8 +4,9 @@ An image or a text is a set {(w_i, v_i)} of M unit vectors with real weights. Th
 
     S = mean_ij w_i u_j [a1 <v_i, t_j> + a2 k(v_i, t_j)]
 
-with a Gaussian kernel k = exp(-r^2 / 2 sigma^2) or the inverse multiquadric k = c / sqrt(c^2 + r^2), r = |v -
-t|. Both have k(v, v) = 1. No function holds more than BLOCK kernel values at once.
+or its logarithm (KME-CLIP, arXiv 2510.15508, where all terms are positive), with a Gaussian kernel k =
+exp(-r^2 / 2 sigma^2) or the inverse multiquadric k = c / sqrt(c^2 + r^2), r = |v - t|. Both have k(v, v) = 1.
+No function holds more than BLOCK kernel values at once.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Kernel:
     scale: float = 0.5  # the Gaussian's sigma or the inverse multiquadric's c
     linear: float = 2 / 3  # a1
     nonlinear: float = 1 / 3  # a2
+    log: bool = False  # S is the logarithm of the sum, as in KME-CLIP
 
     def __call__(self, squares: Tensor) -> Tensor:
         """Return k of squared distances, elementwise."""
@@ -72,7 +74,8 @@ def exact(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
     for i in range(0, len(x), side):
         blocks = [sums(x[i : i + side], y[j : j + side], kernel) for j in range(0, len(y), side)]
         rows.append(torch.cat(blocks, 1))
-    return linear + kernel.nonlinear * torch.cat(rows)
+    total = linear + kernel.nonlinear * torch.cat(rows)
+    return total.log() if kernel.log else total
 
 
 def _kernel_sums(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:

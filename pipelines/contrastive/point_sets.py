@@ -108,7 +108,7 @@ def kernel(row: Head) -> Kernel:
     """Return the kernel of a head. Single vectors are compared by their inner product."""
     if row.kind == "vector":
         return Kernel(linear=1.0, nonlinear=0.0)
-    return Kernel(row.kernel, row.scale, row.linear, row.nonlinear)
+    return Kernel(row.kernel, row.scale, row.linear, row.nonlinear, row.log)
 
 
 def save(model: DualEncoder, words: Words, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -52,6 +52,13 @@ class Head(Row):
     nonlinear: NonNegative = 1 / 3  # weight of the non-linear kernel
     # Random Fourier features in training, redrawn at each step; None: the kernel itself
     features: Count | None = 256
+    log: bool = False  # the logarithm of the similarity, as in KME-CLIP; its terms must be positive
+
+    @model_validator(mode="after")
+    def _positive(self) -> Self:
+        if self.log and (self.kind == "vector" or self.weight == "tanh" or self.linear or self.features):
+            raise ValueError("log: needs points, a sigmoid weight, `linear: 0` and `features: null`")
+        return self
 
 
 class TrainImageText(Shared):

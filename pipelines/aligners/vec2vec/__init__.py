@@ -99,7 +99,7 @@ def _fit(
         data = _split(rows, settings.batch, seed)
         settings = _with_steps(settings, data)
         # 3. Training, which ends with the best state
-        training = Training(translator.model.train(), dims, settings, new if trained else ())
+        training = Training(translator.model.train(), translator.sizes, settings, new if trained else ())
         best, checkpoint = Best(), Checkpoint(folder, seed)
         try:
             _train(training, data, best, checkpoint, log)
@@ -166,7 +166,8 @@ def _networks(
 ) -> Vec2VecTranslator:
     if trained is None:
         first, *_, last = dims
-        return Vec2VecTranslator(dims, first, last, principal=settings.axes == "principal", **settings.shape)
+        axes = {"principal": settings.axes == "principal", "subspace": settings.subspace}
+        return Vec2VecTranslator(dims, first, last, **axes, **settings.shape)
     trained.model.freeze()
     for name in [name for name in dims if name not in trained.config["dims"]]:
         trained.add_encoder(name, dims[name])

@@ -25,6 +25,9 @@ class Settings(Checked):
     # data
     centre: bool = False  # subtract the mean before normalising; ours
     axes: Literal["raw", "principal"] = "raw"  # principal: coordinates on each cloud's principal axes; ours
+    subspace: Count | None = (
+        None  # train on the span of so many principal axes of each cloud; None: all; ours
+    )
     # networks
     width: Count = 1024  # of hidden layers
     adapter_depth: Natural = 3  # 0: one matrix per encoder, see `Tied`

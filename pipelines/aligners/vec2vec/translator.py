@@ -16,27 +16,44 @@ class Vec2VecTranslator(Translator):
 
     `source` and `target` are two of the encoders of `dims`. Means are zero where the training data was not
     centred. `principal`: F takes and returns coordinates on the principal axes of the training data.
+    `subspace`: only on the first so many of them. Without `principal` the basis of their span is the one
+    nearest to the vectors' own first coordinates, so that a rotated encoder still has a rotated basis.
     """
 
     def __init__(
-        self, dims: dict[str, int], source: str, target: str, principal: bool = False, **shape
+        self,
+        dims: dict[str, int],
+        source: str,
+        target: str,
+        principal: bool = False,
+        subspace: int | None = None,
+        **shape,
     ) -> None:
-        super().__init__(dims=dims, source=source, target=target, principal=principal, **shape)
-        self.model = Vec2Vec(dims, **shape)
+        config = {"principal": principal, "subspace": subspace, **shape}
+        super().__init__(dims=dims, source=source, target=target, **config)
+        self.model = Vec2Vec(self.sizes, **shape)
         for name, dim in dims.items():
             self._add_statistics(name, dim)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the number of coordinates that the networks take and return, by encoder."""
+        most = self.config["subspace"]
+        return {name: min(dim, most or dim) for name, dim in self.config["dims"].items()}
 
     def forward(self, vectors: Tensor) -> Tensor:
         source, target = self.config["source"], self.config["target"]
         out = self.model.translate(self.prepared(vectors, source), source, target)
-        if self.config["principal"]:
+        if self._has_axes:
             out = out @ self.get_buffer(f"{target}_axes").T
         return out * self.get_buffer(f"{target}_scale") + self.get_buffer(f"{target}_mean")
 
     def prepared(self, vectors: Tensor, name: str) -> Tensor:
         """Return an encoder's raw vectors (n, d) as the networks take them: as unit rows."""
         rows = normalize(vectors - self.get_buffer(f"{name}_mean"), dim=1)
-        return rows @ self.get_buffer(f"{name}_axes") if self.config["principal"] else rows
+        if self._has_axes:
+            rows = rows @ self.get_buffer(f"{name}_axes")
+        return normalize(rows, dim=1) if self.config["subspace"] else rows
 
     @torch.no_grad()
     def fit_statistics(self, name: str, cloud: Tensor, centre: bool) -> None:
@@ -44,15 +61,19 @@ class Vec2VecTranslator(Translator):
         mean = cloud.mean(0) if centre else torch.zeros_like(cloud[0])
         self.get_buffer(f"{name}_mean").copy_(mean)
         self.get_buffer(f"{name}_scale").copy_((cloud - mean).norm(dim=1).mean())
-        if self.config["principal"]:
+        if self._has_axes:
             rows = normalize(cloud - mean, dim=1).double()
             axes = torch.linalg.eigh(rows.T @ rows).eigenvectors.flip(1)  # columns, by falling variance
+            axes = axes[:, : self.sizes[name]]
+            if not self.config["principal"]:
+                left, _, right = torch.linalg.svd(axes[: axes.shape[1]])
+                axes = axes @ (left @ right).T
             self.get_buffer(f"{name}_axes").copy_(axes)
 
     def add_encoder(self, name: str, dim: int) -> None:
         """Add one more encoder, with new adapters."""
-        self.model.add_encoder(name, dim)
         self.config["dims"] = self.config["dims"] | {name: dim}
+        self.model.add_encoder(name, self.sizes[name])
         self._add_statistics(name, dim)
 
     def between(self, source: str, target: str) -> Vec2VecTranslator:
@@ -84,5 +105,9 @@ class Vec2VecTranslator(Translator):
     def _add_statistics(self, name: str, dim: int) -> None:
         self.register_buffer(f"{name}_mean", torch.zeros(dim))
         self.register_buffer(f"{name}_scale", torch.ones(()))
-        if self.config["principal"]:
-            self.register_buffer(f"{name}_axes", torch.eye(dim))  # columns
+        if self._has_axes:
+            self.register_buffer(f"{name}_axes", torch.eye(dim, self.sizes[name]))  # columns
+
+    @property
+    def _has_axes(self) -> bool:
+        return bool(self.config["principal"] or self.config["subspace"])
