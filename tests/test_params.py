@@ -11,6 +11,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines import align, report
+from pipelines.runtime import stage
 from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
 from pipelines.study.__main__ import main
@@ -55,8 +57,8 @@ def test_every_study_of_the_repository_is_valid(path):
 
 
 def test_the_committed_study_is_the_sample_study():
-    if params.load(ROOT / "params.yaml").study != "sample":
-        pytest.skip("another study is active")
+    if params.load(ROOT / "params.yaml").study != "sample" or activate.edited(ROOT / "params.yaml"):
+        pytest.skip("another study, or an experiment, is active")
     assert (ROOT / "params.yaml").read_text() == activate.full_text(ROOT / "studies/sample.yaml")
 
 
@@ -216,6 +218,25 @@ def test_a_missing_file_is_named_before_anything_runs(folder, capsys, command):
     assert capsys.readouterr().err.endswith("there is no such file or folder\n")
     Path("data/raw/mails.mbox").touch()
     assert main([command, "s.yaml"]) == 0
+
+
+def test_help_of_a_verb_lists_the_rows_and_their_keys(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    fit = STUDY["align"]["ab"] | {"aligner": "wasserstein_procrustes"}
+    Path("params.yaml").write_text(yaml.safe_dump(STUDY | {"align": {"ab": fit}}))
+    monkeypatch.setattr("sys.argv", ["align", "--help"])
+    stage.main(align.align)
+    said = capsys.readouterr().out
+    assert said.startswith("align: fit translators")
+    lines = said.splitlines()
+    assert lines[lines.index("Rows of align in params.yaml:") + 1] == "  ab"
+    assert "  source (text (a row of embed)) the vectors that are translated" in lines
+    of_aligner = lines[lines.index("Keys of aligner wasserstein_procrustes:") :]
+    assert "  clusters (integer at least 2, default 30) of k-means, matched across the clouds" in of_aligner
+    monkeypatch.setattr("sys.argv", ["report", "-h"])
+    stage.main(report.report)
+    assert capsys.readouterr().out.endswith("\nusage: python -m pipelines.report\n")
+    assert not list(tmp_path.glob("re*"))
 
 
 def test_names_are_checked_without_the_rest(tmp_path, monkeypatch, capsys):

@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from inspect import getdoc
 from typing import NoReturn
 
 from pipelines import freeze_gc
@@ -18,6 +19,7 @@ from pipelines.runtime import launch, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import unwritable
 from pipelines.study import params
+from pipelines.study.keys import usage
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
@@ -44,9 +46,12 @@ def main(verb: Callable[..., None]) -> None:
 
 def _run(verb: Callable[..., None]) -> None:
     name, study, row = verb.__name__, params.load(), None
-    if table := params.Study.tables().get(name):  # else the stage reads the whole study
+    table = params.Study.tables().get(name)
+    if {"-h", "--help"} & set(sys.argv):
+        return print(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(name, table, study)}")
+    if table:  # else the stage reads the whole study
         if len(sys.argv) != 2:
-            raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>")
+            raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>; or --help")
         name = sys.argv[1].rpartition("@")[2]
         row = params.find(table, name, getattr(study, table))
     if os.environ.get("RANK", "0") == "0":
