@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torch import Tensor
+
 from pipelines import distributed
 from pipelines.aligners.core.translator import Translator
 from pipelines.fitting.fits import (
@@ -17,7 +19,7 @@ from pipelines.fitting.fits import (
     verdicts_of,
     write_translators,
 )
-from pipelines.fitting.splitting import halves, largest, paired_rows
+from pipelines.fitting.splitting import Halves, halves, largest, paired_rows
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.log import Log
@@ -41,7 +43,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 pairs=[pair],
                 clouds=[source.vectors, target.vectors],
                 fit=lambda draw, log: {pair: fit(row, source, target, draw, log, folder)},
-                vectors=lambda seed: {row.source: halves(source, target, row, seed).source},
+                vectors=lambda seed: sides(row, halves(source, target, row, seed)),
                 judged=row.supervision in ("unpaired", "few pairs"),
             )
             best, restarts = fit_until_aligned(work)
@@ -57,6 +59,11 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                     found = {"verdict": verdict.score, "agreement": verdict.agreement}
                     run.log({f"seed-{seed}": {"alignment": found}})
                 run.log({"alignment": {key: value for key, value in metrics.items() if key != "by seed"}})
+
+
+def sides(row: Align, data: Halves) -> dict[str, Tensor]:
+    """Return the vectors that a fit sees, by space."""
+    return {row.source: data.source, row.target: data.target}
 
 
 def fit(

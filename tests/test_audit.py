@@ -238,7 +238,7 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     assert len(taken.vectors) + taken.far_off + taken.repeated == 400 + len(powers)
     good = torch.from_numpy(taken.vectors[:400])
     fits = [procrustes.fit_oracle(good[i::2], known[i::2], procrustes.Settings(), 0) for i in (0, 1)]
-    assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:]).label == "aligned"
+    assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:], known).label == "aligned"
     partners = torch.cat([known, known[: len(taken.vectors) - 400]])
     together = procrustes.fit_oracle(torch.from_numpy(taken.vectors), partners, procrustes.Settings(), 0)
     assert (
@@ -428,7 +428,7 @@ def world(tmp_path, monkeypatch):
 
 
 def stand_in(score, word):
-    return lambda source, translator, replicates: Verdict(score, word, 0.0, 100)
+    return lambda source, translator, replicates, target: Verdict(score, word, 0.0, 100)
 
 
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
@@ -459,6 +459,23 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world):
         "Time",
     ):
         assert f"## {heading}" in twin
+
+
+def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
+    folder, texts, options = world
+
+    class Half:
+        def rows(self, source):
+            return torch.arange(len(source)) % 2 == 0
+
+    monkeypatch.setattr(audits, "judge_parts", lambda *_: Half())
+    partial = Verdict(1.0, "partial", 0.5, 100, 0.5)
+    found = audits.audit(folder / "dump.npy", texts, options, lambda *_: partial)
+    assert sum(r["vectors"] for r in found.attributes) == (found.about["used"] + 1) // 2
+    assert all(r["row"] % 2 == 0 for r in found.inversions)
+    twin = audit_page.write(found, folder / "out", "dump").with_suffix(".md").read_text()
+    assert "aligned with minilm (score 1.00), for 50% of the vectors" in twin
+    assert "Severity: high" in twin
 
 
 @pytest.mark.parametrize("word", ["failed", "doubtful"])
@@ -515,6 +532,7 @@ def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(m
 
 TARGETS = [
     ("verdict: doubtful", ["verdict: aligned with one; at most doubtful"]),
+    ("verdict: partial", ["verdict: aligned with one; at most partial"]),
     ("verdict: aligned", []),
     ("leakage: 0.5", ["leakage of none: 0.800; at most 0.5"]),
     ("{defence: cells 4, leakage: 0.5, recall: 0.9}", []),

@@ -112,10 +112,11 @@ def test_an_alignment_happens_where_its_vectors_are(name, there, tmp_path, monke
 def test_a_verdict_is_given_where_the_vectors_are(there):
     x, y = clouds()
     fits = [FITS["least_squares"](x, y), FITS["procrustes"](x, y)]
-    here = judge(x, fits[0], fits[1:])
+    here = judge(x, fits[0], fits[1:], y)
     first, second = (fit.to(there.device) for fit in fits)
     with there.works(waits=6):
-        verdict = judge(*there.move(x), first, [second])
+        verdict = judge(*there.move(x), first, [second], *there.move(y))
+    assert (verdict.label, verdict.share) == (here.label, here.share)
     assert (verdict.label, verdict.agreement) == (here.label, pytest.approx(here.agreement, abs=1e-4))
 
 

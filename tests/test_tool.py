@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
+from pipelines.aligners.core.parts import Parts
 from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
@@ -79,10 +82,15 @@ def test_a_map_is_fitted_applied_and_judged_on_files(tmp_path, monkeypatch, caps
     frame = pl.DataFrame({"id": range(100), "embedding": texts[2900:].tolist()})
     frame.write_parquet("held.parquet")
     np.save("true.npy", turned[2900:])
+    Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False])).save(Path("map/parts.safetensors"))
     for name in ("moved.parquet", "moved.arrow", "moved.npy"):
         assert said(capsys, "translate", "apply", "map", "held.parquet", "--out", name)[1]["rows"] == 100
     assert pl.read_parquet("moved.parquet")["id"].to_list() == list(range(100))
     assert pl.read_parquet("moved.parquet")["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
+    nearer = texts[2900:, 0] > texts[2900:, 1]
+    for name in ("moved.parquet", "moved.arrow"):
+        frame = pl.read_parquet(name) if name.endswith("parquet") else pl.read_ipc(name)
+        assert (frame["aligned"].to_numpy() == nearer).all()
     assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy")[1]["top1"] > 0.9
 
 

@@ -14,6 +14,7 @@ from sklearn.metrics.pairwise import paired_distances
 from benchmarks import verdict as calibration
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
+from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
 from tests.test_aligners import SMALL, clouds
@@ -62,7 +63,7 @@ def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):
     verdicts = []
     for there in (target, noise):
         first, second = (wasserstein_procrustes.fit(source[i::2], there[i::2], SMALL, i) for i in (0, 1))
-        verdicts.append(judge(source, first, [second]))
+        verdicts.append(judge(source, first, [second], there))
     right, wrong = verdicts
     assert right.label == "aligned"
     assert wrong.label == "failed"
@@ -73,12 +74,12 @@ def test_of_more_vectors_a_sample_is_judged_and_of_fewer_all(monkeypatch):
     source = torch.randn(4000, 40, generator=torch.Generator().manual_seed(0))
     one, other = linear(turn(40, 30, 1)), linear(turn(40, 30, 1) + 0.2 * turn(40, 30, 2))
     whole = agreement(source, one(source), [other])
-    assert judge(source, one, [other]).agreement == whole
+    assert judge(source, one, [other], one(source)).agreement == whole
     monkeypatch.setattr(verdict, "SAMPLE", 2000)
-    sampled = judge(source, one, [other])
+    sampled = judge(source, one, [other], one(source))
     assert sampled.agreement == pytest.approx(whole, abs=0.01)
     assert sampled.agreement != whole
-    assert sampled == judge(source, one, [other])
+    assert sampled == judge(source, one, [other], one(source))
 
 
 def test_dimensions_are_those_that_vectors_spread_over():
@@ -94,11 +95,44 @@ def test_in_few_dimensions_agreement_is_no_proof():
     assert verdict.verdict_of(0.0, verdict.FEW - 1).label == "failed"
 
 
+@pytest.mark.parametrize(
+    ("agreed", "share", "label", "told"),
+    [(0.7, 0.9, "aligned", 0.9), (0.7, 0.8, "partial", 0.8), (MIDDLE, 1.0, "doubtful", 0.0)],
+)
+def test_a_map_is_aligned_only_for_nearly_the_whole_source(agreed, share, label, told):
+    said = verdict.verdict_of(agreed, 100, share)
+    assert (said.label, said.share) == (label, told)
+
+
 def test_the_middle_is_doubtful_and_more_agreement_is_never_a_worse_word():
     assert verdict.verdict_of(MIDDLE, 100).label == "doubtful"
     assert verdict.verdict_of(MIDDLE, 100).score == 0.5
     words = [verdict.verdict_of(a / 100, 100).label for a in range(-100, 101)]
     assert list(dict.fromkeys(words)) == ["failed", "doubtful", "aligned"]
+
+
+def test_of_a_mixture_the_share_and_its_rows_are_told():
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.linspace(2, 0.2, 64)
+    topics = torch.randn(60, 64, generator=generator) * spread
+    topic = torch.randint(60, (4000,), generator=generator)
+    texts = topics[topic] + 0.7 * torch.randn(4000, 64, generator=generator) * spread
+    map = linear(turn(64, 64, 1))
+    target, pure = map(texts[:2000]), texts[2000:]
+    own = topic[2000:] < 40  # the target has texts of all topics, the dump of two thirds of them
+    mixed = pure.clone()
+    mixed[~own] = pure[~own] @ turn(64, 64, 2)  # another encoder
+    for dump, right in ((pure, torch.ones(2000, dtype=torch.bool)), (pure[own], own[own]), (mixed, own)):
+        rows = judge_parts(dump, map, target).rows(dump)
+        assert (rows == right).double().mean() > 0.97
+    said = judge(mixed, map, [map], target)
+    assert (said.label, said.share) == ("partial", pytest.approx(2 / 3, abs=0.05))
+    assert judge(pure, map, [map], target).label == "aligned"
+
+
+def test_where_targets_vary_alike_in_all_directions_no_row_is_strange():
+    cloud = torch.randn(1000, 40, generator=torch.Generator().manual_seed(0))
+    assert judge_parts(cloud, linear(turn(40, 40, 1)), cloud).aligned.all()
 
 
 def test_the_constants_tell_the_recorded_runs_apart():

@@ -82,7 +82,7 @@ def fit(
         return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, draw.generator_seed)}
 
     with TemporaryDirectory() as folder:
-        vectors = {PAIR[0]: source}
+        vectors = {PAIR[0]: source, PAIR[1]: target}
         work = Work(
             row, Run(), Path(folder), source.device, [PAIR], [source, target], made, lambda _: vectors
         )
@@ -117,7 +117,8 @@ def verdict(
         map = fit(x.numpy(), y.numpy(), seed)
         return lambda vectors: torch.as_tensor(np.asarray(map(vectors.numpy())))
 
-    return judge(source, method(source, target, seed), [replicate(method, source, target, seed)])
+    map, replicated = method(source, target, seed), replicate(method, source, target, seed)
+    return judge(source, map, [replicated], target)
 
 
 def _tensor(name: str, vectors: Any) -> torch.Tensor:

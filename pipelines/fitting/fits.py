@@ -20,7 +20,7 @@ from torch import Tensor
 from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
+from pipelines.aligners.core.verdict import ALIGNED, REPLICATE, Verdict, judge
 from pipelines.runtime import track
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import about
@@ -83,7 +83,8 @@ class Candidate:
         if not others:
             return
         for pair, translator in self.fit.items():
-            verdict = judge(vectors[pair[0]], translator, [other[pair] for other in others])
+            source, target = (vectors[space] for space in pair)
+            verdict = judge(source, translator, [other[pair] for other in others], target)
             self.verdicts[pair] = max(self.verdicts.get(pair, verdict), verdict, key=lambda v: v.score)
 
     @property
@@ -120,7 +121,7 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
             for candidate in earlier:  # only new fits can change their verdicts
                 candidate.judge_by(judges_of(seed, new_fits, new_replicates), vectors)
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
-        wrong = [seed for seed, candidate in best.items() if candidate.worst.label != "aligned"]
+        wrong = [seed for seed, candidate in best.items() if candidate.worst.score < ALIGNED]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
         if not to_fit:
             break
@@ -225,13 +226,17 @@ def verdicts_of(best: Mapping[int, Candidate], pair: Pair) -> dict[int, Verdict]
 
 
 def summary(best: Mapping[int, Candidate], pair: Pair) -> dict[str, Any]:
-    """Return the mean score (`verdict`), the share of aligned seeds (`aligned`), and each seed's verdict."""
+    """Return the mean score (`verdict`), the share of aligned seeds (`aligned`), each seed's verdict, and the
+    mean `share` of the source that maps are right for, of seeds that have one.
+    """
     verdicts = verdicts_of(best, pair)
     if not verdicts:
         return {"seeds": len(best)}
+    shares = [verdict.share for verdict in verdicts.values() if verdict.share]
     return {
         "seeds": len(best),
         "verdict": sum(verdict.score for verdict in verdicts.values()) / len(verdicts),
+        "share": sum(shares) / max(1, len(shares)),
         "aligned": sum(verdict.label == "aligned" for verdict in verdicts.values()) / len(verdicts),
         "by seed": {str(seed): asdict(verdict) for seed, verdict in verdicts.items()},
     }

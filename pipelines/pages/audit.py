@@ -15,12 +15,13 @@ IN_DUMP = 0.2  # share of texts that stand out; .02 to .13 where none is in the 
 # A defence is worth its cost if it keeps KEPT of retrieval, and leaves at most LEFT of the leakage.
 KEPT, LEFT = 0.9, 0.5
 SCALE = "(of: none shown, unknown, high)"
-VERDICTS = ("failed", "doubtful", "aligned")  # worst first
+VERDICTS = ("failed", "doubtful", "partial", "aligned")  # worst first
 ABOUT = {  # of each section
     "This audit": "What was audited, with what, and when.",
     "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",
     "Encoders tried": (
-        "Each fit maps the dump to one encoder, without a single pair. The verdict uses unpaired data only."
+        "Each fit maps the dump to one encoder, without a single pair. The verdict uses unpaired data only. "
+        "share: of the vectors, for which the map is right. All that follows is about these."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
@@ -46,8 +47,9 @@ class Tried:
     encoder: str
     known_texts: int
     score: float
-    verdict: str  # aligned | doubtful | failed
+    verdict: str  # one of VERDICTS
     seconds: float
+    share: float = 1.0  # of the vectors for which the map is right
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Findings:
 
     @property
     def evidence(self) -> bool:
-        return self.best.verdict == "aligned"
+        return self.best.verdict in ("aligned", "partial")
 
 
 def best_of(tried: Sequence[Tried]) -> Tried:
@@ -106,8 +108,8 @@ def conclusion(findings: Findings) -> str:
     best = findings.best
     if findings.evidence:
         return (
-            f"Verdict: aligned with {best.encoder} (score {best.score:.2f}). "
-            "An attacker who has only these vectors and texts of his own can read them. "
+            f"Verdict: aligned with {best.encoder} (score {best.score:.2f}), for {best.share:.0%} of the "
+            "vectors. An attacker who has only these vectors and texts of his own can read them. "
             "This page shows what he reads."
         )
     if best.verdict == "doubtful":
@@ -197,7 +199,7 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def tables(findings: Findings) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of every section. Results of the attack are shown only if the verdict is `aligned`."""
+    """Return the rows of every section. Results of an attack are shown only if it is evidence."""
     tried = [{key.replace("_", " "): value for key, value in asdict(t).items()} for t in findings.tried]
     made = [{"": key, "value": value} for key, value in findings.made.items()]
     out = {"This audit": made, "The dump": [findings.about], "Encoders tried": tried}

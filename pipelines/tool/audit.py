@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.core.verdict import Verdict, judge, replicate
 from pipelines.corpora.core.files import located
@@ -57,7 +58,7 @@ LEAST = 100  # vectors, and texts, that an attack needs
 PAIRS = (100, 1000)  # known texts of further attackers on defended vectors
 NEAREST = 10  # known texts that an attack names for a vector
 READ = "read the dump"
-Judge = Callable[[Tensor, Translator, Sequence[Translator]], Verdict]
+Judge = Callable[[Tensor, Translator, Sequence[Translator], Tensor], Verdict]
 
 
 DEFENCES = (
@@ -110,7 +111,7 @@ class Attempt:
     @property
     def tried(self) -> Tried:
         v = self.verdict
-        return Tried(self.encoder, len(self.texts), v.score, v.label, self.seconds)
+        return Tried(self.encoder, len(self.texts), v.score, v.label, self.seconds, v.share)
 
 
 def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge) -> Findings:
@@ -168,14 +169,27 @@ def attempted(
 def attack(
     vectors: Tensor, best: Attempt, options: Options, judge: Judge, steps: Steps, findings: Findings
 ) -> None:
-    """Read topics and texts with the best translator, then try it on defended vectors."""
+    """Read topics and texts with the best translator, then try it on defended vectors.
+
+    All of this is about the part of the vectors for which the translator is right.
+    """
     print(audit_page.conclusion(findings), file=sys.stderr, flush=True)
+    rows = aligned_rows(vectors, best)
+    vectors = vectors[rows]
     with steps("topics"):
         findings.in_dump = in_dump(vectors, best)
         findings.attributes = topics(vectors, best, options.labels)
     with steps("inverted texts"):
-        findings.inversions = inverted(vectors, best, options)
-    defended(vectors, best, options, judge, steps, findings.defences)
+        findings.inversions = inverted(vectors, best, options, rows)
+    if len(vectors) >= LEAST:
+        defended(vectors, best, options, judge, steps, findings.defences)
+
+
+def aligned_rows(vectors: Tensor, best: Attempt) -> Tensor:
+    """Return the rows (k,) of the vectors for which the translator is right."""
+    if best.verdict.share == 1:
+        return torch.arange(len(vectors), device=vectors.device)
+    return judge_parts(vectors, best.translator, best.known).rows(vectors).nonzero()[:, 0]
 
 
 class Steps:
@@ -239,7 +253,7 @@ def fitted(vectors: Tensor, known: Tensor, seed: int, judge: Judge) -> tuple[Tra
 
     fits = (partial(fit, vectors, known, seed), partial(replicate, fit, vectors, known, seed))
     translator, replicated = run_fits(fits, ALIGNER, (vectors, known))
-    return translator, judge(vectors, translator, [replicated])
+    return translator, judge(vectors, translator, [replicated], known)
 
 
 # ---------------------------------------------------------------- 3. topics
@@ -272,8 +286,11 @@ def topics(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> list[dict[s
 # ---------------------------------------------------------------- 4. inversion
 
 
-def inverted(vectors: Tensor, best: Attempt, options: Options) -> list[dict[str, Any]]:
-    """Invert SHOWN vectors, drawn with the seed. Beside each guess stands the nearest known text."""
+def inverted(vectors: Tensor, best: Attempt, options: Options, named: Tensor) -> list[dict[str, Any]]:
+    """Invert SHOWN vectors (k, d), drawn with the seed. Beside each guess stands the nearest known text.
+
+    `named` (k,) are the vectors' rows in the sample of the dump.
+    """
     attacker = learn(best.known, best.texts, options.inverter, options.seed)
     assert not isinstance(attacker.inverter, Vec2Text)  # its settings are another class
     rows = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(options.seed))[:SHOWN]
@@ -286,7 +303,7 @@ def inverted(vectors: Tensor, best: Attempt, options: Options) -> list[dict[str,
     texts = consensus.stating([attacker.inverter.text(g.draft) for g in guesses], peculiar, options.facts)
     return [
         {"row": int(i), "guess": text, "cosine": g.cosine, "nearest known text": t[0]}
-        for i, text, g, t in zip(rows, texts, guesses, near, strict=True)
+        for i, text, g, t in zip(named[rows], texts, guesses, near, strict=True)
     ]
 
 

@@ -18,7 +18,9 @@ class Targets(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     defence: str = "none"  # the one in use, as `--defences` names it
-    verdict: Literal["failed", "doubtful", "aligned"] | None = None  # the strongest attack that is tolerated
+    verdict: Literal["failed", "doubtful", "partial", "aligned"] | None = (
+        None  # the strongest attack that is tolerated
+    )
     leakage: float | None = Field(None, ge=0, le=1)  # at most this is left to the attacker who knows most
     recall: float | None = Field(None, ge=0, le=1)  # at least this share of the 10 nearest neighbours is kept
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import torch
 
 from pipelines import batchwise
+from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, save
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import formats, matrix
@@ -24,25 +25,33 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic
 from pipelines.tool import Answer
 
+PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors it is right
 WRITTEN = (".parquet", ".arrow", ".npy")
 BATCH = 8192  # vectors that are compared with each other, at most
 
 
 def fit(args: Namespace) -> Answer:
-    """Write a translator that `pipelines.load` reads, and its verdict."""
+    """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
     source, target = (matrix(located(path), args.column) for path in (args.source, args.target))
     translator, verdict = arrays.fit(source, target, args.seed, args.restarts)
     args.out.mkdir(parents=True, exist_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
     write_verdicts(args.out, {args.seed: verdict})
+    (args.out / PARTS).unlink(missing_ok=True)
+    if verdict.share:
+        judge_parts(torch.from_numpy(source), translator, torch.from_numpy(target)).save(args.out / PARTS)
     said = f"{len(source)} vectors to {len(target)}: {args.out}"
     return Answer([said, str(verdict)], {"map": str(args.out), "verdict": asdict(verdict)})
 
 
 def apply(args: Namespace) -> Answer:
-    """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept."""
+    """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept.
+
+    A column `aligned` tells for which rows the map is right, if `fit` found any.
+    """
     check_output(args.out)
-    rows = write(args.out, located(args.source), args.column, arrays.load(args.map))
+    parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
+    rows = write(args.out, located(args.source), args.column, arrays.load(args.map), parts)
     return Answer([f"{rows} vectors: {args.out}"], {"out": str(args.out), "rows": rows})
 
 
@@ -52,7 +61,9 @@ def check_output(path: Path) -> None:
         raise BadInput(f"{path}: vectors are written to {', '.join(WRITTEN)}")
 
 
-def write(path: Path, source: Path, column: str | None, translator: Translator) -> int:
+def write(
+    path: Path, source: Path, column: str | None, translator: Translator, parts: Parts | None = None
+) -> int:
     """Translate the vectors of `source` and write them to `path`, block by block. Return their number."""
     rows = 0
     with atomic(path) as draft:
@@ -62,7 +73,7 @@ def write(path: Path, source: Path, column: str | None, translator: Translator) 
                 np.save(file, np.concatenate(blocks))
             return sum(map(len, blocks))
         writer = None
-        for table in _tables(source, column, translator):
+        for table in _tables(source, column, translator, parts):
             opener = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file
             writer = writer or opener(draft, table.schema)
             writer.write_table(table)
@@ -72,17 +83,33 @@ def write(path: Path, source: Path, column: str | None, translator: Translator) 
     return rows
 
 
-def _tables(source: Path, column: str | None, translator: Translator) -> Iterator[pa.Table]:
-    """Yield translated tables: of a parquet file all its columns, of another format `vector` alone."""
+def _tables(
+    source: Path, column: str | None, translator: Translator, parts: Parts | None
+) -> Iterator[pa.Table]:
+    """Yield translated tables: of a parquet file all its columns, of another format `vector`. With parts they
+    get the column `aligned`.
+    """
     if source.suffix != ".parquet":
         for block in formats.blocks(source, column):
-            moved = translator(np.asarray(block, np.float32))
-            yield pa.table({"vector": pa.FixedSizeListArray.from_arrays(moved.ravel(), moved.shape[1])})
+            vectors = np.asarray(block, np.float32)
+            moved = translator(vectors)
+            table = pa.table({"vector": pa.FixedSizeListArray.from_arrays(moved.ravel(), moved.shape[1])})
+            yield _marked(table, vectors, parts)
         return
     file = pq.ParquetFile(source)
-    function = batchwise.translate(translator, formats.column_of(source, file.schema_arrow, column))
+    column = formats.column_of(source, file.schema_arrow, column)
+    function = batchwise.translate(translator, column)
     for batch in file.iter_batches(formats.BLOCK):
-        yield function(batch)
+        table = function(batch)
+        numbers = batch.column(column).flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
+        yield _marked(table, numbers.reshape(len(table), -1), parts)
+
+
+def _marked(table: pa.Table, vectors: np.ndarray, parts: Parts | None) -> pa.Table:
+    if parts is None:
+        return table
+    kept = table.drop_columns([name for name in table.column_names if name == "aligned"])
+    return kept.append_column("aligned", pa.array(parts.rows(torch.tensor(vectors)).numpy()))
 
 
 def judge(args: Namespace) -> Answer:

@@ -4,7 +4,7 @@ Every unpaired method returns some map, and its own objective cannot judge it: a
 almost as well as the right one. But two wrong maps do not agree, apart from a few leading directions. So fit
 a *replicate*: a second translator with another seed on other texts. It is nearly the same if both maps are
 right, and different if one is wrong. `agreement` measures this. docs/experiments/verdict.md lists other
-signals, which did not work.
+signals, which did not work. `core.parts` tells for which share of the source vectors the map is right.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import FEW, dimensions
 from pipelines.aligners.core.matching import draw
+from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Translator
 from pipelines.measures.vectors import centred_unit
 
@@ -27,6 +28,7 @@ from pipelines.measures.vectors import centred_unit
 # that: 1 / (1 + exp(-SLOPE (agreement - MIDDLE))). `benchmarks.verdict fit` fits both constants.
 SLOPE, MIDDLE = 39.4, 0.134
 ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
+WHOLE = 0.85  # lowest share of an *aligned* dump; other rows have a FOSCTTM of 0.5, so the whole has < 0.1
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE = 1_000_000  # a replicate's seed is the seed of the translator that it judges plus this number
 NEXT = (
@@ -39,19 +41,22 @@ SAMPLE = 40_000  # vectors that a verdict looks at: the standard error of the me
 @dataclass(frozen=True)
 class Verdict:
     score: float
-    label: str  # aligned | doubtful | failed
+    label: str  # aligned | partial | doubtful | failed
     agreement: float
     dimensions: float  # effective number of dimensions of the translated cloud
+    share: float = 1.0  # of the source vectors for which the map is right; 0 if the score is below ALIGNED
 
     def __str__(self) -> str:
-        """The label and, unless it is *aligned*, what to try next."""
+        """The label, and for which share of the source the map is right or else what to try next."""
         said = f"{self.label} (agreement {self.agreement:.2f})"
-        return said if self.label == "aligned" else f"{said}; {NEXT}"
+        return f"{said}, for {self.share:.0%} of the source" if self.share else f"{said}; {NEXT}"
 
 
 @torch.no_grad()
-def judge(source: Tensor, translator: Translator, replicates: Sequence[Translator]) -> Verdict:
-    """Compare a translator with replicates, on the source vectors (n, d) of its own fit.
+def judge(
+    source: Tensor, translator: Translator, replicates: Sequence[Translator], target: Tensor
+) -> Verdict:
+    """Compare a translator with replicates, on the source (n, d) and target vectors (m, e) of its own fit.
 
     Replicates need other texts: on the same texts a deterministic aligner always agrees with itself. Of more
     than SAMPLE vectors a random sample is used.
@@ -59,7 +64,11 @@ def judge(source: Tensor, translator: Translator, replicates: Sequence[Translato
     if len(source) > SAMPLE:
         source = draw(source, SAMPLE, torch.Generator().manual_seed(0))
     translated = translator(source)
-    return verdict_of(agreement(source, translated, replicates), dimensions(translated))
+    verdict = verdict_of(agreement(source, translated, replicates), dimensions(translated))
+    if verdict.label != "aligned":
+        return verdict
+    rows = judge_parts(source, translator, target).rows(source)
+    return verdict_of(verdict.agreement, verdict.dimensions, float(rows.double().mean()))
 
 
 @torch.no_grad()
@@ -80,15 +89,17 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
     return max(cosines)
 
 
-def verdict_of(agreed: float, width: float) -> Verdict:
-    """Return the verdict for an agreement and the effective dimensions of the translated cloud.
+def verdict_of(agreed: float, width: float, share: float = 1.0) -> Verdict:
+    """Return the verdict for an agreement, the effective dimensions of the translated cloud, and a share.
 
-    Below FEW dimensions wrong fits agree, too, so the label is *doubtful* at best.
+    Below FEW dimensions wrong fits agree, too, so the label is *doubtful* at best. A map that is right for
+    less than WHOLE of the source is *partial*.
     """
     score = 1 / (1 + math.exp(-SLOPE * (agreed - MIDDLE)))
     score = min(score, 0.5) if width < FEW else score
-    label = "aligned" if score >= ALIGNED else "doubtful" if score >= DOUBTFUL else "failed"
-    return Verdict(score, label, agreed, width)
+    if score >= ALIGNED:
+        return Verdict(score, "aligned" if share >= WHOLE else "partial", agreed, width, share)
+    return Verdict(score, "doubtful" if score >= DOUBTFUL else "failed", agreed, width, 0.0)
 
 
 def replicate(fit: Callable[[Tensor, Tensor, int], Any], source: Tensor, target: Tensor, seed: int) -> Any:

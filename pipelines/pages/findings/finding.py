@@ -40,13 +40,15 @@ def seeds_of(count: int) -> str:
 
 
 def verdicts(metrics: dict[str, Any]) -> Counter[str]:
-    """Count the labels of a translator's seeds: aligned, doubtful, failed. An oracle has none."""
+    """Count the labels of a translator's seeds: aligned, partial, doubtful, failed. An oracle has none."""
     return Counter(seed["label"] for seed in metrics.get("by seed", {}).values())
 
 
 def counted(labels: Counter[str]) -> str:
     """`2 of 2 seeds aligned`, `1 of 3 seeds aligned, 2 failed`"""
-    others = "".join(f", {labels[label]} {label}" for label in ("doubtful", "failed") if labels[label])
+    others = "".join(
+        f", {labels[label]} {label}" for label in ("partial", "doubtful", "failed") if labels[label]
+    )
     seeds = "seed" if labels.total() == 1 else "seeds"
     return f"{labels['aligned']} of {labels.total()} {seeds} aligned{others}"
 

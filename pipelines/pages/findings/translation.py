@@ -127,7 +127,7 @@ def judgement(study: Study) -> Finding | None:
     best = max(judged, key=lambda name: (judged[name]["aligned"], judged[name]["verdict"]))
     source, target, labels = spaces[fits[best].source], spaces[fits[best].target], verdicts(judged[best])
     templates = [JUDGED, ONLY_VERDICT]
-    if labels["aligned"]:
+    if labels["aligned"] or labels["partial"]:
         templates.append(READABLE)
     else:
         templates.append(NEXT)

@@ -26,8 +26,9 @@ KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the tabl
 LEGEND = f"""± is the standard deviation over seeds, each with other halves and another fit. For one seed it
 is the standard error over documents. Ranks are among all held-out texts, in batches of 8,192 by default.
 {lower_is_better(shown(MEASURES))} The verdict uses unpaired vectors of the fit alone: how many seeds are
-`aligned`, and the mean score. It is about the corpus of the fit, not about another corpus that is measured.
-All other columns use true pairs, after the fit."""
+`aligned`, the share of the source's vectors for which a map is right, and the mean score. It is about the
+corpus of the fit, not about another corpus that is measured. All other columns use true pairs, after the
+fit."""
 UNMEASURED = """No true pairs measure these translators. Each fit sees half of the vectors of either side, or
 the splits that its row names. The verdict is its agreement with fits to other halves."""
 
@@ -94,10 +95,11 @@ def seed_cells(name: str) -> list[str]:
 
 
 def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
-    """Format a translator's verdict: `4/5 aligned, 0.97`, or `fit on <elsewhere>: 4/5 aligned`."""
+    """Format a translator's verdict: `4/5 aligned, share 0.99, 0.97`, or `fit on <elsewhere>: ...`."""
     if "verdict" not in metrics:
         return ""
     aligned = f"{metrics['aligned'] * metrics['seeds']:.0f}/{metrics['seeds']} aligned"
+    aligned += f", share {metrics['share']:.2f}" if metrics.get("share") else ""
     return f"fit on {elsewhere}: {aligned}" if elsewhere else f"{aligned}, {metrics['verdict']:.2f}"
 
 

@@ -1,0 +1,100 @@
+"""Tell for which rows of a dump a map is right, without pairs.
+
+A dump may mix two encoders, for example an index that was half moved to a new model. A map is then right for
+one part of the rows. `agreement` does not show this: two fits agree on the map, but not on where it holds.
+
+Rows are judged in k-means clusters, which two encoders hardly share. A cluster's *strangeness* is the mean of
+u' P u over its translations, centred and scaled to length 1. P is the inverse of the targets' second moment,
+with a ridge. So translations are strange if they point where targets hardly vary. Rows of another encoder
+point anywhere, as random directions of the source space do, and these give the scale. A cluster is aligned
+if its strangeness is nearer to that of the best tenth of rows than to that of random directions.
+
+Texts of other topics than the targets' stay aligned: topics change where in the target space rows lie, but
+not much along which directions they vary (docs/experiments/verdict.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipelines.aligners.core.matching import draw
+from pipelines.measures.vectors import centred_unit, kmeans
+from pipelines.runtime.files import reading
+
+SAMPLE = 10_000  # vectors of either side that are looked at
+CLUSTERS, ROWS = 100, 40  # at most so many clusters, with so many rows each on average
+RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
+BEST = 0.1  # share of rows that show the strangeness of right translations
+ROUND = 1.2  # if random directions are not stranger by this factor, targets vary alike in all directions
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Clusters of source vectors, and for which of them a map is right."""
+
+    mean: Tensor  # (d,) of the source
+    centroids: Tensor  # (clusters, d) of centred unit vectors
+    aligned: Tensor  # (clusters,) bool
+
+    def clusters(self, source: Tensor) -> Tensor:
+        """Return the nearest cluster of each source vector (n, d). -> (n,) int64"""
+        unit = normalize(source - self.mean, dim=1)
+        return (unit @ self.centroids.T - self.centroids.square().sum(1) / 2).argmax(1)
+
+    def rows(self, source: Tensor) -> Tensor:
+        """Mark the source vectors (n, d) for which the map is right. -> (n,) bool"""
+        return self.aligned[self.clusters(source)]
+
+    def save(self, path: Path) -> None:
+        from safetensors.torch import save_file
+
+        save_file(vars(self), path)
+
+    @classmethod
+    def load(cls, path: Path) -> Parts:
+        from safetensors.torch import load_file
+
+        with reading(path):
+            return cls(**load_file(path))
+
+
+@torch.no_grad()
+def judge_parts(source: Tensor, translator: Callable[[Tensor], Tensor], target: Tensor) -> Parts:
+    """Judge the clusters of the source vectors (n, d) that a translator maps to the space of target (m, e).
+
+    If the targets vary alike in all directions, no direction is strange, and all clusters count as aligned.
+    """
+    generator = torch.Generator().manual_seed(0)
+    source, target = draw(source, SAMPLE, generator), draw(target, SAMPLE, generator)
+    # 1. Clusters of the source
+    count = min(CLUSTERS, max(1, len(source) // ROWS))
+    mean, centroids = source.mean(0), kmeans(centred_unit(source), count, 1, generator)[0]
+    cluster = Parts(mean, centroids, torch.ones(count)).clusters(source)
+    # 2. Translations of the source and of random directions
+    random = normalize(torch.randn(source.shape, generator=generator), dim=1).to(source)
+    translated = translator(source)
+    centre = translated.mean(0)
+    nowhere = translator(mean + random * (source - mean).norm(dim=1, keepdim=True))
+    # 3. Strangeness
+    known = centred_unit(target).double()
+    moment = known.T @ known / len(known)
+    ridge = RIDGE * moment.diagonal().mean() * torch.eye(len(moment)).to(moment)
+    precision = torch.linalg.inv(moment + ridge).to(source.dtype)
+    strange = _strangeness(translated - centre, precision)
+    rows = torch.bincount(cluster, minlength=count)
+    total = torch.zeros(count).to(strange).index_add(0, cluster, strange)
+    of_cluster = total / rows.clamp_min(1)
+    best, worst = of_cluster[cluster].quantile(BEST), _strangeness(nowhere - centre, precision).mean()
+    return Parts(mean, centroids, (of_cluster < (best + worst) / 2) | (worst < ROUND * best))
+
+
+def _strangeness(centred: Tensor, precision: Tensor) -> Tensor:
+    """Return u' P u for each row of (n, e), scaled to length 1. -> (n,)"""
+    unit = normalize(centred, dim=1)
+    return ((unit @ precision) * unit).sum(1)
