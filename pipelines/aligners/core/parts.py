@@ -85,7 +85,7 @@ def judge_parts(source: Tensor, translator: Callable[[Tensor], Tensor], target: 
     known = centred_unit(target).double()
     moment = known.T @ known / len(known)
     ridge = RIDGE * moment.diagonal().mean() * torch.eye(len(moment)).to(moment)
-    precision = torch.linalg.inv(moment + ridge).to(source.dtype)
+    precision = torch.linalg.inv(moment + ridge).to(translated.dtype)
     strange = _strangeness(translated - centre, precision)
     rows = torch.bincount(cluster, minlength=count)
     total = torch.zeros(count).to(strange).index_add(0, cluster, strange)
