@@ -177,6 +177,23 @@ def test_matched_in_the_smaller_space_one_matrix_reads_both_ways():
     )
 
 
+def test_a_consensus_is_nearer_than_each_run_and_leaves_failed_runs_out(monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    W = torch.linalg.qr(torch.randn(30, 30, generator=g))[0]
+    noisy = [(W + 0.3 * torch.randn(30, 30, generator=g), 0.30) for _ in range(3)]
+    failed = (10 * torch.randn(30, 30, generator=g), 0.28)
+
+    def consensus(*runs):
+        one_by_one = iter(runs)
+        monkeypatch.setattr(wasserstein_procrustes.Fitting, "search", lambda *_: next(one_by_one))
+        settings = replace(SMALL, consensus=len(runs))
+        return spectral(wasserstein_procrustes.Fitting(settings, g).consensus(W, W, W))
+
+    errors = [float((consensus(run) - W).norm()) for run in noisy]
+    assert float((consensus(*noisy, failed) - W).norm()) < 0.7 * min(errors)
+    torch.testing.assert_close(consensus(noisy[0], noisy[0]), consensus(noisy[0]))
+
+
 def test_same_seed_same_bytes():
     source, target, _ = clouds(8, 10)
     torch.manual_seed(1)

@@ -13,6 +13,9 @@
    of small batches frees the map from poor optima. Between these steps the map keeps the singular values of
    the cross-covariance to a small power. Directions in which matches agree then weigh more. The last passes
    use all vectors, at most LAST_PASS a side. With few vectors their couplings are softer (`relative_size`).
+   Each run (`consensus`) starts at other clusters and rests at another map, with errors of its own.
+   The cross-covariances of all runs are added, so that these errors cancel. A run that failed couples points
+   of a lower cosine, and is left out.
 4  The orthogonal map ranks best. The least-squares map of the couplings has the highest cosine. Return a map
    in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -25,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -61,6 +64,7 @@ LEAST = 500  # smallest batch
 POWER = 0.25  # power of the singular values during refinement
 WARM, COLD = 30.0, 50.0  # inverse temperature of the first and the last coupling
 PAIR_WEIGHT = 10.0  # weight of a known pair; a coupled point has weight 1
+FAILED = 0.97  # a run has failed if the mean cosine of its last coupling is below this share of the best
 ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 
@@ -74,6 +78,7 @@ class Settings(Checked):
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # a batch size for each
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 8  # steps on all vectors, at most LAST_PASS per side
+    consensus: Count = 1  # number of runs of steps 1 to 3, of which the good ones are averaged
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. A map into a larger
     # space reaches only a part of it. What a target vector has outside of this part lowers its cosine.
     match_in: Literal["target", "smaller"] = "target"
@@ -191,9 +196,9 @@ class Fitting:
         X = unit.pop(lone)
         Y = torch.cat([*unit.values()], 1) / len(unit) ** 0.5
         if self.settings.match_in == "smaller" and X.shape[1] < Y.shape[1]:
-            cross = self.search(Y, X, known.flip(1)).T  # cosines are taken in the second argument's space
+            cross = self.consensus(Y, X, known.flip(1)).T  # cosines are taken in the second argument's space
         else:
-            cross = self.search(X, Y, known)
+            cross = self.consensus(X, Y, known)
         return dict(zip(unit, cross.split([cloud.shape[1] for cloud in unit.values()], 1), strict=True))
 
     def translator(self, source: Tensor, target: Tensor, cross: Tensor) -> Linear:
@@ -205,8 +210,18 @@ class Fitting:
             return linear
         return InvertedSoftmax.around(linear, anchors, self.settings.hub_correction)
 
-    def search(self, X: Tensor, Y: Tensor, known: Tensor) -> Tensor:
-        """Steps 1 to 3: return the cross-covariance (d, e) of the points that the best candidate couples."""
+    def consensus(self, X: Tensor, Y: Tensor, known: Tensor) -> Tensor:
+        """Return the sum of the cross-covariances (d, e) of all runs of steps 1 to 3 that did not fail.
+
+        Only the first run is logged.
+        """
+        fittings = [self, *[replace(self, log=None)] * (self.settings.consensus - 1)]
+        runs = [fitting.search(X, Y, known) for fitting in fittings]
+        best = max(cosine for _, cosine in runs)
+        return torch.stack([cross for cross, cosine in runs if cosine >= FAILED * best]).sum(0)
+
+    def search(self, X: Tensor, Y: Tensor, known: Tensor) -> tuple[Tensor, float]:
+        """Steps 1 to 3: return the best candidate's cross-covariance (d, e) and mean cosine."""
         given = PAIR_WEIGHT * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e)
         x, P = leading(X)
         y, Q = leading(Y)
@@ -256,9 +271,9 @@ class Fitting:
             maps = [refined[place] for place in best_first[: (len(maps) + 1) // 2]]
         return maps[0]
 
-    def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor:
-        """Step 3: alternate coupling and Procrustes, and return the last cross-covariance (d, e)."""
-        cross, refinements = given, self.settings.refinements
+    def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> tuple[Tensor, float]:
+        """Step 3: couple and fit in turn. Return the last cross-covariance (d, e) and mean cosine."""
+        cross, cosine, refinements = given, 0.0, self.settings.refinements
         last_sharpness = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
         steps = range(refinements + self.settings.passes)
         for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
@@ -276,7 +291,7 @@ class Fitting:
             W = spectral(cross, power)
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
-        return cross
+        return cross, cosine
 
 
 def leading(X: Tensor) -> tuple[Tensor, Tensor]:
