@@ -1,8 +1,8 @@
 """report: write what the study found, and every table, in one page: report/report.html, and report.md beside
 it.
 
-report/findings.md has the findings alone. The same results give the same bytes, except for report/stages.md,
-which says how long each stage took.
+report/findings.md has the findings alone. The same results at one commit give the same bytes, except for
+report/stages.md, which says how long each stage took.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipelines.pages.tables.encoders import geometry_table, similarity_table, tr
 from pipelines.pages.tables.images import image_text_table
 from pipelines.pages.tables.leakage import attributes_table, inversion_table
 from pipelines.pages.tables.sizes import sizes_table
-from pipelines.pages.tables.study import again, published_table, stages
+from pipelines.pages.tables.study import published_table, reproduce, stages
 from pipelines.pages.tables.translation import corpora_table, judged_table, retrieval_table, translation_table
 from pipelines.runtime import stage, store, track
 from pipelines.study.params import Study
@@ -35,7 +35,7 @@ TABLES = (
     inversion_table,
     image_text_table,
     published_table,
-    again,
+    reproduce,
 )
 LONGEST = 5000  # characters of a study's `about`, and of a finding
 

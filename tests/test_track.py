@@ -19,7 +19,9 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.runtime import intact, sender, track
+from pipelines.runtime.again import again
 from pipelines.study import Align, Embed, Evaluate
+from pipelines.study.activate import full_text
 from scripts import views
 
 ROOT = Path(__file__).parents[1]
@@ -126,6 +128,33 @@ def test_what_a_run_measures_stands_beside_the_settings_that_decided_it():
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
     ).stdout.strip()
     assert found.data.tags["mlflow.source.git.commit"] == commit
+    assert found.data.tags["mlflow.note.content"] == f"`git checkout {commit} && dvc repro evaluate@t`"
+
+
+def test_the_command_that_makes_a_result_again_names_commit_and_study_and_what_is_not_committed():
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    assert again("own", "align@t") == "dvc repro align@t  # not a git checkout"
+    for path, text in {
+        "studies/own.yaml": "study: own",
+        "dvc.lock": "",
+        "code.py": "",
+        "params.yaml": "a: 1",
+    }.items():
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(text)
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *arguments], check=True)
+    head = subprocess.check_output(["git", "rev-parse", "HEAD"], text=True).strip()
+    assert again("own") == f"git checkout {head} && dvc repro"  # rows that were edited, and committed
+    Path("params.yaml").write_text(full_text(Path("studies/own.yaml")))
+    Path("dvc.lock").write_text("changed by every run")
+    line = f"git checkout {head} && make study STUDY=own && dvc repro align@t"
+    assert again("own", "align@t") == line
+    Path("code.py").write_text("changed")
+    assert again("own", "align@t") == f"{line}  # with uncommitted changes: code.py"
+    Path("params.yaml").write_text("a: 2")
+    said = "with uncommitted changes: code.py and 1 more"
+    assert again("own") == f"git checkout {head} && dvc repro  # {said}"
 
 
 def test_a_run_is_named_by_its_row_and_by_what_differs_from_the_first_run_of_that_row():

@@ -24,6 +24,7 @@ from typing import IO, Any
 from pydantic import BaseModel
 
 from pipelines.runtime import files, intact, sender, store
+from pipelines.runtime.again import again
 from pipelines.runtime.device import resolve
 
 REFUSED = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric
@@ -131,14 +132,15 @@ def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, 
     commit = ""
     with suppress(OSError):  # there is no git
         commit = subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip()
+    stage = f"{verb}@{name}" if row else verb
     tags = {
-        "dvc.stage": f"{verb}@{name}" if row else verb,
+        "dvc.stage": stage,
         "dvc.exp": os.environ.get("DVC_EXP_NAME", ""),
         "dagster.run_id": os.environ.get("DAGSTER_RUN_ID", ""),
         "study": study,
         "device": str(resolve(device)) if device else "",
         "mlflow.source.git.commit": commit,
-        "mlflow.note.content": f"`python -m pipelines.{verb} {name if row else ''}`",
+        "mlflow.note.content": f"`{again(study, stage)}`",
         sender.KEY: uuid.uuid4().hex,
     }
     return {key: value for key, value in tags.items() if value}

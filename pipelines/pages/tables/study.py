@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from functools import reduce
 from typing import Any
 
 from pipelines.pages.tables import escaped, table
 from pipelines.runtime import intact, store
+from pipelines.runtime.again import again
 from pipelines.study import Published
 from pipelines.study.params import Study
 
@@ -16,7 +16,7 @@ vector, by raw cosine; *centred* is the rank measure of the tables above, in the
 OTHER_DATA = "Do not compare these: each comes from other data or other encoders than the cell of this study."
 AGAIN = """A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`. `dvc repro
 -s verb@row` runs it again, without the others. [stages.md](stages.md) beside this page lists how long each
-took, on which device, at which commit."""
+took, and on which device. All of this page is made again by:"""
 
 
 def published_table(study: Study) -> list[str]:
@@ -54,9 +54,9 @@ def cell_value(cell: str) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
-def again(study: Study) -> list[str]:
-    """Say how to run a row again. What differs between two runs stands in stages.md alone."""
-    return ["## How to reproduce this", "", AGAIN]
+def reproduce(study: Study) -> list[str]:
+    """Say how to run the study, or one row, again."""
+    return ["## How to reproduce this", "", AGAIN, "", "```sh", again(study.study), "```"]
 
 
 def stages(study: Study) -> str:
@@ -64,7 +64,7 @@ def stages(study: Study) -> str:
     took = intact.took(study.study)
     rows = [[f"`dvc repro -s {name}`", f"{seconds:.1f}", device] for name, (seconds, device) in took.items()]
     total = sum(seconds for seconds, _ in took.values())
-    legend = f"Code: commit {commit()}. Seconds of each stage's latest run, {total:.0f} in all."
+    legend = f"Seconds of each stage's latest run, {total:.0f} in all."
     lines = [
         f"# Stages of {escaped(study.study)}",
         "",
@@ -73,10 +73,3 @@ def stages(study: Study) -> str:
         *table(["stage", "seconds", "device"], rows),
     ]
     return "\n".join(lines) + "\n"
-
-
-def commit() -> str:
-    """Return the checkout's commit, marked `-dirty` if files differ from it."""
-    command = ["git", "describe", "--always", "--dirty"]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-    return f"`{done.stdout.strip()}`" if done.returncode == 0 else "unknown (not a git checkout)"

@@ -1,0 +1,37 @@
+"""The line of shell that makes a result again."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from pipelines.study.activate import edited
+
+
+def again(study: str, stage: str = "") -> str:
+    """Return the command that makes a stage's results again, or those of all stages.
+
+    A comment at its end says so if tracked files differ from the commit. dvc.lock and report/ are results.
+    """
+    steps = [f"dvc repro {stage}".strip()]
+    if _git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and not edited(Path("params.yaml")):
+        steps.insert(0, f"make study STUDY={study}")
+    changed = set(_git("diff", "--name-only", "HEAD", "--", ".", ":!dvc.lock", ":!report").splitlines())
+    if len(steps) == 2:
+        changed.discard("params.yaml")  # `make study` writes it
+    if commit := _git("rev-parse", "--verify", "HEAD"):
+        steps.insert(0, f"git checkout {commit}")
+    said = "" if commit else "not a git checkout"
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        said = f"with uncommitted changes: {min(changed)}{more}"
+    return " && ".join(steps) + (f"  # {said}" if said else "")
+
+
+def _git(*arguments: str) -> str:
+    """Return what git prints; nothing if it fails, or is not there."""
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, encoding="utf-8", check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
