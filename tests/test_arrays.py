@@ -79,7 +79,7 @@ def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
     x = torch.randn(400, 60, generator=torch.Generator().manual_seed(0))
     replicates, guess = [], torch.Generator().manual_seed(1)
 
-    def first_replicate_fails(source, target, settings, seed):
+    def first_replicate_fails(source, target, settings, seed, pairs):
         right = Linear.of(torch.eye(60), source, target)
         if len(source) == len(x):
             return right
@@ -119,6 +119,7 @@ def test_the_page_is_true(tmp_path, monkeypatch):
     topics = random.normal(size=(40, 64)) * np.linspace(2, 0.5, 64)
     texts = topics[random.integers(40, size=800)] + 0.5 * random.normal(size=(800, 64))
     names = {"source": texts[:400], "target": texts[400:] @ np.linalg.qr(random.normal(size=(64, 64)))[0]}
+    names["partners"] = names["target"][:50]
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S):
         exec(block, names)
     assert names["translated"].shape == (400, 64)

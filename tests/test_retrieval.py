@@ -118,7 +118,7 @@ def test_a_folder_without_judgements_or_documents_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no `rows`"):
         corpus(tmp_path / "set", rows=2)
     (tmp_path / "set" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t4\tgood\n")
-    with pytest.raises(BadInput, match="query '1' is no number"):
+    with pytest.raises(BadInput, match="grade of query '1' is no number"):
         corpus(tmp_path / "set")
     for file in (tmp_path / "set" / "qrels").iterdir():
         file.unlink()

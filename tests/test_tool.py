@@ -16,7 +16,7 @@ from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
 
-COMMANDS = ("audit", "translate", "validate", "ls", "doctor")
+COMMANDS = ("audit", "translate", "migrate", "validate", "ls", "doctor")
 
 
 def said(capsys, *arguments):

@@ -40,14 +40,20 @@ def load(folder: str | Path, seed: int | None = None) -> Translator:
 
 
 def fit(
-    source: Any, target: Any, seed: int = 0, restarts: int = 2, **settings: Any
+    source: Any,
+    target: Any,
+    seed: int = 0,
+    restarts: int = 2,
+    pairs: tuple[Any, Any] | None = None,
+    **settings: Any,
 ) -> tuple[Translator, Verdict]:
     """Fit a translator of source (n, d) to the space of target (m, e) without pairs, and judge it.
 
     The method is Wasserstein Procrustes. The texts of both sides should be of one kind and in random order.
     restarts: as a row of `align` does, fit again up to this often while the fit is not *aligned*, and return
     the fit with the best verdict. A right fit looks wrong if its replicate failed; a restart makes a new
-    replicate, too. settings: those of a row of `align`. Raises BadInput for vectors that cannot be aligned
+    replicate, too. pairs: vectors (k, d), (k, e) of k texts that are known in both spaces; the fit is told
+    of them. settings: those of a row of `align`. Raises BadInput for vectors that cannot be aligned
     and for settings that do not exist.
 
     >>> from pipelines import fit
@@ -76,10 +82,16 @@ def fit(
     except ValidationError as error:
         raise BadInput(f"fit: {one_line(error)}") from None
     source, target = _tensor("source", source), _tensor("target", target)
+    known = [torch.as_tensor(side).float() for side in pairs or ()]
 
     def made(draw: Draw, log: Log | None) -> Fit:
         x, y = (other_texts(side) if draw.replicate else side for side in (source, target))
-        return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, draw.generator_seed)}
+        rows = None
+        if known:
+            k = torch.arange(len(known[0]))
+            rows = torch.stack([len(x) + k, len(y) + k], 1)
+            x, y = (torch.cat(both) for both in zip((x, y), known, strict=True))
+        return {PAIR: aligner_module(ALIGNER).fit(x, y, chosen, draw.generator_seed, rows)}
 
     with TemporaryDirectory() as folder:
         vectors = {PAIR[0]: source, PAIR[1]: target}

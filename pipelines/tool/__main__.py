@@ -1,6 +1,7 @@
 """The command line: `universal-geometry COMMAND --help`.
 
-Exit codes: 0 done, 1 an error while running, 2 bad input, 3 a target was missed (`audit --gate`), 130 Ctrl-C.
+Exit codes: 0 done, 1 an error while running, 2 bad input, 3 a target was missed (`audit --gate`) or a map
+is wrong (`migrate`), 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pipelines import freeze_gc
 from pipelines.runtime.errors import BadInput, cut
 from pipelines.tool import Answer
 
-CODES = "exit codes: 0 done, 1 error while running, 2 bad input, 3 a target was missed, 130 stopped by Ctrl-C"
+CODES = "exit codes: 0 done, 1 error while running, 2 bad input, 3 a target missed or a map wrong, 130 Ctrl-C"
 STORES = "parquet, arrow, npy, npz, json, jsonl, csv, safetensors, FAISS, or a Chroma folder"
 
 
@@ -63,6 +64,14 @@ def commands() -> argparse.ArgumentParser:
             _run_translate,
             "fit a map between two spaces without pairs, apply it, or measure it on pairs",
             "translate fit old.parquet new.parquet --out map",
+        )
+    )
+    _migrate(
+        command(
+            "migrate",
+            _run_migrate,
+            "move an index into the space of a new encoder, and say what it cost",
+            "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet",
         )
     )
     studies = command("validate", _run_validate, "validate a study", "validate studies/own.yaml")
@@ -125,9 +134,7 @@ def _translate(parser: argparse.ArgumentParser) -> None:
     fit.add_argument("target", metavar="TARGET", help="vectors of the second encoder, of other texts")
     fit.add_argument("--out", type=Path, required=True, metavar="MAP", help="folder that is written")
     fit.add_argument("--seed", type=int, default=0)
-    fit.add_argument(
-        "--restarts", type=int, default=2, help="fits at most, after the first, while none is aligned"
-    )
+    _restarts(fit)
     apply = actions.add_parser("apply", help="translate a file; other columns are kept")
     apply.add_argument("map", type=Path, metavar="MAP")
     apply.add_argument("source", metavar="SOURCE")
@@ -141,10 +148,42 @@ def _translate(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def _restarts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--restarts", type=int, default=2, help="fits at most, after the first, while none is aligned"
+    )
+
+
 def _run_translate(args: argparse.Namespace) -> Answer:
     from pipelines.tool import translate
 
     return {"fit": translate.fit, "apply": translate.apply, "judge": translate.judge}[args.action](args)
+
+
+# ---------------------------------------------------------------- migrate
+
+
+def _migrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD", help=f"the index, by the old encoder: {STORES}")
+    parser.add_argument(
+        "new", metavar="NEW", help="vectors by the new encoder, of any texts of the same kind"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="parquet, arrow or npy")
+    parser.add_argument(
+        "--pairs", metavar="K|FILE", help="the first K rows are of the same texts, or two columns of ids"
+    )
+    parser.add_argument("--queries", metavar="FILE", help="vectors of judged queries, by the new encoder")
+    parser.add_argument("--old-queries", metavar="FILE", help="the same queries by the old encoder")
+    parser.add_argument("--qrels", metavar="TSV", help="query, document, grade, as in BEIR")
+    parser.add_argument("--column", help="the column that holds the vectors")
+    parser.add_argument("--seed", type=int, default=0)
+    _restarts(parser)
+
+
+def _run_migrate(args: argparse.Namespace) -> Answer:
+    from pipelines.tool import migrate
+
+    return migrate.migrate(args)
 
 
 # ---------------------------------------------------------------- studies and the installation

@@ -72,33 +72,35 @@ def _queries(file: Path, source: Any) -> pl.DataFrame:
 
 def _judgements(file: Path, source: Any) -> pl.DataFrame:
     """Return query, id, split and judgements, of each query of each split that has a judgement."""
-    qrels = sorted((file.parent / "qrels").glob("*.tsv"))
-    found = []
-    for tsv in qrels:
-        table = source.read(tsv)
-        if table.width != 3:
-            raise BadInput(f"{tsv}: {table.width} columns; three are needed: query, document, grade")
-        found.append(table.rename(dict(zip(table.columns, ("query", "document", "grade"), strict=True))))
-        found[-1] = found[-1].with_columns(split=pl.lit(tsv.stem))
+    found = {tsv.stem: qrels(tsv, source.read(tsv)) for tsv in sorted((file.parent / "qrels").glob("*.tsv"))}
     if not found:
         table = _mapped(file, source, "split", "relevant")
         if "split" not in table.columns or not isinstance(table.schema.get("relevant"), pl.List):
             raise BadInput(
                 f"{file}: needs a column `split` and lists `relevant`, or qrels/*.tsv beside the file"
             )
-        judged = table.explode("relevant").drop_nulls("relevant")
-        found = [judged.select(query="id", document="relevant", grade=pl.lit("1"), split="split")]
-    each: dict[tuple[str, str], dict[str, float]] = {}
-    for query, document, grade, split in pl.concat(found).cast(pl.String).iter_rows():
-        try:
-            each.setdefault((query, split), {})[document] = float(grade)
-        except (TypeError, ValueError):
-            raise BadInput(f"{file.parent}: the judgement of query {query!r} is no number") from None
+        for query, split, relevant in table.select("id", "split", "relevant").iter_rows():
+            if relevant:
+                found.setdefault(split, {})[query] = dict.fromkeys(map(str, relevant), 1.0)
     return pl.DataFrame(
         [
-            (query, f"{split}/{query}", f"queries {split}", json.dumps(of))
-            for (query, split), of in each.items()
+            (query, f"{split}/{query}", f"queries {split}", json.dumps(grades))
+            for split, queries in found.items()
+            for query, grades in queries.items()
         ],
         schema=dict.fromkeys(("query", "id", "split", "judgements"), pl.String),
         orient="row",
     )
+
+
+def qrels(file: Path, table: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Return {query: {document: grade}} of a table with these three columns. Raises BadInput."""
+    if table.width != 3:
+        raise BadInput(f"{file}: {table.width} columns; three are needed: query, document, grade")
+    found: dict[str, dict[str, float]] = {}
+    for query, document, grade in table.cast(pl.String).iter_rows():
+        try:
+            found.setdefault(query, {})[document] = float(grade)
+        except (TypeError, ValueError):
+            raise BadInput(f"{file}: the grade of query {query!r} is no number") from None
+    return found

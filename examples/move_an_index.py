@@ -1,0 +1,40 @@
+"""Move an index from wordllama to MiniLM by the command `migrate`, and search it.
+
+The texts are docstrings of the installed packages: 2,000 are the index, 2,000 others are embedded by the new
+encoder, and 200 by both: python examples/move_an_index.py
+"""
+
+import numpy as np
+import polars as pl
+import torch
+
+from pipelines.tool import __main__ as command
+from pipelines.tool import encoders
+
+INDEX, OTHERS, KNOWN = 2000, 2000, 200
+
+
+def main() -> None:
+    """Write old.parquet and new.npy, make moved.parquet from them, and search it."""
+    cpu = torch.device("cpu")
+    old, new = encoders.opened("wordllama", cpu), encoders.opened("minilm", cpu)
+    texts = encoders.drawn(encoders.texts_of(None), INDEX + OTHERS, seed=0)
+
+    # 1. The index, by the old encoder; the first 200 of its texts and 2,000 others, by the new one.
+    index = pl.DataFrame({"text": texts[:INDEX], "vector": old(texts[:INDEX]).numpy()})
+    index.write_parquet("old.parquet")
+    np.save("new.npy", new(texts[:KNOWN] + texts[INDEX:]).numpy())
+
+    # 2. Move it. Known pairs are optional: they also measure the map.
+    files = f"old.parquet new.npy --pairs {KNOWN} --out moved.parquet"
+    command.main(f"migrate {files} --restarts 0".split())
+
+    # 3. Search the moved index with a query by the new encoder.
+    moved = pl.read_parquet("moved.parquet")
+    query = new(["open a file and read its lines"]).numpy()[0]
+    best = np.argsort(-moved["vector"].to_numpy() @ query)[:3].tolist()
+    print(*("found: " + moved["text"][row][:90] for row in best), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""migrate: an index is moved, measured on known pairs and by judged queries, or refused; mteb runs it."""
+
+import json
+import runpy
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from pipelines.aligners.core.translator import Identity
+from pipelines.fitting import arrays
+from pipelines.tool import __main__ as command_line
+from pipelines.tool import migrate
+from pipelines.tool.benchmark import Moved
+
+ROOT = Path(__file__).parents[1]
+QUICK = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
+RANDOM = np.random.default_rng(0)
+TOPICS, SHARES = RANDOM.normal(size=(40, 64)), np.linspace(1, 4, 40)
+OF = RANDOM.choice(40, 3000, p=SHARES / SHARES.sum())
+TEXTS = (TOPICS[OF] + 0.5 * RANDOM.normal(size=(3000, 64))) * np.linspace(2, 0.5, 64)
+TURNED = TEXTS @ np.linalg.qr(RANDOM.normal(size=(64, 64)))[0]
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """Write an index of 1,500 texts, and new vectors of 1,500 others and, first, of 100 of the index."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(migrate.arrays, "fit", partial(arrays.fit, **QUICK))
+    index = {"id": [f"d{i}" for i in range(1500)], "vector": TEXTS[:1500].tolist(), "page": range(1500)}
+    pl.DataFrame(index).write_parquet("old.parquet")
+    np.save("new.npy", np.concatenate([TURNED[:100], TURNED[1500:]]))
+    asked = {"id": ["q0", "q1", "q2"]}
+    pl.DataFrame(asked | {"vector": TURNED[:3].tolist()}).write_parquet("queries.parquet")
+    pl.DataFrame(asked | {"vector": TEXTS[7:10].tolist()}).write_parquet("before.parquet")
+    lines = ["query-id\tcorpus-id\tscore", "q0\td0\t2", "q1\td1\t1", "q2\td2\t1", "q2\td9\t0"]
+    with open("qrels.tsv", "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def moved(capsys, *arguments):
+    """Return the exit code and the JSON of `migrate`."""
+    code = command_line.main(
+        [
+            "migrate",
+            "old.parquet",
+            "new.npy",
+            "--out",
+            "moved.parquet",
+            *arguments,
+            "--restarts",
+            "0",
+            "--json",
+        ]
+    )
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else None
+
+
+def test_an_index_is_moved_without_a_pair_and_keeps_its_other_columns(capsys):
+    code, found = moved(capsys, "--seed", "2")
+    frame = pl.read_parquet("moved.parquet")
+    assert code == 0
+    assert found["map"] == "unpaired"
+    assert frame["page"].to_list() == list(range(1500))
+    cosine = torch.nn.functional.cosine_similarity(
+        torch.tensor(frame["vector"].to_numpy()), torch.from_numpy(TURNED[:1500]).float()
+    )
+    assert cosine.mean() > 0.9
+
+
+def test_known_pairs_and_judged_queries_measure_both_maps_and_the_better_one_moves(capsys):
+    queries = ["--queries", "queries.parquet", "--qrels", "qrels.tsv", "--old-queries", "before.parquet"]
+    pl.DataFrame({"old": [f"d{i}" for i in range(100)], "new": range(100)}).write_csv("pairs.csv")
+    code, found = moved(capsys, *queries, "--pairs", "pairs.csv")
+    assert code == 0
+    assert set(found["top1"]) == {"unpaired", "procrustes"}
+    assert found["top1"]["procrustes"] == 1  # 80 pairs are enough for a rotation of 64 dimensions
+    assert found["top1"][found["map"]] == 1
+    assert found["retrieval"]["moved"]["ndcg10"] == pytest.approx(1)
+    assert found["retrieval"]["before"]["ndcg10"] < 0.5
+
+
+def test_pairs_are_the_first_rows_or_a_table_of_ids():
+    old, new = (migrate.Index.of(name, None) for name in ("old.parquet", "new.npy"))
+    pl.DataFrame({"old": [f"d{i}" for i in range(50, 60)], "new": range(10)}).write_csv("pairs.csv")
+    assert migrate.known_pairs("10", old, new).tolist() == [[i, i] for i in range(10)]
+    assert migrate.known_pairs("pairs.csv", old, new).tolist() == [[i + 50, i] for i in range(10)]
+
+
+def test_a_wrong_map_moves_nothing(capsys):
+    np.save("new.npy", np.random.default_rng(1).normal(size=(1500, 64)))
+    code, found = moved(capsys)
+    assert (code, found["verdict"]["label"], found["out"]) == (3, "failed", None)
+    with pytest.raises(FileNotFoundError):
+        pl.read_parquet("moved.parquet")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--pairs", "9999"], "1500 and 1600 vectors"),
+        (["--pairs", "3"], "at least 10"),
+        (["--pairs", "qrels.tsv"], "two are needed"),
+        (["--qrels", "qrels.tsv"], "needed together"),
+        (["--qrels", "qrels.tsv", "--queries", "new.npy"], "no vector 'q0'"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, arguments, says):
+    assert command_line.main(["migrate", "old.parquet", "new.npy", "--out", "m.npy", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert says in said
+
+
+def test_mteb_runs_a_moved_index():
+    mteb = pytest.importorskip("mteb")
+    from mteb.abstasks.retrieval import AbsTaskRetrieval
+
+    class Task(AbsTaskRetrieval):
+        metadata = mteb.TaskMetadata(
+            name="Small",
+            description="Three texts.",
+            dataset={"path": "none", "revision": "1"},
+            type="Retrieval",
+            category="t2t",
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="ndcg_at_10",
+        )
+
+        def load_data(self, *args, **kwargs):
+            texts = {f"d{i}": {"text": word, "title": ""} for i, word in enumerate(("cat", "dog", "fish"))}
+            self.corpus, self.queries = {"test": texts}, {"test": {"q": "dog"}}
+            self.relevant_docs = {"test": {"q": {"d0": 1}}}
+            self.convert_v1_dataset_format_to_v2(num_proc=None)
+            self.data_loaded = True
+
+    words = ("cat", "dog", "fish")
+
+    def old(texts):  # cats and dogs change places
+        return torch.eye(3)[[(1, 0, 2)[words.index(text.strip())] for text in texts]]
+
+    def new(texts):
+        return torch.eye(3)[[words.index(text.strip()) for text in texts]]
+
+    model = Moved("small", old, new, Identity(3, 3))
+    result = mteb.evaluate(model, [Task()], cache=None, show_progress_bar=False)
+    assert isinstance(model, mteb.EncoderProtocol)
+    assert result.task_results[0].get_score() == 1
+
+
+@pytest.mark.slow
+def test_the_example_runs_anywhere(capsys):
+    example = runpy.run_path(str(ROOT / "examples" / "move_an_index.py"))
+    example["main"]()
+    said = capsys.readouterr().out
+    assert "procrustes: " in said
+    assert said.count("found: ") == 3
