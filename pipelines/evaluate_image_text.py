@@ -6,8 +6,6 @@ mutual information (PMI).
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import polars as pl
 import torch
@@ -19,6 +17,7 @@ from pipelines.contrastive.pixels import Pixels
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
 from pipelines.corpora.kinds.scenes.synthetic import pmi as true_pmi
+from pipelines.encoders.linear import linear_accuracy
 from pipelines.measures import image_text, summary
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -26,8 +25,6 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import EvaluateImageText, params
 
 BATCH = 512
-
-STRENGTHS = tuple(10.0**k for k in range(-3, 4))  # C of the logistic regression
 LEAST = 10  # train images of a linear classifier
 
 
@@ -154,31 +151,6 @@ def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, 
         projected.append(features(model.image_head(tokens), model.kernel, draw).cpu())
         before.append(tokens.float().mean(1).cpu())
     return {"linear": torch.cat(projected).numpy(), "linear_before_projection": torch.cat(before).numpy()}
-
-
-def linear_accuracy(
-    train: np.ndarray, labels: np.ndarray, test: np.ndarray, truth: np.ndarray
-) -> tuple[Tensor, float]:
-    """Fit a logistic regression on standardised features.
-
-    Choose C on a fifth of the train rows. -> correct (n,), C
-    """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import GridSearchCV
-    from sklearn.preprocessing import StandardScaler
-
-    scaler = StandardScaler().fit(train)
-    train, test = (np.asarray(scaler.transform(part)) for part in (train, test))
-    held = np.random.default_rng(0).permutation(len(train))[: max(1, len(train) // 5)]
-    kept = np.setdiff1d(np.arange(len(train)), held)
-    if len(set(labels[kept])) < 2:
-        raise BadInput(f"a linear classifier on {len(kept)} images has a single class to learn")
-    search = GridSearchCV(LogisticRegression(max_iter=200), {"C": STRENGTHS}, cv=[(kept, held)])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        search.fit(train, labels)
-    return torch.from_numpy(search.predict(test) == truth).float(), search.best_params_["C"]
 
 
 # ---------------------------------------------------------------- retrieval and PMI

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipelines.pages import drawing, headlines, page
 from pipelines.pages.findings import Finding, findings
 from pipelines.pages.tables import escaped
-from pipelines.pages.tables.encoders import geometry_table, similarity_table, trained_table
+from pipelines.pages.tables.encoders import geometry_table, similarity_table, trained_table, transfer_table
 from pipelines.pages.tables.images import image_text_table
 from pipelines.pages.tables.leakage import attributes_table, inversion_table
 from pipelines.pages.tables.sizes import sizes_table
@@ -29,6 +29,7 @@ TABLES = (
     judged_table,
     sizes_table,
     similarity_table,
+    transfer_table,
     trained_table,
     geometry_table,
     attributes_table,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import polars as pl
-import torch
 from sentence_transformers.base.modules import Transformer
 
 from pipelines.encoders import layers
-from pipelines.encoders.encode import encode
+from pipelines.encoders.encode import encode_each
 from pipelines.encoders.loading import load
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
@@ -33,11 +32,14 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     digest = store.digest(store.corpus_path(row.corpus))
     made_from = (row, encoder, loaded.weights, str(loaded.device), digest)
     with store.work("similarity", name, *made_from) as parts:
-        vectors = torch.from_numpy(encode(loaded, texts, encoder, parts).vectors).float()
+        vectors = encode_each(loaded, texts, encoder, row.poolings, parts)
     at = {text: i for i, text in enumerate(texts)}
-    first, second = (vectors[[at[text] for text in frame[column]]] for column in ("text", "pair"))
-    metrics = {"pairs": len(frame), **measures.sts(first, second, frame["score"].to_torch())}
-    metrics |= geometry.anisotropy(vectors)
+    sides = [[at[text] for text in frame[column]] for column in ("text", "pair")]
+    scores, found = frame["score"].to_torch(), {}
+    for pooling, of in vectors.items():
+        first, second = (of[side] for side in sides)
+        found[pooling] = measures.sts(first, second, scores) | geometry.anisotropy(of)
+    metrics = {"pairs": len(frame), **found.pop("own")} | ({"poolings": found} if found else {})
     cosines, words = pl.DataFrame(schema=["0"]), pl.DataFrame(schema=["word", "count", "variance"])
     one_transformer = isinstance(loaded.model[0], Transformer) and not loaded.parts
     if one_transformer and row.pooling is None:  # the layers do not depend on the pooling

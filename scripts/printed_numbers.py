@@ -24,7 +24,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 NUMBERS, RESULTS = Path("docs/numbers"), Path("results")
 VERBS = ("collect", "finetune", "align", "align_jointly", "evaluate", "attributes", "invert", "similarity")
-VERBS += ("evaluate_image_text",)
+VERBS += ("transfer", "evaluate_image_text")
 
 _BLOCK = re.compile(r"<!-- numbers (\S+): ([^>]+) -->\n+(.+?)(?:\n\n|\Z)", re.S)
 _DECIMAL = re.compile(r"(?<![\w.])-?\d*\.\d+(?![\w.])")

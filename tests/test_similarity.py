@@ -219,6 +219,18 @@ def test_a_row_may_replace_the_pooling_of_the_encoder(pairs):
     assert measured(pooling="first-last")["spearman"] == own
 
 
+def test_several_poolings_of_one_pass_measure_what_each_measures_alone(pairs):
+    wk = {"pooling": "sbert-wk", "first_layer": 0}
+    ways = {"cls": {"pooling": "cls"}, "wk": wk, "max": {"pooling": "max"}}
+    found = measured(poolings=ways)["poolings"]
+    assert list(found) == list(ways)
+    alone = measured(pooling="cls")
+    assert found["cls"] == {key: pytest.approx(alone[key], abs=1e-4) for key in found["cls"]}
+    assert len({of["spearman"] for of in found.values()}) == 3
+    with pytest.raises(BadInput, match="layer 9: this transformer has 3 layers"):
+        measured(poolings={"deep": {"layer": 9}})
+
+
 def test_too_few_pairs_or_embeddings_are_named(pairs):
     with pytest.raises(BadInput, match="0 pairs of split 'dev'"):
         measured(split="dev")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.encoders.loading import DTYPES, Loaded
+from pipelines.encoders.pooling import SideBySide, compose
 from pipelines.runtime import files
 from pipelines.runtime.progress import progress
-from pipelines.study import Encoder
+from pipelines.study import Encoder, Pooled
 
 PART = 4096  # texts per part file, at least
 TOKENISE = 256  # texts per call of the tokenizer, which pads them to the longest
@@ -85,6 +87,24 @@ def encode(
         if number % size != rank:
             vectors[np.concatenate(batches)] = np.load(path, allow_pickle=False)
     return Encoded(vectors, tokens.truncated)
+
+
+def encode_each(
+    loaded: Loaded, texts: Sequence[str], row: Encoder, poolings: Mapping[str, Pooled], folder: Path
+) -> dict[str, Tensor]:
+    """Encode `texts` once, and pool them in several ways. `own` is the encoder's own. -> {name: (n, d)}
+
+    Raise BadInput if there is no transformer to pool, or if it has too few layers.
+    """
+    ways = [loaded.model]
+    ways += [compose(loaded.model, row.model_copy(update=dict(pooled))) for pooled in poolings.values()]
+    widths = [int(way.get_embedding_dimension() or 0) for way in ways]
+    if poolings:
+        together = SentenceTransformer(modules=[loaded.model[0], SideBySide(ways)], device=str(loaded.device))
+        loaded = replace(loaded, model=together, dimension=sum(widths))
+    vectors = torch.from_numpy(encode(loaded, texts, row, folder).vectors).float()
+    parts = vectors.split(widths, 1) if poolings else [vectors]
+    return dict(zip(["own", *poolings], parts, strict=True))
 
 
 def _side_by_side(parts: list[Encoded]) -> Encoded:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,22 @@ class SbertWk(LayerPooling):
         return first
 
 
+class SideBySide(Module):
+    """Several poolings of the same pass: the vectors of each, side by side."""
+
+    def __init__(self, ways: Iterable[SentenceTransformer]) -> None:
+        super().__init__()
+        self.ways = nn.ModuleList(nn.Sequential(*[*way][1:]) for way in ways)
+
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        vectors = [way(dict(features))["sentence_embedding"] for way in self.ways]
+        features["sentence_embedding"] = torch.cat(vectors, 1)  # (batch, sum of the dimensions)
+        return features
+
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
+        """Save nothing: it is made for one pass."""
+
+
 class Rotation(nn.Module):
     """Multiply every vector by one secret random orthogonal matrix, drawn from the Haar measure."""
 
@@ -189,13 +205,13 @@ def _poolings(transformer: Any, row: Encoder) -> list[Module]:
 def pooler(kind: Pooler, width: int) -> Module:
     """Return the pooling module of that name for layers of `width`."""
     match kind:
-        case "cls" | "mean":
+        case "cls" | "mean" | "max":
             return Pooling(width, pooling_mode=kind)
         case "first-last":
             return FirstLast(width)
         case "sbert-wk":
             return SbertWk(width)
-    raise BadInput(f"pooling {kind!r} is none of cls, mean, first-last, sbert-wk")
+    raise BadInput(f"pooling {kind!r} is none of cls, mean, max, first-last, sbert-wk")
 
 
 def trained_pooler(transformer: Any) -> list[Module]:

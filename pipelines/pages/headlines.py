@@ -8,6 +8,7 @@ floor, ceiling   of evaluate: the first headline measure of a naive aligner, of 
 verdict          of evaluate: mean score of the translator's seeds, which needs no pairs
 label_leak       of attributes: share of texts with a right label, less the share of the commonest labels
 fact_leak        of invert: share of private facts recovered, less the share from vectors of other texts
+accuracy         of transfer: mean over tasks, with the encoder's own pooling
 overlap          of geometry: shared nearest texts, mean over pairs of encoders
 """
 
@@ -76,6 +77,7 @@ HEADLINES: dict[str, Callable[[dict[str, Any], Any, Study], Numbers]] = {
     "invert": _invert,
     "finetune": lambda metrics, row, study: headlines(similarity.MEASURES, metrics["dev"]),
     "similarity": lambda metrics, row, study: headlines(similarity.MEASURES, metrics),
+    "transfer": lambda metrics, row, study: {"accuracy": metrics["own"]["average"]["accuracy"]},
     "geometry": _geometry,
     "evaluate_image_text": lambda metrics, row, study: headlines(image_text.MEASURES, metrics),
 }

@@ -13,7 +13,17 @@ from pipelines.study.corpora import (
     SyntheticCorpus,
     VectorsCorpus,
 )
-from pipelines.study.encoders import Embed, Encoder, Finetune, Geometry, Network, Pooler, Similarity
+from pipelines.study.encoders import (
+    Embed,
+    Encoder,
+    Finetune,
+    Geometry,
+    Network,
+    Pooled,
+    Pooler,
+    Similarity,
+    Transfer,
+)
 from pipelines.study.images import EvaluateImageText, Head, ImageTower, TextTower, TrainImageText
 from pipelines.study.published import Published
 from pipelines.study.row import Computed, Row

@@ -14,10 +14,27 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-Pooler = Literal["cls", "pooler", "mean", "first-last", "sbert-wk"]  # pooler: BERT's own, on the first token
+# pooler: BERT's own, on the first token
+Pooler = Literal["cls", "pooler", "mean", "max", "first-last", "sbert-wk"]
 
 
-class Encoder(Row):
+class Pooled(Row):
+    """From the vectors of tokens to one vector."""
+
+    pooling: Pooler | None = None  # None: the model's own
+    layer: Natural | None = None  # instead of pooling: mean over the tokens of a layer; 0: embeddings
+    window: Count = 2  # of sbert-wk: neighbouring layers on each side
+    omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
+    first_layer: Natural | None = None  # of sbert-wk: first layer used; None: a third of the layers
+
+    @model_validator(mode="after")
+    def _one_pooling(self) -> Self:
+        if self.layer is not None and self.pooling is not None:
+            raise ValueError(f"layer {self.layer} and `pooling` exclude each other")
+        return self
+
+
+class Encoder(Pooled):
     """A map from a text to one vector.
 
     wheel: minilm | wordllama | use | e5, from their PyPI packages. hub: a model there (local cache first).
@@ -34,12 +51,7 @@ class Encoder(Row):
     store: Literal["float32", "float16"] = "float32"  # of the file
     batch_tokens: Count = 4096  # padded tokens per batch
     prompt: str = ""  # put before every text (e5: "query: ")
-    pooling: Pooler | None = None  # None: the model's own
-    layer: Natural | None = None  # instead of pooling: mean over the tokens of a layer; 0: embeddings
     rotation: int | None = None  # seed of a secret random orthogonal matrix that rotates every vector
-    window: Count = 2  # of sbert-wk: neighbouring layers on each side
-    omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
-    first_layer: Natural | None = None  # of sbert-wk: first layer used; None: a third of the layers
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if `model` cannot be the id of a model on the hub."""
@@ -54,12 +66,6 @@ class Encoder(Row):
         if self.source not in ("wheel", "hub"):
             return [self]
         return [self.model_copy(update={"model": model}) for model in str(self.model).split("+")]
-
-    @model_validator(mode="after")
-    def _one_pooling(self) -> Self:
-        if self.layer is not None and self.pooling is not None:
-            raise ValueError(f"layer {self.layer} and `pooling` exclude each other")
-        return self
 
 
 class Embed(Shared):
@@ -123,13 +129,31 @@ class Similarity(Computed):
     corpus: Annotated[str, Ref("corpora", kind="sts")]  # pairs of texts with scores
     split: str | None = "test"  # None: every pair
     pooling: Pooler | None = None  # None: the encoder's own
+    poolings: dict[str, Pooled] = {}  # others, by name, from the same pass
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError if `pooling` is set for an encoder of several models."""
-        if self.pooling and len(study.encoders[self.encoder].parts) > 1:
-            raise ValueError(
-                f"{where}.pooling: encoder {self.encoder} is several models, each with its own pooling"
-            )
+        """Raise ValueError if a pooling is set for an encoder of several models."""
+        _one_model(f"{where}.pooling", self.pooling or self.poolings, study.encoders[self.encoder])
+
+
+class Transfer(Computed):
+    """Fit linear classifiers on the vectors of one encoder: SentEval's transfer tasks, or probes."""
+
+    encoder: Annotated[str, Ref("encoders")]  # whose vectors are classified
+    corpus: Annotated[str, Ref("corpora")]  # of kind tasks or probes
+    poolings: dict[str, Pooled] = {}  # beside the encoder's own, by name, from the same pass
+    seed: Seed = 0  # of the folds
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError for another kind of corpus, or poolings of an encoder of several models."""
+        if study.corpora[self.corpus].kind not in ("tasks", "probes"):
+            raise ValueError(f"{where}.corpus: {self.corpus} is neither of kind tasks nor of kind probes")
+        _one_model(f"{where}.poolings", self.poolings, study.encoders[self.encoder])
+
+
+def _one_model(where: str, pooling: object, encoder: Encoder) -> None:
+    if pooling and len(encoder.parts) > 1:
+        raise ValueError(f"{where}: encoder {encoder.model} is several models, each with its own pooling")
 
 
 class Geometry(Computed):

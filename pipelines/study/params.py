@@ -33,6 +33,7 @@ from pipelines.study import (
     Row,
     Similarity,
     TrainImageText,
+    Transfer,
 )
 from pipelines.study.expand import expand
 from pipelines.study.reading import check_names, read
@@ -55,6 +56,7 @@ class Study(Row):
     encoders: Annotated[dict[str, Encoder], Verb("fetch")] = {}
     finetune: dict[str, Finetune] = {}
     similarity: dict[str, Similarity] = {}
+    transfer: dict[str, Transfer] = {}
     embed: dict[str, Embed] = {}
     geometry: dict[str, Geometry] = {}
     align: dict[str, Align] = {}

@@ -19,6 +19,7 @@ SECOND = {
     "positive",
     "image",
     "judgements",
+    "task",
 }  # with one of these, rows are distinct but texts may repeat
 
 

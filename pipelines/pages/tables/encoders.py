@@ -19,6 +19,8 @@ Pearson x 100, all pairs together, no regressor. *Alignment* is the mean squared
 score above 4. *Uniformity*, *mean cosine* and *effective rank* of all sentences measure anisotropy.
 {lower_is_better(SIMILARITY)} *Variance* is that of the cosines of a token's vectors in neighbouring layers,
 which is the weight of a word in SBERT-WK."""
+TRANSFER_LEGEND = """Accuracy x 100 of a logistic regression on frozen vectors, with its 95 % interval
+(Wilson) over test sentences. Tasks without a test split have ten folds."""
 TRAINED_LEGEND = """SimCSE. The dev split of the pairs named here also chose the step, so these numbers are
 optimistic. See Similarity for test pairs."""
 GEOMETRY_LEGEND = f"""*Shared* is the share of a text's {NEIGHBOURS} nearest texts that are the same in both
@@ -39,6 +41,8 @@ def similarity_table(study: Study) -> list[str]:
         for row, metrics in (every[n] for n in names):
             pooling = row.pooling or study.encoders[row.encoder].pooling or "its own"
             rows.append([row.encoder, pooling, *numbers(SIMILARITY, metrics)])
+            others = metrics.get("poolings", {}).items()
+            rows += [[row.encoder, other, *numbers(SIMILARITY, found)] for other, found in others]
         blocks += table(["encoder", "pooling", *(m.title for m in SIMILARITY)], rows)
         blocks += [
             line for kind in ("plane", "layers") for n in names for line in pictures("similarity", n, kind)
@@ -46,6 +50,26 @@ def similarity_table(study: Study) -> list[str]:
         if not study.private(corpus):
             blocks += words_table(names)
     return section("Similarity", SIMILARITY_LEGEND, blocks)
+
+
+def transfer_table(study: Study) -> list[str]:
+    """One block per set of tasks: every encoder and pooling, best mean over tasks first."""
+    every, blocks = measured(study, "transfer"), []
+    for corpus in dict.fromkeys(row.corpus for row, _ in every.values()):
+        found = []
+        for row, metrics in every.values():
+            if row.corpus == corpus:
+                found += [(row.encoder, way, of) for way, of in metrics.items() if way != "tasks"]
+        found.sort(key=lambda of: -of[2]["average"]["accuracy"])
+        tasks = list(found[0][2])
+        rows = [[encoder, way, *(with_interval(of[task]) for task in tasks)] for encoder, way, of in found]
+        blocks += ["", f"### {corpus} ({origin(study.corpora[corpus])})", ""]
+        blocks += table(["encoder", "pooling", *tasks], rows)
+    return section("Transfer", TRANSFER_LEGEND, blocks)
+
+
+def with_interval(of: dict[str, float]) -> str:
+    return f"{of['accuracy']:.1f} [{of['low']:.1f}, {of['high']:.1f}]"
 
 
 def words_table(names: list[str]) -> list[str]:

@@ -1,0 +1,28 @@
+"""tasks: sentences with one label each, of several classification tasks: SentEval's MR, SST2, TREC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from pipelines.corpora.core import texts
+from pipelines.study import HubCorpus, PathCorpus
+
+SOURCES = ("hub", "path")
+
+
+def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
+    """Return id, text, labels, task, and split if there is one.
+
+    A task with a split "test" is trained on its "train", and "dev" selects. Any other has ten folds. Texts
+    may repeat, as they do in published tasks; empty ones are dropped. Raises BadInput for any other number of
+    labels than one.
+    """
+    where = texts.name_of(p)
+    frame = texts.mapped(source.table(p), {"labels": "labels", "task": "task"} | p.columns, where)
+    texts.refuse(frame, frame["labels"].list.len() != 1, where, "rows do not have exactly one label")
+    empty = texts.empty(frame["text"])  # seven of CR's
+    if empty.any():
+        print(f"{where}: {empty.sum()} empty texts of {len(frame)} dropped")
+    return frame.filter(~empty).with_columns(pl.col("task").cast(pl.String))

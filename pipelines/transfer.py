@@ -1,0 +1,93 @@
+"""transfer: measure what linear classifiers read from the frozen vectors of one encoder, task by task."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+from torch import Tensor
+
+from pipelines.encoders.encode import encode_each
+from pipelines.encoders.linear import linear_accuracy
+from pipelines.encoders.loading import load
+from pipelines.measures.intervals import Interval, share
+from pipelines.runtime import stage, store, track
+from pipelines.runtime.device import resolve
+from pipelines.runtime.errors import BadInput
+from pipelines.study import Transfer, params
+
+FOLDS = 10
+STRENGTHS = tuple(10.0**k for k in range(-3, 1))  # C of the logistic regression
+
+
+def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> None:
+    """Write the accuracy of each task and their mean, for the encoder's own pooling and each of `poolings`.
+
+    Conneau and Kiela 2018, "SentEval" (arXiv:1803.05449), but features are standardised, and C is chosen on a
+    fifth of the training sentences if there is no "dev", instead of ten inner folds. Accuracies are x 100.
+    """
+    corpus, encoder = store.read_corpus(row.corpus), study.encoders[row.encoder]
+    loaded = load(store.intact(store.encoder_path(row.encoder)), encoder, resolve(row.device))
+    run.input(store.corpus_path(row.corpus), "sentences")
+    digest = store.digest(store.corpus_path(row.corpus))
+    metrics: dict[str, dict[str, dict[str, float]]] = {}
+    with store.work("transfer", name, row, encoder, loaded.weights, str(loaded.device), digest) as parts:
+        for (task,), sentences in corpus.group_by("task", maintain_order=True):
+            texts = list(dict.fromkeys(sentences["text"]))
+            at = {text: i for i, text in enumerate(texts)}
+            index = [at[text] for text in sentences["text"]]
+            found = encode_each(loaded, texts, encoder, row.poolings, parts / str(task))
+            where = f"corpus {row.corpus}, task {task}"
+            for pooling, vectors in found.items():
+                right = correct(where, vectors[index].numpy(), sentences, row.seed)
+                interval = share(right.sum().item(), len(right))
+                metrics.setdefault(pooling, {})[str(task)] = accuracy(interval)
+    for of_tasks in metrics.values():
+        of_tasks["average"] = average(list(of_tasks.values()))
+    metrics["tasks"] = {str(task): {"texts": n} for task, n in corpus["task"].value_counts().iter_rows()}
+    store.write_metrics("transfer", name, metrics)
+    run.log({"transfer": metrics})
+
+
+def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int) -> Tensor:
+    """Return whether each test sentence is classified correctly, (n,) 0 or 1.
+
+    Without a split "test" each sentence is in the test part of one of ten stratified folds. Raise BadInput
+    for a single class, or for fewer sentences of a class than folds.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    labels, split = sentences["labels"].list.first().to_numpy(), sentences["split"].to_numpy()
+    test = np.flatnonzero(split == "test")
+    if len(test):
+        train = np.flatnonzero((split == "train") | (split == "dev"))
+        held = np.flatnonzero(split[train] == "dev")
+        parts = [(train, test, held if len(held) else None)]
+    else:
+        if min(np.unique(labels, return_counts=True)[1]) < FOLDS:
+            raise BadInput(f"{where}: a class has fewer than {FOLDS} sentences, one for each fold")
+        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+        parts = [(*fold, None) for fold in folds.split(vectors, labels)]
+    found = np.empty(len(labels))
+    for train, held_out, held in parts:
+        found[held_out] = linear_accuracy(
+            vectors[train], labels[train], vectors[held_out], labels[held_out], held, STRENGTHS
+        )[0]
+    return Tensor(found[np.concatenate([held_out for _, held_out, _ in parts])])
+
+
+def accuracy(interval: Interval) -> dict[str, float]:
+    """Return `accuracy`, `low` and `high` of an estimate and its interval, x 100."""
+    return {key: 100 * value for key, value in zip(("accuracy", "low", "high"), interval, strict=True)}
+
+
+def average(tasks: list[dict[str, float]]) -> dict[str, float]:
+    """Return the mean over tasks. Errors of tasks are independent, so half-widths add in quadrature."""
+    mean = sum(task["accuracy"] for task in tasks) / len(tasks)
+    half = math.hypot(*((task["high"] - task["low"]) / 2 for task in tasks)) / len(tasks)
+    return {"accuracy": mean, "low": mean - half, "high": mean + half}
+
+
+if __name__ == "__main__":
+    stage.main(transfer)

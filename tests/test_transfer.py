@@ -1,0 +1,111 @@
+"""Transfer tasks and probes: exact labels, honest folds, several poolings of one pass, and their stage."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from pipelines import transfer
+from pipelines.corpora.core import collect
+from pipelines.corpora.kinds import probes
+from pipelines.pages.tables.encoders import transfer_table
+from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
+from pipelines.study.params import Study
+from tests.small import TEXTS, run_stage, static_encoder
+
+
+def sentences(labels, split="train"):
+    frame = pl.DataFrame({"labels": [[label] for label in labels]})
+    return frame.with_columns(split=pl.lit(split) if isinstance(split, str) else pl.Series(split))
+
+
+def test_folds_test_every_sentence_once_and_never_one_that_was_trained_on():
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 2, 300).astype(str)
+    noise = draw.normal(size=(300, 400)).astype(np.float32)  # enough features to learn 300 labels by heart
+    assert transfer.correct("x", noise, sentences(labels), 0).mean() < 0.62
+    noise[:, :50] = 10 * (labels == "1")[:, None]
+    assert transfer.correct("x", noise, sentences(labels), 0).mean() > 0.95
+    with pytest.raises(BadInput, match="x: a class has fewer than 10 sentences"):
+        transfer.correct("x", noise, sentences(["rare", *labels[1:]]), 0)
+
+
+def test_a_split_of_its_own_is_used_and_only_its_test_sentences_count():
+    draw = np.random.default_rng(1)
+    labels = draw.integers(0, 3, 240).astype(str)
+    vectors = np.eye(3, 8, dtype=np.float32)[labels.astype(int)] + 0.1 * draw.normal(size=(240, 8))
+    split = np.array(["train"] * 150 + ["dev"] * 50 + ["test"] * 40)
+    assert transfer.correct("x", vectors, sentences(labels, split), 0).tolist() == [1.0] * 40
+
+
+def test_the_mean_of_tasks_has_a_narrower_interval_than_each():
+    tasks = [{"accuracy": a, "low": a - 3, "high": a + 3} for a in (80.0, 90.0, 70.0, 60.0)]
+    assert transfer.average(tasks) == {"accuracy": 75.0, "low": 73.5, "high": 76.5}
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """Write a table of two tasks, and read it as a study does."""
+    monkeypatch.chdir(tmp_path)
+    label = [int("river" in text) for text in TEXTS]
+    rows = {"text": TEXTS * 6, "label": label * 6, "task": ["A"] * 72 + ["B"] * 144}
+    rows["split"] = ["all"] * 72 + ["train"] * 108 + ["test"] * 36
+    pl.DataFrame(rows).write_parquet("tasks.parquet")
+    row = {"kind": "tasks", "source": "path", "path": "tasks.parquet", "columns": {"labels": "label"}}
+    whole = Study.model_validate(
+        {
+            "study": "t",
+            "corpora": {"tasks": row, "mail": {"source": "path", "path": "x"}},
+            "encoders": {"words": {"source": "wheel"}},
+            "transfer": {"row": {"encoder": "words", "corpus": "tasks"}},
+        }
+    )
+    store.write_corpus("tasks", collect(whole.corpora["tasks"]))
+    return whole
+
+
+def test_the_stage_measures_each_task_and_the_report_shows_them(corpus):
+    vocabulary = sorted({word for text in TEXTS for word in text.split()})
+    static_encoder("words", [*vocabulary, "?"], np.eye(len(vocabulary) + 1, dtype=np.float32))
+    found = run_stage("transfer", corpus)
+    assert found["own"]["A"]["accuracy"] == found["own"]["B"]["accuracy"] == 100
+    assert found["tasks"] == {"A": {"texts": 72}, "B": {"texts": 144}}
+    page = "\n".join(transfer_table(corpus))
+    assert "| encoder | pooling | A " in page
+    assert "| words   | own     | 100.0 [" in page
+
+
+def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
+    table = pl.DataFrame({"text": ["a", " ", "c"], "label": ["x", "y", "x"], "task": "A"})
+    table.write_parquet("tasks.parquet")
+    assert collect(corpus.corpora["tasks"])["text"].to_list() == ["a", "c"]
+    table.with_columns(label=pl.Series(["x", "", "x"])).write_parquet("tasks.parquet")
+    with pytest.raises(BadInput, match="1 rows do not have exactly one label, the first is row 2"):
+        collect(corpus.corpora["tasks"])
+    tree = corpus.model_dump()
+    tree["transfer"]["row"]["corpus"] = "mail"
+    with pytest.raises(ValueError, match="mail is neither of kind tasks nor of kind probes"):
+        Study.model_validate(tree)
+
+
+def test_labels_of_probes_are_what_the_texts_say(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(0)
+    words = [f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    texts = [" ".join(draw.permutation(words)[: draw.integers(2, 9)]) for _ in range(400)]
+    frame = pl.DataFrame({"id": [str(i) for i in range(400)], "text": texts})
+    bins = probes.length(frame).with_columns(words=pl.col("text").str.split(" ").list.len())
+    assert bins.group_by("words").agg(pl.col("label").n_unique())["label"].max() == 1
+    monkeypatch.setattr(probes, "WORDS", 3)
+    found = probes.word(frame)
+    chosen = set(found["label"])
+    assert len(chosen) == 3
+    assert all({label} == chosen & set(text.split()) for text, label in found["text", "label"].iter_rows())
+    shifted = probes.shift(frame, draw)
+    assert ((shifted["text"] != frame["text"]) == (shifted["label"] == 1)).all()
+    assert shifted["label"].mean() == 0.5
+    frame.write_parquet("texts.parquet")
+    tree = {"kind": "probes", "source": "path", "path": "texts.parquet", "rows": 90, "test": 30}
+    read = collect(Study.model_validate({"study": "t", "corpora": {"c": tree}}).corpora["c"])
+    assert read["task"].value_counts()["count"].to_list() == [30, 30, 30]
+    assert read["split"].value_counts(sort=True).rows() == [("train", 60), ("test", 30)]
