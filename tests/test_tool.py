@@ -16,7 +16,7 @@ from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
 
-COMMANDS = ("audit", "translate", "migrate", "validate", "ls", "doctor")
+COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
 def said(capsys, *arguments):
@@ -57,6 +57,8 @@ def test_every_command_explains_itself_with_an_example_and_exit_codes(command, c
         ("translate", "apply", "no", "here.npy", "--out", "x.parquet"),
         ("translate", "apply", "no", "here.npy", "--out", "x.txt"),
         ("validate", "no.yaml"),
+        ("identify", "no.npy"),
+        ("identify", "here.npy", "--encoders", "nobody"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments):

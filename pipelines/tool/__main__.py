@@ -74,6 +74,7 @@ def commands() -> argparse.ArgumentParser:
             "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet",
         )
     )
+    _identify(command("identify", _run_identify, "name the encoder of a dump", "identify dump.parquet"))
     studies = command("validate", _run_validate, "validate a study", "validate studies/own.yaml")
     studies.add_argument("study", type=Path, metavar="STUDY")
     lists = command("ls", _run_ls, "list encoders, aligners and studies", "ls encoders")
@@ -100,20 +101,24 @@ def _dump(parser: argparse.ArgumentParser) -> None:
 # ---------------------------------------------------------------- audit
 
 
-def _audit(parser: argparse.ArgumentParser) -> None:
+def _attacked(parser: argparse.ArgumentParser) -> None:
     _dump(parser)
     parser.add_argument("--texts", help="your own texts, of the kind behind the dump; else docstrings")
     parser.add_argument(
         "--encoders", type=_names, help="minilm,use,wordllama by default; also hub ids and folders"
     )
-    parser.add_argument("--labels", type=_names, help="topics to look for, separated by commas")
-    parser.add_argument("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
     parser.add_argument("--limit", type=int, default=20_000, help="vectors of the dump, drawn at random")
     parser.add_argument("--known", type=int, default=6000, help="texts of the attacker, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--device", default="auto", help="cpu, cuda, cuda:1; auto takes a GPU if there is one"
     )
+
+
+def _audit(parser: argparse.ArgumentParser) -> None:
+    _attacked(parser)
+    parser.add_argument("--labels", type=_names, help="topics to look for, separated by commas")
+    parser.add_argument("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
     parser.add_argument("--out", type=Path, default=Path("report/audit"), help="folder of the page")
     parser.add_argument("--gate", type=Path, metavar="YAML", help="targets; exit code 3 if one is missed")
 
@@ -122,6 +127,24 @@ def _run_audit(args: argparse.Namespace) -> Answer:
     from pipelines.tool import audit
 
     return audit.run(args)
+
+
+# ---------------------------------------------------------------- identify
+
+
+def _identify(parser: argparse.ArgumentParser) -> None:
+    _attacked(parser)
+    parser.add_argument(
+        "--fit",
+        action=argparse.BooleanOptionalAction,
+        help="also fit a translator to each encoder: by default if the numbers name none of 1,000 vectors",
+    )
+
+
+def _run_identify(args: argparse.Namespace) -> Answer:
+    from pipelines.tool import identify
+
+    return identify.run(args)
 
 
 # ---------------------------------------------------------------- translate

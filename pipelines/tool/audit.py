@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -120,8 +120,10 @@ def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge
     Ctrl-C after the first fit ends the audit with what is done. Raises BadInput for a dump or texts that
     cannot be read.
     """
-    defences = [str(defence) for defence in every(options.defences)]
-    steps = Steps(options.encoders, defences, DEFENDED / options.limit)
+    left = {READ: 0.0} | {f"encoder {name}": 1.0 for name in options.encoders}
+    left |= {"topics": 0.0, "inverted texts": 1.0}
+    left |= {f"defence {defence}": DEFENDED / options.limit for defence in every(options.defences)}
+    steps = Steps("audit", left)
 
     # 1. The dump, and the attacker's texts.
     with steps(READ):
@@ -196,14 +198,11 @@ class Steps:
     """Print which step of how many is running, with an estimate of the time left. Keep the seconds of each
     step.
 
-    Time left is estimated from the fits so far: a fit for each encoder, about as much for the inverter, and
-    `share` of a fit for each defence.
+    Time left is estimated from the steps so far. `left` says how long each step is, a fit being 1.
     """
 
-    def __init__(self, encoders: Sequence[str], defences: Sequence[str], share: float) -> None:
-        self.left = {READ: 0.0} | {f"encoder {name}": 1.0 for name in encoders}
-        self.left |= {"topics": 0.0, "inverted texts": 1.0}
-        self.left |= {f"defence {name}": share for name in defences}
+    def __init__(self, command: str, left: Mapping[str, float]) -> None:
+        self.command, self.left = command, dict(left)
         self.count, self.done = len(self.left), 0.0
         self.seconds: dict[str, float] = {}
         self.running = ""
@@ -211,7 +210,9 @@ class Steps:
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         at, self.running = self.count - len(self.left) + 1, name
-        print(f"audit: step {at} of {self.count}: {name}{self.estimate()}", file=sys.stderr, flush=True)
+        print(
+            f"{self.command}: step {at} of {self.count}: {name}{self.estimate()}", file=sys.stderr, flush=True
+        )
         start = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -52,8 +53,7 @@ def folder_of(row: Encoder) -> Path:
         return Path(row.path)
     if row.source == "hub":
         return sources.hub(row)
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "universal-geometry" / f"{row.model}-{metadata.version('universal-geometry')}"
+    folder = cache(str(row.model))
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
@@ -63,15 +63,24 @@ def folder_of(row: Encoder) -> Path:
     return folder
 
 
+def cache(name: str) -> Path:
+    """Return where what is made of a packaged encoder is kept: in the user's cache, for this version."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "universal-geometry" / f"{name}-{metadata.version('universal-geometry')}"
+
+
 def texts_of(where: Path | None) -> list[str]:
     """Return the distinct texts of a file or folder; None: of the docstrings of all installed packages."""
     if where is None:
-        names = sorted({dist.metadata["Name"] for dist in metadata.distributions()})
-        row = LibraryCorpus(source="library", path="installed packages", per_package=600)
-        frame = library.of_packages(names, row)
-    else:
-        frame = mapped(read(where), {}, str(where))
-    return list(dict.fromkeys(text for text in frame["text"].to_list() if text and not text.isspace()))
+        return docstrings(sorted({dist.metadata["Name"] for dist in metadata.distributions()}))
+    texts = mapped(read(where), {}, str(where))["text"].to_list()
+    return list(dict.fromkeys(text for text in texts if text and not text.isspace()))
+
+
+def docstrings(packages: Sequence[str]) -> list[str]:
+    """Return texts of the docstrings of installed packages."""
+    row = LibraryCorpus(source="library", path="installed packages", per_package=600)
+    return list(dict.fromkeys(library.of_packages(packages, row)["text"].to_list()))
 
 
 def drawn(texts: list[str], count: int, seed: int) -> list[str]:

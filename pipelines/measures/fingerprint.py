@@ -1,0 +1,58 @@
+"""Tell whether vectors are of a known encoder, by the coordinates that this encoder fills.
+
+An encoder's vectors have a mean and a covariance of their own. Topics move both, but less than a rotation
+does. So vectors of new texts are near to those of other texts, by the Mahalanobis distance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+SHRINK = 0.3  # share of an even covariance: texts of another kind fill directions that these left empty
+LEAST = 0.15  # mean match of vectors that are named (docs/identify.md)
+DEVIATIONS = 3  # of a random rotation's match, which few vectors must exceed
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Mean (d,) and covariance (d, d) of an encoder's unit vectors, float64."""
+
+    mean: Tensor
+    covariance: Tensor
+
+    @classmethod
+    def of(cls, vectors: Tensor) -> Fingerprint:
+        """Return the fingerprint of an encoder from its vectors (n, d) of any texts: a thousand will do."""
+        unit = normalize(vectors.double(), dim=1)
+        return cls(unit.mean(0), unit.T.cov(correction=0))
+
+    def match(self, vectors: Tensor) -> Tensor:
+        """Return how well each vector fits the fingerprint. (n, d) -> (n,)
+
+        It is 1 on average for the vectors that the fingerprint was made from. After a random rotation it is 0
+        on average.
+        """
+        precision, turned, scale = self._scale()
+        centred = normalize(vectors.double(), dim=1) - self.mean
+        return (turned - ((centred @ precision) * centred).sum(1)) / scale
+
+    def least(self, count: int) -> float:
+        """Return the mean match above which `count` vectors are named."""
+        precision, _, scale = self._scale()
+        d = len(precision)
+        # The variance of (u - m)' P (u - m) for a uniform unit vector u and the mean m
+        variance = 2 * (precision.square().sum() - precision.trace() ** 2 / d) / (d * (d + 2))
+        variance += 4 * (precision @ self.mean).square().sum() / d
+        return max(LEAST, DEVIATIONS * float((variance / count).sqrt() / scale))
+
+    def _scale(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the precision (d, d), the mean distance after a rotation, and this less the own distance."""
+        d = len(self.mean)
+        even = self.covariance.trace() / d * torch.eye(d, dtype=torch.float64)
+        precision = torch.linalg.inv((1 - SHRINK) * self.covariance + SHRINK * even)
+        turned = precision.trace() / d + self.mean @ precision @ self.mean
+        return precision, turned, turned - (precision * self.covariance).sum()

@@ -1,0 +1,84 @@
+"""Naming the encoder of a dump: by the numbers, from one vector on, and by a fit."""
+
+import numpy as np
+import pytest
+import torch
+
+from pipelines.measures.fingerprint import Fingerprint
+from pipelines.pages.audit import Tried
+from pipelines.tool import __main__ as command_line
+from pipelines.tool import encoders, identify
+from tests.test_tool import said
+
+DRAW = np.random.default_rng(0)
+
+
+def vectors(seed: int, count: int, subject: float = 0.0) -> np.ndarray:
+    """Vectors of one encoder: its own covariance and mean, moved by a subject."""
+    own, rng = np.random.default_rng(seed), np.random.default_rng([seed, count])
+    basis = np.linalg.qr(own.normal(size=(64, 64)))[0] * np.linspace(2, 0.2, 64)
+    return ((rng.normal(size=(count, 64)) + subject) @ basis.T + 0.3 * own.normal(size=64)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _two_encoders(tmp_path, monkeypatch):
+    """Two encoders of one width: `one`, `two`; `wide` has another."""
+    made = {"minilm": vectors(1, 1000), "use": vectors(2, 1000), "wordllama": DRAW.normal(size=(1000, 32))}
+    prints = {name: Fingerprint.of(torch.from_numpy(rows)) for name, rows in made.items()}
+    monkeypatch.setattr(identify, "fingerprint_of", lambda name: prints[name])
+    monkeypatch.chdir(tmp_path)
+
+
+def named(capsys, rows, *more):
+    np.save("dump.npy", rows)
+    code, found = said(capsys, "identify", "dump.npy", "--encoders", "minilm,use,wordllama", *more)
+    assert code == 0
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_texts_of_another_kind_are_named_and_other_vectors_are_not(capsys, count):
+    found = named(capsys, vectors(1, count, subject=0.5))
+    assert (found["encoder"], found["by"]) == ("minilm", "by the numbers as they are")
+    assert "wordllama" not in found["matches"]
+    turn = np.linalg.qr(DRAW.normal(size=(64, 64)))[0].astype(np.float32)
+    for other in (vectors(1, count) @ turn, vectors(3, count), DRAW.normal(size=(count, 7))):
+        assert named(capsys, other, "--no-fit")["encoder"] is None
+
+
+def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
+    tried = [Tried("minilm", 10, 0.2, "failed", 1.0), Tried("use", 10, 0.99, "aligned", 1.0)]
+    monkeypatch.setattr(identify, "fits", lambda *given: tried)
+    found = named(capsys, vectors(3, 1000))
+    assert (found["encoder"], found["by"]) == ("use", "by the fit")
+    assert not named(capsys, vectors(3, 999))["fits"]  # too few
+    assert named(capsys, vectors(1, 50), "--fit")["encoder"] == "minilm"
+    monkeypatch.setattr(identify, "fits", lambda *given: tried[:1])
+    assert named(capsys, vectors(3, 1000))["encoder"] is None
+
+
+def test_what_numbers_look_like():
+    rows = torch.from_numpy(vectors(1, 300))
+    assert identify.looks(rows)["precision"] == "32 bits"
+    assert identify.looks(rows.half().float())["precision"] == "16 bits"
+    assert identify.looks((rows * 9).round().clamp(-100, 100))["precision"] == "8 bits"
+    assert identify.looks(rows[:1])["vectors read"] == 1
+
+
+def test_a_fingerprint_is_made_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(identify, "texts", lambda: [f"text {i}" for i in range(300)])
+    calls = []
+    encode = lambda texts: calls.append(texts) or torch.from_numpy(vectors(1, len(texts)))  # noqa: E731
+    monkeypatch.setattr(encoders, "opened", lambda name, device: encode)
+    made, again = identify.fingerprint_of("minilm"), identify.fingerprint_of("minilm")
+    assert torch.equal(made.covariance, again.covariance)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("rows", [np.zeros((3, 8)), np.full((3, 8), np.nan)])
+def test_a_dump_without_a_vector_is_one_line(capsys, rows):
+    np.save("dump.npy", rows)
+    assert command_line.main(["identify", "dump.npy"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
