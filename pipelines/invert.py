@@ -61,7 +61,7 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
     attacker = load(store.intact(store.inverters_path(row.inverter)), device)
     folder = store.intact(store.encoder_path(row.encoder))
     encode = query.as_function(folder, study.encoders[row.encoder], device)
-    victim = attacked(name, row, set(attacker.texts))
+    victim = attacked(name, row, attacker)
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "vectors")
 
@@ -81,11 +81,12 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 # ---------------------------------------------------------------- what is attacked
 
 
-def attacked(name: str, row: Invert, known: set[str]) -> Victim:
-    """Draw the attacked texts with the row's seed, without any in `known`, and translate their vectors.
+def attacked(name: str, row: Invert, attacker: Attacker) -> Victim:
+    """Draw the attacked texts with the row's seed, without any that the attacker knows, and translate them.
 
-    With `seeds: aligned` the vectors are the mean over all aligned translators. Raises BadInput for fewer
-    than two texts.
+    The mean of all translated vectors of the split is moved to that of the attacker's texts: a translator
+    that was fitted on other texts misses it. With `seeds: aligned` the vectors are the mean over all aligned
+    translators. Raises BadInput for fewer than two texts.
     """
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
@@ -94,6 +95,7 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
     if list(source.ids) != corpus["id"].to_list():
         raise BadInput(f"invert.{name}: the ids of {row.source} are not those of corpus {row.corpus}")
     texts = corpus["text"].to_list()
+    known = set(attacker.texts)
     rows = torch.tensor([i for i in source.rows(row.split).tolist() if texts[i] not in known])
     if len(rows) < 2:
         raise BadInput(
@@ -106,10 +108,15 @@ def attacked(name: str, row: Invert, known: set[str]) -> Victim:
         translators = [load_best(folder, row.hub_correction)]
     else:
         translators = load_aligned(folder, row.hub_correction)
-    with torch.inference_mode():
-        translated = [translator.to(device)(source.vectors[rows]) for translator in translators]
+
+    def translated(rows: Tensor) -> Tensor:
+        return torch.stack([translator.to(device)(source.vectors[rows]) for translator in translators]).mean(
+            0
+        )
+
     drawn = corpus[rows.tolist()]
-    vectors = torch.stack(translated).mean(0)
+    with torch.inference_mode():
+        vectors = translated(rows) - translated(source.rows(row.split)).mean(0) + attacker.space.mean
     ids, texts = drawn["id"].to_list(), drawn["text"].to_list()
     documents = source.documents[rows.numpy()].tolist()
     return Victim(ids, documents, texts, facts_of(drawn), vectors, target.vectors[rows])

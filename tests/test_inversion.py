@@ -4,6 +4,7 @@ import io
 import json
 import re
 from dataclasses import asdict, replace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -493,10 +494,18 @@ def test_the_attack_takes_the_best_translator_or_the_mean_of_all_that_are_aligne
 
     def attacked(**row):
         study = study_of(**row)
-        victim = invert.attacked("r", study.invert["r"], set())
-        own = store.read_embeddings("s").vectors[[int(i) for i in victim.ids]]
-        return victim.translated, own
+        victim = invert.attacked("r", study.invert["r"], known)
+        space = store.read_embeddings("s")
+        return (
+            victim.translated,
+            space.vectors[[int(i) for i in victim.ids]],
+            space.vectors[space.rows("test")],
+        )
 
+    none: Any = None
+    known = attacker.Attacker(Space(torch.arange(24.0)), torch.empty(0, 24), [], none)
     for row, used in (({}, [0]), ({"seeds": "aligned"}, [0, 1])):
-        got, own = attacked(**row)
-        torch.testing.assert_close(got, sum(fits[s](own) for s in used) / len(used))
+        got, *given = attacked(**row)
+        own, dump = (sum(fits[s](vectors) for s in used) / len(used) for vectors in given)
+        # The dump's mean is moved to that of the attacker's texts
+        torch.testing.assert_close(got, own - dump.mean(0) + known.space.mean)
