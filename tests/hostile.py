@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 VECTORS = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
 TEXTS = [f"The text number {i} of a few." for i in range(40)]
 DEEP = 100_000
+QUOTE = '"'
 Write = Callable[[Path], Any]
 
 
@@ -107,13 +108,18 @@ def chroma(
     base = sqlite3.connect(path / "chroma.sqlite3")
     base.executescript(
         "create table collections (id text, name text); insert into collections values ('c', 'mail');"
-        "create table segments (id text, scope text); insert into segments values ('s', 'VECTOR');"
+        "create table segments (id text, scope text, collection text);"
+        "insert into segments values ('s', 'VECTOR', 'c');"
         "create table max_seq_id (segment_id text, seq_id); insert into max_seq_id values ('s', 0);"
-        "create table embeddings_queue (seq_id integer primary key, vector blob, encoding text);"
+        "create table embeddings_queue (seq_id integer primary key, vector blob, encoding text,"
+        "topic text default 'persistent://a/c');"
     )
     usual = [(v.tobytes(), "FLOAT32") for v in VECTORS]
     queued = enumerate(usual if rows is None else rows, 1)
-    base.executemany("insert into embeddings_queue values (?, ?, ?)", [(i, *row) for i, row in queued])
+    base.executemany(
+        "insert into embeddings_queue (seq_id, vector, encoding) values (?, ?, ?)",
+        [(i, *row) for i, row in queued],
+    )
     base.executescript(more)
     base.commit()
     base.close()
@@ -121,6 +127,36 @@ def chroma(
         (path / "s").mkdir()
         (path / "s" / "header.bin").write_bytes(header)
         (path / "s" / "data_level0.bin").write_bytes(data)
+
+
+def vec0(
+    path: Path,
+    vectors: np.ndarray = VECTORS,
+    name: str = "items",
+    columns: str = "(embedding float[8])",
+    there: bytes = b"",
+    more: str = "",
+) -> None:
+    """A database of sqlite-vec, made without it: the virtual table is only named. Chunks hold 64 rows."""
+    base = sqlite3.connect(path)
+    table, chunks, held = (
+        f'"{name.replace(QUOTE, 2 * QUOTE)}{end}"' for end in ("", "_chunks", "_vector_chunks00")
+    )
+    base.executescript(
+        f"create table {table} (x); create table {chunks} (chunk_id integer primary key, validity);"
+        f"create table {held} (rowid primary key, vectors); pragma writable_schema = on;"
+    )
+    made = f"CREATE VIRTUAL TABLE {table} using vec0{columns}"
+    base.execute("update sqlite_master set rootpage = 0, sql = ? where name = ?", (made, name))
+    for chunk in range(0, len(vectors), 64):
+        rows = np.zeros((64, vectors.shape[1]), np.float32)
+        rows[: len(vectors) - chunk] = vectors[chunk : chunk + 64]
+        bits = np.packbits(np.arange(64) < len(vectors) - chunk, bitorder="little").tobytes()
+        base.execute(f"insert into {chunks} values (?, ?)", (chunk, there or bits))
+        base.execute(f"insert into {held} values (?, ?)", (chunk, rows.tobytes()))
+    base.executescript(more)
+    base.commit()
+    base.close()
 
 
 def nested_mail(depth: int) -> bytes:
@@ -157,6 +193,9 @@ def content(of: bytes) -> Write:
 
 HEAD = struct.pack("<i6Q", 1, 0, 512, 3, 52, 44, 12)
 FAISS = b"IxF2" + struct.pack("<iqqq?i", 8, 40, 1 << 20, 1 << 20, True, 1)
+ELEMENT = np.zeros((40, 52), np.uint8)
+ELEMENT[:, 12:44] = VECTORS.view(np.uint8)
+HNSWLIB = struct.pack("<6Q", 0, 64, 40, 52, 44, 12) + bytes(48) + ELEMENT.tobytes()
 LISTS = [json.dumps(vector.tolist()) for vector in VECTORS]
 ROW = '{"id": "%s", "text": "text %s"}'
 PICKLES = [("dump", suffix) for suffix in ("npy", "npz", "jsonl", "parquet", "arrow", "faiss")]
@@ -253,8 +292,8 @@ FILES: dict[str, Write] = {
         path,
         rows=[],
         more="drop table embeddings_queue; create table embeddings_queue (seq_id integer primary key, "
-        "encoding text, vector blob as (zeroblob(900000000)));"
-        "insert into embeddings_queue values (1, 'FLOAT32');",
+        "encoding text, topic text, vector blob as (zeroblob(900000000)));"
+        "insert into embeddings_queue values (1, 'FLOAT32', 'a/c');",
     ),
     "dump-no tables": lambda path: (path.mkdir(), sqlite3.connect(path / "chroma.sqlite3").close()),
     "dump-no database": lambda path: (path.mkdir(), (path / "chroma.sqlite3").write_bytes(b"\xff" * 9999)),
@@ -262,6 +301,34 @@ FILES: dict[str, Write] = {
     "dump-header of many": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 0, 1, 2**60, 52, 44, 12)),
     "dump-header of links": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 2**50, 1, 3, 52, 44, 12)),
     "dump-odd vectors": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 0, 1, 3, 52, 43, 12)),
+    "dump-header of many.bin": content(struct.pack("<6Q", 0, 9, 2**60, 52, 44, 12) + bytes(99)),
+    "dump-header of links.bin": content(struct.pack("<6Q", 0, 9, 3, 52, 44, 2**50) + bytes(999)),
+    "dump-cut header.hnsw": content(bytes(40)),
+    "dump-no rows.bin": content(struct.pack("<6Q", 0, 9, 3, 52, 44, 12) + bytes(48)),
+    "dump-other width.db": lambda path: vec0(path, columns="(embedding float[7])"),
+    "dump-far too wide.db": lambda path: vec0(path, columns="(embedding float[999999999])"),
+    "dump-no width.db": lambda path: vec0(path, columns="(embedding float[0])"),
+    "dump-no columns.db": lambda path: vec0(path, columns="(x)"),
+    "dump-few bits.db": lambda path: vec0(path, there=b"\1"),
+    "dump-text for bits.db": lambda path: vec0(path, more="update items_chunks set validity = 'text';"),
+    "dump-a quote.db": lambda path: vec0(path, name='a " b'),
+    "dump-endless view.db": lambda path: vec0(
+        path,
+        more="drop table items_chunks; create view items_chunks as with recursive r(chunk_id, validity) as "
+        "(select 1, x'ff' union all select chunk_id + 1, x'ff' from r) select * from r;",
+    ),
+    "dump-huge blob.db": lambda path: vec0(
+        path,
+        more="drop table items_chunks; create table items_chunks "
+        "(chunk_id integer primary key, validity as (zeroblob(900000000)));"
+        "insert into items_chunks values (0);",
+    ),
+    "dump-no database.db": content(b"\xff" * 9999),
+    "dump-not numbers.csv": lines("dim_0,dim_1", "a private text,1"),
+    "dump-columns without end.csv": lines(",".join(f"d{i}" for i in range(2**17)), "1"),
+    "dump-two widths.copy": lines("[1,2]", "[1,2,3]"),
+    "dump-other brackets.copy": lines("[1,,]", "[1,2]"),
+    "dump-no table.lance": lambda path: path.mkdir(),
     # vectors as a corpus: what the readers above do not see
     "vectors-null ids.parquet": table(id=[*"ab", None], vector=VECTORS[:3].tolist()),
     "vectors-null splits.parquet": table(

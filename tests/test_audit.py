@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from torch.nn.functional import normalize
 from pipelines.aligners import procrustes
 from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
-from pipelines.corpora.sources.vectors import dumps, formats
+from pipelines.corpora.sources.vectors import dumps, formats, limits
 from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
@@ -33,7 +34,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
-from tests.hostile import arrow, chroma, content, lines, table
+from tests.hostile import arrow, chroma, content, lines, table, vec0
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -71,6 +72,14 @@ def write_stream(path):
 
 
 LISTS = VECTORS.tolist()
+WIDE = pl.DataFrame(
+    {"id": [f"{i} 1" for i in range(300)], "label_1": 7, "label_2": 8}
+    | {f"dim_{i}": VECTORS[:, i] for i in (*range(2, 8), 1, 0)}
+)
+ELEMENTS = np.concatenate(
+    [np.zeros((300, 12), np.uint8), VECTORS.view(np.uint8), np.zeros((300, 8), np.uint8)], 1
+).tobytes()
+HNSWLIB = struct.pack("<6Q", 0, 512, 300, 52, 44, 12) + bytes(48)
 FIXED = pa.array(LISTS, pa.list_(pa.float32(), 8))
 WRITERS = {
     "lists.parquet": table(id=range(300), vector=LISTS),
@@ -93,31 +102,24 @@ WRITERS = {
     "elastic.json": lines(*(json.dumps({"_source": {"embedding": v}}) for v in LISTS)),
     "pgvector.csv": lambda p: pl.DataFrame({"embedding": list(map(json.dumps, LISTS))}).write_csv(p),
     "pgvector.copy": lines(*(f"1\t{json.dumps(v)}" for v in LISTS)),
+    "missing.copy": lines("a\t\\N", *(f'"\\t\t{json.dumps(v)}' for v in LISTS)),  # a quote is no quote there
+    "wide.parquet": lambda p: WIDE.write_parquet(p),
+    "wide.arrow": lambda p: WIDE.write_ipc(p),
+    "wide.csv": lambda p: WIDE.write_csv(p),
+    "matrix.csv": lambda p: np.savetxt(p, VECTORS, delimiter=","),
+    "unusual.csv": lambda p: pl.DataFrame({"id": range(300), "v": list(map(json.dumps, LISTS))}).write_csv(p),
+    "sqlite-vec.db": lambda p: vec0(p, VECTORS),
+    "hnswlib.bin": lambda p: p.write_bytes(HNSWLIB + ELEMENTS),
     "a.safetensors": lambda p: save_file({"ids": np.arange(300), "vectors": VECTORS}, p),
 }
 
 
-@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat", "HNSW8,Flat", "IDMap,Flat", "IVF4,PQ4"])
-def test_indexes_that_faiss_writes(tmp_path, kind):
-    faiss = pytest.importorskip("faiss")
-    index = faiss.index_factory(8, kind)
-    index.train(VECTORS)
-    index.add_with_ids(VECTORS, np.arange(300)) if "IDMap" in kind else index.add(VECTORS)
-    faiss.write_index(index, str(tmp_path / "a.faiss"))
-    if "PQ" in kind:
-        with pytest.raises(BadInput, match="whole vectors"):
-            dumps.sample(tmp_path / "a.faiss", 1000)
-    else:
-        found = dumps.sample(tmp_path / "a.faiss", 1000).vectors
-        assert np.array_equal(np.unique(found, axis=0), np.unique(VECTORS, axis=0))
-
-
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
-    monkeypatch.setattr(formats, "BLOCK", 64)
+    monkeypatch.setattr(limits, "BLOCK", 64)
     WRITERS[name](tmp_path / name)
     found = dumps.sample(tmp_path / name, 1000)
-    assert found.rows == 300
+    assert found.rows == 300 + ("missing" in name)
     assert np.array_equal(found.vectors, VECTORS)
 
 
@@ -132,7 +134,7 @@ def write_shards(folder, tables):
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ([], r"dump: a folder with no \*\.parquet and no chroma\.sqlite3"),
+        ([], r"dump: a folder with no \*\.parquet, no \*\.lance and no chroma\.sqlite3"),
         (
             [{"vector": [[1.0, 2.0]]}] * 2 + [{"vector": [[1.0]]}] * 2,
             "part-00002.parquet: vectors of 1 dimensions; in part-00000",
@@ -161,14 +163,29 @@ def test_chroma_hnsw_and_queue(tmp_path, queued):
     assert np.array_equal(found.vectors, kept)
 
 
-def test_of_several_chroma_collections_one_must_be_chosen(tmp_path):
-    write_chroma(tmp_path / "dump", more="insert into collections values ('d', 'notes');")
-    with pytest.raises(BadInput, match="2 collections"):
-        dumps.sample(tmp_path / "dump", 10)
+def test_of_several_collections_tables_columns_or_named_vectors_one_must_be_chosen(tmp_path):
+    write_chroma(tmp_path / "chroma", more="insert into collections values ('d', 'notes');")
+    vec0(tmp_path / "two.db", VECTORS, "items", "(embedding float[8], small int8[8], coarse bit[8])")
+    vec0(tmp_path / "two.db", VECTORS, "others")
+    named = [json.dumps({"vector": {"title": v, "body": v[:2]}}) for v in LISTS]
+    lines(*named)(tmp_path / "weaviate.jsonl")
+    for name, line in {"chroma": "2 collections", "two.db": "2 tables", "weaviate.jsonl": "2 named"}.items():
+        with pytest.raises(BadInput, match=rf"{line}.*choose one with --co"):
+            dumps.sample(tmp_path / name, 1000)
+    with pytest.raises(BadInput, match="none is called 'no'"):
+        dumps.sample(tmp_path / "chroma", 1000, collection="no")
+    with pytest.raises(BadInput, match="2 columns"):
+        dumps.sample(tmp_path / "two.db", 1000, collection="items")
+    for name, of in {
+        "chroma": {"collection": "mail"},
+        "two.db": {"collection": "items", "column": "embedding"},
+        "weaviate.jsonl": {"column": "title"},
+    }.items():
+        assert len(dumps.sample(tmp_path / name, 1000, **of).vectors) >= 299
 
 
 def test_a_sample_is_uniform_and_seeded_and_never_holds_the_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "BLOCK", 16)
+    monkeypatch.setattr(limits, "BLOCK", 16)
     np.save(tmp_path / "a.npy", VECTORS)
     first, again, other = (dumps.sample(tmp_path / "a.npy", 20, seed) for seed in (0, 0, 1))
     assert first.vectors.shape == (20, 8)
@@ -259,7 +276,16 @@ BAD = {
     "words.parquet": (table(text=["a"]), "which column holds the vectors"),
     "words.jsonl": (lines('{"text": "a"}'), "line 1 has no 'vector'"),
     "broken.jsonl": (lines("[1, 2"), "line 1 is not JSON"),
-    "dump.sql": (content(b"insert"), "vectors are read from"),
+    "dump.xyz": (content(b"insert"), "vectors are read from"),
+    "dump.sql": (content(b"insert"), "SQL is not run"),
+    "dump.snapshot": (content(b"x"), "Qdrant: save the answer of its points/scroll"),
+    "model.pkl": (content(b"x"), "a pickle runs the program in it"),
+    "none.db": (
+        lambda p: sqlite3.connect(p).execute("create table a (b)").connection.close(),
+        "no table of sqlite-vec",
+    ),
+    "log.db": (lambda p: (p.touch(), p.with_name("log.db-wal").write_bytes(b"x")), "wal_checkpoint"),
+    "none.copy": (lines("1\t\\N"), "which column holds the vectors"),
     "two.npz": (lambda p: np.savez(p, a=VECTORS, b=VECTORS), "which array holds the vectors"),
 }
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.drills.inputs import bytes_changed
 from tests.hostile import (
     FILES,
+    HNSWLIB,
     LISTS,
     ROW,
     TEXTS,
@@ -29,12 +30,14 @@ from tests.hostile import (
     png,
     read,
     table,
+    vec0,
 )
 
 ROOT = Path(__file__).parents[1]
 MEMORY = 2**29 + 2**28  # bytes; as many as the bombs unpack to
 OUT_OF_MEMORY = "[Mm]emory(?!-mapped)|allocat"
 READ = {  # odd, and nothing is wrong with them
+    "dump-a quote.db",
     "dump-a # in its name?", "dump-a % 41 in its name", "dump-not UTF-8.jsonl", "texts-names",
     "texts-names twice.csv", "texts-labels of structs.parquet", "mail-less deep", "mail-tags",
     "mail-addresses", "mail-names", "mail-headers",
@@ -45,6 +48,9 @@ WHOLE = {
     "dump-a.jsonl": lines(*LISTS),
     "dump-a.parquet": table(vector=VECTORS.tolist()),
     "dump-a.arrow": arrow(vector=VECTORS.tolist()),
+    "dump-a.db": vec0,
+    "dump-a.bin": content(HNSWLIB),
+    "dump-a.csv": lambda p: np.savetxt(p, VECTORS, delimiter=","),
     "vectors-a.npz": lambda p: np.savez(p, vectors=VECTORS),
     "vectors-a.parquet": table(id=[str(i) for i in range(40)], vector=VECTORS.tolist()),
     "vectors-a.arrow": arrow(vector=VECTORS.tolist()),

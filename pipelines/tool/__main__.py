@@ -17,7 +17,7 @@ from pipelines.runtime.errors import BadInput, cut
 from pipelines.tool import Answer
 
 CODES = "exit codes: 0 done, 1 error while running, 2 bad input, 3 a target missed or a map wrong, 130 Ctrl-C"
-STORES = "parquet, arrow, npy, npz, json, jsonl, csv, safetensors, FAISS, or a Chroma folder"
+STORES = "a file, or a folder of parquet, Chroma or LanceDB: docs/audit.md lists the formats"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,6 +96,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _dump(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dump", metavar="DUMP", help=f"vectors: {STORES}")
     parser.add_argument("--column", help="the column, array or key that holds the vectors")
+    parser.add_argument("--collection", help="of Chroma, or the table of LanceDB or sqlite-vec")
 
 
 # ---------------------------------------------------------------- audit

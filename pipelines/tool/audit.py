@@ -83,6 +83,7 @@ class Options:
     seed: int = 0
     device: str = "auto"
     column: str | None = None  # of the dump
+    collection: str | None = None  # of the dump
     inverter: decoder.Settings = INVERTER
     search: search.Settings = SEARCH
     facts: int = 2  # added to a guess
@@ -127,7 +128,7 @@ def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge
 
     # 1. The dump, and the attacker's texts.
     with steps(READ):
-        taken = dumps.sample(dump, options.limit, options.seed, options.column)
+        taken = dumps.sample(dump, options.limit, options.seed, options.column, options.collection)
         known = known_texts(texts, options)
     vectors = torch.from_numpy(taken.vectors).to(resolve(options.device, float64=True))
     about = {

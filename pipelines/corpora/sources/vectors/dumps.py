@@ -28,7 +28,9 @@ class Sample:
     far_off: int  # drawn rows beyond FAR
 
 
-def sample(path: Path, limit: int, seed: int = 0, column: str | None = None) -> Sample:
+def sample(
+    path: Path, limit: int, seed: int = 0, column: str | None = None, collection: str | None = None
+) -> Sample:
     """Draw at most `limit` vectors by reservoir sampling, in one pass.
 
     Raises BadInput, which names file and row, for an unknown format, dimensions that differ, fewer than two
@@ -36,7 +38,7 @@ def sample(path: Path, limit: int, seed: int = 0, column: str | None = None) -> 
     """
     generator, rows, left_out, dimension = np.random.default_rng(seed), 0, 0, 0
     held, keys = np.zeros((0, 0), np.float32), np.zeros(0)
-    for block in blocks(path, column):
+    for block in blocks(path, column, collection):
         if block.ndim != 2 or not block.shape[1]:
             raise BadInput(f"{path}: {block.shape[1:]} numbers in row {rows + 1}, not a vector")
         if dimension and block.shape[1] != dimension:

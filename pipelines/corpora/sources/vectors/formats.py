@@ -1,20 +1,15 @@
 """Readers of vectors in other people's files, block by block, so that a file larger than memory is never held
-whole.
-
-FAISS flat indexes and Chroma's folders (sqlite and hnswlib) are read without their libraries. These two
-readers were checked against faiss-cpu and chromadb 1.5.9.
+whole. Vector stores are in `stores`.
 """
 
 from __future__ import annotations
 
 import csv
 import json
-import sqlite3
-import struct
+import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,50 +19,60 @@ import pyarrow.parquet as pq
 
 from pipelines.corpora.core.files import files_in
 from pipelines.corpora.core.parquet import shards
+from pipelines.corpora.sources.vectors import stores
+from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices
 from pipelines.runtime.errors import BadInput, cut, listed
 from pipelines.runtime.files import reading
 
-BLOCK = 8192  # rows of a block, fewer if they are long
-BYTES = 2**26  # of a block
-WIDEST = 2**16  # dimensions
 LONGEST = 2**24  # characters of a line
 WHOLE = 2**29  # bytes of a file of one JSON value
 WRAPPED = ("result", "data", "points", "objects", "rows", "hits", "results")  # what stores put around rows
 PACKED = 200  # times: vectors do not unpack to more than that
-NAMES = (
-    "vector",
-    "vectors",
-    "embedding",
-    "embeddings",
-    "dense",
-    "values",
-)  # what a column of vectors is called
+NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")  # of columns of vectors
+PICKLE = "a pickle runs the program in it: save the vectors with numpy.save"
+EXPORTS = {  # how to export what cannot be read
+    ".snapshot": "a snapshot of Qdrant: save the answer of its points/scroll, with_vector true, as .json",
+    ".rdb": "a dump of Redis: save numpy.frombuffer(value, 'float32') of each key with numpy.save",
+    ".sql": "SQL is not run: `\\copy TABLE to 'dump.copy'` writes the rows alone",
+    ".ann": "an index of Annoy does not say its dimension: save get_item_vector(i) of each i with numpy.save",
+    ".usearch": "save index.get(index.keys) of USearch with numpy.save",
+    **dict.fromkeys((".pkl", ".pickle", ".joblib", ".pt", ".pth"), PICKLE),
+}
 
-Blocks = Iterator[np.ndarray]
 
-
-def blocks(path: Path, column: str | None = None) -> Blocks:
+def blocks(path: Path, column: str | None = None, collection: str | None = None) -> Blocks:
     """Yield the vectors of a file or folder as arrays (b, d); missing numbers are NaN.
 
-    `column`: its column or array of vectors, where that has none of the usual NAMES. Raises BadInput, in one
-    line.
+    `column`: its column or array of vectors, where that has none of the usual NAMES; of a table with one
+    column for each dimension, what stands before their numbers. `collection`: that of Chroma, or a table of
+    LanceDB or sqlite-vec. Raises BadInput, in one line.
     """
-    if path.is_dir() and (path / "chroma.sqlite3").is_file():
-        return _checked(path, "Chroma folder", chroma(path, column))
     if path.is_dir():
-        files = shards(path, files_in(path))
-        if not files:
-            raise BadInput(f"{path}: a folder with no *.parquet and no chroma.sqlite3")
-        return _of_all(files, column)
+        return _of_folder(path, column, collection)
     if not path.is_file():
         raise BadInput(f"{path}: there is no such file")
-    reader = READERS.get(path.suffix.lower())
-    if reader is None:
-        known = f"{', '.join(READERS)}, a folder of parquet files or of Chroma"
-        raise BadInput(
-            f"{path}: vectors are read from {known}, not {path.suffix or 'a file without a suffix'}"
-        )
-    return _checked(path, f"{path.suffix[1:]} file", reader(path, column))
+    suffix = path.suffix.lower()
+    if suffix in EXPORTS:
+        raise BadInput(f"{path}: {EXPORTS[suffix]}")
+    if suffix in SQLITE:
+        return _checked(path, "SQLite file", stores.sqlite(path, column, collection))
+    if suffix not in READERS:
+        known = f"{', '.join((*READERS, *SQLITE))}, a folder of parquet files, of Chroma or of LanceDB"
+        raise BadInput(f"{path}: vectors are read from {known}, not {suffix or 'a file without a suffix'}")
+    return _checked(path, f"{suffix[1:]} file", READERS[suffix](path, column))
+
+
+def _of_folder(path: Path, column: str | None, collection: str | None) -> Blocks:
+    if (path / stores.CHROMA).is_file():
+        return _checked(path, "Chroma folder", stores.chroma(path, collection))
+    if (path / "meta.json").is_file() and (path / "collection").is_dir():
+        raise BadInput(f"{path}: a local folder of Qdrant holds pickles: {EXPORTS['.snapshot']}")
+    if path.suffix == ".lance" or any(path.glob("*.lance")):
+        return _checked(path, "LanceDB folder", lance(path, column, collection))
+    files = shards(path, files_in(path))
+    if not files:
+        raise BadInput(f"{path}: a folder with no *.parquet, no *.lance and no {stores.CHROMA}")
+    return _of_all(files, column)
 
 
 def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] | None:
@@ -128,13 +133,6 @@ def _checked(path: Path, kind: str, read: Blocks) -> Blocks:
         yield from read
 
 
-def _height(path: Path, dimension: int) -> int:
-    """Return the number of rows of a block. Raises BadInput for more dimensions than a vector has."""
-    if dimension > WIDEST:
-        raise BadInput(f"{path}: vectors of {dimension:,} dimensions; at most {WIDEST:,} are read")
-    return max(1, min(BLOCK, BYTES // (8 * max(dimension, 1))))
-
-
 def _differ(path: Path, first: int, other: int, where: str = "") -> BadInput:
     return BadInput(f"{path}: vectors of different dimensions: {first}, and {other}{where}")
 
@@ -143,26 +141,45 @@ def _differ(path: Path, first: int, other: int, where: str = "") -> BadInput:
 
 
 def parquet(path: Path, column: str | None) -> Blocks:
-    """Yield a column of lists, of strings such as "[0.1,0.2]" (pgvector), or of structs of lists (Qdrant)."""
+    """Yield a column of lists, of strings such as "[0.1,0.2]" (pgvector), or of structs of lists (Qdrant), or
+    one column for each dimension.
+    """
     file = pq.ParquetFile(path)
-    name = column_of(path, file.schema_arrow, column)
+    names = _columns_of(path, file.schema_arrow, column)
     for group in range(file.num_row_groups):
         about = file.metadata.row_group(group)
         chunks = [about.column(i) for i in range(about.num_columns)]
-        counts = [c.num_values for c in chunks if f"{c.path_in_schema}.".startswith(f"{name}.")]
-        height = _height(path, max(counts, default=0) // max(about.num_rows, 1))
-        for batch in file.iter_batches(height, [group], [name]):
+        counts = [c.num_values for c in chunks if f"{c.path_in_schema}.".startswith(f"{names[0]}.")]
+        width = max(counts, default=0) // max(about.num_rows, 1)
+        for batch in file.iter_batches(height(path, max(width, len(names))), [group], names):
             batch.validate(full=True)
-            yield _matrix(path, batch.column(0))
+            yield _vectors(path, batch, names)
 
 
 def arrow(path: Path, column: str | None) -> Blocks:
-    """Yield a column of an Arrow IPC file or stream."""
+    """Yield the same of an Arrow IPC file or stream."""
     for batch in _batches(path):
-        array = batch.column(batch.schema.get_field_index(column_of(path, batch.schema, column)))
-        height = _height(path, array.nbytes // (8 * max(len(array), 1)))
-        for start in range(0, len(array), height):
-            yield _matrix(path, array.slice(start, height))
+        names = _columns_of(path, batch.schema, column)
+        step = height(path, sum(batch.column(n).nbytes for n in names) // (8 * max(len(batch), 1)))
+        for start in range(0, len(batch), step):
+            yield _vectors(path, batch.slice(start, step), names)
+
+
+def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
+    """Yield a table of LanceDB: of its folder, or of one table's folder. Its own package reads it."""
+    try:
+        import lancedb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        hint = "pip install 'universal-geometry[stores]'"
+        raise BadInput(f"{path}: LanceDB is read with its own package: {hint}") from None
+    tables = [path] if path.suffix == ".lance" else sorted(path.glob("*.lance"))
+    place = tables[one_of(path, "tables of LanceDB", [table.stem for table in tables], collection)]
+    table = lancedb.connect(place.parent).open_table(place.stem)
+    names = _columns_of(path, table.schema, column)
+    kind = table.schema.field(names[0]).type
+    width = kind.list_size if pa.types.is_fixed_size_list(kind) else len(names)
+    for batch in table.search().select(names).to_batches(batch_size=height(path, width)):
+        yield _vectors(path, batch, names)
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -174,6 +191,31 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         batch.validate(full=True)
         yield batch
+
+
+def _columns_of(path: Path, schema: pa.Schema, column: str | None) -> list[str]:
+    """Return the column of vectors, or the columns of numbers that are one dimension each."""
+    numbers = [f.name for f in schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
+    if column in schema.names or any(
+        name in NAMES or _is_vector(schema.field(name).type) for name in schema.names
+    ):
+        return [column_of(path, schema, column)]
+    return _wide(numbers, column) or [column_of(path, schema, column)]
+
+
+def _wide(names: list[str], prefix: str | None) -> list[str]:
+    """Return the names of one column for each dimension: a prefix, and 0 to d - 1 or 1 to d."""
+    found: dict[str, dict[int, str]] = {}
+    for name in names:
+        if match := re.fullmatch(r"(.*?)(\d{1,6})", name, re.DOTALL):
+            found.setdefault(match[1], {})[int(match[2])] = name
+    series = [
+        [of[i] for i in sorted(of)]
+        for before, of in found.items()
+        if prefix in (None, before) and len(of) > 1 and min(of) < 2 and max(of) - min(of) == len(of) - 1
+    ]
+    longest = sorted(series, key=len)[-2:]
+    return longest[-1] if len({len(names) for names in longest}) == len(longest) > 0 else []
 
 
 def column_of(path: Path, schema: pa.Schema, column: str | None) -> str:
@@ -194,6 +236,13 @@ def column_of(path: Path, schema: pa.Schema, column: str | None) -> str:
 def _is_vector(kind: pa.DataType) -> bool:
     listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     return listed and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
+
+
+def _vectors(path: Path, batch: pa.RecordBatch, names: list[str]) -> np.ndarray:
+    """Return (b, d) of one column of vectors, or of one column for each dimension."""
+    if len(names) == 1:
+        return _matrix(path, batch.column(names[0]))
+    return np.stack([batch.column(name).to_numpy(zero_copy_only=False) for name in names], 1)
 
 
 def _matrix(path: Path, array: Any) -> np.ndarray:
@@ -229,7 +278,7 @@ def _numbers(path: Path, value: Any) -> list[float]:
         lists = [v for v in value.values() if isinstance(v, list)]
         if len(lists) != 1:
             raise BadInput(
-                f"{path}: {len(lists)} named vectors in one row ({listed(value)}); export one of them"
+                f"{path}: {len(lists)} named vectors in one row ({listed(value)}): choose one with --column"
             )
         value = lists[0]
     if not isinstance(value, list) or any(isinstance(v, (str, list, dict)) for v in value):
@@ -289,51 +338,103 @@ def _members(path: Path, records: Iterable[tuple[int, Any]], column: str | None)
         if isinstance(value, dict) and isinstance(value.get("_source"), dict):  # elasticdump
             value = value["_source"]
         if isinstance(value, dict):
-            name = column or next((n for n in NAMES if n in value), NAMES[0])
-            if name not in value:
-                raise BadInput(f"{path}: line {number} has no {name!r}; it has: {listed(value)}")
-            value = value[name]
+            value = _member(path, value, column, number)
         yield number, value
 
 
+def _member(path: Path, value: dict[str, Any], column: str | None, number: int) -> Any:
+    """Return the vector of a record: a member, or one of the named vectors in it (Qdrant, Weaviate)."""
+    usual = next((name for name in NAMES if value.get(name)), NAMES[0])
+    if column and column not in value and isinstance(value.get(usual), dict):
+        value = value[usual]
+    name = column or usual
+    if name not in value:
+        raise BadInput(f"{path}: line {number} has no {name!r}; it has: {listed(value)}")
+    return value[name]
+
+
 def _numbered(path: Path, vectors: Iterable[tuple[int, Any]], what: str) -> Blocks:
-    """Yield blocks of numbered vectors. `what` their numbers count: "line" or "row"."""
-    held: list[np.ndarray] = []
+    """Yield blocks of numbered vectors; one that is None is NaN. `what` their numbers count: line or row."""
+    held: list[np.ndarray | None] = []
+    width = 0
     for number, value in vectors:
         try:
-            held.append(np.array(_numbers(path, value), np.float64))
+            row = None if value is None else np.array(_numbers(path, value), np.float64)
         except OverflowError:
             raise BadInput(f"{path}: {what} {number}: a number that no float holds") from None
-        if len(held[-1]) != len(held[0]):
-            raise _differ(path, len(held[0]), len(held[-1]), f" in {what} {number}")
-        if len(held) >= _height(path, len(held[-1])):
-            yield np.array(held)
+        if row is not None:
+            width = width or len(row)
+            if len(row) != width:
+                raise _differ(path, width, len(row), f" in {what} {number}")
+        held.append(row)
+        if width and len(held) >= height(path, width):
+            yield _with_missing(held, width)
             held = []
+    if held and not width:
+        raise BadInput(f"{path}: no {what} has a vector")
     if held:
-        yield np.array(held)
+        yield _with_missing(held, width)
+
+
+def _with_missing(rows: list[np.ndarray | None], width: int) -> np.ndarray:
+    missing = np.full(width, np.nan)
+    return np.array([missing if row is None else row for row in rows])
+
+
+VECTOR = re.compile(r"\[[-+.,\d\seEnaifulNIF]*\]")  # as pgvector and JSON write it
+AHEAD = 10  # rows in which a column without a usual name is looked for
+MISSING = ("", "\\N")  # COPY writes \N
 
 
 def separated(path: Path, column: str | None) -> Blocks:
-    """Yield a column of strings such as "[0.1,0.2]" from CSV, or pgvector's COPY without a header."""
+    """Yield a column of strings such as "[0.1,0.2]", or one column of numbers for each dimension, from CSV or
+    from pgvector's COPY, which has no header and no quotes.
+    """
     csv.field_size_limit(LONGEST)
+    suffix = path.suffix.lower()
+    quoting = csv.QUOTE_NONE if suffix == ".copy" else csv.QUOTE_MINIMAL
     with open(path, encoding="utf-8", errors="replace", newline="") as file:
-        separator = "\t" if path.suffix.lower() != ".csv" else ","
-        rows = csv.reader(file, delimiter=separator)
-        first = next(rows, [])
-        bare = [i for i, field in enumerate(first) if field.startswith("[")]
-        usual = [first.index(name) for name in ((column,) if column else NAMES) if name in first]
-        if not bare and not usual:
-            raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
-        at = (bare or usual)[0]
-        fields = _fields(path, chain([first] if bare else [], rows), at)
-        yield from _numbered(path, fields, "row")
+        rows = csv.reader(file, delimiter="," if suffix == ".csv" else "\t", quoting=quoting)
+        ahead = list(islice(rows, AHEAD))
+        at, header = _places(path, ahead, column)
+        yield from _numbered(path, _fields(path, chain(ahead[header:], rows), at), "row")
 
 
-def _fields(path: Path, rows: Iterable[list[str]], at: int) -> Iterator[tuple[int, str]]:
+def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[list[int], bool]:
+    """Return which fields of a row are its vector, and whether the first row is a header."""
+    first = ahead[0] if ahead else []
+    if usual := [first.index(name) for name in ((column,) if column else NAMES) if name in first]:
+        return usual[:1], True
+    if found := [i for row in ahead for i, field in enumerate(row) if VECTOR.fullmatch(field)]:
+        above = first[found[0]] if found[0] < len(first) else ""
+        return found[:1], not VECTOR.fullmatch(above) and above not in MISSING
+    if wide := _wide(first, column):
+        height(path, len(wide))
+        place = {name: i for i, name in enumerate(first)}
+        return [place[name] for name in wide], True
+    if len(first) > 1 and not any(np.isnan(_number(field)) for field in first):
+        return list(range(len(first))), False
+    raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
+
+
+def _fields(path: Path, rows: Iterable[list[str]], at: list[int]) -> Iterator[tuple[int, Any]]:
+    """Yield (number, vector as JSON) or, of several fields, (number, numbers); a field that is empty is
+    missing.
+    """
     for number, row in enumerate(rows, 1):
-        if len(row) <= at:
+        if len(row) <= max(at):
             raise BadInput(f"{path}: row {number} has {len(row)} fields")
-        yield number, row[at]
+        if len(at) > 1:
+            yield number, [_number(row[i]) for i in at]
+        else:
+            yield number, None if row[at[0]] in MISSING else row[at[0]]
+
+
+def _number(field: str) -> float:
+    try:
+        return float(field)
+    except ValueError:
+        return np.nan
 
 
 def safetensors(path: Path, column: str | None) -> Blocks:
@@ -347,9 +448,9 @@ def safetensors(path: Path, column: str | None) -> Blocks:
             raise BadInput(f"{path}: which tensor holds the vectors? There are: {listed(file.keys())}")
         tensor = file.get_slice((wanted or flat)[0])
         rows, width = tensor.get_shape()
-        height = _height(path, width)
-        for start in range(0, rows, height):
-            yield tensor[start : min(start + height, rows)]
+        step = height(path, width)
+        for start in range(0, rows, step):
+            yield tensor[start : min(start + step, rows)]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -370,13 +471,7 @@ def npy(path: Path, column: str | None) -> Blocks:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise BadInput(f"{path}: {array.dtype} of shape {array.shape}, not one vector of numbers per row")
-    yield from _slices(path, array)
-
-
-def _slices(path: Path, array: np.ndarray) -> Blocks:
-    height = _height(path, array.shape[1])
-    for start in range(0, len(array), height):
-        yield np.asarray(array[start : start + height])
+    yield from slices(path, array)
 
 
 def npz(path: Path, column: str | None) -> Blocks:
@@ -387,9 +482,9 @@ def npz(path: Path, column: str | None) -> Blocks:
             shape, fortran, dtype = _npy_header(file)
             if fortran:
                 raise BadInput(f"{path}: {name} is stored by columns; save it with np.ascontiguousarray")
-            height = _height(path, shape[1])
-            for start in range(0, shape[0], height):
-                count = min(height, shape[0] - start) * shape[1]
+            step = height(path, shape[1])
+            for start in range(0, shape[0], step):
+                count = min(step, shape[0] - start) * shape[1]
                 yield np.frombuffer(file.read(count * dtype.itemsize), dtype, count).reshape(-1, shape[1])
 
 
@@ -418,176 +513,7 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     return reader(file)
 
 
-# ---------------------------------------------------------------- vector stores
-
-
-def faiss(path: Path, column: str | None) -> Blocks:
-    """Yield the vectors of a flat, an IVF-flat or an HNSW-flat index, also in an IndexIDMap, as
-    `faiss.write_index` writes it.
-
-    The file has a code of 4 bytes, a head, the number of floats as uint64, and the floats. HNSW has its graph
-    before its flat index. IVF has its centroids, as a flat index, and then a list for each of them.
-    """
-    with open(path, "rb") as file:
-        code = file.read(4)
-        if code in (b"IxMp", b"IxM2"):
-            _faiss_head(file)
-            code = file.read(4)
-        if code == b"IwFl":
-            yield from _faiss_lists(path, file)
-            return
-        if code == b"IHNf":
-            _faiss_head(file)
-            for size in (8, 4, 4, 8, 4):  # probabilities, neighbours per level, levels, offsets, neighbours
-                _skip(path, file, size)
-            file.seek(4 * 5, 1)  # entry point, highest level, efConstruction, efSearch, beam
-            code = file.read(4)
-        if code not in (b"IxFI", b"IxF2", b"IxFl"):
-            hint = "a compressed index does not hold its vectors; export them"
-            raise BadInput(f"{path}: {code!r} is no FAISS index of whole vectors: {hint}")
-        dimension, rows = _faiss_head(file)
-        (count,) = struct.unpack("<Q", file.read(8))
-        start = file.tell()
-    if count != rows * dimension or path.stat().st_size < start + 4 * count:
-        expected = f"{rows} vectors of {dimension} numbers"
-        raise BadInput(f"{path}: {expected} were expected, but the file holds {count} numbers (truncated?)")
-    yield from _slices(path, np.memmap(path, "<f4", "r", start, (rows, dimension)))
-
-
-def _faiss_lists(path: Path, file: Any) -> Blocks:
-    """Yield the lists of an IVF-flat index, after its code."""
-    dimension, _ = _faiss_head(file)
-    lists, _ = struct.unpack("<QQ", file.read(16))
-    if file.read(4) not in (b"IxFI", b"IxF2", b"IxFl"):
-        raise BadInput(f"{path}: the centroids are in no flat index; export the vectors")
-    _faiss_head(file)
-    _skip(path, file, 4)  # centroids
-    if file.read(1) == b"\x02":
-        raise BadInput(f"{path}: a hashed direct map; call index.set_direct_map_type(0) and write it again")
-    _skip(path, file, 8)
-    width = 4 * dimension
-    if file.read(4) != b"ilar":
-        raise BadInput(f"{path}: its lists are in another file; export the vectors")
-    file.seek(16, 1)  # number of lists, bytes of a vector
-    kind, count = struct.unpack("<4sQ", file.read(12))
-    if count > path.stat().st_size // 8:
-        raise BadInput(f"{path}: {count} lists were expected, but the file is shorter (truncated?)")
-    sizes = np.frombuffer(file.read(8 * count), "<u8").tolist()
-    if kind == b"sprs":
-        full = dict(zip(sizes[::2], sizes[1::2], strict=True))
-        sizes = [full.get(i, 0) for i in range(lists)]
-    for size in sizes:
-        if file.tell() + size * (width + 8) > path.stat().st_size:
-            raise BadInput(f"{path}: its lists are longer than the file (truncated?)")
-        if size:
-            yield from _slices(path, np.memmap(path, "<f4", "r", file.tell(), (size, dimension)))
-        file.seek(size * (width + 8), 1)  # vectors, and ids of 8 bytes
-
-
-def _skip(path: Path, file: Any, size: int) -> None:
-    """Skip a vector of items of `size` bytes after their number. Raises BadInput beyond the file's end."""
-    (count,) = struct.unpack("<Q", file.read(8))
-    if file.tell() + count * size > path.stat().st_size:
-        raise BadInput(f"{path}: {count} items were expected, but the file is shorter (truncated?)")
-    file.seek(count * size, 1)
-
-
-def _faiss_head(file: Any) -> tuple[int, int]:
-    """Return (dimension, rows) from int32, int64, 2 unused int64, bool, int32 metric and its parameter."""
-    dimension, rows, _, _, _, metric = struct.unpack("<iqqq?i", file.read(33))
-    if metric > 1:
-        file.read(4)
-    return dimension, rows
-
-
-CHROMA = ("collections", "max_seq_id", "segments", "embeddings_queue")  # its tables that are read
-STEPS = 10_000  # of SQLite's machine between two calls of the progress handler
-
-
-def chroma(folder: Path, column: str | None) -> Blocks:
-    """Yield the vectors of a Chroma folder with one collection: hnsw segments, then the queue in sqlite."""
-    with closing(_database(folder / "chroma.sqlite3")) as base:
-        names = [name for (name,) in base.execute("select name from collections")]
-        if len(names) > 1:
-            hint = "export one of them: their encoders may differ"
-            raise BadInput(f"{folder}: {len(names)} collections ({listed(names)}); {hint}")
-        seen = dict(base.execute("select segment_id, seq_id from max_seq_id"))
-        segments = [name for (name,) in base.execute("select id from segments where scope = 'VECTOR'")]
-        for segment in segments:
-            if _is_inside(folder, segment):
-                yield from _hnsw(folder / segment)
-        yield from _queued(folder, base, max((_sequence(seen[s]) for s in segments if s in seen), default=-1))
-
-
-def _database(path: Path) -> sqlite3.Connection:
-    """Open the database to read. Raises BadInput for what is no plain table: a view may have rows without
-    end.
-
-    SQLite stops a query that takes more steps than reading each byte of the file.
-    """
-    base = sqlite3.connect(path.resolve().as_uri() + "?mode=ro&immutable=1", uri=True)
-    base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES)
-    left = path.stat().st_size // STEPS + 1000
-
-    def stop() -> bool:
-        nonlocal left
-        left -= 1
-        return left < 0
-
-    base.set_progress_handler(stop, STEPS)
-    try:
-        made = dict(base.execute("select name, sql from sqlite_master where type = 'table'"))
-    except sqlite3.Error as error:
-        raise BadInput(f"{path}: cannot be read: {error}") from None
-    for name in CHROMA:
-        if not str(made.get(name)).upper().startswith("CREATE TABLE"):
-            raise BadInput(f"{path}: there is no table {name}")
-    return base
-
-
-def _is_inside(folder: Path, segment: Any) -> bool:
-    place = (folder / str(segment)).resolve()
-    return place.parent == folder.resolve() and (place / "header.bin").is_file()
-
-
-def _queued(folder: Path, base: sqlite3.Connection, after: int) -> Blocks:
-    queue = "from embeddings_queue where vector is not null and seq_id > ?"
-    (longest,) = base.execute(f"select max(length(vector)) {queue}", (after,)).fetchone()
-    if longest is None:
-        return
-    height = _height(folder, longest // 4)
-    rows = base.execute(f"select vector, encoding {queue} order by seq_id", (after,))
-    while queued := rows.fetchmany(height):
-        vectors = [np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in queued]
-        if len({len(v) for v in vectors}) > 1:
-            raise BadInput(f"{folder}: vectors of different dimensions are queued in chroma.sqlite3")
-        yield np.stack(vectors).astype(np.float32)
-
-
-def _sequence(value: Any) -> int:
-    return int.from_bytes(value, "big") if isinstance(value, bytes) else int(value)
-
-
-_HNSW = struct.Struct(
-    "<i6Q"
-)  # version, offset of level 0, most rows, rows, bytes a row, label offset, vector offset
-
-
-def _hnsw(segment: Path) -> Blocks:
-    """Yield the vectors of a persisted hnswlib index. A bit of a row's third byte marks it as deleted."""
-    try:
-        header = (segment / "header.bin").read_bytes()[: _HNSW.size]
-        _, level0, _, count, size, label, offset = _HNSW.unpack(header)
-        rows = np.memmap(segment / "data_level0.bin", np.uint8, "r")
-    except (OSError, ValueError, struct.error) as error:
-        raise BadInput(f"{segment}: not a whole hnsw index: {error}") from None
-    if not 0 < offset < label <= size or len(rows) < count * size:
-        raise BadInput(f"{segment}: header.bin does not fit data_level0.bin: another version of Chroma?")
-    for block in _slices(segment, rows[: count * size].reshape(count, size)):
-        kept = block[(block[:, level0 + 2] & 1) == 0]
-        yield np.ascontiguousarray(kept[:, offset:label]).view("<f4")
-
-
+SQLITE = (".sqlite3", ".sqlite", ".db")
 READERS: dict[str, Callable[[Path, str | None], Blocks]] = {
     ".parquet": parquet,
     ".pq": parquet,
@@ -598,12 +524,13 @@ READERS: dict[str, Callable[[Path, str | None], Blocks]] = {
     ".npz": npz,
     ".json": whole_json,
     ".jsonl": jsonl,
+    ".ndjson": jsonl,
     ".csv": separated,
     ".tsv": separated,
     ".copy": separated,
     ".safetensors": safetensors,
-    ".ndjson": jsonl,
-    ".faiss": faiss,
-    ".index": faiss,
-    ".sqlite3": lambda path, column: chroma(path.parent, column),
+    ".faiss": stores.index,
+    ".index": stores.index,
+    ".hnsw": stores.index,
+    ".bin": stores.index,
 }

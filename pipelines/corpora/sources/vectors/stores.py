@@ -1,0 +1,260 @@
+"""Readers of vector stores: FAISS, hnswlib, Chroma and sqlite-vec, all without their libraries. Nothing of a
+file is run: no pickle, and of a database only plain tables are read.
+
+Checked against faiss-cpu 1.15, hnswlib 0.8, chromadb 1.5.9 and sqlite-vec 0.1.9.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import struct
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices
+from pipelines.runtime.errors import BadInput, listed
+
+# ---------------------------------------------------------------- indexes
+
+
+def index(path: Path, column: str | None) -> Blocks:
+    """Yield the vectors of an index of FAISS or hnswlib: the latter begins with an offset of 0."""
+    with open(path, "rb") as file:
+        first = file.read(4)
+    yield from hnswlib(path) if first == bytes(4) else faiss(path)
+
+
+def hnswlib(path: Path) -> Blocks:
+    """Yield the vectors of an index as `save_index` writes it: a head of 96 bytes, then level 0."""
+    with open(path, "rb") as file:
+        level0, _, count, *sizes = struct.unpack("<6Q", file.read(96)[:48])
+    return _elements(path, np.memmap(path, np.uint8, "r", 96), level0, count, sizes)
+
+
+def faiss(path: Path) -> Blocks:
+    """Yield the vectors of a flat, an IVF-flat or an HNSW-flat index, also in an IndexIDMap, as
+    `faiss.write_index` writes it.
+
+    The file has a code of 4 bytes, a head, the number of floats as uint64, and the floats. HNSW has its graph
+    before its flat index. IVF has its centroids, as a flat index, and then a list for each of them.
+    """
+    with open(path, "rb") as file:
+        code = file.read(4)
+        if code in (b"IxMp", b"IxM2"):
+            _faiss_head(file)
+            code = file.read(4)
+        if code == b"IwFl":
+            yield from _faiss_lists(path, file)
+            return
+        if code == b"IHNf":
+            _faiss_head(file)
+            for size in (8, 4, 4, 8, 4):  # probabilities, neighbours per level, levels, offsets, neighbours
+                _skip(path, file, size)
+            file.seek(4 * 5, 1)  # entry point, highest level, efConstruction, efSearch, beam
+            code = file.read(4)
+        if code not in (b"IxFI", b"IxF2", b"IxFl"):
+            hint = "a compressed index does not hold its vectors; export them"
+            raise BadInput(f"{path}: {code!r} is no FAISS index of whole vectors: {hint}")
+        dimension, rows = _faiss_head(file)
+        (count,) = struct.unpack("<Q", file.read(8))
+        start = file.tell()
+    if count != rows * dimension or path.stat().st_size < start + 4 * count:
+        expected = f"{rows} vectors of {dimension} numbers"
+        raise BadInput(f"{path}: {expected} were expected, but the file holds {count} numbers (truncated?)")
+    yield from slices(path, np.memmap(path, "<f4", "r", start, (rows, dimension)))
+
+
+def _faiss_lists(path: Path, file: Any) -> Blocks:
+    """Yield the lists of an IVF-flat index, after its code."""
+    dimension, _ = _faiss_head(file)
+    lists, _ = struct.unpack("<QQ", file.read(16))
+    if file.read(4) not in (b"IxFI", b"IxF2", b"IxFl"):
+        raise BadInput(f"{path}: the centroids are in no flat index; export the vectors")
+    _faiss_head(file)
+    _skip(path, file, 4)  # centroids
+    if file.read(1) == b"\x02":
+        raise BadInput(f"{path}: a hashed direct map; call index.set_direct_map_type(0) and write it again")
+    _skip(path, file, 8)
+    width = 4 * dimension
+    if file.read(4) != b"ilar":
+        raise BadInput(f"{path}: its lists are in another file; export the vectors")
+    file.seek(16, 1)  # number of lists, bytes of a vector
+    kind, count = struct.unpack("<4sQ", file.read(12))
+    if count > path.stat().st_size // 8:
+        raise BadInput(f"{path}: {count} lists were expected, but the file is shorter (truncated?)")
+    sizes = np.frombuffer(file.read(8 * count), "<u8").tolist()
+    if kind == b"sprs":
+        full = dict(zip(sizes[::2], sizes[1::2], strict=True))
+        sizes = [full.get(i, 0) for i in range(lists)]
+    for size in sizes:
+        if file.tell() + size * (width + 8) > path.stat().st_size:
+            raise BadInput(f"{path}: its lists are longer than the file (truncated?)")
+        if size:
+            yield from slices(path, np.memmap(path, "<f4", "r", file.tell(), (size, dimension)))
+        file.seek(size * (width + 8), 1)  # vectors, and ids of 8 bytes
+
+
+def _skip(path: Path, file: Any, size: int) -> None:
+    """Skip a vector of items of `size` bytes after their number. Raises BadInput beyond the file's end."""
+    (count,) = struct.unpack("<Q", file.read(8))
+    if file.tell() + count * size > path.stat().st_size:
+        raise BadInput(f"{path}: {count} items were expected, but the file is shorter (truncated?)")
+    file.seek(count * size, 1)
+
+
+def _faiss_head(file: Any) -> tuple[int, int]:
+    """Return (dimension, rows) from int32, int64, 2 unused int64, bool, int32 metric and its parameter."""
+    dimension, rows, _, _, _, metric = struct.unpack("<iqqq?i", file.read(33))
+    if metric > 1:
+        file.read(4)
+    return dimension, rows
+
+
+# ---------------------------------------------------------------- databases
+
+CHROMA = "chroma.sqlite3"
+READ = ("collections", "max_seq_id", "segments", "embeddings_queue")  # tables of Chroma
+STEPS = 10_000  # of SQLite's machine between two calls of the progress handler
+VEC0 = re.compile(r"\s*create\s+virtual\s+table\b.*?\busing\s+vec0\s*\(", re.IGNORECASE | re.DOTALL)
+FIELD = re.compile(r"[,(]\s*(\w+)\s+(float|f32|int8|i8|bit)\s*\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
+KINDS = {"float": "<f4", "f32": "<f4", "int8": "<i1", "i8": "<i1"}
+
+
+def sqlite(path: Path, column: str | None, collection: str | None) -> Blocks:
+    """Yield the vectors of a database file: that of Chroma, or one with a table of sqlite-vec."""
+    return chroma(path.parent, collection) if path.name == CHROMA else sqlite_vec(path, column, collection)
+
+
+def sqlite_vec(path: Path, column: str | None, collection: str | None) -> Blocks:
+    """Yield the rows of a virtual table vec0. Its own tables hold them: chunks of vectors, and for each chunk
+    one bit per row that says whether the row is there.
+    """
+    with closing(_database(path)) as base:
+        made = _tables(base)
+        names = [name for name, sql in made.items() if VEC0.match(sql)]
+        if not names:
+            raise BadInput(f"{path}: no table of sqlite-vec in it; export its rows as JSON lines")
+        name = names[one_of(path, "tables of sqlite-vec", names, collection)]
+        place, kind, width = _field(path, made[name], column)
+        shadows = f"{name}_chunks", f"{name}_vector_chunks{place:02}"
+        _check_plain(path, made, shadows)
+        chunks, vectors = ('"' + shadow.replace('"', '""') + '"' for shadow in shadows)
+        joined = f"{chunks} c join {vectors} v on v.rowid = c.chunk_id order by c.chunk_id"
+        height(path, width)
+        for there, packed in base.execute(f"select c.validity, v.vectors from {joined}"):
+            rows = np.frombuffer(packed, kind).reshape(-1, width)
+            bits = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")
+            yield rows[bits.astype(bool)]
+
+
+def _field(path: Path, sql: str, column: str | None) -> tuple[int, str, int]:
+    """Return number, type and width of a column of vectors of a table vec0."""
+    fields = [(name, kind.lower(), int(width)) for name, kind, width in FIELD.findall(sql)]
+    usable = [i for i, (name, kind, _) in enumerate(fields) if kind in KINDS and column in (None, name)]
+    if len(usable) != 1:
+        names = listed(f"{name}_{kind}" for name, kind, _ in fields)
+        raise BadInput(f"{path}: {len(usable)} columns of numbers fit ({names}): choose one with --column")
+    _, kind, width = fields[usable[0]]
+    return usable[0], KINDS[kind], width
+
+
+def chroma(folder: Path, collection: str | None) -> Blocks:
+    """Yield the vectors of a collection of a Chroma folder: hnsw segments, then the queue in sqlite."""
+    with closing(_database(folder / CHROMA)) as base:
+        _check_plain(folder / CHROMA, _tables(base), READ)
+        made = base.execute("select name, id from collections").fetchall()
+        _, wanted = made[one_of(folder, "collections", [name for name, _ in made], collection)]
+        seen = dict(base.execute("select segment_id, seq_id from max_seq_id"))
+        of = "from segments where scope = 'VECTOR' and collection = ?"
+        segments = [name for (name,) in base.execute(f"select id {of}", (wanted,))]
+        for segment in segments:
+            if _is_inside(folder, segment):
+                yield from _segment(folder / segment)
+        after = max((_sequence(seen[s]) for s in segments if s in seen), default=-1)
+        yield from _queued(folder, base, f"/{wanted}", after)
+
+
+def _database(path: Path) -> sqlite3.Connection:
+    """Open a database to read. A query that takes more steps than reading each byte is stopped."""
+    log = path.with_name(f"{path.name}-wal")
+    if log.is_file() and log.stat().st_size:
+        hint = f"sqlite3 {path.name} 'pragma wal_checkpoint(truncate)'"
+        raise BadInput(f"{path}: rows are still in {log.name}: {hint}")
+    base = sqlite3.connect(path.resolve().as_uri() + "?mode=ro&immutable=1", uri=True)
+    base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES)
+    left = path.stat().st_size // STEPS + 1000
+
+    def stop() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    base.set_progress_handler(stop, STEPS)
+    return base
+
+
+def _tables(base: sqlite3.Connection) -> dict[str, str]:
+    """Return the statement that made each table."""
+    found = base.execute("select name, sql from sqlite_master where type = 'table'")
+    return {str(name): str(sql) for name, sql in found}
+
+
+def _check_plain(path: Path, made: dict[str, str], names: Iterable[str]) -> None:
+    """Raise BadInput for what is no plain table: a view may have rows without end."""
+    for name in names:
+        if not made.get(name, "").upper().startswith("CREATE TABLE"):
+            raise BadInput(f"{path}: there is no table {name}")
+
+
+def _is_inside(folder: Path, segment: Any) -> bool:
+    place = (folder / str(segment)).resolve()
+    return place.parent == folder.resolve() and (place / "header.bin").is_file()
+
+
+def _queued(folder: Path, base: sqlite3.Connection, topic: str, after: int) -> Blocks:
+    """Yield the vectors of a queue, whose topic ends with the collection, after a sequence number."""
+    queue = "from embeddings_queue where vector is not null and seq_id > ? and substr(topic, ?) = ?"
+    values = after, -len(topic), topic
+    (longest,) = base.execute(f"select max(length(vector)) {queue}", values).fetchone()
+    if longest is None:
+        return
+    step = height(folder, longest // 4)
+    rows = base.execute(f"select vector, encoding {queue} order by seq_id", values)
+    while queued := rows.fetchmany(step):
+        vectors = [np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in queued]
+        if len({len(v) for v in vectors}) > 1:
+            raise BadInput(f"{folder}: vectors of different dimensions are queued in chroma.sqlite3")
+        yield np.stack(vectors).astype(np.float32)
+
+
+def _sequence(value: Any) -> int:
+    return int.from_bytes(value, "big") if isinstance(value, bytes) else int(value)
+
+
+def _segment(segment: Path) -> Blocks:
+    """Yield the vectors of Chroma's own files of an hnswlib index."""
+    try:
+        header = (segment / "header.bin").read_bytes()[:52]
+        _, level0, _, count, *sizes = struct.unpack("<i6Q", header)
+        rows = np.memmap(segment / "data_level0.bin", np.uint8, "r")
+    except (OSError, ValueError, struct.error) as error:
+        raise BadInput(f"{segment}: not a whole hnsw index: {error}") from None
+    return _elements(segment, rows, level0, count, sizes)
+
+
+def _elements(path: Path, rows: np.ndarray, level0: int, count: int, sizes: list[int]) -> Blocks:
+    """Yield the vectors of level 0 of hnswlib. A bit of a row's third byte marks it as deleted.
+
+    `sizes`: bytes of a row, and where in it label and vector begin.
+    """
+    size, label, offset = sizes
+    if not 0 < offset < label <= size or len(rows) < count * size:
+        raise BadInput(f"{path}: not a whole hnsw index: its header does not fit its rows")
+    for block in slices(path, rows[: count * size].reshape(count, size)):
+        kept = block[(block[:, level0 + 2] & 1) == 0]
+        yield np.ascontiguousarray(kept[:, offset:label]).view("<f4")

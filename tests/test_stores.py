@@ -1,0 +1,137 @@
+"""Files that vector stores wrote themselves. A test is skipped where the package of its store is missing."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from pipelines.corpora.sources.vectors import dumps
+from pipelines.runtime.errors import BadInput
+
+VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+
+
+def found(path, **which):
+    """Return the vectors of a dump, sorted."""
+    return np.unique(dumps.sample(path, 1000, **which).vectors, axis=0)
+
+
+def same(vectors, *left_out):
+    return pytest.approx(np.unique(np.delete(vectors, left_out, axis=0), axis=0), abs=1e-6)
+
+
+def json_lines(path, rows):
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat", "HNSW8,Flat", "IDMap,Flat", "IVF4,PQ4"])
+def test_indexes_that_faiss_writes(tmp_path, kind):
+    faiss = pytest.importorskip("faiss")
+    index = faiss.index_factory(8, kind)
+    index.train(VECTORS)
+    index.add_with_ids(VECTORS, np.arange(300)) if "IDMap" in kind else index.add(VECTORS)
+    faiss.write_index(index, str(tmp_path / "a.faiss"))
+    if "PQ" in kind:
+        with pytest.raises(BadInput, match="whole vectors"):
+            dumps.sample(tmp_path / "a.faiss", 1000)
+    else:
+        assert found(tmp_path / "a.faiss") == same(VECTORS)
+
+
+@pytest.mark.parametrize("space", ["l2", "ip", "cosine"])
+def test_hnswlib(tmp_path, space):
+    index = pytest.importorskip("hnswlib").Index(space, 8)
+    index.init_index(500)
+    index.add_items(VECTORS)
+    index.mark_deleted(7)
+    index.save_index(str(tmp_path / "a.bin"))
+    unit = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
+    assert found(tmp_path / "a.bin") == same(unit if space == "cosine" else VECTORS, 7)
+
+
+def test_sqlite_vec(tmp_path):
+    sqlite_vec, apsw = pytest.importorskip("sqlite_vec"), pytest.importorskip("apsw")
+    base = apsw.Connection(str(tmp_path / "a.db"))
+    base.enable_load_extension(True)
+    base.load_extension(sqlite_vec.loadable_path())
+    columns = "id integer primary key, coarse bit[8], embedding float[8], kind text, +body text"
+    base.execute(f"create virtual table items using vec0({columns}, chunk_size=64)")
+    for row, vector in enumerate(VECTORS):
+        base.execute("insert into items values (?, vec_bit(?), ?, 'a', 'b')", (row, b"1", vector.tobytes()))
+    base.execute("delete from items where id in (3, 200)")
+    base.close()
+    assert found(tmp_path / "a.db") == same(VECTORS, 3, 200)
+
+
+def test_lancedb(tmp_path):
+    base = pytest.importorskip("lancedb").connect(tmp_path / "dump")
+    table = base.create_table("mail", [{"id": i, "vector": v} for i, v in enumerate(VECTORS)])
+    table.delete("id = 3")
+    assert found(tmp_path / "dump") == same(VECTORS, 3)
+    base.create_table("notes", [{"id": i, "vector": v} for i, v in enumerate(VECTORS + 1)])
+    with pytest.raises(BadInput, match="2 tables of LanceDB"):
+        found(tmp_path / "dump")
+    for of in ({"path": tmp_path / "dump", "collection": "notes"}, {"path": tmp_path / "dump/notes.lance"}):
+        assert found(**of) == same(VECTORS + 1)
+
+
+def test_lancedb_without_its_package_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lancedb", None)
+    (tmp_path / "a.lance").mkdir()
+    with pytest.raises(BadInput, match=r"pip install 'universal-geometry\[stores\]'"):
+        found(tmp_path)
+
+
+def test_chroma(tmp_path):
+    client = pytest.importorskip("chromadb").PersistentClient(str(tmp_path))
+    for name, vectors in (("mail", VECTORS), ("notes", VECTORS + 1)):
+        some = {"hnsw:sync_threshold": 100, "hnsw:batch_size": 50}
+        ids = [str(i) for i in range(290)]
+        collection = client.create_collection(name, metadata=some)
+        collection.add(ids=ids, embeddings=vectors[:290])
+        collection.add(ids=[f"more {i}" for i in range(10)], embeddings=vectors[290:])  # still in the queue
+    assert found(tmp_path, collection="mail") == same(VECTORS)
+    assert found(tmp_path / "chroma.sqlite3", collection="notes") == same(VECTORS + 1)
+
+
+def test_qdrant(tmp_path):
+    qdrant = pytest.importorskip("qdrant_client")
+    client = qdrant.QdrantClient(path=str(tmp_path / "folder"))
+    size = {name: qdrant.models.VectorParams(size=8, distance="Dot") for name in ("title", "body")}
+    client.create_collection("mail", vectors_config=size)
+    points = [
+        {"id": i, "vector": {"title": v.tolist(), "body": (v + 1).tolist()}} for i, v in enumerate(VECTORS)
+    ]
+    client.upsert("mail", [qdrant.models.PointStruct(**point) for point in points])
+    rows, _ = client.scroll("mail", limit=300, with_vectors=True)
+    client.close()
+    scrolled = tmp_path / "scroll.json"
+    scrolled.write_text(json.dumps({"result": {"points": [row.model_dump(mode="json") for row in rows]}}))
+    assert found(scrolled, column="body") == same(VECTORS + 1)
+    with pytest.raises(BadInput, match="a local folder of Qdrant holds pickles"):
+        found(tmp_path / "folder")
+
+
+def test_milvus(tmp_path):
+    pytest.importorskip("milvus_lite")
+    client = pytest.importorskip("pymilvus").MilvusClient(str(tmp_path / "a.db"))
+    client.create_collection("mail", dimension=8)
+    client.insert("mail", [{"id": i, "vector": v.tolist()} for i, v in enumerate(VECTORS)])
+    rows = client.query("mail", filter="id >= 0", output_fields=["vector"])
+    rows = [{"id": row["id"], "vector": [float(x) for x in row["vector"]]} for row in rows]
+    client.close()
+    assert found(json_lines(tmp_path / "a.jsonl", rows)) == same(VECTORS)
+
+
+@pytest.mark.parametrize("form", ["a.copy", "a.csv"])
+def test_pgvector(tmp_path, form):
+    server = pytest.importorskip("pgserver").get_server(tmp_path / "server")
+    how = {"a.copy": "", "a.csv": "csv header"}[form]
+    rows = ",".join(f"({i}, E'\"\\t\\n', '{v.tolist()}')" for i, v in enumerate(VECTORS))
+    server.psql("create extension vector; create table items (id int, body text, embedding vector(8));")
+    server.psql(f"insert into items values {rows}, (300, '', null);")
+    (tmp_path / form).write_text(server.psql(f"copy items to stdout {how};").strip("\n") + "\n")
+    server.cleanup()
+    assert found(tmp_path / form) == same(VECTORS)
