@@ -9,6 +9,7 @@ import torch
 
 from pipelines.aligners.core.translator import Identity, save
 from pipelines.corpora.core import collect
+from pipelines.encoders.query import as_function
 from pipelines.measures import retrieval, summary
 from pipelines.measures.retrieval import judged_scores
 from pipelines.runtime import store
@@ -160,6 +161,8 @@ def test_queries_have_the_encoder_s_prompt_and_measure_what_is_translated(tmp_pa
         run_stage(verb, study(), name)
     new = store.read_embeddings("set-new")
     assert (new.vectors[:, 4] > 0).tolist() == [False] * 3 + [True] * 3  # "ask", of the prompt
+    asked = as_function(store.encoder_path("new"), study().encoders["new"], queries=True)
+    assert torch.equal(asked(["claim 1"]), new.vectors[3:4])
     store.translators_path("row").mkdir(parents=True)
     save(Identity(5, 5), store.translators_path("row") / "seed-0")
     found = run_stage("evaluate", study())

@@ -10,18 +10,21 @@ import torch
 from torch import Tensor
 
 from pipelines.encoders.encode import encode
-from pipelines.encoders.loading import load
+from pipelines.encoders.loading import for_queries, load
 from pipelines.study import Encoder
 
 Encode = Callable[[Sequence[str]], Tensor]
 
 
-def as_function(folder: Path, row: Encoder, device: torch.device | None = None) -> Encode:
+def as_function(
+    folder: Path, row: Encoder, device: torch.device | None = None, queries: bool = False
+) -> Encode:
     """Return a function from texts to raw vectors (n, dimension) on the CPU.
 
-    The encoder in `folder` runs on `device`.
+    The encoder in `folder` runs on `device`. `queries`: with its prompt of queries, if it has one.
     """
     loaded = load(folder, row, device)
+    loaded = for_queries(loaded) if queries else loaded
 
     def encode_texts(texts: Sequence[str]) -> Tensor:
         with tempfile.TemporaryDirectory() as parts:
