@@ -130,6 +130,20 @@ def test_of_a_mixture_the_share_and_its_rows_are_told():
     assert judge(pure, map, [map], target).label == "aligned"
 
 
+def test_a_part_on_which_two_fits_differ_is_not_aligned():
+    source = torch.randn(2000, 64, generator=torch.Generator().manual_seed(0)) * torch.linspace(2, 0.2, 64)
+    source[:, 0] += 8 * source[:, 0].sign()
+    map = linear(turn(64, 64, 1))
+
+    def other(vectors):
+        there = map(vectors)
+        return torch.where(vectors[:, :1] > 0, there, there.roll(1, 0))
+
+    rows = judge_parts(source, map, map(source), [other]).rows(source)
+    assert (rows == (source[:, 0] > 0)).double().mean() > 0.97
+    assert judge_parts(source, map, map(source), [other, map]).rows(source).double().mean() > 0.97
+
+
 def test_where_targets_vary_alike_in_all_directions_no_row_is_strange():
     cloud = torch.randn(1000, 40, generator=torch.Generator().manual_seed(0))
     assert judge_parts(cloud, linear(turn(40, 40, 1)), cloud).aligned.all()

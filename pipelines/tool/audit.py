@@ -108,6 +108,7 @@ class Attempt:
     translator: Translator
     verdict: Verdict
     seconds: float  # of the fit
+    replicates: Sequence[Translator] = ()  # that judged the translator
 
     @property
     def tried(self) -> Tried:
@@ -161,10 +162,9 @@ def attempted(
             encode = encoders.opened(encoder, vectors.device)
             own = encode(known).to(vectors.device)
             start = time.monotonic()
-            translator, verdict = fitted(vectors, own, options.seed, judge)
-            attempts.append(
-                Attempt(encoder, known, own, encode, translator, verdict, time.monotonic() - start)
-            )
+            translator, verdict, replicates = fitted(vectors, own, options.seed, judge)
+            seconds = time.monotonic() - start
+            attempts.append(Attempt(encoder, known, own, encode, translator, verdict, seconds, replicates))
             tried.append(attempts[-1].tried)
     return attempts[tried.index(best_of(tried))]
 
@@ -192,7 +192,8 @@ def aligned_rows(vectors: Tensor, best: Attempt) -> Tensor:
     """Return the rows (k,) of the vectors for which the translator is right."""
     if best.verdict.share == 1:
         return torch.arange(len(vectors), device=vectors.device)
-    return judge_parts(vectors, best.translator, best.known).rows(vectors).nonzero()[:, 0]
+    parts = judge_parts(vectors, best.translator, best.known, best.replicates)
+    return parts.rows(vectors).nonzero()[:, 0]
 
 
 class Steps:
@@ -246,7 +247,9 @@ def known_texts(where: Path | None, options: Options) -> list[str]:
 # ---------------------------------------------------------------- 2. fits
 
 
-def fitted(vectors: Tensor, known: Tensor, seed: int, judge: Judge) -> tuple[Translator, Verdict]:
+def fitted(
+    vectors: Tensor, known: Tensor, seed: int, judge: Judge
+) -> tuple[Translator, Verdict, list[Translator]]:
     """Fit a translator to all vectors, without a pair, and judge it by a replicate that sees half of them."""
     aligner = aligner_module(ALIGNER)
 
@@ -255,7 +258,7 @@ def fitted(vectors: Tensor, known: Tensor, seed: int, judge: Judge) -> tuple[Tra
 
     fits = (partial(fit, vectors, known, seed), partial(replicate, fit, vectors, known, seed))
     translator, replicated = run_fits(fits, ALIGNER, (vectors, known))
-    return translator, judge(vectors, translator, [replicated], known)
+    return translator, judge(vectors, translator, [replicated], known), [replicated]
 
 
 # ---------------------------------------------------------------- 3. topics
@@ -356,7 +359,7 @@ def defended(
             kept = defend(bare, defence, options.seed)
             keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
             cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-            translator, verdict = fitted(kept, best.known, options.seed + 1, judge)
+            translator, verdict, _ = fitted(kept, best.known, options.seed + 1, judge)
             line: dict[str, Any] = {"defence": str(defence)}
             line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
             with torch.inference_mode():

@@ -1,13 +1,15 @@
 """Tell for which rows of a dump a map is right, without pairs.
 
 A dump may mix two encoders, for example an index that was half moved to a new model. A map is then right for
-one part of the rows. `agreement` does not show this: two fits agree on the map, but not on where it holds.
+one part of the rows. The mean agreement of two fits does not show this.
 
 Rows are judged in k-means clusters, which two encoders hardly share. A cluster's *strangeness* is the mean of
 u' P u over its translations, centred and scaled to length 1. P is the inverse of the targets' second moment,
 with a ridge. So translations are strange if they point where targets hardly vary. Rows of another encoder
 point anywhere, as random directions of the source space do, and these give the scale. A cluster is aligned
-if its strangeness is nearer to that of the best tenth of rows than to that of random directions.
+if its strangeness is nearer to that of the best tenth of rows than to that of random directions. If many rows
+are of another encoder, a fit may match these to targets, too, wrongly but not strangely. Two fits then match
+them differently. So a cluster must also agree with a replicate, relative to the best tenth of rows.
 
 Texts of other topics than the targets' stay aligned: topics change where in the target space rows lie, but
 not much along which directions they vary (docs/experiments/verdict.md).
@@ -15,7 +17,7 @@ not much along which directions they vary (docs/experiments/verdict.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +33,10 @@ SAMPLE = 10_000  # vectors of either side that are looked at
 CLUSTERS, ROWS = 100, 40  # at most so many clusters, with so many rows each on average
 RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
 BEST = 0.1  # share of rows that show the strangeness of right translations
+AGREED = 0.6  # least mean cosine of a cluster's two translations, relative to that of the best tenth of rows
 ROUND = 1.2  # if random directions are not stranger by this factor, targets vary alike in all directions
+
+Map = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,10 @@ class Parts:
 
 
 @torch.no_grad()
-def judge_parts(source: Tensor, translator: Callable[[Tensor], Tensor], target: Tensor) -> Parts:
+def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Sequence[Map] = ()) -> Parts:
     """Judge the clusters of the source vectors (n, d) that a translator maps to the space of target (m, e).
 
+    Of several replicates the one that agrees most counts. Without any, strangeness alone decides.
     If the targets vary alike in all directions, no direction is strange, and all clusters count as aligned.
     """
     generator = torch.Generator().manual_seed(0)
@@ -86,12 +92,21 @@ def judge_parts(source: Tensor, translator: Callable[[Tensor], Tensor], target: 
     moment = known.T @ known / len(known)
     ridge = RIDGE * moment.diagonal().mean() * torch.eye(len(moment)).to(moment)
     precision = torch.linalg.inv(moment + ridge).to(translated.dtype)
-    strange = _strangeness(translated - centre, precision)
-    rows = torch.bincount(cluster, minlength=count)
-    total = torch.zeros(count).to(strange).index_add(0, cluster, strange)
-    of_cluster = total / rows.clamp_min(1)
-    best, worst = of_cluster[cluster].quantile(BEST), _strangeness(nowhere - centre, precision).mean()
-    return Parts(mean, centroids, (of_cluster < (best + worst) / 2) | (worst < ROUND * best))
+    strange = _means(_strangeness(translated - centre, precision), cluster, count)
+    best, worst = strange[cluster].quantile(BEST), _strangeness(nowhere - centre, precision).mean()
+    aligned = (strange < (best + worst) / 2) | (worst < ROUND * best)
+    # 4. Agreement
+    if replicates:
+        cosines = [(centred_unit(translated) * centred_unit(other(source))).sum(1) for other in replicates]
+        agreed = _means(max(cosines, key=lambda of_rows: float(of_rows.mean())), cluster, count)
+        aligned &= agreed > AGREED * agreed[cluster].quantile(1 - BEST)
+    return Parts(mean, centroids, aligned)
+
+
+def _means(values: Tensor, cluster: Tensor, count: int) -> Tensor:
+    """Return the mean of the values (n,) in each of `count` clusters (n,), 0 of an empty one. -> (count,)"""
+    rows = torch.bincount(cluster, minlength=count).clamp_min(1)
+    return torch.zeros(count).to(values).index_add(0, cluster, values) / rows
 
 
 def _strangeness(centred: Tensor, precision: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ def judge(
     verdict = verdict_of(agreement(source, translated, replicates), dimensions(translated))
     if verdict.label != "aligned":
         return verdict
-    rows = judge_parts(source, translator, target).rows(source)
+    rows = judge_parts(source, translator, target, replicates).rows(source)
     return verdict_of(verdict.agreement, verdict.dimensions, float(rows.double().mean()))
 
 
