@@ -14,7 +14,7 @@ constants. Repeated draws of a small corpus count once.
 
 collect --encoders: 5, 10, 25 or 50 % of the dump are of a third encoder, turned to the width of the first by
 random orthonormal directions and scaled to its length. FOSCTTM is that of the whole dump. share: compare the
-share that a verdict tells with that of the first encoder. benchmarks/mixtures.csv has the runs.
+share that a verdict tells with that of the first encoder.
 """
 
 from __future__ import annotations
