@@ -27,7 +27,7 @@ def main() -> None:
 
     # 2. Move it. Known pairs are optional: they also measure the map.
     files = f"old.parquet new.npy --pairs {KNOWN} --out moved.parquet"
-    command.main(f"migrate {files} --restarts 0".split())
+    command.main(f"migrate {files}".split())
 
     # 3. Search the moved index with a query by the new encoder.
     moved = pl.read_parquet("moved.parquet")
