@@ -1,5 +1,6 @@
 """The installed command: every subcommand, its exit codes, and what importing it does not import."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch
 
 from pipelines.aligners.core.parts import Parts
 from pipelines.fitting import arrays
+from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
 
@@ -94,6 +96,35 @@ def test_a_map_is_fitted_applied_and_judged_on_files(tmp_path, monkeypatch, caps
         frame = pl.read_parquet(name) if name.endswith("parquet") else pl.read_ipc(name)
         assert (frame["aligned"].to_numpy() == nearer).all()
     assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy")[1]["top1"] > 0.9
+
+
+def test_an_encoder_that_two_commands_open_at_once_is_written_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fetch(row, folder):
+        folder.mkdir()
+        (folder / "weights").write_text("mine")
+        if fetches.append(row) is None and len(fetches) == 1:
+            other = encoders.folder_of(row)  # the other command is faster
+            (other / "weights").write_text("the other's")
+
+    fetches = []
+    monkeypatch.setattr(encoders.sources, "fetch", fetch)
+    folder = encoders.folder_of(encoders.row_of("minilm"))
+    assert ((folder / "weights").read_text(), len(fetches)) == ("the other's", 2)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, number):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fetch(row, folder):
+        raise OSError(number, "")
+
+    monkeypatch.setattr(encoders.sources, "fetch", fetch)
+    with pytest.raises(BadInput, match=r"minilm.*(no space left|permission denied)"):
+        encoders.folder_of(encoders.row_of("minilm"))
 
 
 def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from importlib import metadata
@@ -16,6 +15,7 @@ from pipelines.corpora.sources import library
 from pipelines.corpora.sources.path import read
 from pipelines.encoders import query, sources
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import writing
 from pipelines.study import Encoder, LibraryCorpus
 
 PACKAGED = {  # of the installed wheels
@@ -58,12 +58,21 @@ def folder_of(row: Encoder) -> Path:
         return sources.hub(row)
     folder = cache(str(row.model))
     if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
-            sources.fetch(row, Path(draft) / "encoder")
-            shutil.rmtree(folder, ignore_errors=True)
-            (Path(draft) / "encoder").replace(folder)
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+                sources.fetch(row, Path(draft) / "encoder")
+                _put(Path(draft) / "encoder", folder)
     return folder
+
+
+def _put(draft: Path, folder: Path) -> None:
+    """Rename a draft to `folder`, unless another process was first: it may be reading the folder."""
+    try:
+        draft.replace(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
 
 
 def cache(name: str) -> Path:
