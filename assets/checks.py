@@ -62,18 +62,30 @@ def ids_of_corpus(root: Path, stage: Stage) -> Found:
     return line, {"rows": len(ids), "other ids": other}
 
 
+def targets(root: Path, stage: Stage) -> Found:
+    """Warn of audits in report/audit that missed a target of `--gate`; each page's newest audit counts."""
+    pages = {path.stem: _json(path) for path in sorted((root / "report/audit").glob("*.json"))}
+    lines = [f"{name}: {line}" for name, page in pages.items() for line in page.get("missed", [])]
+    return "; ".join(lines), {"audits": len(pages), "targets missed": len(lines)}
+
+
 CHECKS: dict[str, dict[str, Check]] = {
     "align": {"aligned": aligned, "disjoint_halves": disjoint},
     "align_jointly": {"aligned": aligned},
     "evaluate": {"oracle_above": oracle_above},
     "embed": {"ids_of_corpus": ids_of_corpus},
+    "report": {"audit_targets": targets},
 }
 
 
 def _result(root: Path, verb: str, row: str | None) -> dict[str, Any]:
     """Return the metrics of a row, empty if there are none: another check reports that."""
+    return _json(root / "results" / verb / f"{row}.json")
+
+
+def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads((root / "results" / verb / f"{row}.json").read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

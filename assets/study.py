@@ -23,7 +23,7 @@ class StudyComponent(DvcProjectComponent):
     """Show the active study: one asset for each row of params.yaml."""
 
     def checks_of(self, stage: Stage) -> Mapping[str, Check]:
-        return checks.CHECKS.get(stage.base, {}) if stage.row else {}
+        return checks.CHECKS.get(stage.base, {})
 
     def metadata_of(self, stage: Stage) -> dict[str, Any]:
         return last_run(self.project, stage)

@@ -181,3 +181,8 @@ def test_another_web_page_cannot_reach_dagster(method, path, headers, status):
 def test_dagster_s_own_server_has_the_guard():
     """`python -m assets.webserver` puts it before everything that Dagster serves."""
     assert Webserver.build_middleware(object.__new__(Webserver))[0].cls is OwnPagesOnly
+
+
+def test_the_report_has_the_check_of_audits():
+    keys = asset_graph().get_check_keys_for_assets({dg.AssetKey("report")})
+    assert "audit_targets" in {key.name for key in keys}

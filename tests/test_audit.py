@@ -5,6 +5,7 @@ aligned.
 import json
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import struct
@@ -21,14 +22,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from torch.nn.functional import normalize
+from yaml import safe_load as load_yaml
 
 from pipelines.aligners import procrustes
-from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.sources.vectors import dumps, formats, limits
 from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
-from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
+from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
@@ -121,6 +122,7 @@ def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
     found = dumps.sample(tmp_path / name, 1000)
     assert found.rows == 300 + ("missing" in name)
     assert np.array_equal(found.vectors, VECTORS)
+    assert np.array_equal(found.places, np.arange(300))
 
 
 def write_shards(folder, tables):
@@ -218,6 +220,7 @@ def test_a_row_far_off_is_left_out_and_counted(tmp_path, factor):
     found = sampled(tmp_path, far)
     assert (found.rows, found.left_out, found.far_off) == (300, 0, 1)
     assert np.array_equal(found.vectors, np.delete(VECTORS, 5, axis=0))
+    assert np.array_equal(found.places, np.delete(np.arange(300), 5))
 
 
 def test_lengths_that_vary_and_copies_are_not_far_off(tmp_path):
@@ -556,7 +559,13 @@ def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(m
     )
 
 
+LEAKS = [{"what": w, "found": 3, "of": 10, "floor": 1} for w in ("texts", "labels", "facts")]
 TARGETS = [
+    ("{texts: 0.3, labels: 0.3, facts: 0.3, encoder: 1}", []),
+    (
+        "{texts: 0.2, labels: 0.2, facts: 0.2, encoder: 0.5}",
+        ["encoder: one is named of 1.000; at most 0.5", "texts: 3 of 10; at most 0.2", "labels:", "facts:"],
+    ),
     ("verdict: doubtful", ["verdict: aligned with one; at most doubtful"]),
     ("verdict: partial", ["verdict: aligned with one; at most partial"]),
     ("verdict: aligned", []),
@@ -575,11 +584,11 @@ def test_a_gate_names_each_target_that_is_missed(tmp_path, monkeypatch, capsys, 
     best = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
     rows = {"none": line(1.0, 0.8, 0.8), "cells 4": line(0.95, 0.1, 0.2)}
     defences = [{"defence": name} | row for name, row in rows.items()]
-    found = audit_page.Findings("dump", {"used": 300}, [best], defences=defences)
+    found = audit_page.Findings("dump", {"used": 300}, [best], defences=defences, leaks=LEAKS)
     monkeypatch.setattr(audits, "audit", lambda *given: found)
     Path("targets.yaml").write_text(yaml)
     np.save("dump.npy", VECTORS)
-    run = ["audit", "dump.npy", "--defences", "cells 4", "--gate", "targets.yaml"]
+    run = ["audit", "dump.npy", "--truth", "x", "--defences", "cells 4", "--gate", "targets.yaml"]
     assert command_line.main(run) == (3 if lines else 0)
     said = [text for text in capsys.readouterr().out.splitlines() if text.startswith("target missed: ")]
     assert [text.startswith(f"target missed: {start}") for text, start in zip(said, lines, strict=True)] == [
@@ -587,7 +596,54 @@ def test_a_gate_names_each_target_that_is_missed(tmp_path, monkeypatch, capsys, 
     ] * len(lines)
 
 
-@pytest.mark.parametrize("yaml", ["leakage: 2", "leak: 0.1", "defence: drop 0.1", "- a"])
+def test_the_job_of_the_docs_runs(tmp_path, monkeypatch):
+    blocks = re.findall("```yaml\n(.*?)```", Path("docs/audit.md").read_text(), re.S)
+    targets, job = (load_yaml(block) for block in blocks)
+    command = next(step["run"] for step in job["audit"]["steps"] if "audit" in step.get("run", ""))
+    monkeypatch.chdir(tmp_path)
+    best = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
+    rows = [{"defence": name} | line(0.9, 0.1, 0.1) for name in ("none", targets["defence"])]
+    found = audit_page.Findings("dump", {"used": 300}, [best], defences=rows, leaks=LEAKS)
+    monkeypatch.setattr(audits, "audit", lambda *given: found)
+    Path("targets.yaml").write_text(blocks[0])
+    Path("texts").mkdir()
+    np.save("dump.npy", VECTORS)
+    words = shlex.split(command.replace("dump.parquet", "dump.npy"))
+    assert words[0] == "universal-geometry"
+    assert command_line.main(words[1:]) == 3
+    [page] = Path("report/audit").glob("*.json")
+    assert any(text.startswith("facts: 3 of 10") for text in json.loads(page.read_text())["missed"])
+
+
+def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
+    draw = torch.Generator().manual_seed(0)
+    basis = torch.linspace(2, 0.2, 64) * torch.linalg.qr(torch.randn(64, 64, generator=draw))[0]
+    dump, known = (torch.randn(n, 64, generator=draw) @ basis.T + 0.1 for n in (300, 1000))
+    monkeypatch.setattr(audits, "run_fits", None)
+    translator, verdict, _ = audits.fitted(dump, known, 0, judge)
+    assert verdict.label == "aligned"
+    assert audits.by_numbers(dump, known) > 0.9
+    assert audits.by_numbers(dump[:, :32], known) == 0
+    moved = translator(dump)
+    assert float(torch.cosine_similarity(moved - moved.mean(0), dump - dump.mean(0)).mean()) > 0.95
+
+
+def test_what_was_read_is_compared_with_the_truth(world):
+    folder, texts, options = world
+    truth = folder / "truth.txt"
+    truth.write_text("\n\n".join(some_texts(400, 1)))
+    found = audits.audit(folder / "dump.npy", texts, replace(options, truth=truth), stand_in(0.9, "aligned"))
+    counted = {row["what"]: row for row in found.leaks}
+    assert set(counted) == {"texts", "labels", "facts"}
+    assert counted["labels"]["of"] == counted["texts"]["of"] == found.about["used"]
+    twin = audit_page.write(found, folder / "out", "dump").with_suffix(".md").read_text()
+    assert "## What is right" in twin
+    truth.write_text("one text")
+    with pytest.raises(BadInput, match="1 texts; the dump has 400 vectors"):
+        audits.audit(folder / "dump.npy", texts, replace(options, truth=truth), stand_in(0.9, "aligned"))
+
+
+@pytest.mark.parametrize("yaml", ["leakage: 2", "leak: 0.1", "defence: drop 0.1", "facts: 0.1", "- a"])
 def test_bad_targets_are_one_line_before_any_work(tmp_path, monkeypatch, capsys, yaml):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(audits, "audit", None)
@@ -595,30 +651,6 @@ def test_bad_targets_are_one_line_before_any_work(tmp_path, monkeypatch, capsys,
     np.save("dump.npy", VECTORS)
     assert command_line.main(["audit", "dump.npy", "--gate", "targets.yaml"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_texts_of_the_dump_itself_are_told_of():
-    dump, other = torch.randn(2, 300, 64, generator=torch.Generator().manual_seed(3))
-    best = audit_page.Tried("one", 300, 0.9, "aligned", 1.0)
-    for known, told in ((dump, True), (other, False)):
-        verdict = Verdict(0.9, "aligned", 0.0, 300)
-        attempt = audits.Attempt("one", [], known, secret_encoder, Identity(64, 64), verdict, 1.0)
-        share = audits.in_dump(dump, attempt)
-        findings = audit_page.Findings("dump", {"used": 300}, [best], in_dump=share)
-        assert any("stands out" in said for said in audit_page.advice(findings)) == told
-
-
-@given(st.integers(0, 2**16), st.integers(2, 30), st.integers(1, 30), st.integers(1, 7))
-def test_who_is_singled_out(seed, keys, queries, block):
-    draw = torch.Generator().manual_seed(seed)
-    a, b = torch.randn(queries, 4, generator=draw), torch.randn(keys, 4, generator=draw)
-    scores = a @ b.T
-    expected = []
-    for i in range(queries):
-        first, second = scores[i].sort(descending=True).values[:2]
-        key = int(scores[i].argmax())
-        expected.append(bool(first - second > 0.3) and int(scores[:, key].argmax()) == i)
-    assert mutual_nearest(a, b, 0.3, block).tolist() == expected
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):

@@ -1,5 +1,6 @@
 """What Dagster warns of, read from a study's files."""
 
+import json
 from pathlib import Path
 
 import dagster as dg
@@ -85,3 +86,15 @@ def test_ids_that_are_not_the_corpus_s_are_counted():
 def test_texts_on_both_sides_of_a_fit_are_counted():
     store.write_metrics("align", "x", {"shared": 6, "near_duplicates": 2})
     assert numbers(said("align@x", "disjoint_halves")) == {"on both sides": 6, "near-duplicates": 2}
+
+
+def test_targets_that_an_audit_missed_are_named():
+    assert said("report", "audit_targets").passed
+    folder = Path("report/audit")
+    folder.mkdir(parents=True)
+    for name, missed in (("a", []), ("b", ["facts: 3 of 10; at most 0.2"])):
+        (folder / f"{name}.json").write_text(json.dumps({"missed": missed}))
+    evaluation = said("report", "audit_targets")
+    assert not evaluation.passed
+    assert evaluation.description == "b: facts: 3 of 10; at most 0.2"
+    assert numbers(evaluation) == {"audits": 2, "targets missed": 1}

@@ -141,9 +141,23 @@ def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
 def test_the_doctor_names_the_command_that_mends(monkeypatch, capsys):
     code, found = said(capsys, "doctor")
     assert (code, found["missing"]) == (0, [])
-    monkeypatch.setattr(doctor, "NEEDED", ("a-package-that-is-not",))
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: ["a-package-that-is-not>=2"])
     code, found = said(capsys, "doctor")
     assert (code, found["missing"]) == (
         1,
         ["a-package-that-is-not is missing: pip install a-package-that-is-not"],
     )
+
+
+def test_the_doctor_reads_the_installed_metadata(monkeypatch, capsys):
+    needed = ["torch>=2", "universal-geometry[x]; extra == 'dev'", 'not-there[all]>=1; extra == "x"']
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: needed)
+    code, found = said(capsys, "doctor")
+    assert code == 0
+    assert found["optional"] == {"x": "not-there (not installed: pip install 'universal-geometry[x]')"}
+
+
+def test_a_study_is_validated_outside_of_its_checkout(tmp_path, monkeypatch, capsys):
+    study = Path("studies/sample.yaml").resolve()
+    monkeypatch.chdir(tmp_path)
+    assert said(capsys, "validate", str(study))[0] == 0

@@ -27,7 +27,7 @@ class Fingerprint:
     @classmethod
     def of(cls, vectors: Tensor) -> Fingerprint:
         """Return the fingerprint of an encoder from its vectors (n, d) of any texts: a thousand will do."""
-        unit = normalize(vectors.double(), dim=1)
+        unit = normalize(vectors.double().cpu(), dim=1)
         return cls(unit.mean(0), unit.T.cov(correction=0))
 
     def match(self, vectors: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class Fingerprint:
         on average.
         """
         precision, turned, scale = self._scale()
-        centred = normalize(vectors.double(), dim=1) - self.mean
+        centred = normalize(vectors.double().cpu(), dim=1) - self.mean
         return (turned - ((centred @ precision) * centred).sum(1)) / scale
 
     def least(self, count: int) -> float:
@@ -48,6 +48,12 @@ class Fingerprint:
         variance = 2 * (precision.square().sum() - precision.trace() ** 2 / d) / (d * (d + 2))
         variance += 4 * (precision @ self.mean).square().sum() / d
         return max(LEAST, DEVIATIONS * float((variance / count).sqrt() / scale))
+
+    def names(self, vectors: Tensor) -> bool:
+        """Return whether vectors (n, d) are of this encoder."""
+        if vectors.shape[1] != len(self.mean):
+            return False
+        return float(self.match(vectors).mean()) > self.least(len(vectors))
 
     def _scale(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the precision (d, d), the mean distance after a rotation, and this less the own distance."""

@@ -44,27 +44,6 @@ def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, ot
     return torch.cat(nearest)
 
 
-def mutual_nearest(queries: Tensor, keys: Tensor, margin: float, block: int = BLOCK) -> Tensor:
-    """Mark queries (n, d) whose nearest key (m, d) has them as its nearest query, too. -> (n,) bool
-
-    The nearest key must also beat the second by `margin` of dot product. Needs m >= 2.
-    """
-    best, clear = [], []
-    back = torch.zeros(len(keys), dtype=torch.long, device=keys.device)  # each key's nearest query
-    near = torch.full_like(keys[:, 0], -torch.inf)
-    for start in range(0, len(queries), block):
-        scores = queries[start : start + block] @ keys.T
-        two = scores.topk(2, dim=1)
-        best.append(two.indices[:, 0])
-        clear.append(two.values[:, 0] - two.values[:, 1] > margin)
-        top = scores.max(0)
-        closer = top.values > near
-        back[closer] = start + top.indices[closer]
-        near = torch.maximum(near, top.values)
-    mutual = back[torch.cat(best)] == torch.arange(len(queries), device=keys.device)
-    return torch.cat(clear) & mutual
-
-
 def overlap(first: Tensor, second: Tensor) -> Tensor:
     """Return the share of the ids in each row of `first` (n, k) that are in the same row of `second` (n, k).
     -> (n,) float64

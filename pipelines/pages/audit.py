@@ -8,33 +8,42 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipelines.measures.intervals import share
 from pipelines.pages import page, pictures
 from pipelines.pages.tables import ENOUGH, escaped, table
 
-IN_DUMP = 0.2  # share of texts that stand out; .02 to .13 where none is in the dump, .39 where all are
 # A defence is worth its cost if it keeps KEPT of retrieval, and leaves at most LEFT of the leakage.
 KEPT, LEFT = 0.9, 0.5
-SCALE = "(of: none shown, unknown, high)"
+SCALE = "(the scale is: none shown, unknown, high)"
+SHOWN = 12  # inverted texts
 VERDICTS = ("failed", "doubtful", "partial", "aligned")  # worst first
 ABOUT = {  # of each section
     "This audit": "What was audited, with what, and when.",
     "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",
     "Encoders tried": (
         "Each fit maps the dump to one encoder, without a single pair. The verdict uses unpaired data only. "
-        "share: of the vectors, for which the map is right. All that follows is about these."
+        "share: of the vectors, for which the map is right. All that follows is about these. "
+        "by numbers: share of the vectors that name the encoder, each by itself. If all together do, no fit "
+        "is needed, and the score is 1."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
         "What the inverter writes for a vector, and the nearest of the attacker's texts. These are guesses, "
-        "not quotations: names and numbers may come from the attacker's texts. How many are right can be "
-        "measured only if the true texts are known: see Inversion in the report."
+        "not quotations: names and numbers may come from the attacker's texts."
+    ),
+    "What is right": (
+        "Compared with the true texts (`--truth`). texts: the vector is told from the other true texts. "
+        "labels: the label is that of the true text. facts: names, dates and amounts that the inverted texts "
+        "state. floor: what is right without a vector."
     ),
     "Defences": (
         "utility: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on "
         "the defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with "
-        "another seed. *n* pairs: leakage to an attacker who also knows *n* bare vectors, and the cells; "
-        "the best of four maps. `cells`: a secret rotation for each k-means cell; its utility is that of "
-        "searching the cells nearest to a query, as many as the square root of their number."
+        "another seed. It is below 1 if two fits differ. *n* pairs: leakage to an attacker who also knows "
+        "*n* bare vectors, and the cells. He takes the best of four maps fitted to these pairs, of those to "
+        "fewer pairs, and of the attack without pairs. `cells`: a secret rotation for each k-means cell; its "
+        "utility is that of searching the cells nearest to a query, as many as the square root of their "
+        "number."
     ),
     "Time": "Seconds of each step.",
 }
@@ -50,6 +59,7 @@ class Tried:
     verdict: str  # one of VERDICTS
     seconds: float
     share: float = 1.0  # of the vectors for which the map is right
+    by_numbers: float = 0.0  # share of the vectors that name the encoder, each by itself, without a fit
 
 
 @dataclass
@@ -62,7 +72,7 @@ class Findings:
     attributes: list[dict[str, Any]] = field(default_factory=list)
     inversions: list[dict[str, Any]] = field(default_factory=list)
     defences: list[dict[str, Any]] = field(default_factory=list)
-    in_dump: float = 0.0  # share of the attacker's texts for which one vector stands out
+    leaks: list[dict[str, Any]] = field(default_factory=list)  # what was read right, if the truth was given
     made: dict[str, Any] = field(default_factory=dict)  # date, files, settings and versions
     seconds: dict[str, float] = field(default_factory=dict)  # of each step
     stopped: str = ""  # the step in which Ctrl-C ended the audit
@@ -70,6 +80,11 @@ class Findings:
     @property
     def best(self) -> Tried:
         return best_of(self.tried)
+
+    @property
+    def named(self) -> float:
+        """Return the share of the vectors whose encoder the attacker names."""
+        return self.best.share if self.evidence else max(one.by_numbers for one in self.tried)
 
     @property
     def evidence(self) -> bool:
@@ -82,7 +97,7 @@ def best_of(tried: Sequence[Tried]) -> Tried:
 
 
 def write(findings: Findings, folder: Path, stem: str) -> Path:
-    """Write `stem`.html, `stem`.md and a picture of the defences. Return the path of the HTML."""
+    """Write `stem`.html, `stem`.md and two pictures. Return the path of the HTML."""
     title = f"Audit of {findings.dump}"
     markdown = [f"# {escaped(title)}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
     if findings.stopped:
@@ -91,15 +106,20 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
             "",
         ]
     markdown += [f"- {line}" for line in advice(findings)]
+    # The name is a digest: a dump's name may hold what a link cannot.
+    name = hashlib.sha256(stem.encode()).hexdigest()[:12]
+    drawn = []
+    if findings.leaks and all(row["of"] for row in findings.leaks):
+        leak_picture(folder / f"{name}-leaks.png", findings.leaks)
+        drawn.append(f"![what leaks, and its floor]({name}-leaks.png)")
+    if findings.defences:
+        defence_picture(folder / f"{name}.png", findings.defences)
+        drawn.append(f"![what each defence keeps and leaves]({name}.png)")
+    markdown += ["", " ".join(drawn)] if drawn else []
     for heading, rows in tables(findings).items():
         markdown += ["", f"## {heading}", "", ABOUT[heading], ""]
         cells = [[escaped(shown(value)) for value in row.values()] for row in rows]
         markdown += table(list(rows[0]), cells) if rows else ["none"]
-        if heading == "Defences":
-            # The name is a digest: a dump's name may hold what a link cannot.
-            name = f"{hashlib.sha256(stem.encode()).hexdigest()[:12]}.png"
-            picture(folder / name, rows)
-            markdown += ["", f"![utility against leakage]({name})"]
     return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
 
 
@@ -127,10 +147,10 @@ def advice(findings: Findings) -> list[str]:
     """Return the severity, and what to do."""
     if findings.evidence:
         return [
-            f"Severity: high {SCALE}. Handle these vectors like their texts. They need the same access "
-            "rules, encryption and deletion. If they are lost, notify the same people.",
-            "The attack needs thousands of vectors of one encoder: share as few as possible.",
-            *_about_texts(findings.in_dump),
+            f"Severity: high {SCALE}. Handle these vectors like their texts: with the same access rules, "
+            "encryption and deletion. What can be linked to a person by means that are likely to be used is "
+            "personal data (GDPR, recital 26).",
+            _about_leaks(findings),
             *_about_defences({row["defence"]: row for row in findings.defences}),
         ]
     if findings.best.verdict == "doubtful":
@@ -150,19 +170,21 @@ def advice(findings: Findings) -> list[str]:
     return said
 
 
+def _about_leaks(findings: Findings) -> str:
+    """Say what leaks in one line."""
+    if not findings.leaks:
+        return (
+            "Give `--truth`, the texts behind the dump, to measure how much of what was read is right. "
+            "Without them leakage is only how much the readings of two attacks agree."
+        )
+    shares = (f"{r['found'] / max(r['of'], 1):.0%} of the {r['what']}" for r in findings.leaks)
+    floors = (f"{r['floor'] / max(r['of'], 1):.0%}" for r in findings.leaks)
+    return f"The attack reads {', '.join(shares)} right; without a vector {', '.join(floors)}."
+
+
 def leakage_to_best(row: dict[str, Any]) -> float:
     """Return what a defence leaves to the attacker who knows most."""
     return max(v for k, v in row.items() if k == "leakage" or k.endswith(" pairs"))
-
-
-def _about_texts(share: float) -> list[str]:
-    if share <= IN_DUMP:
-        return []
-    return [
-        f"One vector of the dump stands out for {share:.0%} of the texts that the attack was given. This was "
-        "so for 2 to 13 % of texts where none was in the dump, and for 39 % where all were. If yours are "
-        "texts behind the dump, audit again without them: an attacker has other texts."
-    ]
 
 
 def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
@@ -204,7 +226,8 @@ def tables(findings: Findings) -> dict[str, list[dict[str, Any]]]:
     made = [{"": key, "value": value} for key, value in findings.made.items()]
     out = {"This audit": made, "The dump": [findings.about], "Encoders tried": tried}
     if findings.evidence:
-        out |= {"Inferred topics": findings.attributes, "Inverted texts": findings.inversions}
+        out |= {"What is right": findings.leaks} if findings.leaks else {}
+        out |= {"Inferred topics": findings.attributes, "Inverted texts": findings.inversions[:SHOWN]}
     if findings.defences:
         out["Defences"] = findings.defences
     return out | {"Time": [findings.seconds]}
@@ -215,14 +238,26 @@ def shown(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def picture(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Draw utility against leakage, one point per defence. Upper left is best."""
-    with pictures.figure(path, figsize=(6.4, 4.4)) as (_, ax):
-        for row in rows:
-            at = (row["leakage"], row["utility"])
-            colour = pictures.SOURCE if row["defence"] == "none" else pictures.TARGET
-            ax.scatter(*at, color=colour, zorder=3)
-            ax.annotate(row["defence"], at, xytext=(5, 4), textcoords="offset points", fontsize=8)
-        limits = (-0.03, 1.08)
-        ax.set(xlabel="leakage that is left", ylabel="retrieval recall@10 kept", xlim=limits, ylim=limits)
-        ax.grid(alpha=0.3)
+def leak_picture(path: Path, leaks: Sequence[dict[str, Any]]) -> None:
+    """Draw what was read right, each share above its floor."""
+    shares, floors = {}, []
+    for row in leaks:
+        shares[row["what"]] = share(row["found"], row["of"])
+        floors.append(f"floor of {row['what']}")
+        shares[floors[-1]] = share(row["floor"], row["of"])
+    pictures.bars(path, shares, "right of what was read; grey: without a vector", tuple(floors))
+
+
+def defence_picture(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Draw the retrieval that each defence keeps above the leakage that it leaves, best first."""
+    order = sorted(rows, key=lambda row: leakage_to_best(row) - row["utility"])
+    places = range(len(order))
+    with pictures.figure(path, figsize=(6.4, 1 + 0.42 * len(order))) as (_, ax):
+        kept, left = [row["utility"] for row in order], [leakage_to_best(row) for row in order]
+        ax.barh([y - 0.2 for y in places], kept, 0.36, color=pictures.TARGET, label="retrieval kept")
+        ax.barh([y + 0.2 for y in places], left, 0.36, color=pictures.SOURCE, label="leakage left")
+        ax.set_yticks(list(places), [row["defence"] for row in order])
+        ax.invert_yaxis()
+        ax.set(xlim=(0, 1.02), xlabel="share")
+        ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, fontsize=8)
+        ax.spines[["top", "right"]].set_visible(False)

@@ -25,6 +25,7 @@ table{border-collapse:collapse;font-variant-numeric:tabular-nums;overflow-wrap:n
 td,th{border:1px solid var(--line);padding:.25rem .6rem;text-align:left}th{background:var(--head)}
 td{max-width:24rem}
 img{max-width:100%;max-height:32rem;background:#fff}
+@media(min-width:48rem){p:has(img+img){display:grid;grid-template-columns:1fr 1fr;column-gap:1rem}}
 /* the report's findings: number, claim, small print, picture */
 body>ol{list-style:none;padding:0;counter-reset:n}
 body>ol>li{counter-increment:n;border-top:1px solid var(--line);padding:.6rem 0}

@@ -118,6 +118,7 @@ def _attacked(parser: argparse.ArgumentParser) -> None:
 
 def _audit(parser: argparse.ArgumentParser) -> None:
     _attacked(parser)
+    parser.add_argument("--truth", type=Path, help="the texts behind the dump: how much of it is read right")
     parser.add_argument("--labels", type=_names, help="topics to look for, separated by commas")
     parser.add_argument("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
     parser.add_argument("--out", type=Path, default=Path("report/audit"), help="folder of the page")
@@ -217,7 +218,8 @@ def _run_validate(args: argparse.Namespace) -> Answer:
     from pipelines.study import params
 
     study = params.load(args.study)
-    params.check_files(study, args.study)
+    if Path("dvc.yaml").is_file():  # paths in a study are of its checkout
+        params.check_files(study, args.study)
     rows = {table: len(rows) for table, rows in study if isinstance(rows, dict)}
     said = ", ".join(f"{count} {table}" for table, count in rows.items())
     return Answer([f"{study.study}: valid: {said}"], {"study": study.study, "rows": rows})

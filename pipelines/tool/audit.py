@@ -6,6 +6,7 @@ For auditing one's own data. The best texts for the attacker are texts of the ki
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -23,24 +24,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.parts import judge_parts
-from pipelines.aligners.core.translator import Translator
-from pipelines.aligners.core.verdict import Verdict, judge, replicate
+from pipelines.aligners.core.translator import Linear, Translator
+from pipelines.aligners.core.verdict import WHOLE, Verdict, judge, replicate
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import dumps
 from pipelines.encoders import query
 from pipelines.fitting.fits import run_fits
-from pipelines.inverters import Queries, Space, consensus, decoder, search
+from pipelines.inverters import Queries, Space, decoder, search
 from pipelines.inverters.attacker import learn
-from pipelines.inverters.consensus import Voters
 from pipelines.inverters.vec2text import Vec2Text
-from pipelines.measures import attributes
+from pipelines.measures import attributes, facts
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
-from pipelines.measures.vectors import mutual_nearest, neighbours, overlap
+from pipelines.measures.fingerprint import Fingerprint
+from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
-from pipelines.pages.audit import Findings, Tried, best_of
+from pipelines.pages.audit import SHOWN, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import atomic
 from pipelines.study import aligner_module
 from pipelines.tool import Answer, encoders, gate
 
@@ -51,8 +54,7 @@ TOPICS = (
     "school & students", "law", "medicine", "energy", "finance", "meetings & appointments", "software",
 )  # fmt: skip
 ALIGNER = "wasserstein_procrustes"
-MARGIN = 0.1  # of cosine
-SHOWN = 12  # vectors that are inverted
+MEASURED, FACTS = 1000, 48  # vectors whose true texts are compared, and of these those that are inverted
 DEFENDED = 6000  # vectors that each defence is tried on
 LEAST = 100  # vectors, and texts, that an attack needs
 PAIRS = (100, 1000)  # known texts of further attackers on defended vectors
@@ -86,7 +88,7 @@ class Options:
     collection: str | None = None  # of the dump
     inverter: decoder.Settings = INVERTER
     search: search.Settings = SEARCH
-    facts: int = 2  # added to a guess
+    truth: Path | None = None  # the texts behind the dump, in its order: how much of what is read is right
 
     def __post_init__(self) -> None:
         for name in ("limit", "known"):
@@ -131,6 +133,7 @@ def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge
     with steps(READ):
         taken = dumps.sample(dump, options.limit, options.seed, options.column, options.collection)
         known = known_texts(texts, options)
+        truth = true_texts(options.truth, taken)
     vectors = torch.from_numpy(taken.vectors).to(resolve(options.device, float64=True))
     about = {
         "vectors": taken.rows,
@@ -144,7 +147,7 @@ def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge
     try:
         best = attempted(vectors, known, options, judge, steps, findings.tried)
         if findings.evidence:
-            attack(vectors, best, options, judge, steps, findings)
+            attack(vectors, best, options, judge, steps, findings, truth)
     except KeyboardInterrupt:
         if not findings.tried:
             raise
@@ -165,25 +168,33 @@ def attempted(
             translator, verdict, replicates = fitted(vectors, own, options.seed, judge)
             seconds = time.monotonic() - start
             attempts.append(Attempt(encoder, known, own, encode, translator, verdict, seconds, replicates))
-            tried.append(attempts[-1].tried)
+            tried.append(replace(attempts[-1].tried, by_numbers=by_numbers(vectors, own)))
     return attempts[tried.index(best_of(tried))]
 
 
 def attack(
-    vectors: Tensor, best: Attempt, options: Options, judge: Judge, steps: Steps, findings: Findings
+    vectors: Tensor,
+    best: Attempt,
+    options: Options,
+    judge: Judge,
+    steps: Steps,
+    findings: Findings,
+    truth: list[str],
 ) -> None:
     """Read topics and texts with the best translator, then try it on defended vectors.
 
-    All of this is about the part of the vectors for which the translator is right.
+    All of this is about the part of the vectors for which the translator is right. `truth`: the texts behind
+    the vectors, if they are known.
     """
     print(audit_page.conclusion(findings), file=sys.stderr, flush=True)
     rows = aligned_rows(vectors, best)
     vectors = vectors[rows]
     with steps("topics"):
-        findings.in_dump = in_dump(vectors, best)
         findings.attributes = topics(vectors, best, options.labels)
     with steps("inverted texts"):
         findings.inversions = inverted(vectors, best, options, rows)
+        if truth:
+            findings.leaks = leaks(vectors, best, options, findings.inversions, [truth[i] for i in rows])
     if len(vectors) >= LEAST:
         defended(vectors, best, options, judge, steps, findings.defences)
 
@@ -247,10 +258,27 @@ def known_texts(where: Path | None, options: Options) -> list[str]:
 # ---------------------------------------------------------------- 2. fits
 
 
+def by_numbers(vectors: Tensor, known: Tensor) -> float:
+    """Return the share of the vectors that name the encoder of the known ones, each by itself."""
+    prints = Fingerprint.of(known)
+    if vectors.shape[1] != len(prints.mean):
+        return 0.0
+    return float((prints.match(vectors) > prints.least(1)).double().mean())
+
+
 def fitted(
     vectors: Tensor, known: Tensor, seed: int, judge: Judge
 ) -> tuple[Translator, Verdict, list[Translator]]:
-    """Fit a translator to all vectors, without a pair, and judge it by a replicate that sees half of them."""
+    """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
+
+    If the numbers say that both are of one encoder, nothing is to be fitted. Else fit to all vectors, without
+    a pair, and judge by a replicate that sees half of them.
+    """
+    if Fingerprint.of(known).names(vectors):
+        same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)
+        share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
+        label = "aligned" if share >= WHOLE else "partial"
+        return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
     aligner = aligner_module(ALIGNER)
 
     def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
@@ -262,18 +290,6 @@ def fitted(
 
 
 # ---------------------------------------------------------------- 3. topics
-
-
-@torch.inference_mode()
-def in_dump(vectors: Tensor, best: Attempt) -> float:
-    """Return the share of the attacker's texts for which one vector of the dump stands out.
-
-    It was .02 of e-mails without a text in the dump, and .39 of the texts behind it
-    (docs/experiments/defences.md). In another audit it was .13 though no text was in the dump.
-    """
-    space = Space.of(best.known)
-    found = mutual_nearest(space(best.known), space(best.translator(vectors)), MARGIN)
-    return float(found.double().mean())
 
 
 @torch.inference_mode()
@@ -298,18 +314,67 @@ def inverted(vectors: Tensor, best: Attempt, options: Options, named: Tensor) ->
     """
     attacker = learn(best.known, best.texts, options.inverter, options.seed)
     assert not isinstance(attacker.inverter, Vec2Text)  # its settings are another class
-    rows = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(options.seed))[:SHOWN]
+    rows = shuffled(vectors, options)[: FACTS if options.truth else SHOWN]
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors[rows]))
     queries = Queries(best.encode, attacker.space)
     near = attacker.nearest(given, options.search.near)
     guesses = search.search(attacker.inverter, given, queries, options.search, options.seed, None, near)
-    peculiar = Voters(attacker.known, best.texts).peculiar(given)
-    texts = consensus.stating([attacker.inverter.text(g.draft) for g in guesses], peculiar, options.facts)
     return [
-        {"row": int(i), "guess": text, "cosine": g.cosine, "nearest known text": t[0]}
-        for i, text, g, t in zip(named[rows], texts, guesses, near, strict=True)
+        {
+            "row": int(i),
+            "guess": attacker.inverter.text(g.draft),
+            "cosine": g.cosine,
+            "nearest known text": t[0],
+        }
+        for i, g, t in zip(named[rows], guesses, near, strict=True)
     ]
+
+
+def shuffled(vectors: Tensor, options: Options) -> Tensor:
+    """Return the rows of the vectors (n, d) in an order that the seed draws. (n,)"""
+    return torch.randperm(len(vectors), generator=torch.Generator().manual_seed(options.seed))
+
+
+# ---------------------------------------------------------------- how much of it is right
+
+
+def true_texts(path: Path | None, taken: dumps.Sample) -> list[str]:
+    """Return the texts behind the sample. Raises BadInput if there are not as many as rows of the dump."""
+    if path is None:
+        return []
+    texts = encoders.column_of_texts(path)
+    if len(texts) != taken.rows:
+        raise BadInput(f"{path}: {len(texts)} texts; the dump has {taken.rows} vectors")
+    return [texts[i] or "" for i in taken.places]
+
+
+@torch.inference_mode()
+def leaks(
+    vectors: Tensor, best: Attempt, options: Options, inversions: list[dict[str, Any]], truth: list[str]
+) -> list[dict[str, Any]]:
+    """Count what is right of what was read, and what a floor gets right, which reads no vector.
+
+    texts: the own text has the nearest vector among the drawn true texts. labels: the nearest label is that
+    of the true text. Its floor names the commonest. facts: of the true texts, in the guesses. Its floor takes
+    the guess for another vector.
+    """
+    rows = shuffled(vectors, options)[:MEASURED]
+    drawn = [truth[i] for i in rows]
+    space, translated, true = Space.of(best.known), best.translator(vectors[rows]), best.encode(drawn)
+    nearest = neighbours(space(translated), space(true), 1)[:, 0].cpu()
+    names = best.encode([attributes.TEMPLATE.format(label) for label in options.labels])
+    read, right = (attributes.order(x.cpu(), names.cpu())[:, 0] for x in (translated, true))
+    guesses, stated = [row["guess"] for row in inversions], [facts.annotate(text) for text in drawn]
+    facts_found = facts.check(guesses, stated[: len(guesses)])
+    by_others = facts.check([*guesses[1:], guesses[0]], stated[: len(guesses)])
+    lucky = sum(fact.recovered for fact in by_others)
+    counted = {  # what -> found, of, floor
+        "texts": (int((nearest == torch.arange(len(rows))).sum()), len(rows), 1),
+        "labels": (int((read == right).sum()), len(rows), int(right.bincount().max())),
+        "facts": (sum(fact.recovered for fact in facts_found), len(facts_found), lucky),
+    }
+    return [{"what": w, "found": n, "of": of, "floor": floor} for w, (n, of, floor) in counted.items()]
 
 
 # ---------------------------------------------------------------- 5. defences
@@ -343,7 +408,7 @@ def defended(
     comparison. Other attackers know the bare vectors of n texts, for each n of PAIRS that leaves half of
     the vectors to be read.
     """
-    drawn = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(options.seed))[:DEFENDED]
+    drawn = shuffled(vectors, options)[:DEFENDED]
     bare, space = vectors[drawn], Space.of(best.known)
     texts = space(best.known)
     with torch.inference_mode():
@@ -363,10 +428,12 @@ def defended(
             line: dict[str, Any] = {"defence": str(defence)}
             line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
             with torch.inference_mode():
-                line["leakage"] = leakage(translator(kept), named)
+                least = line["leakage"] = leakage(translator(kept), named)
                 for n in (n for n in PAIRS if n <= len(bare) / 2):
                     attacks = known_pair_attacks(kept, bare[:n], cells)
-                    line[f"{n} pairs"] = max(leakage(best.translator(x), named[n:]) for x in attacks)
+                    # Who knows pairs may also do without them, or use fewer.
+                    least = max(least, *(leakage(best.translator(x), named[n:]) for x in attacks))
+                    line[f"{n} pairs"] = least
             out.append(line | {"verdict": verdict.label, "score": verdict.score})
 
 
@@ -380,7 +447,7 @@ def run(args: Namespace) -> Answer:
     dump, texts = located(args.dump), located(args.texts) if args.texts else None
     check_folder(args.out)
     tried = ["none", *map(str, parsed(options.defences))]
-    targets = gate.targets_of(args.gate, tried) if args.gate else None
+    targets = gate.targets_of(args.gate, tried, bool(options.truth)) if args.gate else None
     findings = audit(dump, texts, options)
     findings.made = made(dump, texts, options)
     page = audit_page.write(findings, args.out, page_name(dump))
@@ -391,6 +458,8 @@ def run(args: Namespace) -> Answer:
     shown = {key: value for key, value in asdict(findings).items() if key != "inversions"}
     failed = gate.missed(targets, findings) if targets else []
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": said[1:-1], "missed": failed}
+    with atomic(page.with_suffix(".json")) as draft:  # for Dagster's check
+        draft.write_text(json.dumps(data | shown, indent=2, default=str), encoding="utf-8")
     said += [f"target missed: {line}" for line in failed]
     return Answer(said, data | shown, code=3 if failed else 0)
 
@@ -401,6 +470,7 @@ def made(dump: Path, texts: Path | None, options: Options) -> dict[str, Any]:
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "dump": str(dump.resolve()),
         "texts of the attacker": str(texts.resolve()) if texts else "docstrings of the installed packages",
+        "true texts": str(options.truth.resolve()) if options.truth else "not given",
         "encoders": ", ".join(options.encoders),
         "vectors, texts at most": f"{options.limit}, {options.known}",
         "seed": options.seed,

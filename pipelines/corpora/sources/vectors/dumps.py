@@ -26,6 +26,7 @@ class Sample:
     left_out: int  # rows that are zero or not finite
     repeated: int  # drawn rows that equal one before
     far_off: int  # drawn rows beyond FAR
+    places: np.ndarray  # (n,) rows of the dump, from 0
 
 
 def sample(
@@ -37,7 +38,7 @@ def sample(
     vectors, or vectors that are all the same.
     """
     generator, rows, left_out, dimension = np.random.default_rng(seed), 0, 0, 0
-    held, keys = np.zeros((0, 0), np.float32), np.zeros(0)
+    held, keys, places = np.zeros((0, 0), np.float32), np.zeros(0), np.zeros(0, np.int64)
     for block in blocks(path, column, collection):
         if block.ndim != 2 or not block.shape[1]:
             raise BadInput(f"{path}: {block.shape[1:]} numbers in row {rows + 1}, not a vector")
@@ -52,26 +53,30 @@ def sample(
         good = np.isfinite(squares) & (squares > 0)
         left_out += int((~good).sum())
         block = block[good]
-        key = generator.random(len(block))
-        held, keys = (np.concatenate(x) for x in ((held.reshape(-1, dimension), block), (keys, key)))
+        held = np.concatenate([held.reshape(-1, dimension), block])
+        keys = np.concatenate([keys, generator.random(len(block))])
+        places = np.concatenate([places, rows - len(good) + good.nonzero()[0]])
         if len(keys) > 2 * limit:
             kept = np.sort(np.argpartition(keys, limit)[:limit])
-            held, keys = held[kept], keys[kept]
+            held, keys, places = held[kept], keys[kept], places[kept]
     if rows < 2:
         raise BadInput(f"{path}: {rows} vector{'' if rows == 1 else 's'}: nothing to align")
     if len(held) < 2:
         raise BadInput(f"{path}: {left_out} of {rows} vectors are zero or not finite: nothing is left")
-    held = held[np.sort(np.argsort(keys)[:limit])]
+    kept = np.sort(np.argsort(keys)[:limit])
+    held, places = held[kept], places[kept]
     _, first = np.unique(held, axis=0, return_index=True)
     if len(first) < 2:
         raise BadInput(f"{path}: all {rows} vectors are the same")
-    vectors = near(held[np.sort(first)])
-    return Sample(vectors, rows, left_out, len(held) - len(first), len(first) - len(vectors))
+    distinct = np.sort(first)
+    vectors, kept = near(held[distinct])
+    repeated, far_off = len(held) - len(first), len(first) - len(vectors)
+    return Sample(vectors, rows, left_out, repeated, far_off, places[distinct][kept])
 
 
-def near(vectors: np.ndarray) -> np.ndarray:
+def near(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of (n, d), all distinct, within FAR times the median distance from their centre, in
-    float32.
+    float32, and which they are (n,).
 
     The centre is the median of each coordinate, so that a minority of rows cannot move it. If the median
     length is not USUAL, all rows are scaled by a power of two, which changes no direction.
@@ -81,5 +86,5 @@ def near(vectors: np.ndarray) -> np.ndarray:
     kept = distances <= FAR * np.median(distances)
     length = np.median(np.linalg.norm(wide[kept], axis=1))
     if 1 / USUAL <= length <= USUAL:
-        return vectors[kept]
-    return (wide[kept] * 2.0 ** -np.round(np.log2(length))).astype(np.float32)
+        return vectors[kept], kept
+    return (wide[kept] * 2.0 ** -np.round(np.log2(length))).astype(np.float32), kept
