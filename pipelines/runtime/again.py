@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from pipelines.study.activate import edited
-
 
 def again(study: str, stage: str = "") -> str:
     """Return the command that makes a stage's results again, or those of all stages.
 
     A comment at its end says so if tracked files differ from the commit. dvc.lock and report/ are results.
     """
+    from pipelines.study.activate import edited  # its libraries are of [pipeline]: the command has none
+
     steps = [f"dvc repro {stage}".strip()]
     if _git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and not edited(Path("params.yaml")):
         steps.insert(0, f"make study STUDY={study}")
