@@ -17,8 +17,9 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from assets import definitions
+from assets.own_pages import OwnPagesOnly
 from assets.study import last_run, smoke
-from assets.webserver import OwnPagesOnly, Webserver
+from assets.webserver import Webserver
 from dagster_dvc.graph import read
 
 ROOT = Path(__file__).parents[1]
@@ -186,3 +187,14 @@ def test_dagster_s_own_server_has_the_guard():
 def test_the_report_has_the_check_of_audits():
     keys = asset_graph().get_check_keys_for_assets({dg.AssetKey("report")})
     assert "audit_targets" in {key.name for key in keys}
+
+
+@pytest.mark.slow  # MLflow's server takes seconds to import
+def test_mlflow_s_server_has_the_guard(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    from assets.mlflow_app import app
+
+    client = TestClient(app, base_url="http://127.0.0.1:5000")
+    assert client.get("/version").status_code == 200
+    for headers in ({"origin": "http://evil.example"}, {"host": "10.evil.example:5000"}):
+        assert client.post("/graphql", headers=headers).status_code == 403
