@@ -1,0 +1,39 @@
+"""The examples run as they stand, and are short."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_short(path):
+    assert len(path.read_text().splitlines()) <= 40
+
+
+@pytest.mark.slow
+def test_two_arrays_are_aligned(capsys):
+    runpy.run_path(str(EXAMPLES / "align_two_arrays.py"), run_name="__main__")
+    top1 = float(re.search(r"top-1 of 500: ([\d.]+)", capsys.readouterr().out)[1])
+    assert top1 > 0.05
+
+
+@pytest.mark.slow
+def test_a_dump_is_audited(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "audit_a_dump.py"), run_name="__main__")
+    assert re.search(r"exit code [03]; pages: \.html, \.md", capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_every_cell_of_the_tour_runs(capsys):
+    names = {}
+    for cell in json.loads((EXAMPLES / "tour.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert names["top1"] > 0.05
+    assert "top-1: " in capsys.readouterr().out
