@@ -15,6 +15,7 @@ from pipelines import attributes, collect, invert
 from pipelines import report as page
 from pipelines.aligners.core.translator import Linear, save
 from pipelines.encoders import query
+from pipelines.inverters import Space
 from pipelines.pages.audit import Findings, Tried
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store, track
@@ -108,7 +109,9 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
         shutil.copy(empty_store, root)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
         patch.setattr(query, "as_function", lambda folder, row, device=None: encode)
-        patch.setattr(invert, "load", lambda folder, device: SimpleNamespace(texts=[], space=lambda x: x))
+        patch.setattr(
+            invert, "load", lambda folder, device: SimpleNamespace(texts=[], space=Space(torch.zeros(3)))
+        )
         patch.setattr(invert, "attack", guesses)
         patch.setattr(track, "start_sender", InAThread)
         patch.setattr("sys.stdout", stdout)
