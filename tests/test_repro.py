@@ -112,6 +112,7 @@ def test_a_reproduced_study_has_its_metrics_and_its_report(repository):
     assert "GENERATED" in page
 
 
+@pytest.mark.slow
 def test_a_copy_without_git_is_reproduced_and_one_with_git_is_tracked_again(tmp_path, monkeypatch):
     monkeypatch.chdir(copied(tmp_path))
     Path("tiny.yaml").write_text(yaml.safe_dump({"study": "tiny", "corpora": STUDY["corpora"]}))
@@ -222,7 +223,7 @@ run_stage(sys.argv[1], params.load(), sys.argv[2])
         pytest.param("embed", "a", 1, marks=pytest.mark.slow),
         ("align", "wasserstein", 1),
         pytest.param("evaluate", "wasserstein", 1, marks=pytest.mark.slow),
-        ("evaluate", "wasserstein", 2),
+        pytest.param("evaluate", "wasserstein", 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_the_same_bytes(
