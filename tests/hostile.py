@@ -326,6 +326,7 @@ FILES: dict[str, Write] = {
     "dump-no database.db": content(b"\xff" * 9999),
     "dump-not numbers.csv": lines("dim_0,dim_1", "a private text,1"),
     "dump-columns without end.csv": lines(",".join(f"d{i}" for i in range(2**17)), "1"),
+    "dump-fields without end.csv": content(b"1," * 2**24),
     "dump-two widths.copy": lines("[1,2]", "[1,2,3]"),
     "dump-other brackets.copy": lines("[1,,]", "[1,2]"),
     "dump-no table.lance": lambda path: path.mkdir(),

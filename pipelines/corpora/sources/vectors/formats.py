@@ -393,11 +393,11 @@ def separated(path: Path, column: str | None) -> Blocks:
     csv.field_size_limit(LONGEST)
     suffix = path.suffix.lower()
     quoting = csv.QUOTE_NONE if suffix == ".copy" else csv.QUOTE_MINIMAL
-    with open(path, encoding="utf-8", errors="replace", newline="") as file:
-        rows = csv.reader(file, delimiter="," if suffix == ".csv" else "\t", quoting=quoting)
-        ahead = list(islice(rows, AHEAD))
-        at, header = _places(path, ahead, column)
-        yield from _numbered(path, _fields(path, chain(ahead[header:], rows), at), "row")
+    lines = (line for _, line in _lines(path))
+    rows = csv.reader(lines, delimiter="," if suffix == ".csv" else "\t", quoting=quoting)
+    ahead = list(islice(rows, AHEAD))
+    at, header = _places(path, ahead, column)
+    yield from _numbered(path, _fields(path, chain(ahead[header:], rows), at), "row")
 
 
 def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[list[int], bool]:
