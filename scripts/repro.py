@@ -16,11 +16,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import dvc.lock
+import dvc.rwlock
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro, reproduce
@@ -28,6 +30,7 @@ from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro, rep
 from pipelines.runtime import intact
 
 dvc.lock.DEFAULT_TIMEOUT = 0.3  # seconds; DVC tries its lock six times in that time
+dvc.rwlock.make_lock = partial(dvc.lock.make_lock, wait=True)  # else a stage fails if another holds it longer
 LOG = logging.getLogger("dvc")
 LOG.setLevel(logging.WARNING)
 RWLOCK = Path(".dvc/tmp/rwlock")  # DVC's

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.lock import make_lock
 
 from pipelines.runtime import intact
 
@@ -102,6 +103,18 @@ def test_two_runs_at_once_do_not_disturb_each_other(repro):
     assert all("is busy" in out for out, process in zip(said, both, strict=True) if process.returncode)
     assert Path("ran").read_text() == ".\n"
     assert repro(stages).communicate()[0] == "1 stages, all up to date\n"
+
+
+def test_a_stage_waits_while_another_dvc_writes_its_list_of_locks(repro):
+    Path(".dvc/tmp").mkdir()
+    with make_lock(".dvc/tmp/rwlock.lock"):
+        process = repro({"a": {"cmd": "touch a", "outs": ["a"]}})
+        assert process.stdout.readline() == "stage 1 of 1: a\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2)
+    process.communicate()
+    assert process.returncode == 0
+    assert Path("a").exists()
 
 
 def test_a_stage_that_fails_ends_the_one_beside_it(repro):
