@@ -98,7 +98,7 @@ def test_stages_run_side_by_side_each_after_what_it_needs(repro):
 def test_two_runs_at_once_do_not_disturb_each_other(repro):
     stages = {"a": {"cmd": "echo . >> ran; sleep 2; touch a", "outs": ["a"]}}
     both = [repro(stages), repro(stages)]
-    said = [process.communicate()[0] for process in both]
+    said = ["".join(process.communicate()) for process in both]  # it is busy for a plan, or for a stage
     assert {process.returncode for process in both} <= {0, 255}
     assert all("is busy" in out for out, process in zip(said, both, strict=True) if process.returncode)
     assert Path("ran").read_text() == ".\n"
@@ -109,9 +109,8 @@ def test_a_stage_waits_while_another_dvc_writes_its_list_of_locks(repro):
     Path(".dvc/tmp").mkdir()
     with make_lock(".dvc/tmp/rwlock.lock"):
         process = repro({"a": {"cmd": "touch a", "outs": ["a"]}})
-        assert process.stdout.readline() == "stage 1 of 1: a\n"
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(2)
+            process.wait(5)
     process.communicate()
     assert process.returncode == 0
     assert Path("a").exists()
