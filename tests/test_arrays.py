@@ -54,6 +54,10 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
             lambda row: pipelines.load(row)(np.zeros((3, 5))),
             r"vectors must be numbers \(n, 6\), got \(3, 5\) float64",
         ),
+        (
+            lambda row: pipelines.fit(np.eye(9), np.eye(9), pairs=(np.eye(9)[:3], np.eye(9)[:2])),
+            "fit: pairs of 3 and 2 vectors: each needs a partner",
+        ),
         (lambda row: pipelines.load(row)(np.zeros(6)), r"got \(6,\) float64"),
         (lambda row: pipelines.load(row)(np.full((3, 6), np.nan)), "row 0 is not finite"),
         (lambda row: pipelines.fit(np.zeros((3, 5)), np.zeros((3, 5))), "source: all 3 vectors are the same"),
@@ -93,8 +97,8 @@ def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
     replicates.clear()
     said = str(pipelines.fit(x, x, restarts=0)[1])
     assert said.startswith("failed (agreement ")
-    assert [said.index(word) for word in ("texts", "restarts", "match_in", "pairs")] == sorted(
-        said.index(word) for word in ("texts", "restarts", "match_in", "pairs")
+    assert [said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")] == sorted(
+        said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")
     )
 
 

@@ -136,8 +136,8 @@ def test_a_failed_verdict_is_said_first(study):
     assert said.startswith("No unpaired translator is judged aligned. one -> two on mails")
     assert said.endswith(
         "0 of 2 seeds aligned, 2 failed. To try, in this order: more texts (1,500 of mails; a fit sees half "
-        "of them, and mostly works with 10,000 on either side), more `restarts`, `match_in: smaller`, known "
-        "`pairs`."
+        "of them, and mostly works with 10,000 on either side), `repeats: 240`, more "
+        "`restarts`, `match_in: smaller`, known `pairs`."
     )
 
 

@@ -70,7 +70,7 @@ import os, socket, sys
 from pathlib import Path
 if set(sys.argv) & {{"-p", "--port"}}:
     port = sys.argv[sys.argv.index("-p" if "-p" in sys.argv else "--port") + 1]
-    said = [*sys.argv[1:], os.environ.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "")]
+    said = [*sys.argv[1:], os.environ.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", ""), os.environ["PYTHONPATH"]]
     Path(Path(sys.argv[0]).name).write_text("|".join(said))
     listening = socket.create_server(("127.0.0.1", int(port)))
     while True:
@@ -96,7 +96,8 @@ def test_make_ui_starts_one_worker_of_mlflow_and_none_of_its_jobs(make, tmp_path
             socket.create_connection(("127.0.0.1", int(port)))
     assert any(line.startswith("waiting for Dagster on port") for line in said)
     mlflow = (tmp_path / "mlflow").read_text().split("|")
-    assert mlflow[-3:] == ["--workers", "1", "false"]
+    assert mlflow[-4:-1] == ["--workers", "1", "false"]
+    assert mlflow[-1].split(os.pathsep)[0] == str(tmp_path)  # a checkout's `assets` is in no package
     assert "sqlite:///mlflow.db" in mlflow
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["mlflow.app"]
     assert declared[mlflow[mlflow.index("--app-name") + 1]] == "assets.mlflow_app:app"

@@ -83,6 +83,8 @@ def fit(
         raise BadInput(f"fit: {one_line(error)}") from None
     source, target = _tensor("source", source), _tensor("target", target)
     known = [torch.as_tensor(side).float() for side in pairs or ()]
+    if len({len(side) for side in known}) > 1:
+        raise BadInput(f"fit: pairs of {len(known[0])} and {len(known[1])} vectors: each needs a partner")
 
     def made(draw: Draw, log: Log | None) -> Fit:
         x, y = (other_texts(side) if draw.replicate else side for side in (source, target))

@@ -41,7 +41,8 @@ PATTERNS = {
 }
 NAME = re.compile(r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][a-z]+|[A-Z]{2,}|&)){1,3}")  # 2 to 4 capitalised words
 COMPANY = re.compile(
-    r"(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|plc|Group|Bank|Energy|Partners|Capital|Holdings)\.?$"
+    r"(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|plc|Group|Bank|Energy|Partners|Capital"
+    r"|Holdings)\.?$"
 )
 SENTENCE_OPENERS = (
     "The This That These Those There Here We You He She It They If In On At As For From To With And But "

@@ -14,12 +14,12 @@ def again(study: str, stage: str = "") -> str:
     from pipelines.study.activate import edited  # its libraries are of [pipeline]: the command has none
 
     steps = [f"dvc repro {stage}".strip()]
-    if _git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and not edited(Path("params.yaml")):
+    if git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and not edited(Path("params.yaml")):
         steps.insert(0, f"make study STUDY={study}")
-    changed = set(_git("diff", "--name-only", "HEAD", "--", ".", ":!dvc.lock", ":!report").splitlines())
+    changed = set(git("diff", "--name-only", "HEAD", "--", ".", ":!dvc.lock", ":!report").splitlines())
     if len(steps) == 2:
         changed.discard("params.yaml")  # `make study` writes it
-    if commit := _git("rev-parse", "--verify", "HEAD"):
+    if commit := git("rev-parse", "--verify", "HEAD"):
         steps.insert(0, f"git checkout {commit}")
     said = "" if commit else "not a git checkout"
     if changed:
@@ -28,8 +28,8 @@ def again(study: str, stage: str = "") -> str:
     return " && ".join(steps) + (f"  # {said}" if said else "")
 
 
-def _git(*arguments: str) -> str:
-    """Return what git prints; nothing if it fails, or is not there."""
+def git(*arguments: str) -> str:
+    """Return what `git` prints; nothing if it fails, or is not there."""
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, encoding="utf-8", check=False)
     except OSError:

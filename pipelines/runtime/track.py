@@ -24,7 +24,7 @@ from typing import IO, Any
 from pydantic import BaseModel
 
 from pipelines.runtime import files, intact, sender, store
-from pipelines.runtime.again import again
+from pipelines.runtime.again import again, git
 from pipelines.runtime.device import resolve
 
 REFUSED = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric
@@ -128,10 +128,6 @@ def run(
 
 def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, str]:
     device = getattr(row, "device", None)
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    commit = ""
-    with suppress(OSError):  # there is no git
-        commit = subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout.strip()
     stage = f"{verb}@{name}" if row else verb
     tags = {
         "dvc.stage": stage,
@@ -139,7 +135,7 @@ def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, 
         "dagster.run_id": os.environ.get("DAGSTER_RUN_ID", ""),
         "study": study,
         "device": str(resolve(device)) if device else "",
-        "mlflow.source.git.commit": commit,
+        "mlflow.source.git.commit": git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"),
         "mlflow.note.content": f"`{again(study, stage)}`",
         sender.KEY: uuid.uuid4().hex,
     }

@@ -31,7 +31,10 @@ ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 WHOLE = 0.85  # lowest share of an *aligned* dump; other rows have a FOSCTTM of 0.5, so the whole has < 0.1
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE = 1_000_000  # a replicate's seed is the seed of the translator that it judges plus this number
-NEXT = "to try, in this order: more texts on both sides, more `restarts`, `match_in` smaller, known `pairs`"
+NEXT = (
+    "to try, in this order: more texts on both sides, a wider search (`repeats` 240), more `restarts`, "
+    "`match_in` smaller, known `pairs`"
+)
 SAMPLE = 40_000  # vectors that a verdict looks at: the standard error of the mean cosine is then below .005
 
 
