@@ -97,9 +97,8 @@ def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
     replicates.clear()
     said = str(pipelines.fit(x, x, restarts=0)[1])
     assert said.startswith("failed (agreement ")
-    assert [said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")] == sorted(
-        said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")
-    )
+    places = [said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")]
+    assert places == sorted(places)
 
 
 def test_progress_names_the_fit(capsys, monkeypatch):

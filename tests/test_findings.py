@@ -14,7 +14,7 @@ import pytest
 from pipelines import report
 from pipelines.measures.intervals import difference
 from pipelines.pages.findings import findings
-from pipelines.pages.findings.translation import judgement
+from pipelines.pages.findings.translation import judgement, what_to_try
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import intact, store
 from pipelines.runtime.track import Run
@@ -139,6 +139,12 @@ def test_a_failed_verdict_is_said_first(study):
         "of them, and mostly works with 10,000 on either side), `repeats: 240`, more "
         "`restarts`, `match_in: smaller`, known `pairs`."
     )
+
+
+def test_a_wider_search_is_advice_for_wasserstein_procrustes_alone(study):
+    store.write_metrics("collect", "mails", {"rows": 1500})
+    assert "`repeats: 240`" in what_to_try(study, study.align["blind"])["settings"]
+    assert "repeats" not in what_to_try(study, study.align["rival"])["settings"]
 
 
 @pytest.mark.parametrize("label", ["failed", "aligned"])

@@ -13,9 +13,7 @@ from pipelines.runtime import store
 from pipelines.study import Align, Evaluate
 from pipelines.study.params import Study
 
-WIDE = (
-    240  # `repeats` of a fit that is right for more halves by document: docs/experiments/documents-apart.md
-)
+WIDE = 240  # `repeats` with which more fits are right: docs/experiments/documents-apart.md
 NOT_ALIGNED = "No unpaired translator is judged aligned."
 FOUND = "{source} -> {target} on {corpus}: {share} of {pairs:,} {seen} are found at rank 1 without a pair."
 RANKED = "Each translated vector ranks {among} target vectors ({translator}, {seeds})."
@@ -151,7 +149,7 @@ def what_to_try(study: Study, fit: Align) -> dict[str, Any]:
     settings = ["more `restarts`", "known `pairs`"]
     if getattr(fit.settings, "match_in", None) == "target":
         settings.insert(1, "`match_in: smaller`")
-    if getattr(fit.settings, "repeats", WIDE) < WIDE:
+    if fit.aligner == "wasserstein_procrustes" and fit.settings.repeats < WIDE:
         settings.insert(0, f"`repeats: {WIDE}`")
     return {
         "rows": " and ".join(f"{collected.get(c, {}).get('rows', 0):,} of {c}" for c in corpora),
