@@ -1,12 +1,8 @@
-"""The component of this project: further checks, links to MLflow, and the smoke study as a job."""
+"""The component of this project: further checks, and links to MLflow."""
 
 import json
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,6 @@ from assets import checks
 from dagster_dvc import DvcProjectComponent
 from dagster_dvc.checks import Check
 from dagster_dvc.graph import Stage
-from dagster_dvc.repro import dvc, failure
 
 
 class StudyComponent(DvcProjectComponent):
@@ -27,9 +22,6 @@ class StudyComponent(DvcProjectComponent):
 
     def metadata_of(self, stage: Stage) -> dict[str, Any]:
         return last_run(self.project, stage)
-
-    def jobs(self) -> Sequence[dg.JobDefinition]:
-        return [smoke(self.project)]
 
 
 def last_run(root: Path, stage: Stage) -> dict[str, Any]:
@@ -53,36 +45,3 @@ def last_run(root: Path, stage: Stage) -> dict[str, Any]:
         return seconds | {"mlflow": dg.MetadataValue.url(page)}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-
-
-def smoke(root: Path) -> dg.JobDefinition:
-    """Return a job that reproduces studies/smoke.yaml in a copy of this repository."""
-
-    @dg.op(name="reproduce_smoke", out=dg.Out(dg.Nothing))
-    def op(context: dg.OpExecutionContext) -> None:
-        with tempfile.TemporaryDirectory(prefix="smoke-") as folder:
-            copied(root, Path(folder))
-            for words in (["init", "--no-scm", "--force", "--quiet"], ["repro"]):
-                outcome = dvc(Path(folder), words, context.run.run_id)
-                if outcome.code:
-                    raise failure("smoke", " ".join(["dvc", *words]), outcome) from None
-            context.add_output_metadata({"seconds": round(outcome.seconds, 2)})
-
-    @dg.job(name="smoke", description="does it run: studies/smoke.yaml in a copy of this repository")
-    def job() -> None:
-        op()
-
-    return job
-
-
-def copied(root: Path, to: Path) -> None:
-    """Copy code and studies, with the smoke study as params.yaml. Raises Failure if it is not valid."""
-    made = shutil.ignore_patterns(
-        ".[a-z]*", "__pycache__", "data", "results", "report", "dvc.lock", "mlflow.db*"
-    )
-    shutil.copytree(root, to, ignore=made, dirs_exist_ok=True)
-    shutil.copy(root / ".dvcignore", to)
-    command = [sys.executable, "-m", "pipelines.study", "activate", "smoke"]
-    done = subprocess.run(command, cwd=to, capture_output=True, encoding="utf-8", check=False)
-    if done.returncode:
-        raise dg.Failure(done.stderr.strip() or "the smoke study is not valid", allow_retries=False)

@@ -6,7 +6,6 @@ import base64
 import csv
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -19,32 +18,27 @@ from dagster_dvc.graph import Entry, Loader, Stage
 
 INLINE = 400_000  # bytes. Dagster's database keeps a copy for every run, so larger files are named, not shown
 ROWS = 50
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 More = Callable[[Stage], dict[str, Any]]  # metadata that a project adds to a stage that has run
 
 
 def facts(root: Path, stage: Stage, entry: Entry) -> dict[str, Any]:
     """Return the metadata of a materialization. Numbers are floats, so that Dagster plots them over time."""
-    outs = [
-        dg.TableRecord({k: out.get(k, "") for k in ("path", "size", "nfiles", "md5")}) for out in entry.outs
-    ]
-    pages = (o for o in stage.outs if o.endswith(".md"))
-    shown = short({path: show(root / path) for path in (*within(root, stage.plots), *pages)})
+    pages = [out for out in stage.outs if out.endswith(".md")]
+    shown = {path: show(root / path) for path in [*within(root, stage.plots), *pages]}
     try:
         numbers = {f"metrics/{name}": _number(value) for name, value in metrics(root, stage).items()}
     except ValueError as error:  # the stage has run nevertheless, and a check reports this too
         numbers = {"metrics": str(error)}
-    return (
-        numbers
-        | shown
-        | {
-            "stage": stage.name,
-            "command": stage.cmd,
-            "path": dg.MetadataValue.path(str(root / stage.outs[0])) if stage.outs else "",
-            "outputs": dg.MetadataValue.table(outs) if outs else "",
-            "size": sum(out.get("size", 0) for out in entry.outs),
-            "lock": entry.digest,
-        }
-    )
+    columns = ("path", "size", "nfiles", "md5")
+    outs = [dg.TableRecord({k: out.get(k, "") for k in columns}) for out in entry.outs]
+    locked = {
+        "path": dg.MetadataValue.path(str(root / stage.outs[0])) if stage.outs else "",
+        "outputs": dg.MetadataValue.table(outs) if outs else "",
+        "size": sum(out.get("size", 0) for out in entry.outs),
+        "lock": entry.digest,
+    }
+    return numbers | shown | locked
 
 
 def metrics(root: Path, stage: Stage) -> dict[str, float]:
@@ -53,19 +47,18 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
 
     A number of a folder has its file's path in front: {"evaluate/wasserstein/top1": 0.8}.
     """
-    numbers = {}
-    for path in stage.metrics:
-        numbers |= dict(flat(_content(root, root / path)))
-        for file in sorted((root / path).rglob("*.*")):
-            inner = file.relative_to(root / path).with_suffix("")
-            numbers |= dict(flat(_content(root, file), name=inner.as_posix()))
+    numbers = dict[str, float]()
+    for path in (root / name for name in stage.metrics):
+        if path.is_file():
+            numbers |= flat(_content(root, path))
+        for file in sorted(path.rglob("*.*")):
+            inner = file.relative_to(path).with_suffix("")
+            numbers |= flat(_content(root, file), inner.as_posix())
     return numbers
 
 
 def _content(root: Path, file: Path) -> Any:
-    """Return what a metrics file holds, nothing if there is none."""
-    if not file.is_file():
-        return {}
+    """Return what a metrics file holds."""
     try:
         text = file.read_text(encoding="utf-8")
         return json.loads(text) if file.suffix == ".json" else yaml.load(text, Loader)
@@ -73,54 +66,43 @@ def _content(root: Path, file: Path) -> Any:
         raise ValueError(f"{file.relative_to(root)}: {' '.join(str(error).split())}") from None
 
 
-def short(shown: dict[str, Any]) -> dict[str, Any]:
-    """Shorten each path to its file name if no other file has that name."""
-    count = Counter(Path(path).name for path in shown)
-    return {Path(path).name if count[Path(path).name] == 1 else path: value for path, value in shown.items()}
-
-
 def within(root: Path, paths: Iterable[str]) -> Iterator[str]:
     """Yield the paths, and for a folder the files in it."""
     for path in paths:
-        inside = sorted((root / path).iterdir()) if (root / path).is_dir() else ()
-        yield from (f"{path}/{file.name}" for file in inside) if inside else (path,)
+        inside = sorted((root / path).glob("*"))
+        yield from [f"{path}/{file.name}" for file in inside] or [path]
 
 
 def show(path: Path) -> Any:
     """Return a PNG as a picture, a CSV or TSV as a table, Markdown as text; the path of any other or large
     file.
     """
-    kind = path.suffix
-    if not path.is_file() or path.stat().st_size > INLINE or kind not in (".png", ".csv", ".tsv", ".md"):
-        return dg.MetadataValue.path(str(path))
-    if kind == ".png":
-        picture = base64.b64encode(path.read_bytes()).decode()
-        return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{picture})")
-    if kind == ".md":
-        return dg.MetadataValue.md(path.read_text(encoding="utf-8"))
+    if path.is_file() and path.stat().st_size <= INLINE:
+        if path.suffix == ".png":
+            picture = base64.b64encode(path.read_bytes()).decode()
+            return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{picture})")
+        if path.suffix == ".md":
+            return dg.MetadataValue.md(path.read_text(encoding="utf-8"))
+        if path.suffix in DELIMITERS and (rows := _rows(path)):
+            return dg.MetadataValue.table(rows)
+    return dg.MetadataValue.path(str(path))
+
+
+def _rows(path: Path) -> list[dg.TableRecord]:
     with open(path, encoding="utf-8", newline="") as file:
-        rows = list(islice(csv.DictReader(file, delimiter="\t" if kind == ".tsv" else ","), ROWS))
-    if not rows:
-        return dg.MetadataValue.path(str(path))
-    return dg.MetadataValue.table([dg.TableRecord({str(k): str(v) for k, v in row.items()}) for row in rows])
+        rows = islice(csv.DictReader(file, delimiter=DELIMITERS[path.suffix]), ROWS)
+        return [dg.TableRecord({str(k): str(v) for k, v in row.items()}) for row in rows]
 
 
 def _number(value: float) -> float | str:
     return float(value) if math.isfinite(value) else str(value)  # Dagster's web page cannot carry nan or inf
 
 
-def flat(content: Any, by: str = "/", name: str = "") -> Iterator[tuple[str, float]]:
+def flat(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
     """Yield every number of nested mappings and lists with its name: ("top1/mean", 0.8)."""
-    pairs = (
-        content.items()
-        if isinstance(content, Mapping)
-        else enumerate(content)
-        if isinstance(content, list)
-        else ()
-    )
-    for key, value in pairs:
-        inner = f"{name}{by}{key}" if name else str(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield inner, value
-        else:
-            yield from flat(value, by, inner)
+    if isinstance(content, (Mapping, list)):
+        pairs = content.items() if isinstance(content, Mapping) else enumerate(content)
+        for key, value in pairs:
+            yield from flat(value, f"{name}/{key}" if name else str(key))
+    elif isinstance(content, (int, float)) and not isinstance(content, bool):
+        yield name, content

@@ -9,10 +9,10 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.utils.serialize import load_path
-from dvc.utils.strictyaml import YAMLValidationError
 from dvc_data.hashfile.build import build
 from dvc_data.hashfile.db import HashFileDB
 from dvc_data.hashfile.state import StateNoop
@@ -30,7 +29,6 @@ from dvc_objects.fs.local import localfs
 
 JOBS = ("everything", "experiment")  # the jobs beside those of the groups
 SHELL = re.compile(r"[\s;&|<>()$`\\\"'*?\[\]{}#~!]|^-")  # characters that a shell reads, or an option
-PARSED = re.compile(r"failed to parse '([^']+)'")  # DVC, of a template
 FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -43,17 +41,14 @@ class Loader(FAST):
     yaml_implicit_resolvers = {}
 
 
-for kind, pattern, first in (
-    ("null", r"~|null|Null|NULL|", [*"~nN", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("int", r"[-+]?\d+", "-+0123456789"),
-    (
-        "float",
-        r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
-):
-    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})$"), list(first))
+SCALARS = {
+    "null": r"~|null|Null|NULL|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?\d+",
+    "float": r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+}
+for kind, pattern in SCALARS.items():
+    Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})$"), None)
 
 
 class GraphError(Exception):
@@ -72,9 +67,7 @@ class Stage:
     pool: str | None  # `meta: {pool: gpu}`
     upstream: tuple[str, ...]  # names of the stages whose outputs this one reads
     outs: tuple[str, ...]  # every output, metrics and plots among them
-    metrics: tuple[
-        str, ...
-    ]  # metrics of DVC, and outputs of `type: metrics`, which `dvc metrics show` leaves out
+    metrics: tuple[str, ...]  # metrics of DVC, and outputs of `type: metrics`
     plots: tuple[str, ...]  # plots of DVC, and outputs of `type: table` or `picture`
     read: tuple[str, ...]  # the outputs that another stage reads
     sources: tuple[str, ...]  # dependencies that no stage makes: code, files of the user
@@ -160,40 +153,50 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
     try:
         repo = Repo(str(root))  # the root itself, or a folder above it
         graph = repo.index.graph
-        selected = [
-            s for s in graph if isinstance(s, PipelineStage) and s.cmd and _same(s.path, root / "dvc.yaml")
-        ]
-        if elsewhere := next((s.name for s in selected if not _same(s.wdir, root)), None):
+        selected = {
+            str(s.name): s
+            for s in graph
+            if isinstance(s, PipelineStage) and s.cmd and _same(s.path, root / "dvc.yaml")
+        }
+        if elsewhere := [name for name, s in selected.items() if not _same(s.wdir, root)]:
             raise GraphError(
-                f"dvc.yaml: stage {elsewhere!r} has a wdir: write paths from the folder of dvc.yaml instead"
+                f"dvc.yaml: stage {elsewhere[0]!r} has a wdir: write paths from the root instead"
             )
-        needed = [path for s in selected for path in _paths(d for d in s.deps if d not in s.params)]
-        made = [path for s in selected for path in _paths(s.outs)]
+        needed = [path for s in selected.values() for path in _paths(d for d in s.deps if d not in s.params)]
+        made = [path for s in selected.values() for path in _paths(s.outs)]
         sources = {
             path: md5(repo, root / path)
             for path in dict.fromkeys(needed)
-            if not any(overlap(path, o) for o in made)
+            if not any(overlap(path, out) for out in made)
+        }
+        # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
+        upstream = {
+            name: tuple(sorted(str(d.name) for d in graph.successors(s) if selected.get(d.name) is d))
+            for name, s in selected.items()
         }
         files: dict[str, Any] = {}
-        # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
-        among = set(selected)
-        upstream = {s.name: sorted(str(d.name) for d in graph.successors(s) if d in among) for s in selected}
-        stages = {
-            str(s.name): _stage(s, prefix, tuple(upstream[s.name]), needed, sources, files) for s in selected
-        }
+        stages = [
+            _stage(selected[name], prefix, upstream[name], needed, sources, files)
+            for name in TopologicalSorter(upstream).static_order()
+        ]
     except (DvcException, OSError) as error:
-        raise GraphError(_explained(root, error)) from None
+        said = f"{error}: {error.__cause__}" if error.__cause__ else error
+        raise GraphError(_one_line(said)) from None
     if not stages:
         raise GraphError(f"{root / 'dvc.yaml'}: there is no such file, or no stage in it")
-    names: dict[tuple[str, ...], str] = {}
-    for stage in stages.values():
+    keys: dict[tuple[str, ...], str] = {}
+    for stage in stages:
         if stage.row and SHELL.search(stage.row):  # a name is part of a command
             raise GraphError(f"dvc.yaml: {stage.base}: {stage.row!r} is no row name: a shell would read it")
-        if (other := names.setdefault(stage.key, stage.name)) != stage.name:
+        if (other := keys.setdefault(stage.key, stage.name)) != stage.name:
             raise GraphError(
                 f"dvc.yaml: {other!r} and {stage.name!r} are the same name to Dagster: {'/'.join(stage.key)}"
             )
-    return _with_ops(_with_metrics(root, _sorted(stages)))
+    listed = yaml.load((root / "dvc.yaml").read_bytes(), Loader).get("metrics") or ()
+    return {
+        stage.name: replace(stage, op=op, metrics=stage.metrics + _outside(stage, listed))
+        for stage, op in zip(stages, _ops(stages), strict=True)
+    }
 
 
 def _same(one: str, other: Path) -> bool:
@@ -279,64 +282,34 @@ def _values(dep: Any, files: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _value(content: Any, name: str) -> Any:
-    for part in name.split("."):
-        if isinstance(content, list) and part.isdigit() and int(part) < len(content):
-            content = content[int(part)]
-        else:
-            content = content.get(part) if isinstance(content, Mapping) else None
+    """Return the value at a dotted name, None if it is not there."""
+    try:
+        for part in name.split("."):
+            content = content[int(part) if isinstance(content, list) else part]
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
     return content
 
 
-def _with_metrics(root: Path, stages: Mapping[str, Stage]) -> dict[str, Stage]:
-    """Add the files that dvc.yaml lists as metrics outside of its stages, as DVCLive does, to the stage that
-    makes them.
+def _outside(stage: Stage, listed: Iterable[str]) -> tuple[str, ...]:
+    """Return the metrics of a stage that dvc.yaml lists outside of its stages, as DVCLive does."""
+    among = [path for path in listed if path not in stage.metrics]
+    return tuple(path for path in among if any(Path(path).is_relative_to(out) for out in stage.outs))
+
+
+def _ops(stages: Iterable[Stage]) -> list[str]:
+    """Name the steps. No two of them, and no step and a job, may have one name: `report` becomes
+    `report_stage`, and `a-b` beside `a.b` becomes `a_b_stage`.
     """
-    listed = yaml.load((root / "dvc.yaml").read_bytes(), Loader).get("metrics") or ()
-    files = [path for path in listed if Path(path).suffix in (".json", ".yaml", ".yml")]
-
-    def of(stage: Stage) -> tuple[str, ...]:
-        return tuple(
-            f
-            for f in files
-            if f not in stage.metrics and any(Path(f).is_relative_to(out) for out in stage.outs)
-        )
-
-    return {name: replace(stage, metrics=stage.metrics + of(stage)) for name, stage in stages.items()}
-
-
-def _sorted(stages: Mapping[str, Stage]) -> dict[str, Stage]:
-    done: dict[str, Stage] = {}
-
-    def visit(name: str) -> None:
-        if name not in done:
-            for upstream in stages[name].upstream:
-                visit(upstream)
-            done[name] = stages[name]
-
-    for name in stages:
-        visit(name)
-    return done
-
-
-def _with_ops(stages: Mapping[str, Stage]) -> dict[str, Stage]:
-    """Name the steps. `a-b` and `a.b` would both be `a_b`: stages that collide get a digest of their own
-    name.
-
-    A step may not have the name of a job or a group (`report` becomes `report_stage`), nor a reserved word
-    (`import`).
-    """
-    jobs = {word(s.prefix, job) for s in stages.values() for job in JOBS} | {s.group for s in stages.values()}
-    plain = {name: word(*stage.key) for name, stage in stages.items()}
-    plain = {
-        name: op if op not in jobs and is_valid_name(op) else f"{op}_stage" for name, op in plain.items()
-    }
-    count = Counter(plain.values())
-    return {
-        name: replace(
-            stage, op=plain[name] if count[plain[name]] == 1 else f"{plain[name]}_{digest(name)[:8]}"
-        )
-        for name, stage in stages.items()
-    }
+    taken = {word(s.prefix, job) for s in stages for job in JOBS} | {s.group for s in stages}
+    ops = []
+    for stage in stages:
+        op = word(*stage.key)
+        while op in taken:
+            op += "_stage"
+        taken.add(op)
+        ops.append(op)
+    return ops
 
 
 def word(*parts: str) -> str:
@@ -363,32 +336,6 @@ def digest(value: Any) -> str:
     return hashlib.md5(
         json.dumps(value, sort_keys=True, default=str).encode(), usedforsecurity=False
     ).hexdigest()
-
-
-def _explained(root: Path, error: BaseException) -> str:
-    """Return DVC's message in one line, with the line of dvc.yaml that is wrong."""
-    cause = error.__cause__
-    said = (
-        f"{_one_line(error)}: {_one_line(cause)}"
-        if isinstance(error, YAMLValidationError)
-        else _one_line(error)
-    )
-    if mark := getattr(cause, "problem_mark", None):
-        return f"{said}: line {mark.line + 1}: {_one_line(getattr(cause, 'problem', ''))}"
-    keys = re.findall(r"\['(.*?)'\]", said) or [k for m in PARSED.findall(said) for k in m.split(".")]
-    return f"{said} (line {line})" if (line := _line(root / "dvc.yaml", keys)) else said
-
-
-def _line(file: Path, keys: Iterable[str]) -> int:
-    """Return the line of the last of nested keys that is there, counted from 1; 0 if none is."""
-    node, line = yaml.compose(file.read_bytes(), FAST), 0
-    for name in keys:
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        for key, value in pairs:
-            if key.value == name:
-                node, line = value, key.start_mark.line + 1
-                break
-    return line
 
 
 def _one_line(error: object) -> str:

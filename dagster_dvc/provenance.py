@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from dvc.repo import Repo
@@ -28,14 +29,12 @@ def tags(
         "dagster/data_version_is_user_provided": "true",
         "dagster/code_version": entry.code_version(stage),
     }
-    for name in stage.upstream:
-        key = "/".join(stages[name].key)
-        out[f"dagster/input_data_version/{key}"] = _read(
-            entry, stages[name], entries.get(name, Entry({})), now
-        )
-        out[f"dagster/input_event_pointer/{key}"] = (
-            "NULL"  # versions say it all, and an event outside of runs knows no other
-        )
+    for upstream in (stages[name] for name in stage.upstream):
+        key = "/".join(upstream.key)
+        made = entries.get(upstream.name, Entry({}))
+        out[f"dagster/input_data_version/{key}"] = _read(entry, upstream, made, now)
+        # Versions say it all, and an event outside of runs knows no other.
+        out[f"dagster/input_event_pointer/{key}"] = "NULL"
     return out
 
 
@@ -56,12 +55,10 @@ def in_line(tags: Mapping[str, str]) -> bool:
 
 def digests(root: Path) -> Now:
     """Return the `now` of a project. It computes each path once."""
-    known: dict[str, str | None] = {}
 
+    @cache
     def now(path: str) -> str | None:
-        if path not in known:
-            with Repo(str(root)) as repo:
-                known[path] = md5(repo, root / path)
-        return known[path]
+        with Repo(str(root)) as repo:
+            return md5(repo, root / path)
 
     return now

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -21,7 +21,6 @@ from dagster_dvc.provenance import tags
 
 GRACE_SECONDS = 20.0  # that a cancelled stage has to save its state before it is killed
 TAIL = 30  # lines of output kept with a failure
-RAN, RESTORED, UNCHANGED = "ran", "restored from DVC's run cache", "unchanged since the last run"
 PROGRESS_BAR = re.compile(r"\d+%\|")
 EXIT_CODE = re.compile(r"exited with (-?\d+)$")
 
@@ -31,7 +30,6 @@ class Outcome:
     """Hold how a child process ended. `errors` has its last lines on stderr."""
 
     code: int
-    status: str  # one of RAN, RESTORED, UNCHANGED
     output: tuple[str, ...]
     errors: tuple[str, ...]
     seconds: float
@@ -42,23 +40,17 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> 
 
     @dg.multi_asset(name=stage.op, specs=[spec(stages, stage)], pool=stage.pool, description=stage.desc)
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        outcome = reproduce(root, stage, context.run.run_id)
+        outcome = dvc(root, ["repro", "--single-item", stage.name], context.run.run_id)
         if outcome.code:
             raise failure(stage.name, stage.cmd, outcome) from None
-        context.log.info(f"{stage.name}: {outcome.status} in {outcome.seconds:.1f} s")
         entries = lock(root)
         if not (entry := entries.get(stage.name)):  # it is `frozen` and has never run
             raise dg.Failure(f"{stage.name}: dvc.lock does not have it; is it frozen?", allow_retries=False)
-        metadata = (
-            {"status": outcome.status, "took": round(outcome.seconds, 2)}
-            | facts(root, stage, entry)
-            | more(stage)
-        )
-        version = dg.DataVersion(entry.version(stage))
+        took = {"status": _status(stage, outcome.output), "took": round(outcome.seconds, 2)}
         return dg.MaterializeResult(
             asset_key=dg.AssetKey(stage.key),
-            metadata=metadata,
-            data_version=version,
+            metadata=took | facts(root, stage, entry) | more(stage),
+            data_version=dg.DataVersion(entry.version(stage)),
             tags=tags(stages, entries, stage),
         )
 
@@ -75,12 +67,6 @@ def spec(stages: Mapping[str, Stage], stage: Stage) -> dg.AssetSpec:
         kinds={"dvc", "python"} if "python" in stage.cmd else {"dvc"},
         metadata={"stage": stage.name},
     )
-
-
-def reproduce(root: Path, stage: Stage, run_id: str) -> Outcome:
-    """Run `dvc repro` of this stage alone."""
-    outcome = dvc(root, ["repro", "--single-item", stage.name], run_id)
-    return replace(outcome, status=_status(stage, outcome.output))
 
 
 def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
@@ -106,13 +92,9 @@ def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
         errors="replace",
         start_new_session=True,
     )
-    output, errors = deque(maxlen=TAIL), deque(maxlen=TAIL)
-    assert child.stdout is not None
-    assert child.stderr is not None
-    readers = [
-        threading.Thread(target=_echo, args=(child.stdout, sys.stdout, output), daemon=True),
-        threading.Thread(target=_echo, args=(child.stderr, sys.stderr, errors), daemon=True),
-    ]
+    output, errors = deque[str](maxlen=TAIL), deque[str](maxlen=TAIL)
+    streams = ((child.stdout, sys.stdout, output), (child.stderr, sys.stderr, errors))
+    readers = [threading.Thread(target=_echo, args=stream, daemon=True) for stream in streams]
     try:
         for reader in readers:
             reader.start()
@@ -122,7 +104,7 @@ def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
     except BaseException:  # Dagster's interruption among them
         _end(child)
         raise
-    return Outcome(code, RAN, tuple(output), tuple(errors), time.monotonic() - started)
+    return Outcome(code, tuple(output), tuple(errors), time.monotonic() - started)
 
 
 def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
@@ -133,19 +115,20 @@ def failure(what: str, command: str, outcome: Outcome) -> dg.Failure:
     ended = EXIT_CODE.search(dvc)
     spoke = output and (not dvc or (ended and 0 < int(ended[1]) < 128))
     said = output[-1] if spoke else dvc or f"dvc exited with {outcome.code}"
+    log = "\n".join(["```", *lines, "```"])
     return dg.Failure(
         description=said.strip(),
-        metadata={"stage": what, "command": command, "dvc": dvc, "log": dg.MetadataValue.md(_code(lines))},
+        metadata={"stage": what, "command": command, "dvc": dvc, "log": dg.MetadataValue.md(log)},
         allow_retries=False,  # the same input fails again
     )
 
 
 def _status(stage: Stage, output: tuple[str, ...]) -> str:
     if f"Stage '{stage.name}' didn't change, skipping" in output:
-        return UNCHANGED
-    return (
-        RESTORED if f"Stage '{stage.name}' is cached - skipping run, checking out outputs" in output else RAN
-    )
+        return "unchanged since the last run"
+    if f"Stage '{stage.name}' is cached - skipping run, checking out outputs" in output:
+        return "restored from DVC's run cache"
+    return "ran"
 
 
 def _echo(source: TextIO, sink: TextIO, kept: deque[str]) -> None:
@@ -165,7 +148,3 @@ def _end(child: subprocess.Popen[str]) -> None:
             return
         except subprocess.TimeoutExpired:
             continue
-
-
-def _code(lines: list[str]) -> str:
-    return "```\n" + "\n".join(lines) + "\n```"

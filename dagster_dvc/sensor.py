@@ -49,28 +49,22 @@ def lock_sensor(
             entries = lock(root)
         except GraphError as error:  # a reader can meet DVC while it writes
             return dg.SkipReason(str(error))
-        finished = {
+        there = {
             name: entry for name, entry in entries.items() if name in stages and _exists(root, stages[name])
         }
-        seen = digest({name: entry.digest for name, entry in finished.items()})
+        seen = digest({name: entry.digest for name, entry in there.items()})
         if seen == context.cursor:
             return dg.SkipReason("dvc.lock has not changed")
         now = provenance.digests(root)
-        tags = {stages[name]: provenance.tags(stages, entries, stages[name], now) for name in finished}
-        new = [stage for stage in tags if _news(context.instance, stage, entries[stage.name], tags[stage])]
-        made = [
-            dg.AssetMaterialization(
-                asset_key=dg.AssetKey(stage.key),
-                description=OUTSIDE,
-                metadata={"status": OUTSIDE} | facts(root, stage, entries[stage.name]) | more(stage),
-                tags=tags[stage],
-            )
-            for stage in new
-        ]
-        events = [*made, *(found for stage in new for found in evaluations(root, stage, checks_of(stage)))]
-        return dg.SensorResult(
-            asset_events=events, cursor=seen, skip_reason=None if events else "nothing new"
-        )
+        made, found = [], []
+        for name, entry in there.items():
+            stage = stages[name]
+            tags = provenance.tags(stages, entries, stage, now)
+            if _news(context.instance, stage, entry, tags):
+                key, metadata = dg.AssetKey(stage.key), {"status": OUTSIDE} | facts(root, stage, entry)
+                made.append(dg.AssetMaterialization(key, OUTSIDE, metadata | more(stage), tags=tags))
+                found += evaluations(root, stage, checks_of(stage))
+        return dg.SensorResult(asset_events=made + found, cursor=seen)
 
     return sensor
 
@@ -84,5 +78,6 @@ def _news(instance: dg.DagsterInstance, stage: Stage, entry: Entry, tags: Mappin
     """Return whether dvc.lock is newer than Dagster's last event, or the stage matches its inputs again."""
     event = instance.get_latest_materialization_event(dg.AssetKey(stage.key))
     last = event.asset_materialization if event else None
-    same = last and "lock" in last.metadata and last.metadata["lock"].value == entry.digest
-    return not (last and same and (not provenance.in_line(tags) or tags.items() <= (last.tags or {}).items()))
+    if not last or "lock" not in last.metadata or last.metadata["lock"].value != entry.digest:
+        return True
+    return provenance.in_line(tags) and not tags.items() <= (last.tags or {}).items()

@@ -4,17 +4,12 @@ import json
 from pathlib import Path
 
 import dagster as dg
-import numpy as np
-import polars as pl
 import pytest
-import yaml
 
 from assets.study import StudyComponent
 from dagster_dvc.checks import checks
 from dagster_dvc.graph import Stage
 from pipelines.runtime import store
-
-PAIRS = {"source": "a", "target": "b"}
 
 
 def stage(name: str) -> Stage:
@@ -57,30 +52,6 @@ def test_a_verdict_that_is_no_longer_aligned_is_counted():
     assert numbers(evaluation) == {"verdicts": 2, "not aligned": 1}
     store.write_metrics("align_jointly", "y", {"a/b": {"by seed": {"0": {"label": "aligned"}}}})
     assert said("align_jointly@y", "aligned").passed
-
-
-def test_an_oracle_below_an_unpaired_translator_is_said_with_the_difference():
-    rows = {"o": PAIRS, "u": PAIRS, "other": PAIRS | {"split": None}}
-    Path("params.yaml").write_text(yaml.safe_dump({"evaluate": rows}))
-    found = [("o", 0.5, "oracle"), ("u", 0.75, "unpaired"), ("other", 0.9, "unpaired")]
-    for name, top1, supervision in found:
-        store.write_metrics("evaluate", name, {"top1": top1, "supervision": supervision})
-    evaluation = said("evaluate@u", "oracle_above")
-    assert not evaluation.passed
-    assert numbers(evaluation) == {"oracle's top-1 above": -0.25}
-    assert said("evaluate@other", "oracle_above").passed  # no oracle on its pairs
-    assert said("evaluate@o", "oracle_above").passed
-
-
-def test_ids_that_are_not_the_corpus_s_are_counted():
-    Path("params.yaml").write_text(yaml.safe_dump({"embed": {"e": {"corpus": "c"}}}))
-    ids = ["a", "b", "c"]
-    columns = {"id": ids, "text": ["x", "y", "z"], "split": ["train"] * 3, "labels": [[]] * 3}
-    store.write_corpus("c", pl.DataFrame(columns, schema_overrides=store.CORPUS_COLUMNS))
-    store.write_embeddings("e", ids, ["train"] * 3, np.ones((3, 2), np.float32), {})
-    assert said("embed@e", "ids_of_corpus").passed
-    store.write_embeddings("e", ["a", "x"], ["train"] * 2, np.ones((2, 2), np.float32), {})
-    assert numbers(said("embed@e", "ids_of_corpus")) == {"rows": 2, "other ids": 2}
 
 
 def test_texts_on_both_sides_of_a_fit_are_counted():

@@ -18,11 +18,10 @@ import yaml
 from projects import build, materialized, names, outcomes, run, tick
 
 from dagster_dvc import repro
-from dagster_dvc.checks import not_as_locked
-from dagster_dvc.experiments import example
+from dagster_dvc.checks import as_locked
 from dagster_dvc.facts import INLINE, facts, show, within
 from dagster_dvc.graph import Entry, lock, read
-from dagster_dvc.repro import Outcome, reproduce
+from dagster_dvc.repro import Outcome
 
 pytestmark = pytest.mark.xdist_group("assets")  # one worker: the tests share one repository
 
@@ -165,15 +164,14 @@ def test_what_an_asset_reports(finished):
     assert (row["metrics/top1/mean"], row["metrics/top1/n"]) == (0.5, 3.0)
     assert isinstance(row["metrics/top1/n"], float)
     assert not {"metrics/name", "metrics/ok"} & set(row)
-    assert f"data:image/png;base64,{PNG}" in row["picture.png"]
-    table = [record.data for record in row["table.csv"].records]
+    assert f"data:image/png;base64,{PNG}" in row["results/one-row/picture.png"]
+    table = [record.data for record in row["results/one-row/table.csv"].records]
     assert table == [{"seed": "0", "top1": "0.5"}, {"seed": "1", "top1": "0.75"}]
     locked = lock(root)["make@one-row"]
     (md5,) = (o["md5"] for o in locked.outs if o["path"] == "data/one-row.txt")
     assert {r.data["path"]: r.data["md5"] for r in row["outputs"].records}["data/one-row.txt"] == md5
     assert row["size"] == sum((root / o["path"]).stat().st_size for o in locked.outs)
     assert row["path"] == str(root / "data/one-row.txt")
-    assert row["command"] == "python make.py one-row"
     event = finished.instance.get_latest_materialization_event(dg.AssetKey(["make", "one-row"]))
     assert event.asset_materialization.tags["dagster/data_version"] == md5  # the one output that `sum` reads
 
@@ -193,9 +191,7 @@ def test_a_crash_is_named_by_its_exception(root):
     setting(root, "crash")
     command = [sys.executable, "make.py", "one-row"]
     said = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stderr.splitlines()
-    outcome = Outcome(
-        255, "ran", (), (*said, "ERROR: failed to run: python make.py one-row, exited with 1"), 1.0
-    )
+    outcome = Outcome(255, (), (*said, "ERROR: failed to run: python make.py one-row, exited with 1"), 1.0)
     assert repro.failure("one-row", "make.py", outcome).description == "ArithmeticError: of all things"
 
 
@@ -209,7 +205,6 @@ def test_an_interrupted_run_leaves_no_process(root, capfd):
     """As when Dagster cancels: an exception reaches the thread that waits for the child."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores SIGINT
     setting(root, "sleep")
-    stage = read(root)["make@one-row"]
     mine, pids = psutil.Process(), []
     others = {child.pid for child in mine.children(recursive=True)}  # of tests before
 
@@ -227,7 +222,7 @@ def test_an_interrupted_run_leaves_no_process(root, capfd):
     thread = threading.Thread(target=interrupt_once_asleep)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        reproduce(root, stage, "run")
+        repro.dvc(root, ["repro", "--single-item", "make@one-row"], "run")
     thread.join()
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
     assert not alive
@@ -263,7 +258,7 @@ def test_a_damaged_object_that_dvc_restores_from_its_cache_is_not_as_locked(afte
     path.unlink()
     dvc(after, "checkout")
     assert path.read_bytes() == b"0.7"
-    assert not_as_locked(after, stage) == {"data/one-row.txt": "modified"}
+    assert as_locked(after, stage) == ("data/one-row.txt: modified", {"data/one-row.txt": "modified"})
 
 
 def test_a_stage_that_never_ran_is_not_as_locked(root, instance):
@@ -293,12 +288,6 @@ def test_the_sensor_reports_what_dvc_repro_did_outside_dagster(root, after, inst
     both = {(row.partition("@")[2], check) for row in ROWS for check in ("as_locked", "finite_metrics")}
     assert found == dict.fromkeys(both | {("sum", "as_locked")}, True)
     assert not tick(after, instance, first.cursor).asset_events
-
-
-def test_the_launchpad_of_an_experiment_shows_a_parameter_that_is_there(root):
-    (root / "params.yaml").write_text("name: x\ntrain: {rate: 0.1, on: true}\n")
-    assert list(example(root / "params.yaml")) == ["train.rate=0.1"]
-    assert not list(example(root / "no.yaml"))
 
 
 def test_the_sensor_does_not_repeat_what_dagster_ran(finished, after):
