@@ -143,8 +143,8 @@ def test_a_failed_verdict_is_said_first(study):
 
 def test_a_wider_search_is_advice_for_wasserstein_procrustes_alone(study):
     store.write_metrics("collect", "mails", {"rows": 1500})
-    assert "`repeats: 240`" in what_to_try(study, study.align["blind"])["settings"]
-    assert "repeats" not in what_to_try(study, study.align["rival"])["settings"]
+    assert "`repeats: 240`" in what_to_try(study, study.align["blind"])
+    assert "repeats" not in what_to_try(study, study.align["rival"])
 
 
 @pytest.mark.parametrize("label", ["failed", "aligned"])

@@ -6,7 +6,7 @@ Stages write tables only, so a changed legend redraws pictures and reruns no tra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +16,60 @@ import polars as pl
 from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.measures.intervals import Interval, share
 from pipelines.pages import pictures
+from pipelines.pages.tables import measured
 from pipelines.runtime import store
-from pipelines.study import Attributes, Evaluate, EvaluateImageText, Geometry, Invert, Similarity
+from pipelines.study import Attributes, Invert
 from pipelines.study.params import Study
 
 FOLDER = store.REPORT / "pictures"
-Draw = Callable[[Path, pl.DataFrame, Any, Study], None]  # path, the stage's table, its row, the study
-Show = Callable[[Path, dict[str, Any], Any, Study], None]  # path, the stage's metrics, its row, the study
 
 
-def draw(study: Study) -> list[Path]:
-    """Draw all that has a table with rows in it, or metrics. Returns the pictures."""
-    drawn = []
-    for verb, picture, table, function in FROM_TABLES:
-        for name, row in getattr(study, verb).items():
-            source = store.plots_path(verb, name) / table
-            if source.is_file() and len(frame := store.read_csv(source)):
-                drawn.append(picture_path(verb, name, picture))
-                function(drawn[-1], frame, row, study)
-    for verb, picture, show in FROM_METRICS:
-        metrics = store.read_metrics(verb)
-        for name, row in getattr(study, verb).items():
-            if name in metrics:
-                drawn.append(picture_path(verb, name, picture))
-                show(drawn[-1], metrics[name], row, study)
-    return [path for path in drawn if path.is_file()]
+def draw(study: Study) -> None:
+    """Draw all that has a table with rows in it, or metrics."""
+    for name, _, frame in tables(study, "finetune", "curve.csv"):
+        pictures.curves(picture_path("finetune", name, "curve"), frame)
+        pictures.steps(picture_path("finetune", name, "steps"), frame)
+    for name, row, frame in tables(study, "similarity", "layers.csv"):
+        title = f"cosine of a token's vectors in two layers of {row.encoder}"  # SBERT-WK, section III
+        path = picture_path("similarity", name, "layers")
+        pictures.similarity_map(path, frame.columns, frame.to_numpy(), title)
+    for name, row, frame in tables(study, "evaluate", "spaces.csv"):
+        pictures.spaces(picture_path("evaluate", name, "spaces"), frame, *encoders(study, row))
+    for name, row, frame in tables(study, "geometry", "pairs.csv"):
+        title = f"shared among {NEIGHBOURS} nearest, on {row.corpus}"
+        neighbours(picture_path("geometry", name, "neighbours"), frame, title)
+    for name, row, frame in tables(study, "evaluate_image_text", "pmi.csv"):
+        path = picture_path("evaluate_image_text", name, "pmi")
+        pictures.similarity_against_pmi(path, frame, f"{row.encoders} on {row.corpus}")
+    for name, (row, metrics) in measured(study, "attributes").items():
+        labels(picture_path("attributes", name, "floor"), metrics, row, encoders(study, row))
+    for name, (row, metrics) in measured(study, "invert").items():
+        facts(picture_path("invert", name, "floor"), metrics, row, encoders(study, row))
+    planes(study)
+    zero_shot(study)
+
+
+def tables(study: Study, verb: str, table: str) -> Iterator[tuple[str, Any, pl.DataFrame]]:
+    """Yield (name, row, table) of each row of a verb that has left the table with rows in it."""
+    for name, row in getattr(study, verb).items():
+        source = store.plots_path(verb, name) / table
+        if source.is_file() and len(frame := store.read_csv(source)):
+            yield name, row, frame
 
 
 def picture_path(verb: str, name: str, picture: str) -> Path:
     """Return where a row's picture is drawn. Row names have no dot."""
     return FOLDER / f"{verb}.{name}.{picture}.png"
+
+
+def drawn(verb: str, name: str, *kinds: str) -> list[str]:
+    """Return lines of Markdown that show those pictures of a row that were drawn."""
+    lines = []
+    for kind in kinds:
+        path = picture_path(verb, name, kind)
+        if path.exists():
+            lines += ["", f"![{verb} {name}: {kind}](pictures/{path.name})"]
+    return lines
 
 
 def encoders(study: Study, row: Any) -> tuple[str, str]:
@@ -54,54 +78,19 @@ def encoders(study: Study, row: Any) -> tuple[str, str]:
     return spaces[row.source].encoder, spaces[row.target].encoder
 
 
-# ---------------------------------------------------------------- from tables
-
-
-def plain(function: Callable[[Path, pl.DataFrame], None]) -> Draw:
-    """Adapt a picture that needs the table alone."""
-    return lambda path, frame, row, study: function(path, frame)
-
-
-def spaces(path: Path, frame: pl.DataFrame, row: Evaluate, study: Study) -> None:
-    pictures.spaces(path, frame, *encoders(study, row))
-
-
-def neighbours(path: Path, frame: pl.DataFrame, row: Geometry, study: Study) -> None:
+def neighbours(path: Path, frame: pl.DataFrame, title: str) -> None:
     """Draw the symmetric matrix of shared neighbours, whose diagonal is 1."""
     names = list(dict.fromkeys([*frame["first"], *frame["second"]]))
     values = np.eye(len(names))
     for first, second, value in frame.select("first", "second", "overlap").iter_rows():
         i, j = names.index(first), names.index(second)
         values[i, j] = values[j, i] = value
-    title = f"shared among {NEIGHBOURS} nearest, on {row.corpus}"
     pictures.similarity_map(path, names, values, title)
 
 
-def layers(path: Path, frame: pl.DataFrame, row: Similarity, study: Study) -> None:
-    """Draw how similar a token's vectors are in every two layers (SBERT-WK, section III)."""
-    title = f"cosine of a token's vectors in two layers of {row.encoder}"
-    pictures.similarity_map(path, frame.columns, frame.to_numpy(), title)
-
-
-def pmi(path: Path, frame: pl.DataFrame, row: EvaluateImageText, study: Study) -> None:
-    pictures.similarity_against_pmi(path, frame, f"{row.encoders} on {row.corpus}")
-
-
-FROM_TABLES: tuple[tuple[str, str, str, Draw], ...] = (  # verb, picture, table, function
-    ("finetune", "curve", "curve.csv", plain(pictures.curves)),
-    ("finetune", "steps", "curve.csv", plain(pictures.steps)),
-    ("similarity", "layers", "layers.csv", layers),
-    ("evaluate", "spaces", "spaces.csv", spaces),
-    ("geometry", "neighbours", "pairs.csv", neighbours),
-    ("evaluate_image_text", "pmi", "pmi.csv", pmi),
-)
-
-# ---------------------------------------------------------------- from metrics
-
-
-def labels(path: Path, metrics: dict[str, Any], row: Attributes, study: Study) -> None:
+def labels(path: Path, metrics: dict[str, Any], row: Attributes, between: tuple[str, str]) -> None:
     """Top-k for the first k and wording: the attack between its floor and its ceiling."""
-    source, target = encoders(study, row)
+    source, target = between
     names = {
         "majority": "floor: the commonest labels",
         "naive": f"{source}, untranslated",
@@ -114,9 +103,9 @@ def labels(path: Path, metrics: dict[str, Any], row: Attributes, study: Study) -
     attack(path, names, shares, f"texts of {row.corpus} with a right label {first}")
 
 
-def facts(path: Path, metrics: dict[str, Any], row: Invert, study: Study) -> None:
+def facts(path: Path, metrics: dict[str, Any], row: Invert, between: tuple[str, str]) -> None:
     """Private facts that correction recovers: the attack between its floor and its ceiling."""
-    source, target = encoders(study, row)
+    source, target = between
     names = {
         "mismatched": "floor: vectors of other texts",
         "translated": f"{source}, translated to {target}",
@@ -137,36 +126,28 @@ def attack(path: Path, names: dict[str, str], shares: dict[str, Interval], title
     pictures.bars(path, {names[method]: value for method, value in shares.items()}, title, grey)
 
 
-def plane(path: Path, metrics: dict[str, Any], row: Similarity, study: Study) -> None:
-    """Draw all encoders that were measured on the row's pairs, once: for the first of their rows."""
-    results, pairs = store.read_metrics("similarity"), (row.corpus, row.split)
-    points = {
-        name: tuple(results[name][measure] for measure in ("uniformity", "alignment", "spearman"))
-        for name, other in study.similarity.items()
-        if (other.corpus, other.split) == pairs and "alignment" in results.get(name, {})
-    }
-    if points and path == picture_path("similarity", next(iter(points)), "plane"):
-        pictures.plane(path, points)
+def planes(study: Study) -> None:
+    """Draw all encoders that were measured on the same pairs, once: for the first of their rows."""
+    every: dict[tuple, dict[str, tuple]] = {}
+    for name, (row, metrics) in measured(study, "similarity").items():
+        if "alignment" in metrics:
+            point = tuple(metrics[measure] for measure in ("uniformity", "alignment", "spearman"))
+            every.setdefault((row.corpus, row.split), {})[name] = point
+    for points in every.values():
+        pictures.plane(picture_path("similarity", next(iter(points)), "plane"), points)
 
 
-def zero_shot(path: Path, metrics: dict[str, Any], row: EvaluateImageText, study: Study) -> None:
-    """All encoders that were measured on the corpus, drawn once: for the corpus's first row."""
-    results = store.read_metrics("evaluate_image_text")
-    rows = {
-        name: other
-        for name, other in study.evaluate_image_text.items()
-        if other.corpus == row.corpus and "zero_shot" in results.get(name, {})
-    }
-    if not rows or path != picture_path("evaluate_image_text", next(iter(rows)), "zero-shot"):
-        return
-    shares = {n: Interval.normal(results[n]["zero_shot"], results[n]["zero_shot_error"]) for n in rows}
-    grey = tuple(n for n, r in rows.items() if study.train_image_text[r.encoders].head.kind == "vector")
-    pictures.bars(path, shares, f"{row.corpus}, zero-shot accuracy (grey: one vector, as CLIP)", grey)
-
-
-FROM_METRICS: tuple[tuple[str, str, Show], ...] = (
-    ("similarity", "plane", plane),
-    ("attributes", "floor", labels),
-    ("invert", "floor", facts),
-    ("evaluate_image_text", "zero-shot", zero_shot),
-)
+def zero_shot(study: Study) -> None:
+    """Draw all encoders that were measured on a corpus, once: for the corpus's first row."""
+    every: dict[str, dict[str, Interval]] = {}
+    vectors = []
+    for name, (row, metrics) in measured(study, "evaluate_image_text").items():
+        if "zero_shot" in metrics:
+            interval = Interval.normal(metrics["zero_shot"], metrics["zero_shot_error"])
+            every.setdefault(row.corpus, {})[name] = interval
+            if study.train_image_text[row.encoders].head.kind == "vector":
+                vectors.append(name)
+    for corpus, shares in every.items():
+        path = picture_path("evaluate_image_text", next(iter(shares)), "zero-shot")
+        title = f"{corpus}, zero-shot accuracy (grey: one vector, as CLIP)"
+        pictures.bars(path, shares, title, vectors)

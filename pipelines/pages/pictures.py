@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ def similarity_against_pmi(path: Path, pairs: pl.DataFrame, title: str) -> None:
         ax.legend(frameon=False, markerscale=3, fontsize=8)
 
 
-def bars(path: Path, shares: dict[str, Interval], xlabel: str, grey: tuple[str, ...] = ()) -> None:
+def bars(path: Path, shares: dict[str, Interval], xlabel: str, grey: Collection[str] = ()) -> None:
     """Draw shares with their 95 % intervals as bars, the first on top; floors and ceilings are `grey`."""
     with figure(path, figsize=(6.4, 0.9 + 0.5 * len(shares))) as (_, ax):
         for y, (name, (value, low, high)) in enumerate(shares.items()):

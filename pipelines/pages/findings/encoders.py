@@ -12,23 +12,6 @@ from pipelines.pages.tables.encoders import geometry_title, start, trained_as
 from pipelines.pages.tables.images import head_of, image_text_title
 from pipelines.study.params import Study
 
-SHARED = f"{{pair}} share {{share}} of a text's {NEIGHBOURS} nearest texts."
-SHARED_HOW = "This is the mean over {texts:,} texts of {corpus}; chance is {chance}."
-SHARED_LEAST = (
-    "It is the most of {count} pairs of encoders; the least is {least_share}, {least_pair} on {least_corpus}."
-)
-
-TRAINED = (
-    "SimCSE on {corpus} takes the Spearman correlation of {name} from {before:.1f} ({start}) to {dev:.1f}."
-)
-TRAINED_HOW = "This is times 100, on the dev pairs of {pairs_of}, which also chose the step (1 seed)."
-TESTED = "On {pairs:,} other pairs it is {test:.1f}."
-
-CLASSIFIED = "Zero-shot accuracy on images of {corpus} is {scores}."
-CLASSIFIED_BY = "{share} ± {error:.0f} with {kind} ({name}, {dim}-d, {seeds})"
-CLASSIFIED_HOW = (
-    "The encoders of images and captions were trained here from scratch; ± is the standard error over images."
-)
 KINDS = {"points": "weighted point sets", "vector": "single vectors, as in CLIP"}
 
 
@@ -45,20 +28,19 @@ def geometry(study: Study) -> Finding | None:
         return None
     (most, pair, name), (least, least_pair, least_name) = max(pairs), min(pairs)
     row, metrics = every[name]
-    slots = {
-        "pair": pair,
-        "share": percent(most),
-        "texts": metrics["texts"],
-        "corpus": of_corpus(study, row.corpus),
-        "chance": percent(metrics["chance"]),
-        "count": len(pairs),
-        "least_pair": least_pair,
-        "least_share": percent(least),
-        "least_corpus": of_corpus(study, every[least_name][0].corpus),
-    }
-    templates = [SHARED, SHARED_HOW, SHARED_LEAST] if len(pairs) > 1 else [SHARED, SHARED_HOW]
+    sentences = [
+        f"{pair} share {percent(most)} of a text's {NEIGHBOURS} nearest texts.",
+        f"This is the mean over {metrics['texts']:,} texts of {of_corpus(study, row.corpus)}; chance is "
+        f"{percent(metrics['chance'])}.",
+    ]
+    if len(pairs) > 1:
+        where = of_corpus(study, every[least_name][0].corpus)
+        sentences.append(
+            f"It is the most of {len(pairs)} pairs of encoders; the least is {percent(least)}, "
+            f"{least_pair} on {where}."
+        )
     heading = geometry_title(study, row, metrics["texts"])
-    return finding(templates, slots, picture_path("geometry", name, "neighbours"), heading)
+    return finding(sentences, picture_path("geometry", name, "neighbours"), heading)
 
 
 def training(study: Study) -> Finding | None:
@@ -66,24 +48,20 @@ def training(study: Study) -> Finding | None:
     trained = {n: (row, metrics) for n, (row, metrics) in measured(study, "finetune").items() if row.steps}
     if not trained:
         return None
+    dev = {name: metrics["dev"] for name, (_, metrics) in trained.items()}
     tests = {name: metrics for name in trained if (metrics := test_metrics(study, name))}
+    best_on = tests or dev
+    name = max(best_on, key=lambda n: best_on[n]["spearman"])
+    row, metrics = trained[name]
+    sentences = [
+        f"SimCSE on {of_corpus(study, row.corpus)} takes the Spearman correlation of {name} from "
+        f"{metrics['before']['spearman']:.1f} ({start(row)}) to {dev[name]['spearman']:.1f}.",
+        f"This is times 100, on the dev pairs of {of_corpus(study, row.dev)}, which also chose the step "
+        "(1 seed).",
+    ]
     if tests:
-        name = max(tests, key=lambda n: tests[n]["spearman"])
-    else:
-        name = max(trained, key=lambda n: trained[n][1]["dev"]["spearman"])
-    row, point = trained[name]
-    templates = [TRAINED, TRAINED_HOW, *([TESTED] if tests else [])]
-    slots = {
-        "name": name,
-        "start": start(row),
-        "corpus": of_corpus(study, row.corpus),
-        "pairs_of": of_corpus(study, row.dev),
-        "before": point["before"]["spearman"],
-        "dev": point["dev"]["spearman"],
-    }
-    if tests:
-        slots |= {"pairs": tests[name]["pairs"], "test": tests[name]["spearman"]}
-    return finding(templates, slots, picture_path("finetune", name, "curve"), "Trained here")
+        sentences.append(f"On {tests[name]['pairs']:,} other pairs it is {tests[name]['spearman']:.1f}.")
+    return finding(sentences, picture_path("finetune", name, "curve"), "Trained here")
 
 
 def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
@@ -113,16 +91,14 @@ def image_text(study: Study) -> Finding | None:
     for kind, by_dim in names.items():
         if by_dim:
             dim = max(both) if both else next(iter(by_dim))
-            metrics = every[by_dim[dim]][1]
-            slots = {"share": percent(metrics["zero_shot"]), "error": 100 * metrics["zero_shot_error"]}
-            slots |= {
-                "kind": KINDS[kind],
-                "name": by_dim[dim],
-                "dim": dim,
-                "seeds": seeds_of(int(metrics["seeds"])),
-            }
-            scores.append(CLASSIFIED_BY.format(**slots))
-    slots = {"corpus": of_corpus(study, first_row.corpus), "scores": " and ".join(scores)}
+            name = by_dim[dim]
+            metrics = every[name][1]
+            score = f"{percent(metrics['zero_shot'])} ± {100 * metrics['zero_shot_error']:.0f}"
+            scores.append(f"{score} with {KINDS[kind]} ({name}, {dim}-d, {seeds_of(metrics['seeds'])})")
+    sentences = [
+        f"Zero-shot accuracy on images of {of_corpus(study, first_row.corpus)} is {' and '.join(scores)}.",
+        "The encoders of images and captions were trained here from scratch; ± is the standard error over "
+        "images.",
+    ]
     heading = image_text_title(study, first_row.corpus, first_metrics["test"])
-    picture = picture_path("evaluate_image_text", first, "zero-shot")
-    return finding([CLASSIFIED, CLASSIFIED_HOW], slots, picture, heading)
+    return finding(sentences, picture_path("evaluate_image_text", first, "zero-shot"), heading)

@@ -1,4 +1,4 @@
-"""A finding, and the phrases that fill the slots of several findings."""
+"""A finding, and phrases that several findings use."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pipelines.pages.page import slug
 from pipelines.pages.tables import origin
 from pipelines.study.params import Study
 
-ABOVE_FLOOR = "{value:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
-
 
 class Finding(NamedTuple):
     """Plain sentences, the first of which is the claim; their picture, if drawn; their table's anchor."""
@@ -23,10 +21,9 @@ class Finding(NamedTuple):
     anchor: str
 
 
-def finding(templates: Sequence[str], slots: dict[str, Any], picture: Path | None, heading: str) -> Finding:
-    """Fill the slots of the templates. The picture is left out if it was not drawn."""
-    sentence = " ".join(template.format(**slots) for template in templates)
-    return Finding(sentence, picture if picture and picture.is_file() else None, slug(heading))
+def finding(sentences: Sequence[str], picture: Path | None, heading: str) -> Finding:
+    """Join the sentences. The picture is left out if it was not drawn."""
+    return Finding(" ".join(sentences), picture if picture and picture.is_file() else None, slug(heading))
 
 
 def of_corpus(study: Study, name: str) -> str:
@@ -34,9 +31,9 @@ def of_corpus(study: Study, name: str) -> str:
     return f"{name} ({origin(study.corpora[name]).partition(':')[0]})"
 
 
-def seeds_of(count: int) -> str:
+def seeds_of(count: float) -> str:
     """`1 seed`, `mean of 2 seeds`"""
-    return "1 seed" if count == 1 else f"mean of {count} seeds"
+    return "1 seed" if count == 1 else f"mean of {count:.0f} seeds"
 
 
 def verdicts(metrics: dict[str, Any]) -> Counter[str]:
@@ -46,15 +43,13 @@ def verdicts(metrics: dict[str, Any]) -> Counter[str]:
 
 def counted(labels: Counter[str]) -> str:
     """`2 of 2 seeds aligned`, `1 of 3 seeds aligned, 2 failed`"""
-    others = "".join(
-        f", {labels[label]} {label}" for label in ("partial", "doubtful", "failed") if labels[label]
-    )
+    others = [f", {labels[label]} {label}" for label in ("partial", "doubtful", "failed") if labels[label]]
     seeds = "seed" if labels.total() == 1 else "seeds"
-    return f"{labels['aligned']} of {labels.total()} {seeds} aligned{others}"
+    return f"{labels['aligned']} of {labels.total()} {seeds} aligned{''.join(others)}"
 
 
 def above_floor(leak: Interval) -> str:
     """`+9.1 points (95 % interval +6.4 to +11.8)`; `at floor level, ...` if 0 is in the interval."""
-    value, low, high = (100 * number for number in leak)
-    said = ABOVE_FLOOR.format(value=value, low=low, high=high)
+    value, low, high = (f"{100 * number:+.1f}" for number in leak)
+    said = f"{value} points (95 % interval {low} to {high})"
     return said if leak.above_zero else f"at floor level, {said}"

@@ -14,20 +14,6 @@ from pipelines.runtime import store
 from pipelines.study import Attributes, Invert
 from pipelines.study.params import Study
 
-LABELS = (
-    "{source} -> {target} on {corpus}: {translated} of {examples:,} texts get a right label.",
-    "The label is {place} of {labels} to the translated vector ({by}).",
-    "The commonest labels are right for {majority} (the floor); the difference is {leak}.",
-    "True {target} vectors reach {ideal} (ORACLE).",
-)
-FACTS = (
-    "{source} -> {target} on {corpus}: {translated} of {facts:,} private facts in {texts} texts come back.",
-    "The facts are in texts written from translated vectors ({by}).",
-    "Vectors of other texts recover {mismatched} (the floor); the difference is {leak}.",
-    "True {target} vectors recover {ceiling} (ORACLE).",
-    "Token F1 with the true text is {translated_f1:.2f}; floor {mismatched_f1:.2f}, ORACLE {ceiling_f1:.2f}.",
-)
-STRONGEST = "This is the strongest of {count} such attacks; {at_floor} at floor level by this measure."
 Leaks = Mapping[str, tuple[Any, Interval]]  # name -> (row, above the floor)
 
 
@@ -39,16 +25,21 @@ def attribute_inference(study: Study) -> Finding | None:
         return None
     name = strongest(study, leaks)
     row, metrics = every[name]
+    source, target = encoders(study, row)
     k, scores = row.k[0], metrics[row.wordings[0]]
-    slots = {
-        "examples": metrics["examples"],
-        "labels": metrics["labels"],
-        "place": "the nearest" if k == 1 else f"one of the {k} nearest",
-        "translated": percent(scores["translated"][f"top{k}"]),
-        "majority": percent(scores["majority"][f"top{k}"]),
-        "ideal": percent(scores["ideal target"][f"top{k}"]),
+    right = {
+        method: percent(scores[method][f"top{k}"]) for method in ("translated", "majority", "ideal target")
     }
-    return attack(study, "attributes", name, leaks, LABELS, slots)
+    place = "the nearest" if k == 1 else f"one of the {k} nearest"
+    sentences = [
+        f"{source} -> {target} on {of_corpus(study, row.corpus)}: {right['translated']} of "
+        f"{metrics['examples']:,} texts get a right label.",
+        f"The label is {place} of {metrics['labels']} to the translated vector ({by(study, row)}).",
+        f"The commonest labels are right for {right['majority']} (the floor); the difference is "
+        f"{above_floor(leaks[name][1])}.",
+        f"True {target} vectors reach {right['ideal target']} (ORACLE).",
+    ]
+    return attack(study, "attributes", name, leaks, sentences)
 
 
 def inversion(study: Study) -> Finding | None:
@@ -58,26 +49,32 @@ def inversion(study: Study) -> Finding | None:
     if not leaks:
         return None
     name = strongest(study, leaks)
-    metrics = every[name][1]
-    slots = {"texts": metrics["texts"]}
-    for method in ("translated", "mismatched", "ceiling"):
-        scores = metrics[method]["corrected"]
-        slots |= {method: scores["facts"]["all"]["recovered"], f"{method}_f1": scores["token_f1"]}
-    slots["facts"] = metrics["translated"]["corrected"]["facts"]["all"]["recoverable"]
-    return attack(study, "invert", name, leaks, FACTS, slots)
+    row, metrics = every[name]
+    source, target = encoders(study, row)
+    attacks = {method: metrics[method]["corrected"] for method in ("translated", "mismatched", "ceiling")}
+    facts = {method: scores["facts"]["all"] for method, scores in attacks.items()}
+    f1 = {method: f"{scores['token_f1']:.2f}" for method, scores in attacks.items()}
+    sentences = [
+        f"{source} -> {target} on {of_corpus(study, row.corpus)}: {facts['translated']['recovered']} of "
+        f"{facts['translated']['recoverable']:,} private facts in {metrics['texts']} texts come back.",
+        f"The facts are in texts written from translated vectors ({by(study, row)}).",
+        f"Vectors of other texts recover {facts['mismatched']['recovered']} (the floor); the difference is "
+        f"{above_floor(leaks[name][1])}.",
+        f"True {target} vectors recover {facts['ceiling']['recovered']} (ORACLE).",
+        f"Token F1 with the true text is {f1['translated']}; floor {f1['mismatched']}, "
+        f"ORACLE {f1['ceiling']}.",
+    ]
+    return attack(study, "invert", name, leaks, sentences)
 
 
-def attack(
-    study: Study, verb: str, name: str, leaks: Leaks, templates: tuple[str, ...], slots: dict[str, Any]
-) -> Finding:
-    """Fill the templates of an attack with its slots and those that every attack has."""
-    row, leak = leaks[name]
-    slots |= dict(zip(("source", "target"), encoders(study, row), strict=True))
-    slots |= {"corpus": of_corpus(study, row.corpus), "by": by(study, row), "leak": above_floor(leak)}
-    slots |= {"count": len(leaks), "at_floor": sum(not leak.above_zero for _, leak in leaks.values())}
+def attack(study: Study, verb: str, name: str, leaks: Leaks, sentences: list[str]) -> Finding:
+    """Return the finding of an attack, which also says how many attacks there are."""
     if len(leaks) > 1:
-        templates = (*templates, STRONGEST)
-    return finding(templates, slots, picture_path(verb, name, "floor"), attack_title(study, name, row))
+        at_floor = sum(not leak.above_zero for _, leak in leaks.values())
+        most = f"This is the strongest of {len(leaks)} such attacks"
+        sentences.append(f"{most}; {at_floor} at floor level by this measure.")
+    heading = attack_title(study, name, leaks[name][0])
+    return finding(sentences, picture_path(verb, name, "floor"), heading)
 
 
 def strongest(study: Study, leaks: Leaks) -> str:

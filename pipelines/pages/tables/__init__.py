@@ -11,7 +11,6 @@ from typing import Any
 
 from pipelines.measures import Measure
 from pipelines.measures.intervals import Interval
-from pipelines.pages import drawing
 from pipelines.runtime import store
 from pipelines.study import AnyCorpus
 from pipelines.study.params import Study
@@ -83,12 +82,3 @@ def points(difference: Interval | None) -> str:
         return ""
     value, low, high = (f"{100 * number:+.1f}" for number in difference)
     return f"{value} [{low}, {high}]" + ("" if difference.above_zero else " at floor level")
-
-
-def pictures(verb: str, name: str, *kinds: str) -> list[str]:
-    """Show those pictures of a row that were drawn."""
-    paths = {kind: drawing.picture_path(verb, name, kind) for kind in kinds}
-    shown = [
-        f"![{verb} {name}: {kind}](pictures/{path.name})" for kind, path in paths.items() if path.exists()
-    ]
-    return [line for image in shown for line in ("", image)]

@@ -6,7 +6,8 @@ import polars as pl
 
 from pipelines.measures import Measure, geometry, shown, similarity
 from pipelines.measures.geometry import NEIGHBOURS
-from pipelines.pages.tables import escaped, lower_is_better, measured, origin, pictures, section, table
+from pipelines.pages.drawing import drawn
+from pipelines.pages.tables import escaped, lower_is_better, measured, origin, section, table
 from pipelines.runtime import store
 from pipelines.study import Finetune, Geometry
 from pipelines.study.params import Study
@@ -45,7 +46,7 @@ def similarity_table(study: Study) -> list[str]:
             rows += [[row.encoder, other, *numbers(SIMILARITY, found)] for other, found in others]
         blocks += table(["encoder", "pooling", *(m.title for m in SIMILARITY)], rows)
         blocks += [
-            line for kind in ("plane", "layers") for n in names for line in pictures("similarity", n, kind)
+            line for kind in ("plane", "layers") for n in names for line in drawn("similarity", n, kind)
         ]
         if not study.private(corpus):
             blocks += words_table(names)
@@ -107,7 +108,7 @@ def trained_table(study: Study) -> list[str]:
         steps = {"before": start(row), "dev": f"step {metrics['dev']['step']}"}
         for when, step in steps.items():
             rows.append([name, texts, row.dev, step, *numbers(TRAINED, metrics[when])])
-        images += pictures("finetune", name, "curve", "steps")
+        images += drawn("finetune", name, "curve", "steps")
     header = ["encoder", "texts", "chosen on", "", *(m.title for m in TRAINED)]
     return section("Trained here", TRAINED_LEGEND, ["", *table(header, rows), *images] if rows else [])
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pipelines.measures import shown
 from pipelines.measures.image_text import MEASURES
-from pipelines.pages.tables import lower_is_better, measured, number, origin, pictures, section, table
+from pipelines.pages.drawing import drawn
+from pipelines.pages.tables import lower_is_better, measured, number, origin, section, table
 from pipelines.study import EvaluateImageText, Head
 from pipelines.study.params import Study
 
@@ -28,9 +29,9 @@ def image_text_table(study: Study) -> list[str]:
         first, *more = of_corpus
         blocks += ["", f"### {image_text_title(study, corpus, metrics[0]['test'])}", ""]
         blocks += table(["row", "head", "seeds", *(c.title for c in columns)], rows)
-        blocks += pictures("evaluate_image_text", first, "zero-shot")
+        blocks += drawn("evaluate_image_text", first, "zero-shot")
         for name in [first, *more[:1]]:
-            blocks += pictures("evaluate_image_text", name, "pmi")
+            blocks += drawn("evaluate_image_text", name, "pmi")
     return section("Images and captions", LEGEND, blocks)
 
 

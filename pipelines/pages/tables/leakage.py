@@ -8,7 +8,8 @@ from pipelines.measures import inversion, shown
 from pipelines.measures.attributes import measures
 from pipelines.measures.facts import UNKNOWN
 from pipelines.measures.intervals import Interval, difference
-from pipelines.pages.tables import escaped, measured, number, origin, pictures, points, section, table
+from pipelines.pages.drawing import drawn
+from pipelines.pages.tables import escaped, measured, number, origin, points, section, table
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert
 from pipelines.study.params import Study
@@ -65,7 +66,7 @@ def attributes_table(study: Study) -> list[str]:
         ]
         size = f"{metrics['examples']} texts, {metrics['labels']} labels (column `{row.labels}`)."
         blocks += ["", f"### {attack_title(study, name, row)}", "", size, "", *table(header, rows)]
-        blocks += pictures("attributes", name, "floor")
+        blocks += drawn("attributes", name, "floor")
     return section("Attributes", ATTRIBUTES_LEGEND, blocks)
 
 
@@ -92,7 +93,7 @@ def inversion_table(study: Study) -> list[str]:
         size = f"{metrics['texts']} texts; the inverter was trained on {metrics['known']} others."
         blocks += ["", f"### {attack_title(study, name, row)}", "", size, ""]
         blocks += table(["vectors", "method", *facts, *(m.title for m in columns), "queries a text"], rows)
-        blocks += ["", *facts_by_kind(metrics, attacks), *pictures("invert", name, "floor")]
+        blocks += ["", *facts_by_kind(metrics, attacks), *drawn("invert", name, "floor")]
         if not study.private(row.corpus, study.inverters[row.inverter].corpus):
             blocks += ["", *examples(name, facts_above_floor(metrics))]
     return section("Inversion", INVERSION_LEGEND, blocks)

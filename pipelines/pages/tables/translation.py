@@ -6,13 +6,13 @@ from typing import Any
 
 from pipelines.measures import retrieval, shown
 from pipelines.measures.translation import MEASURES
+from pipelines.pages.drawing import drawn
 from pipelines.pages.tables import (
     lower_is_better,
     measured,
     number,
     origin,
     percent,
-    pictures,
     section,
     table,
 )
@@ -66,7 +66,7 @@ def translation_table(study: Study) -> list[str]:
             )
         header = ["aligner", "trained on", "verdict", "pairs", "seeds", *(m.title for m in shown(MEASURES))]
         blocks += ["", f"### {title(study, source, target)}", "", *table(header, cells)]
-        blocks += pictures("evaluate", names[0], "spaces")
+        blocks += drawn("evaluate", names[0], "spaces")
     return section("Translation", LEGEND, blocks)
 
 
