@@ -38,6 +38,7 @@ TABLES = (
     published_table,
     reproduce,
 )
+TITLE = "# {}: what was found"
 LONGEST = 5000  # characters of a study's `about`, and of a finding
 
 
@@ -50,15 +51,11 @@ def report(name: str, row: None, study: Study, run: track.Run) -> None:
     sections = ["\n".join(lines) for lines_of in TABLES if (lines := lines_of(study))]
     markdown = "\n\n".join([*beginning(study, found), contents(sections), *sections]) + "\n"
     path = page.write(store.REPORT / "report.html", f"{study.study}: universal geometry", markdown)
-    texts = {
-        path.with_name("findings.md"): alone(study, found, path),
-        path.with_name("stages.md"): stages(study),
-    }
-    for file, text in texts.items():
-        with store.atomic(file) as draft:
+    for name, text in {"findings.md": alone(study, found, path), "stages.md": stages(study)}.items():
+        with store.atomic(path.with_name(name)) as draft:
             draft.write_text(text, encoding="utf-8")
-    for file in (path, path.with_suffix(".md"), *texts):
-        run.artifact(file)
+    for name in (path.name, "report.md", "findings.md", "stages.md"):
+        run.artifact(path.with_name(name))
     for picture in sorted(drawing.FOLDER.glob("*.png")):
         run.artifact(picture, "pictures")
     print(path)
@@ -66,17 +63,13 @@ def report(name: str, row: None, study: Study, run: track.Run) -> None:
 
 def beginning(study: Study, found: list[Finding]) -> list[str]:
     """Return the title, what the study asks, and each finding with its picture and a link to its table."""
-    lines = [title(study), escaped(study.about, LONGEST)]
+    lines = [TITLE.format(escaped(study.study)), escaped(study.about, LONGEST)]
     for n, (sentence, picture, anchor) in enumerate(found, 1):
         claim, stop, more = escaped(sentence, LONGEST).partition(". ")
         lines += [f"{n}. {claim}{stop.strip()}", f"   {more} [Table](#{anchor})"]
         if picture:
             lines.append(f"   ![{picture.stem.replace('.', ' ')}]({picture.relative_to(store.REPORT)})")
     return [line for line in lines if line]
-
-
-def title(study: Study) -> str:
-    return f"# {escaped(study.study)}: what was found"
 
 
 def contents(sections: list[str]) -> str:
@@ -91,7 +84,16 @@ def alone(study: Study, found: list[Finding], html: Path) -> str:
         textwrap.fill(f"{n}. {finding.sentence}", 110, subsequent_indent="   ", break_on_hyphens=False)
         for n, finding in enumerate(found, 1)
     ]
-    return "\n\n".join([title(study), *sentences, f"The page: {html} and {html.with_suffix('.md')}"]) + "\n"
+    return (
+        "\n\n".join(
+            [
+                TITLE.format(escaped(study.study)),
+                *sentences,
+                f"The page: {html} and {html.with_suffix('.md')}",
+            ]
+        )
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

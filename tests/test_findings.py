@@ -158,11 +158,7 @@ def test_an_aligned_fit_on_real_texts_comes_before_a_failed_one_and_one_on_gener
 @pytest.mark.parametrize(
     ("label", "counted", "more"),
     [
-        (
-            "failed",
-            "0 of 2 seeds aligned, 2 failed.",
-            "more texts (1,500 of mails; a fit sees half of them, and mostly works",
-        ),
+        ("failed", "0 of 2 seeds aligned, 2 failed.", "more texts (1,500 of mails; a fit sees half of them"),
         ("aligned", "2 of 2 seeds aligned.", "can read them; an audit measures how much"),
     ],
 )
@@ -193,20 +189,20 @@ def test_vectors_of_the_fit_are_not_called_held_out(study):
     assert "4,096 texts of the fit are found" in sentence(seen)
 
 
-def test_facts_at_floor_level_are_no_leak_and_none_is_named(study):
-    inverted(9, 9, 38)
-    said = sentence(study)
-    assert "mails (the user's own): 9 of 272 private facts in 60 texts come back" in said
-    at_floor = "the difference is at floor level, +0.0 points (95 % interval -3.3 to +3.3)"
-    assert f"Vectors of other texts recover 9 (the floor); {at_floor}" in said
-    assert "True two vectors recover 38 (ORACLE)" in said
-    assert "names: Ann Lee" not in "\n".join(inversion_table(study))
-
-
-def test_facts_above_the_floor_are_a_leak_and_are_named(study):
-    inverted(38, 9, 60)
-    assert "the difference is +10.7 points (95 % interval +6.0 to +15.5)" in sentence(study)
-    assert "names: Ann Lee" in "\n".join(inversion_table(study))
+@pytest.mark.parametrize(
+    ("read", "said", "named"),
+    [
+        (9, "at floor level, +0.0 points (95 % interval -3.3 to +3.3)", False),
+        (38, "+10.7 points (95 % interval +6.0 to +15.5)", True),
+    ],
+)
+def test_facts_are_a_leak_and_are_named_if_they_are_above_the_floor(study, read, said, named):
+    inverted(read, 9, 60)
+    found = sentence(study)
+    assert f"mails (the user's own): {read} of 272 private facts in 60 texts come back" in found
+    assert f"Vectors of other texts recover 9 (the floor); the difference is {said}" in found
+    assert "True two vectors recover 60 (ORACLE)" in found
+    assert ("names: Ann Lee" in "\n".join(inversion_table(study))) == named
 
 
 def test_a_row_without_facts_says_nothing_of_them(study):

@@ -27,7 +27,6 @@ MEASURES = {
     "neighbours": lambda x, y: neighbours(x, y, 2),
 }
 ALONE = {
-    "spectrum": geometry.spectrum,
     "anisotropy": geometry.anisotropy,
     "uniformity": similarity.uniformity,
     "nearest_others": lambda x: geometry.nearest_others(x, 3),

@@ -25,9 +25,11 @@ def measures(ks: Sequence[int]) -> list[Measure]:
     out = []
     for k in ks:
         last = k == ks[-1]
-        out.append(Measure(f"top{k}", f"top-{k}", headline=k == ks[0]))
-        out.append(Measure(f"precision{k}", f"precision@{k}" if last else ""))
-        out.append(Measure(f"recall{k}", f"recall@{k}" if last else ""))
+        out += [
+            Measure(f"top{k}", f"top-{k}", headline=k == ks[0]),
+            Measure(f"precision{k}", f"precision@{k}" if last else ""),
+            Measure(f"recall{k}", f"recall@{k}" if last else ""),
+        ]
     out.append(Measure("mean_rank", "mean rank", digits=1, better="lower"))
     return [*out, Measure("mean_rank_all", "mean rank, all labels", digits=1, better="lower")]
 
@@ -99,10 +101,8 @@ def label_set(labels: Sequence[Sequence[str]], least: int = 1) -> list[str]:
     counts = Counter(label for example in labels for label in set(example))
     kept = sorted(label for label, n in counts.items() if n >= least)
     if len(kept) < 2:
-        found = f"only {kept[0]!r}" if kept else "no label"
-        raise BadInput(
-            f"attributes: {found} has {least} or more of {len(labels)} examples; two labels are needed"
-        )
+        found = f"{len(kept)} labels have {least} or more of {len(labels)} examples"
+        raise BadInput(f"attributes: {found}; two labels are needed")
     return kept
 
 

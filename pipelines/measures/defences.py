@@ -35,17 +35,18 @@ class Defence:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise BadInput(f"defence: there is no {self.kind!r}; there are: {', '.join(KINDS)}")
-        if self.kind == "drop" and not 0 < self.scale <= 1:
-            raise BadInput(f"defence: drop keeps a share in (0, 1] of the dimensions, not {self.scale}")
-        if self.kind == "cells" and (self.scale < 1 or self.scale % 1):
-            raise BadInput(f"defence: cells needs a whole number of cells, at least 1, not {self.scale:g}")
-        if self.scale < 0:
-            raise BadInput(f"defence: {self.kind}: scale {self.scale} must be at least 0")
+        scale = self.scale
+        needs = {
+            "drop": (0 < scale <= 1, "a share of the dimensions in (0, 1]"),
+            "cells": (scale >= 1 and scale % 1 == 0, "a whole number of cells, at least 1,"),
+        }
+        right, what = needs.get(self.kind, (scale >= 0, "a number of at least 0"))
+        if not right:
+            raise BadInput(f"defence: {self.kind} {scale:g}: {what} is needed")
 
     def __str__(self) -> str:
-        return (
-            self.kind if self.kind in ("none", "int8", "binary", "rotate") else f"{self.kind} {self.scale:g}"
-        )
+        unscaled = self.kind in ("none", "int8", "binary", "rotate")
+        return self.kind if unscaled else f"{self.kind} {self.scale:g}"
 
 
 def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:

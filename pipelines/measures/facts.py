@@ -106,9 +106,8 @@ def check(guesses: Sequence[str], facts: Sequence[Mapping[str, Sequence[str]]]) 
     """Look for every text's facts in its guess. Takes n guesses and n {kind: facts}."""
     out = []
     for i, (guess, planted) in enumerate(zip(guesses, facts, strict=True)):
-        padded = _padded(guess)
         for kind, phrases in planted.items():
-            out += [Found(i, kind, f, _padded(f) in padded) for f in dict.fromkeys(phrases) if words(f)]
+            out += [Found(i, kind, f, recovers(guess, f)) for f in dict.fromkeys(phrases) if words(f)]
     return out
 
 

@@ -7,7 +7,6 @@ All functions raise BadInput for a row that is not finite.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -35,26 +34,16 @@ MEASURES = [
 ]
 
 
-def spectrum(vectors: Tensor) -> Tensor:
-    """Return the singular values of the unit vectors, not centred, divided by the largest. (n, d) -> (min(n,
-    d),) float64
-
-    They fall; a fast fall means anisotropy (SimCSE, section 5).
-    """
-    x = normalize(finite("vectors", vectors).double(), dim=1)
-    values = torch.linalg.eigvalsh(x.T @ x).clamp(min=0).flip(0).sqrt()[: min(x.shape)]
-    return values / values[0]
-
-
 def anisotropy(vectors: Tensor) -> dict[str, float]:
-    """Return the measures of ANISOTROPY.
+    """Return the measures of ANISOTROPY, of the unit vectors, not centred. (n, d)
 
     mean_cosine is that of two different vectors (0: isotropic). top is the first share of the squared
     singular values. effective_rank is exp of the entropy of these shares (Roy and Vetterli 2007).
     """
     x = normalize(finite("vectors", vectors).double(), dim=1)
     n = len(x)
-    share = spectrum(vectors).square()
+    values = torch.linalg.eigvalsh(x.T @ x).clamp(min=0).flip(0).sqrt()[: min(x.shape)]
+    share = (values / values[0]).square()
     share = share / share.sum()
     entropy = -(share * share.clamp(min=1e-300).log()).sum()
     mean_cosine = (x.sum(0).square().sum() - n) / (n * (n - 1))
@@ -67,17 +56,18 @@ def compare(x: Tensor, y: Tensor, near: tuple[Tensor, Tensor], orders: Tensor) -
     x (n, d), y (n, e): vectors. near: `nearest_others` of both. orders (k, n): random pairings.
     """
     shared, error = mean_and_error(overlap(*near).float())
-    cka = calibrate(linear_cka(x, y), cka_null(x, y, orders))
-    neighbours = calibrate(shared, overlap_null(*near, orders))
+    cka = linear_cka(x, y)
+    cka_calibrated, cka_p = calibrate(cka, cka_null(x, y, orders))
+    overlap_calibrated, overlap_p = calibrate(shared, overlap_null(*near, orders))
     return {
-        "cka": cka.raw,
+        "cka": cka,
         "cka_chance": cka_chance(x, y),
-        "cka_calibrated": cka.calibrated,
-        "cka_p": cka.p,
+        "cka_calibrated": cka_calibrated,
+        "cka_p": cka_p,
         "overlap": shared,
         "overlap_error": error,
-        "overlap_calibrated": neighbours.calibrated,
-        "overlap_p": neighbours.p,
+        "overlap_calibrated": overlap_calibrated,
+        "overlap_p": overlap_p,
     }
 
 
@@ -144,18 +134,10 @@ def random_orders(n: int, count: int, seed: int) -> Tensor:
     return torch.stack([torch.randperm(n, generator=generator) for _ in range(count)])
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A measure of likeness, at most 1, compared with random pairings of the rows."""
+def calibrate(raw: float, null: Tensor) -> tuple[float, float]:
+    """Return max(0, (raw - t) / (1 - t)) and the p-value of a null sample (k,).
 
-    raw: float
-    calibrated: float  # 0: chance; 1: equal
-    p: float  # p-value of the one-sided permutation test
-
-
-def calibrate(raw: float, null: Tensor) -> Calibrated:
-    """Return max(0, (raw - t) / (1 - t)) and p for a null sample (k,) (Groeger, Wen and Brbic 2026, arXiv
-    2602.14486).
+    Source: Groeger, Wen and Brbic 2026, arXiv 2602.14486.
 
     t is the value of rank ceil((1 - LEVEL)(k + 1)) among raw and the null; p is the share of these k + 1 that
     reach raw. So the calibrated value is above 0 if and only if p is at most LEVEL.
@@ -164,4 +146,4 @@ def calibrate(raw: float, null: Tensor) -> Calibrated:
     reached = int((values >= raw - ROUNDING).sum())
     threshold = values.sort().values[len(values) - math.floor(LEVEL * len(values)) - 1].item()
     above = raw > threshold + ROUNDING
-    return Calibrated(raw, (raw - threshold) / (1 - threshold) if above else 0.0, reached / len(values))
+    return (raw - threshold) / (1 - threshold) if above else 0.0, reached / len(values)

@@ -54,7 +54,9 @@ def _evaluate(metrics: dict[str, Any], row: Evaluate, study: Study) -> Numbers:
     numbers = headlines([*translation.MEASURES, *retrieval.MEASURES], metrics)
     if bound := BOUNDS.get(fit.supervision):
         return {bound: next(iter(numbers.values()))}
-    return numbers | ({"verdict": judged["verdict"]} if "verdict" in judged else {})
+    if "verdict" in judged:
+        numbers["verdict"] = judged["verdict"]
+    return numbers
 
 
 def _attributes(metrics: dict[str, Any], row: Attributes, study: Study) -> Numbers:

@@ -35,14 +35,7 @@ body>ol>li>p{margin:.3rem 0}body>ol>li>p+p{color:var(--soft);font-size:.9rem}bod
 body>ol>li{display:grid;grid-template-columns:1.2rem 1fr 24rem;column-gap:1.2rem}
 body>ol>li::before{grid-row:1/span 3}body>ol>li>p{grid-column:2}
 body>ol>li>p:has(img){grid-column:3;grid-row:1/span 3}}
-/* on paper no column is cut, and a picture stays with what stands before it */
-@page{size:A4;margin:14mm}
-@media print{
-:root{color-scheme:light;--ink:#000;--soft:#333;--line:#999;--head:#eee;--page:#fff;--accent:#1b6ca8}
-body{font-size:10pt;max-width:none;padding:0}img{filter:none;max-height:9cm}
-div.table{overflow:visible;break-inside:avoid}table{width:100%;font-size:6.5pt}td,th{padding:1pt 2pt}
-td{overflow-wrap:anywhere}
-h1,h2,h3{break-after:avoid}tr,li,img{break-inside:avoid}p:has(img){break-before:avoid;break-inside:avoid}}
+@media print{div.table{overflow:visible}tr,li,img{break-inside:avoid}}
 """
 
 
@@ -60,9 +53,7 @@ def write(path: Path, title: str, markdown: str) -> Path:
 def rendered(title: str, markdown: str, folder: Path) -> str:
     """Return the whole HTML. Tags in the Markdown are shown as text; headings have their `slug` as anchor."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    together = re.sub(
-        r"(?<=\d) (?=%)", "\u00a0", markdown.replace(" ± ", "\u00a0±\u00a0")
-    )  # no line break within
+    together = re.sub(r"(?<=\d) (?=%)", "\u00a0", markdown.replace(" ± ", "\u00a0±\u00a0"))  # on one line
     tokens = parser.parse(together)
     for image in (child for token in tokens for child in token.children or () if child.type == "image"):
         embed(image, folder)

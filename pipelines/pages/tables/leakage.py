@@ -53,17 +53,13 @@ def attributes_table(study: Study) -> list[str]:
         columns, rows = shown(measures(row.k)), []
         for wording in row.wordings:
             for method, scores in metrics[wording].items():
-                leaks = [
-                    labels_above_floor(metrics, wording, k) if method == "translated" else None for k in row.k
-                ]
-                cells = [*map(points, leaks), *(number(m, scores) for m in columns)]
+                leaks = [""] * len(row.k)
+                if method == "translated":
+                    leaks = [points(labels_above_floor(metrics, wording, k)) for k in row.k]
+                cells = [*leaks, *(number(m, scores) for m in columns)]
                 rows.append([wording, VECTORS.get(method, method), *cells])
-        header = [
-            "labels as",
-            "vectors",
-            *(f"top-{k} above the floor" for k in row.k),
-            *(m.title for m in columns),
-        ]
+        above = [f"top-{k} above the floor" for k in row.k]
+        header = ["labels as", "vectors", *above, *(m.title for m in columns)]
         size = f"{metrics['examples']} texts, {metrics['labels']} labels (column `{row.labels}`)."
         blocks += ["", f"### {attack_title(study, name, row)}", "", size, "", *table(header, rows)]
         blocks += drawn("attributes", name, "floor")
@@ -132,10 +128,8 @@ def examples(name: str, leak: Interval | None) -> list[str]:
 
     Facts are listed only if the attack is above its floor.
     """
-    best, columns = (
-        store.read_csv(store.examples_path(name)),
-        {"text": "text", "guess": "written from its vector"},
-    )
+    best = store.read_csv(store.examples_path(name))
+    columns = {"text": "text", "guess": "written from its vector"}
     if leak and leak.above_zero:
         columns["facts"] = "facts recovered"
         said = f"The {SHOWN} texts with the most recovered facts. The floor recovers part of these, too:"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from os.path import commonprefix
-
-import polars as pl
+from statistics import median
 
 from pipelines.pages.drawing import FOLDER, encoders
 from pipelines.pages.pictures import success
@@ -46,9 +45,9 @@ def block(curves: dict[str, Curve], of: str, title: str, file: str) -> list[str]
 
 def cell(top1: list[float] | None) -> str:
     """Return `2/3, 0.785`: seeds that are right, and the median."""
-    return (
-        f"{sum(score >= RIGHT for score in top1)}/{len(top1)}, {pl.Series(top1).median():.3f}" if top1 else ""
-    )
+    if not top1:
+        return ""
+    return f"{sum(score >= RIGHT for score in top1)}/{len(top1)}, {median(top1):.3f}"
 
 
 def sizes(study: Study, of: str) -> dict[str, Curve]:
@@ -84,9 +83,10 @@ def number(fit: Align, of: str) -> int | None:
 
     An oracle uses every vector as half of a pair.
     """
-    if fit.supervision == "oracle":
-        return fit.limits[0] if of == PAIRS else None
-    return fit.pairs if of == PAIRS else fit.limits[0]
+    oracle = fit.supervision == "oracle"
+    if of == PAIRS:
+        return fit.limits[0] if oracle else fit.pairs
+    return None if oracle else fit.limits[0]
 
 
 def shared(study: Study, row: Evaluate, fit: Align, of: str) -> tuple:

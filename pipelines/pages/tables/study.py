@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
 from pipelines.pages.tables import escaped, table
@@ -48,9 +47,10 @@ def quoted(row: Published) -> list[str]:
 
 def cell_value(cell: str) -> float | None:
     """Return the number at `verb.row.measure`, or None if it was not measured."""
-    verb, row, *keys = cell.split(".")
-    value: Any = store.read_metrics(verb).get(row)
-    value = reduce(lambda v, k: v.get(k) if isinstance(v, dict) else None, keys, value)
+    verb, *keys = cell.split(".")
+    value: Any = store.read_metrics(verb)
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, (int, float)) else None
 
 
@@ -65,11 +65,5 @@ def stages(study: Study) -> str:
     rows = [[f"`dvc repro -s {name}`", f"{seconds:.1f}", device] for name, (seconds, device) in took.items()]
     total = sum(seconds for seconds, _ in took.values())
     legend = f"Seconds of each stage's latest run, {total:.0f} in all."
-    lines = [
-        f"# Stages of {escaped(study.study)}",
-        "",
-        legend,
-        "",
-        *table(["stage", "seconds", "device"], rows),
-    ]
-    return "\n".join(lines) + "\n"
+    heading = f"# Stages of {escaped(study.study)}"
+    return "\n".join([heading, "", legend, "", *table(["stage", "seconds", "device"], rows), ""])

@@ -49,7 +49,7 @@ def translation_table(study: Study) -> list[str]:
     """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
     rows = {n: row for n, row in study.evaluate.items() if store.seeds_path(n).exists()}
     judged, spaces, fits, blocks = store.verdicts(), study.spaces(), study.translators(), []
-    measured = store.read_metrics("evaluate")
+    metrics = store.read_metrics("evaluate")
     for source, target in dict.fromkeys((row.source, row.target) for row in rows.values()):
         names = [n for n, row in rows.items() if (row.source, row.target) == (source, target)]
         names.sort(key=lambda n: KINDS.index(fits[rows[n].translator].supervision))
@@ -59,11 +59,8 @@ def translation_table(study: Study) -> list[str]:
             fit = fits[translator]
             fitted_on = spaces[fit.source].corpus
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
-            judgement = verdict(judged[translator], elsewhere)
-            pairs = measured[name]["pairs"]
-            cells.append(
-                [f"{translator} ({fit.supervision})", fitted_on, judgement, pairs, *seed_cells(name)]
-            )
+            about = [f"{translator} ({fit.supervision})", fitted_on, verdict(judged[translator], elsewhere)]
+            cells.append([*about, metrics[name]["pairs"], *seed_cells(name)])
         header = ["aligner", "trained on", "verdict", "pairs", "seeds", *(m.title for m in shown(MEASURES))]
         blocks += ["", f"### {title(study, source, target)}", "", *table(header, cells)]
         blocks += drawn("evaluate", names[0], "spaces")
@@ -99,7 +96,8 @@ def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
     if "verdict" not in metrics:
         return ""
     aligned = f"{metrics['aligned'] * metrics['seeds']:.0f}/{metrics['seeds']} aligned"
-    aligned += f", share {metrics['share']:.2f}" if metrics.get("share") else ""
+    if metrics.get("share"):
+        aligned += f", share {metrics['share']:.2f}"
     return f"fit on {elsewhere}: {aligned}" if elsewhere else f"{aligned}, {metrics['verdict']:.2f}"
 
 
