@@ -63,8 +63,8 @@ def test_anisotropy_tells_a_cone_from_a_sphere():
     assert cone["mean_cosine"] > 0.9
     assert cone["top"] > 0.9 > 0.2 > sphere["top"]
     assert sphere["effective_rank"] > 14 > 2 > cone["effective_rank"]
-    x = cloud(40, 6)
-    energy = np.linalg.svd((x / x.norm(dim=1, keepdim=True)).double().numpy(), compute_uv=False) ** 2
+    x = cloud(40, 6).double()
+    energy = np.linalg.svd((x / x.norm(dim=1, keepdim=True)).numpy(), compute_uv=False) ** 2
     assert geometry.anisotropy(x)["top"] == pytest.approx(energy[0] / energy.sum(), abs=1e-9)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import polars as pl
 
 from pipelines.measures import Measure, geometry, shown, similarity
-from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.pages.drawing import drawn
 from pipelines.pages.tables import escaped, lower_is_better, measured, origin, section, table
 from pipelines.runtime import store
@@ -16,18 +15,15 @@ WORDS = 12  # at either end of the table of words
 SIMILARITY = shown([*similarity.MEASURES, *geometry.ANISOTROPY])
 TRAINED = [m for m in SIMILARITY if m.name in ("spearman", "alignment", "uniformity")]
 SIMILARITY_LEGEND = f"""Cosines of raw vectors against human scores, or against the generator's: Spearman and
-Pearson x 100, all pairs together, no regressor. *Alignment* is the mean squared distance of pairs with a
-score above 4. *Uniformity*, *mean cosine* and *effective rank* of all sentences measure anisotropy.
+Pearson x 100, all pairs together, no regressor. *Alignment* is that of pairs with a score above 4.
 {lower_is_better(SIMILARITY)} *Variance* is that of the cosines of a token's vectors in neighbouring layers,
 which is the weight of a word in SBERT-WK."""
 TRANSFER_LEGEND = """Accuracy x 100 of a logistic regression on frozen vectors, with its 95 % interval
 (Wilson) over test sentences. Tasks without a test split have ten folds."""
 TRAINED_LEGEND = """SimCSE. The dev split of the pairs named here also chose the step, so these numbers are
 optimistic. See Similarity for test pairs."""
-GEOMETRY_LEGEND = f"""*Shared* is the share of a text's {NEIGHBOURS} nearest texts that are the same in both
-spaces. *Chance* is the mean over random pairings of the texts. *Calibrated* is 0 at the level that 95 % of
-random pairings stay below, and 1 at most; it is above 0 only if p is at most .05. *Top-1* is the best
-translation between the two, in either direction."""
+GEOMETRY_LEGEND = """*Chance* is the mean over random pairings of the texts. *Calibrated* is above 0 only if p
+is at most .05. *Top-1* is the best translation between the two, in either direction."""
 
 
 def similarity_table(study: Study) -> list[str]:

@@ -9,8 +9,7 @@ from pipelines.pages.tables import lower_is_better, measured, number, origin, se
 from pipelines.study import EvaluateImageText, Head
 from pipelines.study.params import Study
 
-LEGEND = f"""These encoders were trained here from scratch. *PMI correlation* is that of the learnt similarity
-with the true pointwise mutual information, if the generator knows it. *Unexplained* is the share of its
+LEGEND = f"""These encoders were trained here from scratch. *Unexplained* is the share of the true PMI's
 variance that the similarity does not explain; *rank limit* is the share that no inner product of this
 dimension explains (oracle). Mean ± standard deviation over seeds. {lower_is_better(MEASURES)}"""
 

@@ -32,8 +32,8 @@ Mean ± standard error over texts; translated vectors are averaged over seeds. L
 {INTERVAL}"""
 INVERSION_LEGEND = f"""Texts written from vectors alone. The *ceiling* inverts true target vectors. What a
 *floor* recovers, too (the vector of another text, or no vector), is no leak. *Retrieved* is the nearest of
-the attacker's own texts. *Corrected* starts from it and from the generated text. *Consensus* is what the
-nearest texts agree on, without a query. Mean ± standard error over texts. Facts are recovered/recoverable;
+the attacker's own texts. *Corrected* starts from it and from the generated text. Mean ± standard
+error over texts. Facts are recovered/recoverable;
 *facts stated* counts those in a guess, right or wrong. Facts *{UNKNOWN}* cannot be copied from there.
 *Above the floor* is the difference in points with its 95 % interval: the wider one of Newcombe's, which takes
 facts as independent, and of one that takes documents as independent. If 0 is in the interval, no leak is
