@@ -22,12 +22,14 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.utils.serialize import load_path
+from dvc.utils.strictyaml import YAMLValidationError
 from dvc_data.hashfile.build import build
 from dvc_data.hashfile.db import HashFileDB
 from dvc_data.hashfile.state import StateNoop
 from dvc_objects.fs.local import localfs
 
 JOBS = ("everything", "experiment")  # the jobs beside those of the groups
+PARSED = re.compile(r"failed to parse '([^']+)'")  # DVC, of a template
 SHELL = re.compile(r"[\s;&|<>()$`\\\"'*?\[\]{}#~!]|^-")  # characters that a shell reads, or an option
 FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -180,8 +182,7 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
             for name in TopologicalSorter(upstream).static_order()
         ]
     except (DvcException, OSError) as error:
-        said = f"{error}: {error.__cause__}" if error.__cause__ else error
-        raise GraphError(_one_line(said)) from None
+        raise GraphError(_explained(root, error)) from None
     if not stages:
         raise GraphError(f"{root / 'dvc.yaml'}: there is no such file, or no stage in it")
     keys: dict[tuple[str, ...], str] = {}
@@ -299,13 +300,13 @@ def _outside(stage: Stage, listed: Iterable[str]) -> tuple[str, ...]:
 
 def _ops(stages: Iterable[Stage]) -> list[str]:
     """Name the steps. No two of them, and no step and a job, may have one name: `report` becomes
-    `report_stage`, and `a-b` beside `a.b` becomes `a_b_stage`.
+    `report_stage`, and `a-b` beside `a.b` becomes `a_b_stage`. Nor may a step be a reserved word (`import`).
     """
     taken = {word(s.prefix, job) for s in stages for job in JOBS} | {s.group for s in stages}
     ops = []
     for stage in stages:
         op = word(*stage.key)
-        while op in taken:
+        while op in taken or not is_valid_name(op):
             op += "_stage"
         taken.add(op)
         ops.append(op)
@@ -336,6 +337,32 @@ def digest(value: Any) -> str:
     return hashlib.md5(
         json.dumps(value, sort_keys=True, default=str).encode(), usedforsecurity=False
     ).hexdigest()
+
+
+def _explained(root: Path, error: BaseException) -> str:
+    """Return DVC's message in one line, with the line of dvc.yaml that is wrong."""
+    cause = error.__cause__
+    said = (
+        f"{_one_line(error)}: {_one_line(cause)}"
+        if isinstance(error, YAMLValidationError)
+        else _one_line(error)
+    )
+    if mark := getattr(cause, "problem_mark", None):
+        return f"{said}: line {mark.line + 1}: {_one_line(getattr(cause, 'problem', ''))}"
+    keys = re.findall(r"\['(.*?)'\]", said) or [k for m in PARSED.findall(said) for k in m.split(".")]
+    return f"{said} (line {line})" if (line := _line(root / "dvc.yaml", keys)) else said
+
+
+def _line(file: Path, keys: Iterable[str]) -> int:
+    """Return the line of the last of nested keys that is there, counted from 1; 0 if none is."""
+    node, line = yaml.compose(file.read_bytes(), FAST), 0
+    for name in keys:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        for key, value in pairs:
+            if key.value == name:
+                node, line = value, key.start_mark.line + 1
+                break
+    return line
 
 
 def _one_line(error: object) -> str:

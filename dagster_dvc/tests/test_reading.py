@@ -49,7 +49,7 @@ SHELL = r"^dvc\.yaml: a: .* is no row name: a shell would read it$"
     [
         ({}, r"dvc\.yaml: there is no such file, or no stage in it$"),
         ({"a": {"cmd": "echo", "wdir": "src"}}, r"stage 'a' has a wdir"),
-        ({"a": {"comand": "echo"}}, r"extra keys not allowed"),
+        ({"a": {"comand": "echo"}}, r"extra keys not allowed .*\(line 3\)$"),
         (rows("b,c", "b_c"), r"'a@b,c' and 'a@b_c' are the same name to Dagster: a/b_c$"),
         *((rows(row), SHELL) for row in ("a;evil", "$(evil)", "a b", "a`evil`", "a'b", "-a", "a\nb")),
     ],

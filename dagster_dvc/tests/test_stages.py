@@ -19,6 +19,7 @@ from projects import build, materialized, names, outcomes, run, tick
 
 from dagster_dvc import repro
 from dagster_dvc.checks import as_locked
+from dagster_dvc.experiments import example
 from dagster_dvc.facts import INLINE, facts, show, within
 from dagster_dvc.graph import Entry, lock, read
 from dagster_dvc.repro import Outcome
@@ -288,6 +289,12 @@ def test_the_sensor_reports_what_dvc_repro_did_outside_dagster(root, after, inst
     both = {(row.partition("@")[2], check) for row in ROWS for check in ("as_locked", "finite_metrics")}
     assert found == dict.fromkeys(both | {("sum", "as_locked")}, True)
     assert not tick(after, instance, first.cursor).asset_events
+
+
+def test_the_launchpad_of_an_experiment_shows_a_parameter_that_is_there(root):
+    (root / "params.yaml").write_text("name: x\ntrain: {rate: 0.1, on: true}\n")
+    assert list(example(root / "params.yaml")) == ["train.rate=0.1"]
+    assert not list(example(root / "no.yaml"))
 
 
 def test_the_sensor_does_not_repeat_what_dagster_ran(finished, after):
