@@ -19,12 +19,9 @@ NAMED = re.compile(r"Ran experiment\(s\): (\S+)")
 
 def example(params: Path) -> Iterator[str]:
     """Yield the first number of a file of parameters, as `train.rate=0.1`; nothing without one."""
-    numbers = [
-        f"{name}={value}"
-        for name, value in flat(yaml.load(params.read_bytes(), Loader) if params.is_file() else {}, ".")
-        if OVERRIDE.fullmatch(f"{name}={value}") and not name.rpartition(".")[2].isdigit()
-    ]
-    yield from numbers[:1]
+    numbers = flat(yaml.load(params.read_bytes(), Loader) if params.is_file() else {})
+    changes = (f"{name.replace('/', '.')}={value}" for name, value in numbers)
+    yield from [change for change in changes if OVERRIDE.fullmatch(change) and ".0=" not in change][:1]
 
 
 def experiment(root: Path, prefix: str) -> dg.JobDefinition:
