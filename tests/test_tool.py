@@ -14,6 +14,7 @@ import torch
 
 from pipelines.aligners.core.parts import Parts
 from pipelines.fitting import arrays
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
@@ -87,8 +88,9 @@ def test_a_map_is_fitted_and_applied_to_files(tmp_path, monkeypatch, capsys):
     for name in ("held.parquet", "held.npy"):
         assert said(capsys, "translate", "apply", "map", name, "--out", "moved.parquet")[1]["rows"] == 100
         frame = pl.read_parquet("moved.parquet")
-        moved, true = (side - side.mean(0) for side in (frame["vector"].to_numpy(), turned[2900:]))
-        assert ((moved @ true.T).argmax(1) == np.arange(100)).mean() > 0.9
+        clouds = frame["vector"].to_numpy(), turned[2900:].astype(np.float32)
+        moved, true = (centred_unit(torch.tensor(cloud)) for cloud in clouds)
+        assert ((moved @ true.T).argmax(1) == torch.arange(100)).double().mean() > 0.9
         assert (frame["aligned"].to_numpy() == (held[:, 0] > held[:, 1])).all()
         if name == "held.parquet":
             assert frame["id"].to_list() == list(range(100))
