@@ -10,16 +10,8 @@ from torch import Tensor
 
 from pipelines import distributed
 from pipelines.aligners.core.translator import Translator
-from pipelines.fitting.fits import (
-    Draw,
-    Work,
-    fit_until_aligned,
-    log_other_ranks,
-    summary,
-    verdicts_of,
-    write_translators,
-)
-from pipelines.fitting.splitting import Halves, halves, largest, paired_rows
+from pipelines.fitting.fits import Draw, Work, fit_row
+from pipelines.fitting.splitting import halves, largest, paired_rows
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.log import Log
@@ -30,9 +22,14 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     """Fit one translator per seed, and judge each by its agreement with the others or with a replicate."""
     device, pair = resolve(row.device, float64=True), (row.source, row.target)
     with distributed.process_group(device):
-        source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
+        source, target = (store.read_embeddings(space, device) for space in pair)
         run.input(store.embeddings_path(row.source), "source")
         run.input(store.embeddings_path(row.target), "target")
+
+        def vectors(seed: int) -> dict[str, Tensor]:
+            data = halves(source, target, row, seed)
+            return {row.source: data.source, row.target: data.target}
+
         unfinished = store.work("align", name, row, source.metadata, target.metadata)
         with distributed.on_rank_zero(unfinished) as folder:
             work = Work(
@@ -40,30 +37,14 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 run,
                 folder,
                 device,
-                pairs=[pair],
+                pairs={pair: ""},
                 clouds=[source.vectors, target.vectors],
                 fit=lambda draw, log: {pair: fit(row, source, target, draw, log, folder)},
-                vectors=lambda seed: sides(row, halves(source, target, row, seed)),
+                vectors=vectors,
                 judged=row.supervision in ("unpaired", "few pairs"),
             )
-            best, restarts = fit_until_aligned(work)
-            if distributed.rank() == 0:
-                log_other_ranks(work)
-                write_translators(folder / "translators", best, pair)
-                metrics = summary(best, pair) | restarts
-                if work.judged:
-                    metrics |= largest(halves(source, target, row, seed).in_common for seed in row.seeds)
-                store.write_metrics("align", name, metrics)
-                store.move_into(folder / "translators", store.translators_path(name))
-                for seed, verdict in verdicts_of(best, pair).items():
-                    found = {"verdict": verdict.score, "agreement": verdict.agreement}
-                    run.log({f"seed-{seed}": {"alignment": found}})
-                run.log({"alignment": {key: value for key, value in metrics.items() if key != "by seed"}})
-
-
-def sides(row: Align, data: Halves) -> dict[str, Tensor]:
-    """Return the vectors that a fit sees, by space."""
-    return {row.source: data.source, row.target: data.target}
+            drawn = (halves(source, target, row, seed).in_common for seed in row.seeds)
+            fit_row("align", name, work, lambda _: largest(drawn))
 
 
 def fit(

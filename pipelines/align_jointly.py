@@ -10,16 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines import distributed
+from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import load
-from pipelines.fitting.fits import (
-    Draw,
-    Fit,
-    Work,
-    fit_until_aligned,
-    log_other_ranks,
-    summary,
-    write_translators,
-)
+from pipelines.fitting.fits import Draw, Fit, Work, fit_row
 from pipelines.fitting.splitting import in_common, largest, parts, rows_of_parts
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -41,32 +34,18 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
                 run,
                 folder,
                 device,
-                pairs=row.pairs(),
+                pairs={pair: "/".join(pair) for pair in row.pairs()},
                 clouds=[space.vectors for space in spaces.values()],
                 fit=lambda draw, log: fit(row, spaces, draw, log, folder),
                 vectors=lambda seed: parts(spaces, row, seed),
             )
-            best, restarts = fit_until_aligned(work)
-            if distributed.rank() == 0:
-                log_other_ranks(work)
-                for pair in work.pairs:
-                    write_translators(folder.joinpath("translators", *pair), best, pair)
-                drawn = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
-                metrics = {
-                    "/".join((x, y)): summary(best, (x, y))
-                    | restarts
-                    | largest(in_common((spaces[x], rows[x]), (spaces[y], rows[y])) for rows in drawn)
-                    for x, y in work.pairs
-                }
-                store.write_metrics("align_jointly", name, metrics)
-                store.move_into(folder / "translators", store.translators_path(name))
-                logged = {
-                    f"alignment/{pair}/{key}": value
-                    for pair, found in metrics.items()
-                    for key, value in found.items()
-                    if key != "by seed"
-                }
-                run.log(logged)
+            drawn = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
+
+            def common(pair: Pair) -> dict[str, int]:
+                sides = ([(spaces[space], rows[space]) for space in pair] for rows in drawn)
+                return largest(in_common(*both) for both in sides)
+
+            fit_row("align_jointly", name, work, common)
 
 
 def fit(
@@ -76,12 +55,8 @@ def fit(
     clouds, start = parts(spaces, row, draw.seed, draw.replicate), {}
     if row.extends:
         base = store.intact(store.translators_path(row.extends))
-        pairs = [
-            (source.name, target.name)
-            for source in sorted(base.iterdir())
-            for target in sorted(source.iterdir())
-        ]
-        start = {pair: load(base.joinpath(*pair, f"seed-{draw.seed}")) for pair in pairs}
+        for file in base.glob(f"*/*/seed-{draw.seed}.json"):
+            start[file.parent.parent.name, file.parent.name] = load(file.with_suffix(""))
     module = aligner_module(row.aligner)
     return module.fit_jointly(clouds, row.settings, draw.generator_seed, row.paired, start, log, folder)
 

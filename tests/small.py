@@ -3,6 +3,7 @@
 import importlib
 from itertools import product
 
+import numpy as np
 import polars as pl
 import torch
 from sentence_transformers import SentenceTransformer
@@ -67,3 +68,12 @@ def run_stage(verb, study, name="row"):
     stage = getattr(importlib.import_module(f"pipelines.{verb}"), verb)
     stage(name, getattr(study, Study.tables()[verb])[name], study, Run())
     return store.read_metrics(verb).get(name, {})
+
+
+def two_encoders():
+    """Return vectors (3000, 64) of one encoder and, row by row, of another that turns them."""
+    random = np.random.default_rng(0)
+    topics, shares = random.normal(size=(40, 64)), np.linspace(1, 4, 40)
+    of = random.choice(40, 3000, p=shares / shares.sum())
+    texts = (topics[of] + 0.5 * random.normal(size=(3000, 64))) * np.linspace(2, 0.5, 64)
+    return texts, texts @ np.linalg.qr(random.normal(size=(64, 64)))[0]

@@ -25,9 +25,11 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
 from tests.test_align import TEST, N, embeddings, texts
+from tests.test_aligners import SMALL as ALIGNER_SMALL
 from tests.test_vec2vec import SMALL
 
 DIMS = {"a": 7, "b": 5, "c": 6}
+STARTS = {"starts": (3, 2), "start_axes": (4, 5), "start_steps": 4}
 
 
 def clouds(dims=DIMS, n=200):
@@ -55,7 +57,7 @@ def test_two_encoders_are_fitted_as_a_pair_is():
     [
         {},
         {"adapter_depth": 0, "axes": "principal"},
-        {"starts": (3, 2), "start_axes": (4, 5), "start_steps": 4},
+        STARTS,
     ],
 )
 def test_three_encoders_give_a_translator_for_every_ordered_pair(more):
@@ -76,33 +78,17 @@ def test_every_pair_counts_alike_in_the_losses():
     x = {name: torch.nn.functional.normalize(torch.randn(8, d), dim=1) for name, d in DIMS.items()}
 
     def terms(names):
-        names = [name for name in DIMS if name in names]
         training = Training(model, {name: DIMS[name] for name in names}, settings)
-        return {
-            k: v
-            for k, (v, _) in training.geometry_losses(
-                training.forward({name: x[name] for name in names})
-            ).items()
-        }
+        losses = training.geometry_losses(training.forward({name: x[name] for name in names}))
+        return {name: value for name, (value, _) in losses.items()}
 
     whole, pairs = terms("abc"), [terms(names) for names in ("ab", "bc", "ac")]
     for name, value in whole.items():
-        together = sum(pair[name] for pair in pairs)
-        together = (
-            together / 2 if name in ("reconstruction", "vsp") else together
-        )  # a space stands in two pairs
-        torch.testing.assert_close(value, together)
+        times = 2 if name in ("reconstruction", "vsp") else 1  # a space stands in two pairs
+        torch.testing.assert_close(value, sum(pair[name] for pair in pairs) / times)
 
 
-TIED = {
-    "adapter_depth": 0,
-    "backbone_depth": 0,
-    "axes": "principal",
-    "centre": True,
-    "starts": (3, 2),
-    "start_axes": (4, 5),
-    "start_steps": 4,
-}
+TIED = {"adapter_depth": 0, "backbone_depth": 0, "axes": "principal", "centre": True, **STARTS}
 
 
 @pytest.mark.parametrize("more", [{}, TIED])
@@ -133,18 +119,15 @@ def test_what_cannot_be_extended_is_refused(names, more, line):
 
 
 def test_translators_of_two_trainings_are_not_joined():
-    x = clouds()
-    two, other = (
-        vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), seed) for seed in (0, 1)
-    )
+    x, quick = clouds(), replace(SMALL, steps=0)
+    two, other = (vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, quick, seed) for seed in (0, 1))
     with pytest.raises(BadInput, match="their backbones differ"):
         vec2vec.fit_jointly(x, SMALL, 0, start={("a", "b"): two["a", "b"], ("b", "a"): other["b", "a"]})
 
 
 def test_an_encoder_is_not_called_as_a_discriminator_is():
-    x = clouds({"a": 5, "latent": 5})
     with pytest.raises(BadInput, match="an encoder cannot be called latent: a discriminator is"):
-        vec2vec.fit_jointly(x, SMALL, 0)
+        vec2vec.fit_jointly(clouds({"a": 5, "latent": 5}), SMALL, 0)
 
 
 # ---------------------------------------------------------------- the stage
@@ -157,10 +140,8 @@ def test_spaces_of_one_corpus_share_no_text(seed, limit):
     drawn = {name: texts(vectors) for name, vectors in parts(spaces, row(limit=limit), seed).items()}
     assert all(not drawn[a] & drawn[b] for a, b in permutations(drawn, 2))
     assert max(set().union(*drawn.values())) <= N - TEST
-    assert {len(part) for part in drawn.values()} <= {
-        min(limit, (N - TEST) // 3),
-        min(limit, (N - TEST) // 3 + 1),
-    }
+    third = (N - TEST) // 3
+    assert {len(part) for part in drawn.values()} <= {min(limit, third), min(limit, third + 1)}
 
 
 OWNED = {
@@ -200,20 +181,10 @@ def views(n, seed=0):
 
 def nearness(translator, x, y):
     """Mean cosine, about the centre, of translated vectors to their partners."""
-    return float(
-        torch.nn.functional.cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean()
-    )
+    return float(torch.cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean())
 
 
-QUICK = wasserstein_procrustes.Settings(
-    clusters=12,
-    repeats=10,
-    assignment_restarts=8,
-    rounds=(600, 600, 600),
-    refinements=10,
-    passes=3,
-    match_in="smaller",
-)
+QUICK = replace(ALIGNER_SMALL, match_in="smaller")
 
 
 def test_whoever_owns_a_second_encoder_couples_better_in_the_first():
@@ -236,20 +207,14 @@ def test_whoever_owns_a_second_encoder_couples_better_in_the_first():
 def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen, monkeypatch):
     monkeypatch.setattr(wasserstein_procrustes, "SEEN", seen)
     x, y, _ = views(600)
-    alone = wasserstein_procrustes.fit_jointly({"x": x[:600], "y": y[600:]}, QUICK, 1, paired=["y"])
-    turned = y @ torch.linalg.qr(torch.randn(10, 10, generator=torch.Generator().manual_seed(7)))[0]
-    both = wasserstein_procrustes.fit_jointly(
-        {"x": x[:600], "y": y[600:], "z": turned[600:]}, QUICK, 1, paired=["y", "z"]
-    )
-    torch.testing.assert_close(both["x", "y"](x), alone["x", "y"](x), atol=0.01, rtol=0)
-
-
-def test_one_paired_space_is_the_pair():
-    x, y, _ = views(700)
-    jointly = wasserstein_procrustes.fit_jointly({"x": x[:700], "y": y[700:]}, QUICK, 3, paired=["y"])[
-        "x", "y"
-    ]
-    assert torch.equal(jointly(x), wasserstein_procrustes.fit(x[:700], y[700:], QUICK, 3)(x))
+    clouds = {"x": x[:600], "y": y[600:]}
+    alone = wasserstein_procrustes.fit_jointly(clouds, QUICK, 1, paired=["y"])["x", "y"]
+    turn = torch.linalg.qr(torch.randn(10, 10, generator=torch.Generator().manual_seed(7)))[0]
+    more = clouds | {"z": clouds["y"] @ turn}
+    both = wasserstein_procrustes.fit_jointly(more, QUICK, 1, paired=["y", "z"])["x", "y"]
+    torch.testing.assert_close(both(x), alone(x), atol=0.01, rtol=0)
+    if seen == 1000:  # one paired space is the pair
+        assert torch.equal(alone(x), wasserstein_procrustes.fit(*clouds.values(), QUICK, 1)(x))
 
 
 @pytest.mark.parametrize("paired", [["b"], ["a", "b", "c"], []])

@@ -130,7 +130,7 @@ def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
         np.stack(made["text_cosines"].to_list()), np.take_along_axis(cosines, order, 1), atol=1e-5
     )
     translator = load_best(store.translators_path("ab"))
-    best = audits.Attempt("e", [], torch.from_numpy(known), lambda texts: labels, translator, None, 0.0)
+    best = audits.Attempt(None, [], torch.from_numpy(known), lambda texts: labels, translator)
     topics = audits.topics(torch.from_numpy(vectors), best, LABELS)
     audited = {line["label"]: line["vectors"] for line in topics}
     assert store.read_metrics("bulk")["x"] == {"shards": 4, "rows": 60, "labels": audited}

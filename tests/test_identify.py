@@ -57,14 +57,6 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
     assert named(capsys, vectors(3, 1000))["encoder"] is None
 
 
-def test_what_numbers_look_like():
-    rows = torch.from_numpy(vectors(1, 300))
-    assert identify.looks(rows)["precision"] == "32 bits"
-    assert identify.looks(rows.half().float())["precision"] == "16 bits"
-    assert identify.looks((rows * 9).round().clamp(-100, 100))["precision"] == "8 bits"
-    assert identify.looks(rows[:1])["vectors read"] == 1
-
-
 def test_a_fingerprint_is_made_once(tmp_path, monkeypatch, capsys):
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

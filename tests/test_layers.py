@@ -30,14 +30,14 @@ MAY_IMPORT = {
     "contrastive": {"distributed", "encoders", "measures", "study", *PLAIN},
     "pages": {"measures", "runtime", "study"},
     "tool": {
-        *("aligners", "batchwise", "corpora", "encoders", "evaluate", "fitting", "inverters"),
+        *("aligners", "batchwise", "corpora", "encoders", "fitting", "inverters"),
         *("measures", "pages", "study", *PLAIN),
     },
 }
 COMMANDS = {"publish"}  # modules that are started by hand and are no stages
 # Modules that import by a name in a row or in a file
 IMPORT_BY_NAME = {
-    *("corpora.core", "corpora.sources.synthetic", "aligners.core.translator"),
+    *("corpora.core", "corpora.sources.synthetic", "aligners.core.translator", "tool.__main__"),
     *("study.translation", "study.attacks"),
 }
 

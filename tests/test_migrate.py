@@ -15,14 +15,11 @@ from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
+from tests.small import two_encoders
+from tests.test_tool import QUICK
 
 ROOT = Path(__file__).parents[1]
-QUICK = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
-RANDOM = np.random.default_rng(0)
-TOPICS, SHARES = RANDOM.normal(size=(40, 64)), np.linspace(1, 4, 40)
-OF = RANDOM.choice(40, 3000, p=SHARES / SHARES.sum())
-TEXTS = (TOPICS[OF] + 0.5 * RANDOM.normal(size=(3000, 64))) * np.linspace(2, 0.5, 64)
-TURNED = TEXTS @ np.linalg.qr(RANDOM.normal(size=(64, 64)))[0]
+TEXTS, TURNED = two_encoders()
 
 
 @pytest.fixture(autouse=True)
@@ -43,19 +40,8 @@ def files(tmp_path, monkeypatch):
 
 def moved(capsys, *arguments):
     """Return the exit code and the JSON of `migrate`."""
-    code = command_line.main(
-        [
-            "migrate",
-            "old.parquet",
-            "new.npy",
-            "--out",
-            "moved.parquet",
-            *arguments,
-            "--restarts",
-            "0",
-            "--json",
-        ]
-    )
+    given = ["migrate", "old.parquet", "new.npy", "--out", "moved.parquet", "--restarts", "0", "--json"]
+    code = command_line.main([*given, *arguments])
     out = capsys.readouterr().out
     return code, json.loads(out) if out else None
 
@@ -110,7 +96,7 @@ def test_a_wrong_map_moves_nothing(capsys):
     ],
 )
 def test_bad_input_is_one_line(capsys, arguments, says):
-    assert command_line.main(["migrate", "old.parquet", "new.npy", "--out", "m.npy", *arguments]) == 2
+    assert command_line.main(["migrate", "old.parquet", "new.npy", "--out", "m.parquet", *arguments]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert says in said

@@ -21,9 +21,7 @@ def generator() -> torch.Generator:
 
 
 def test_two_opt_finds_the_best_permutation(generator):
-    A, B = (
-        mini.centred_gram(torch.randn(3, 6, 4, dtype=torch.float64, generator=generator)) for _ in range(2)
-    )
+    A, B = (mini.centred_gram(torch.randn(3, 6, 4, generator=generator).double()) for _ in range(2))
     found = mini.two_opt(A, B, 30, generator)
     value = lambda a, b, p: float((a * b[list(p)][:, list(p)]).sum())  # noqa: E731
     for a, b, p in zip(A, B, found, strict=True):
@@ -32,10 +30,7 @@ def test_two_opt_finds_the_best_permutation(generator):
 
 
 def test_one_step_of_refine_1_is_half_way_to_the_procrustes_map_of_the_neighbours(generator):
-    x, y = (
-        normalize(torch.randn(40, 5, generator=generator), dim=1),
-        normalize(torch.randn(50, 6, generator=generator), dim=1),
-    )
+    x, y = (normalize(torch.randn(*shape, generator=generator), dim=1) for shape in ((40, 5), (50, 6)))
     start = torch.linalg.qr(torch.randn(6, 5, generator=generator))[0].T
     settings = mini.Settings(neighbours=4, refine_steps=1)
     found = mini.refine_by_neighbours(start, x, y, settings, generator, None)

@@ -89,23 +89,23 @@ def test_dimensions_are_those_that_vectors_spread_over():
     assert verdict.dimensions(cloud[:, :6] @ turn(6, 30, 0)) == pytest.approx(6, rel=0.03)
 
 
-def test_in_few_dimensions_agreement_is_no_proof():
-    assert verdict.verdict_of(0.7, verdict.FEW - 1).label == "doubtful"
-    assert verdict.verdict_of(0.7, verdict.FEW + 1).label == "aligned"
-    assert verdict.verdict_of(0.0, verdict.FEW - 1).label == "failed"
-
-
 @pytest.mark.parametrize(
-    ("agreed", "share", "label", "told"),
-    [(0.7, 0.9, "aligned", 0.9), (0.7, 0.8, "partial", 0.8), (MIDDLE, 1.0, "doubtful", 0.0)],
+    ("agreed", "width", "share", "label", "told"),
+    [
+        (0.7, 100, 0.9, "aligned", 0.9),
+        (0.7, 100, 0.8, "partial", 0.8),  # right for less than nearly the whole source
+        (MIDDLE, 100, 1.0, "doubtful", 0.0),
+        (0.7, verdict.FEW + 1, 1.0, "aligned", 1.0),
+        (0.7, verdict.FEW - 1, 1.0, "doubtful", 0.0),  # in few dimensions agreement is no proof
+        (0.0, verdict.FEW - 1, 1.0, "failed", 0.0),
+    ],
 )
-def test_a_map_is_aligned_only_for_nearly_the_whole_source(agreed, share, label, told):
-    said = verdict.verdict_of(agreed, 100, share)
+def test_the_label_of_an_agreement_in_some_dimensions_for_a_share(agreed, width, share, label, told):
+    said = verdict.verdict_of(agreed, width, share)
     assert (said.label, said.share) == (label, told)
 
 
-def test_the_middle_is_doubtful_and_more_agreement_is_never_a_worse_word():
-    assert verdict.verdict_of(MIDDLE, 100).label == "doubtful"
+def test_more_agreement_is_never_a_worse_word():
     assert verdict.verdict_of(MIDDLE, 100).score == 0.5
     words = [verdict.verdict_of(a / 100, 100).label for a in range(-100, 101)]
     assert list(dict.fromkeys(words)) == ["failed", "doubtful", "aligned"]

@@ -97,9 +97,8 @@ def fit(
 
     with TemporaryDirectory() as folder:
         vectors = {PAIR[0]: source, PAIR[1]: target}
-        work = Work(
-            row, Run(), Path(folder), source.device, [PAIR], [source, target], made, lambda _: vectors
-        )
+        clouds = [source, target]
+        work = Work(row, Run(), Path(folder), source.device, {PAIR: ""}, clouds, made, lambda _: vectors)
         best = fit_until_aligned(work)[0][seed]
     return best.fit[PAIR], best.verdicts[PAIR]
 

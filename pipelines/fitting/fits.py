@@ -21,7 +21,7 @@ from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import ALIGNED, REPLICATE, Verdict, judge
-from pipelines.runtime import track
+from pipelines.runtime import store, track
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import about
 from pipelines.runtime.threads import side_by_side
@@ -64,7 +64,7 @@ class Work:
     run: track.Run
     folder: Path  # unfinished work of this row
     device: torch.device
-    pairs: list[Pair]  # source and target space of each translator of a fit
+    pairs: Mapping[Pair, str]  # source and target space of each translator, and its folder in the row's
     clouds: Sequence[Tensor]  # all vectors of each space
     fit: Callable[[Draw, Log | None], Fit]
     vectors: Callable[[int], Mapping[str, Tensor]]  # by space, the vectors that the fit of a seed sees
@@ -90,6 +90,33 @@ class Candidate:
     @property
     def worst(self) -> Verdict:
         return min(self.verdicts.values(), key=lambda verdict: verdict.score)
+
+
+def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[str, int]]) -> None:
+    """Fit a row until its seeds are aligned; write and log translators, verdicts and metrics of each pair.
+
+    `in_common` counts what the texts of a pair have in common.
+    """
+    best, restarts = fit_until_aligned(work)
+    if distributed.rank() != 0:
+        return
+    log_other_ranks(work)
+    metrics, translators = {}, work.folder / "translators"
+    for pair, label in work.pairs.items():
+        verdicts = verdicts_of(best, pair)
+        (translators / label).mkdir(parents=True, exist_ok=True)
+        for seed, candidate in best.items():
+            save(candidate.fit[pair], translators / label / f"seed-{seed}")
+        write_verdicts(translators / label, verdicts)
+        metrics[label] = found = {"seeds": len(best)} | summary(verdicts) | restarts
+        if work.judged:
+            found |= in_common(pair)
+        where = f"alignment/{label}".rstrip("/")
+        for seed, verdict in verdicts.items():
+            work.run.log({f"seed-{seed}/{where}": {"verdict": verdict.score, "agreement": verdict.agreement}})
+        work.run.log({where: {key: value for key, value in found.items() if key != "by seed"}})
+    store.write_metrics(verb, name, metrics.get("", metrics))
+    store.move_into(translators, store.translators_path(name))
 
 
 def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]:
@@ -206,14 +233,6 @@ def log_other_ranks(work: Work) -> None:
         file.unlink()
 
 
-def write_translators(folder: Path, best: Mapping[int, Candidate], pair: Pair) -> None:
-    """Write the translators of two spaces, one for each seed, and verdicts.json, by which `load` chooses."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for seed, candidate in best.items():
-        save(candidate.fit[pair], folder / f"seed-{seed}")
-    write_verdicts(folder, verdicts_of(best, pair))
-
-
 def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
     """Write verdicts.json: a verdict for each seed."""
     by_seed = {seed: asdict(verdict) for seed, verdict in verdicts.items()}
@@ -225,16 +244,14 @@ def verdicts_of(best: Mapping[int, Candidate], pair: Pair) -> dict[int, Verdict]
     return {seed: candidate.verdicts[pair] for seed, candidate in best.items() if candidate.verdicts}
 
 
-def summary(best: Mapping[int, Candidate], pair: Pair) -> dict[str, Any]:
+def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:
     """Return the mean score (`verdict`), the share of aligned seeds (`aligned`), each seed's verdict, and the
-    mean `share` of the source that maps are right for, of seeds that have one.
+    mean `share` of the source that maps are right for, of seeds that have one. Nothing without verdicts.
     """
-    verdicts = verdicts_of(best, pair)
     if not verdicts:
-        return {"seeds": len(best)}
+        return {}
     shares = [verdict.share for verdict in verdicts.values() if verdict.share]
     return {
-        "seeds": len(best),
         "verdict": sum(verdict.score for verdict in verdicts.values()) / len(verdicts),
         "share": sum(shares) / max(1, len(shares)),
         "aligned": sum(verdict.label == "aligned" for verdict in verdicts.values()) / len(verdicts),

@@ -45,12 +45,9 @@ def halves(
         raise BadInput(
             f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {common}"
         )
-    split_x, split_y = row.splits or (None, None)
-    salt = "source" if same or row.splits else "target"
-    documents = row.halves == "documents"
-    part_x = Part(0, 2, split_x, replicate, documents, row.pairs)
-    part_y = Part(1, 2, split_y, replicate, documents, row.pairs)
+    part_x, part_y = (part_of(row, number, 2, replicate, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
+    salt = "source" if same or row.splits else "target"
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
     k = torch.arange(row.pairs)
@@ -70,8 +67,7 @@ def paired_rows(
     If the row names splits, the pairs are of the first split, that of the dump.
     """
     store.same_texts(source, target)
-    part = Part(0, 2, row.splits[0] if row.splits else None, False, row.halves == "documents")
-    rows = rows_of_part(source, "source", seed, part)
+    rows = rows_of_part(source, "source", seed, part_of(row, 0, 2))
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
 
@@ -102,8 +98,7 @@ def rows_of_parts(
         for other in [*([first] if same else []), *others]:
             store.same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
-        split = row.splits[number] if row.splits else None
-        part = Part(number, len(groups), split, replicate, row.halves == "documents")
+        part = part_of(row, number, len(groups), replicate)
         rows = rows_of_part(space, salt, seed, part)[: row.limits[group[0] in row.paired]]
         rows_of |= dict.fromkeys(group, rows)
     return rows_of
@@ -118,6 +113,14 @@ class Part(NamedTuple):
     replicate: bool  # of a split, which all seeds see whole, a replicate gets half: it needs other texts
     documents: bool  # no two parts have texts of one document
     known: int = 0
+
+
+def part_of(
+    row: Align | AlignJointly, number: int, count: int, replicate: bool = False, known: int = 0
+) -> Part:
+    """Return the part that a row gives to one of `count` sides."""
+    split = row.splits[number] if row.splits else None
+    return Part(number, count, split, replicate, row.halves == "documents", known)
 
 
 def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> Tensor:

@@ -21,15 +21,15 @@ ABOUT = {  # of each section
     "This audit": "What was audited, with what, and when.",
     "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",
     "Encoders tried": (
-        "Each fit maps the dump to one encoder, without a single pair. The verdict uses unpaired data only. "
+        "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
         "share: of the vectors, for which the map is right. All that follows is about these. "
         "by numbers: share of the vectors that name the encoder, each by itself. If all together do, no fit "
         "is needed, and the score is 1."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
-        "What the inverter writes for a vector, and the nearest of the attacker's texts. These are guesses, "
-        "not quotations: names and numbers may come from the attacker's texts."
+        "Guesses from a vector, beside the nearest of the attacker's texts. Names and numbers may come from "
+        "the attacker's texts."
     ),
     "What is right": (
         "Compared with the true texts (`--truth`). texts: the vector is told from the other true texts. "
@@ -39,13 +39,10 @@ ABOUT = {  # of each section
     "Defences": (
         "utility: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on "
         "the defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with "
-        "another seed. It is below 1 if two fits differ. *n* pairs: leakage to an attacker who also knows "
-        "*n* bare vectors, and the cells. He takes the best of four maps fitted to these pairs, of those to "
-        "fewer pairs, and of the attack without pairs. `cells`: a secret rotation for each k-means cell; its "
-        "utility is that of searching the cells nearest to a query, as many as the square root of their "
-        "number."
+        "another seed. *n* pairs: leakage to an attacker who also knows *n* bare vectors, and the cells. "
+        "`cells`: a secret rotation for each k-means cell; an owner searches the cells nearest to a query, "
+        "as many as the square root of their number."
     ),
-    "Time": "Seconds of each step.",
 }
 
 
@@ -74,11 +71,11 @@ class Findings:
     defences: list[dict[str, Any]] = field(default_factory=list)
     leaks: list[dict[str, Any]] = field(default_factory=list)  # what was read right, if the truth was given
     made: dict[str, Any] = field(default_factory=dict)  # date, files, settings and versions
-    seconds: dict[str, float] = field(default_factory=dict)  # of each step
     stopped: str = ""  # the step in which Ctrl-C ended the audit
 
     @property
     def best(self) -> Tried:
+        """Return the attempt with the best verdict, then with the best score."""
         return best_of(self.tried)
 
     @property
@@ -101,21 +98,16 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
     title = f"Audit of {findings.dump}"
     markdown = [f"# {escaped(title)}", "", f"> {conclusion(findings)}", "", "## What to do", ""]
     if findings.stopped:
-        markdown += [
-            f"The audit was stopped in the step {escaped(findings.stopped)}: what follows it is missing.",
-            "",
-        ]
-    markdown += [f"- {line}" for line in advice(findings)]
+        markdown += [f"The audit was stopped in the step {escaped(findings.stopped)}.", ""]
+    markdown += [f"- {line}" for line in advice(findings)] + [""]
     # The name is a digest: a dump's name may hold what a link cannot.
     name = hashlib.sha256(stem.encode()).hexdigest()[:12]
-    drawn = []
     if findings.leaks and all(row["of"] for row in findings.leaks):
         leak_picture(folder / f"{name}-leaks.png", findings.leaks)
-        drawn.append(f"![what leaks, and its floor]({name}-leaks.png)")
+        markdown.append(f"![what leaks, and its floor]({name}-leaks.png)")
     if findings.defences:
         defence_picture(folder / f"{name}.png", findings.defences)
-        drawn.append(f"![what each defence keeps and leaves]({name}.png)")
-    markdown += ["", " ".join(drawn)] if drawn else []
+        markdown.append(f"![what each defence keeps and leaves]({name}.png)")
     for heading, rows in tables(findings).items():
         markdown += ["", f"## {heading}", "", ABOUT[heading], ""]
         cells = [[escaped(shown(value)) for value in row.values()] for row in rows]
@@ -154,14 +146,13 @@ def advice(findings: Findings) -> list[str]:
             *_about_defences({row["defence"]: row for row in findings.defences}),
         ]
     if findings.best.verdict == "doubtful":
-        said = [
-            f"Severity: unknown {SCALE}. Handle the vectors like their texts until an audit says otherwise."
-        ]
+        severity = f"unknown {SCALE}. Handle the vectors like their texts until an audit says otherwise."
     else:
-        said = [
-            f"Severity: none shown {SCALE}. This is no proof of safety: "
-            "an attacker with known pairs, or with the encoder itself, may read them."
-        ]
+        severity = (
+            f"none shown {SCALE}. This is no proof of safety: an attacker with known pairs, or with the "
+            "encoder itself, may read them."
+        )
+    said = [f"Severity: {severity}"]
     if (used := findings.about["used"]) < ENOUGH:
         said.append(
             f"The attack saw {used:,} vectors. With {ENOUGH:,} it reads more: audit again with more vectors, "
@@ -173,10 +164,7 @@ def advice(findings: Findings) -> list[str]:
 def _about_leaks(findings: Findings) -> str:
     """Say what leaks in one line."""
     if not findings.leaks:
-        return (
-            "Give `--truth`, the texts behind the dump, to measure how much of what was read is right. "
-            "Without them leakage is only how much the readings of two attacks agree."
-        )
+        return "Give `--truth`, the texts behind the dump, to measure how much of what was read is right."
     shares = (f"{r['found'] / max(r['of'], 1):.0%} of the {r['what']}" for r in findings.leaks)
     floors = (f"{r['floor'] / max(r['of'], 1):.0%}" for r in findings.leaks)
     return f"The attack reads {', '.join(shares)} right; without a vector {', '.join(floors)}."
@@ -189,34 +177,22 @@ def leakage_to_best(row: dict[str, Any]) -> float:
 
 def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
     """Say which of the defences is worth its cost, and what a rotation is worth."""
-
-    def leaks(name: str) -> float:
-        return leakage_to_best(defences[name])
-
-    def shortfall(name: str) -> float:
-        return max(KEPT - defences[name]["utility"], 0) + max(leaks(name) / bare - LEFT, 0)
-
-    def result(name: str) -> str:
-        return (
-            f"`{name}` keeps {defences[name]['utility']:.0%} of retrieval, and leaves "
-            f"{leaks(name) / bare:.0%} of the leakage to the attacker who knows most."
-        )
-
-    if not defences or not (bare := leaks("none")):
+    leaks = {name: leakage_to_best(row) for name, row in defences.items()}
+    if not leaks.get("none"):
         return []
-    good = [name for name, row in defences.items() if name != "none" and row["utility"] >= KEPT]
-    good = [name for name in good if leaks(name) <= LEFT * bare]
+    left = {name: leak / leaks["none"] for name, leak in leaks.items()}  # share of the bare vectors' leakage
+    good = [name for name in left if defences[name]["utility"] >= KEPT and left[name] <= LEFT]
+    said = [f"No defence keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage."]
     if good:
-        best = min(good, key=leaks)
-        said = [f"Worth its cost: {result(best)}"]
-    else:
-        bar = f"keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage"
-        said = [f"No defence that was tried {bar}."]
-        if tried := [name for name in defences if name != "none"]:
-            said[0] += f" The nearest miss: {result(min(tried, key=shortfall))}"
-    if "rotate" in defences and leaks("rotate") > LEFT * bare:
-        left = leaks("rotate") / bare
-        said.append(f"A secret rotation (`rotate`) is no defence: it leaves {left:.0%} of the leakage.")
+        best = min(good, key=lambda name: left[name])
+        said = [
+            f"Worth its cost: `{best}` keeps {defences[best]['utility']:.0%} of retrieval, and leaves "
+            f"{left[best]:.0%} of the leakage to the attacker who knows most."
+        ]
+    if left.get("rotate", 0) > LEFT:
+        said.append(
+            f"A secret rotation (`rotate`) is no defence: it leaves {left['rotate']:.0%} of the leakage."
+        )
     return said
 
 
@@ -230,7 +206,7 @@ def tables(findings: Findings) -> dict[str, list[dict[str, Any]]]:
         out |= {"Inferred topics": findings.attributes, "Inverted texts": findings.inversions[:SHOWN]}
     if findings.defences:
         out["Defences"] = findings.defences
-    return out | {"Time": [findings.seconds]}
+    return out
 
 
 def shown(value: Any) -> str:
@@ -240,12 +216,12 @@ def shown(value: Any) -> str:
 
 def leak_picture(path: Path, leaks: Sequence[dict[str, Any]]) -> None:
     """Draw what was read right, each share above its floor."""
-    shares, floors = {}, []
+    shares = {}
     for row in leaks:
         shares[row["what"]] = share(row["found"], row["of"])
-        floors.append(f"floor of {row['what']}")
-        shares[floors[-1]] = share(row["floor"], row["of"])
-    pictures.bars(path, shares, "right of what was read; grey: without a vector", tuple(floors))
+        shares[f"floor of {row['what']}"] = share(row["floor"], row["of"])
+    floors = tuple(shares)[1::2]
+    pictures.bars(path, shares, "right of what was read; grey: without a vector", floors)
 
 
 def defence_picture(path: Path, rows: Sequence[dict[str, Any]]) -> None:

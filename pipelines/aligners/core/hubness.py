@@ -23,7 +23,6 @@ from torch.nn.functional import normalize
 
 from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import Linear
-from pipelines.runtime.errors import BadInput
 
 BLOCK = 4096  # vectors whose similarities to all anchors are in memory at once
 
@@ -57,9 +56,6 @@ class InvertedSoftmax(Linear):
         return self
 
     def set_hub_correction(self, strength: float) -> None:
-        """Set the strength. Raises BadInput unless it is finite and at least 0."""
-        if not 0 <= strength < float("inf"):
-            raise BadInput(f"hub_correction: {strength} must be finite and at least 0")
         self.strength = strength
 
     def forward(self, vectors: Tensor) -> Tensor:

@@ -86,16 +86,14 @@ def quadratic_assignment(
     """
     (n, C), instances = A.shape[:2], A.shape[0] * restarts
     p = torch.rand(instances, C, generator=generator).argsort(1).to(A.device)
-    tenures = torch.randint(int(0.9 * C), int(1.1 * C) + 5, (steps, instances, 2), generator=generator).to(
-        A.device
-    )
+    low, high = int(0.9 * C), int(1.1 * C) + 5
+    tenures = torch.randint(low, high, (steps, instances, 2), generator=generator).to(A.device)
     A, B = A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0)
     linear = None if linear is None else linear.repeat_interleave(restarts, 0)
     Bp, Lp, value = permuted(B, p), _columns(linear, p), objective(A, B, p, linear)
     best, best_p = value.clone(), p.clone()
-    until = torch.zeros(
-        instances, C, C, dtype=torch.int64, device=A.device
-    )  # step until which row i may not return to j
+    # The step until which row i may not return to j
+    until = torch.zeros(instances, C, C, dtype=torch.int64, device=A.device)
     batch, same = torch.arange(instances, device=A.device), torch.eye(C, dtype=torch.bool, device=A.device)
     for step in range(steps if C > 1 else 0):
         gains = swap_gains(A, Bp, Lp)
@@ -151,9 +149,8 @@ def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int =
     batches of points.
     """
     low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
-    kernel = (
-        (moved.to(low) @ y.to(low).T).mul_(inverse_temperature).sub_(inverse_temperature).exp_()
-    )  # (n, m)
+    cosines = moved.to(low) @ y.to(low).T
+    kernel = cosines.mul_(inverse_temperature).sub_(inverse_temperature).exp_()  # (n, m)
     v = torch.ones(len(y), 1, device=y.device)
     for _ in range(rounds):
         u = 1 / (kernel @ v.to(low)).to(v.dtype).clamp_min(1e-30)

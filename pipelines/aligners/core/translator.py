@@ -34,16 +34,10 @@ class Translator(nn.Module):
     def __call__(self, vectors: Any) -> Any:
         if isinstance(vectors, Tensor):
             return super().__call__(vectors.float())
-        expected = self.config.get("source_dim")
-        if (
-            vectors.ndim != 2
-            or vectors.dtype.kind not in "fiu"
-            or vectors.shape[1] != (expected or vectors.shape[1])
-        ):
-            shape = f"(n, {expected or 'd'})"
-            raise BadInput(
-                f"{type(self).__name__}: vectors must be numbers {shape}, got {vectors.shape} {vectors.dtype}"
-            )
+        width = self.config.get("source_dim", vectors.shape[-1])
+        if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or vectors.shape[1] != width:
+            got = f"got {vectors.shape} {vectors.dtype}"
+            raise BadInput(f"{type(self).__name__}: vectors must be numbers (n, {width}), {got}")
         device = next(iter(self.state_dict().values()), torch.empty(0)).device
         with torch.inference_mode():
             return super().__call__(torch.from_numpy(vectors.astype(np.float32)).to(device)).cpu().numpy()
@@ -124,11 +118,8 @@ def load(path: Path) -> Translator:
     with reading(path):
         described = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         module, name = described["class"].split(":")
-        kind = (
-            getattr(importlib.import_module(module), name, None)
-            if module.startswith("pipelines.aligners.")
-            else None
-        )
+        ours = module.startswith("pipelines.aligners.")
+        kind = getattr(importlib.import_module(module), name, None) if ours else None
         if not (isinstance(kind, type) and issubclass(kind, Translator)):
             raise BadInput(f"{path}: {described['class']} is no translator")
         translator = kind(**described["config"])

@@ -83,9 +83,8 @@ def fit(
 
 def matched_anchors(x: Tensor, y: Tensor, s: Settings, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Steps 1a and 1b: return anchors (repeats * clusters, d) and, row by row, their partners (..., e)."""
-    cx, cy = (
-        repeated_kmeans(side, z, s, generator) for side, z in (("source", x), ("target", y))
-    )  # (repeats, clusters, d), (repeats, clusters, e)
+    cx = repeated_kmeans("source", x, s, generator)  # (repeats, clusters, d)
+    cy = repeated_kmeans("target", y, s, generator)  # (repeats, clusters, e)
     partner = two_opt(centred_gram(cx), centred_gram(cy), s.assignment_restarts, generator)
     cy = cy.gather(1, partner[..., None].expand_as(cy))
     return normalize(cx.flatten(0, 1), dim=1), normalize(cy.flatten(0, 1), dim=1)

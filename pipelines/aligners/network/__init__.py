@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, gelu, normalize
 
 from pipelines.aligners.core.oracle import paired_orthogonal
-from pipelines.aligners.core.translator import Translator
+from pipelines.aligners.core.translator import Linear
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Count
 
@@ -37,19 +37,12 @@ class Settings(Checked):
     steps: Count = 200  # of training
 
 
-class Network(Translator):
+class Network(Linear):
     """y = unit(z) * scale + target_mean with z = u W + B gelu(A u), u = unit(x - source_mean)."""
 
-    source_mean: Tensor
-    target_mean: Tensor
-    scale: Tensor
-
     def __init__(self, source_dim: int, target_dim: int, width: int) -> None:
-        super().__init__(source_dim=source_dim, target_dim=target_dim, width=width)
-        self.register_buffer("source_mean", torch.zeros(source_dim))
-        self.register_buffer("target_mean", torch.zeros(target_dim))
-        self.register_buffer("scale", torch.ones(()))
-        self.map = nn.Parameter(torch.zeros(source_dim, target_dim))
+        super().__init__(source_dim, target_dim)
+        self.config["width"] = width
         self.hidden, self.out = nn.Linear(source_dim, width), nn.Linear(width, target_dim)
 
     def unit(self, vectors: Tensor, dropout: float = 0.0) -> Tensor:
@@ -68,20 +61,20 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
     linear = paired_orthogonal(paired_source, paired_target)
     torch.manual_seed(seed)
     network = Network(*linear.map.shape, width=settings.width).to(linear.map.device)
+    network.load_state_dict(linear.state_dict(), strict=False)
     source, target = paired_source.float(), paired_target.float() - linear.target_mean
-    with torch.no_grad():
-        for name in ("source_mean", "target_mean", "map"):
-            getattr(network, name).copy_(getattr(linear, name))
-        for zero in network.out.parameters():
-            zero.zero_()
-        network.scale.copy_(target.norm(dim=1).mean())
+    network.scale.copy_(target.norm(dim=1).mean())
+    for zero in network.out.parameters():
+        nn.init.zeros_(zero)
+    network.map.requires_grad_()
     train(network, source, normalize(target, dim=1), settings.steps, torch.Generator().manual_seed(seed))
+    network.map.requires_grad_(False)
     return network.requires_grad_(False).eval()
 
 
 def train(network: Network, source: Tensor, target: Tensor, steps: int, generator: torch.Generator) -> None:
     """Train on raw source vectors (n, d) and centred unit target vectors (n, e), in place."""
-    optimizer = torch.optim.AdamW(network.parameters(), RATE, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.AdamW([network.map, *network.parameters()], RATE, weight_decay=WEIGHT_DECAY)
     warm = max(1, steps // 10)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min((n + 1) / warm, 1 - n / steps))
     for _ in progress(range(steps), what="network: train", unit="steps"):

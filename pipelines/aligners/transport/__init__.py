@@ -12,7 +12,7 @@ compares distances within each space and needs no padding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -62,43 +62,39 @@ def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
 
     POT and scipy compute it on the CPU. Raises BadInput if there is none at this regularisation.
     """
-    method = settings.method
-    plan = gromov_wasserstein(x, y) if method == "gromov_wasserstein" else plan_across(x, y, settings)
-    return torch.from_numpy(np.asarray(plan)).float().to(x.device)
+    if settings.method == "gromov_wasserstein":
+        plan = gromov_wasserstein(x, y)
+    else:
+        plan = plan_across(x, y, settings.method)
+    return torch.from_numpy(plan).float().to(x.device)
 
 
-def gromov_wasserstein(x: Tensor, y: Tensor) -> Any:
+def gromov_wasserstein(x: Tensor, y: Tensor) -> np.ndarray:
     """Return the entropic Gromov-Wasserstein plan, from the distances within each space."""
     import ot
 
-    plan: Any = ot.gromov.entropic_gromov_wasserstein(
-        _squared_distances(x, x),
-        _squared_distances(y, y),
-        epsilon=REGULARISATION,
-        max_iter=ITERATIONS,
-    )
+    within = _squared_distances(x, x), _squared_distances(y, y)
+    settings = {"epsilon": REGULARISATION, "max_iter": ITERATIONS}
+    plan = np.asarray(ot.gromov.entropic_gromov_wasserstein(*within, **settings))
     if not np.isclose(plan.sum(), 1, atol=1e-3):  # POT only warns
         raise BadInput(f"transport: no plan at regularisation {REGULARISATION}")
     return plan
 
 
-def plan_across(x: Tensor, y: Tensor, settings: Settings) -> Any:
+def plan_across(x: Tensor, y: Tensor, method: str) -> np.ndarray:
     """Return a plan from the distances between both spaces, the smaller one padded with zeros."""
     import ot
+    from scipy.optimize import linear_sum_assignment
 
     width = max(x.shape[1], y.shape[1])
     cost = _squared_distances(*(pad(z, (0, width - z.shape[1])) for z in (x, y)))
-    n, m = cost.shape
-    if settings.method == "sinkhorn":
-        weights = ot.unif(n), ot.unif(m)
-        return ot.sinkhorn(*weights, cost, REGULARISATION, "sinkhorn_log", ITERATIONS)
-    if settings.method == "emd":
-        return ot.emd(ot.unif(n), ot.unif(m), cost, numItermax=ITERATIONS * 1000)
-    from scipy.optimize import linear_sum_assignment
-
-    rows, columns = linear_sum_assignment(cost)
+    weights = ot.unif(len(x)), ot.unif(len(y))
+    if method == "sinkhorn":
+        return np.asarray(ot.sinkhorn(*weights, cost, REGULARISATION, "sinkhorn_log", ITERATIONS))
+    if method == "emd":
+        return np.asarray(ot.emd(*weights, cost, numItermax=ITERATIONS * 1000))
     plan = np.zeros_like(cost)
-    plan[rows, columns] = 1 / len(rows)
+    plan[linear_sum_assignment(cost)] = 1 / len(cost)
     return plan
 
 
