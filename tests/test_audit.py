@@ -542,7 +542,11 @@ def findings(**defences):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"noise 1": (0.4, 0.0, 0.0)}, "No defence keeps 90% of retrieval and leaves 50% or less"),
+        ({"noise 1": (0.4, 0.0, 0.0)}, "No defence that was tried keeps 90% of retrieval and leaves 50%"),
+        (
+            {"noise 1": (0.4, 0.0, 0.0), "cells 4": (0.82, 0.0, 0.0)},
+            "The nearest miss: `cells 4` keeps 82% of retrieval, and leaves 0%",
+        ),
         (
             {"cells 4": (0.95, 0.1, 0.2), "drop": (0.95, 0.3, 0.3)},
             "Worth its cost: `cells 4` keeps 95% of retrieval, and leaves 25%",

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "contrastive": {"distributed", "encoders", "measures", "study", *PLAIN},
     "pages": {"measures", "runtime", "study"},
     "tool": {
-        *("aligners", "batchwise", "corpora", "encoders", "fitting", "inverters"),
+        *("aligners", "batchwise", "corpora", "encoders", "evaluate", "fitting", "inverters"),
         *("measures", "pages", "study", *PLAIN),
     },
 }

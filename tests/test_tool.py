@@ -14,14 +14,13 @@ import torch
 
 from pipelines.aligners.core.parts import Parts
 from pipelines.fitting import arrays
-from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
 from tests.small import two_encoders
 
 QUICK = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
-COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "doctor")
+COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
 def said(capsys, *arguments):
@@ -73,7 +72,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, ar
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_map_is_fitted_and_applied_to_files(tmp_path, monkeypatch, capsys):
+def test_a_map_is_fitted_applied_and_judged_on_files(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     texts, turned = two_encoders()
     np.save("old.npy", texts[:1500])
@@ -85,15 +84,16 @@ def test_a_map_is_fitted_and_applied_to_files(tmp_path, monkeypatch, capsys):
     pl.DataFrame({"id": range(100), "embedding": held.tolist()}).write_parquet("held.parquet")
     np.save("held.npy", held)
     Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False])).save(Path("map/parts.safetensors"))
-    for name in ("held.parquet", "held.npy"):
-        assert said(capsys, "translate", "apply", "map", name, "--out", "moved.parquet")[1]["rows"] == 100
-        frame = pl.read_parquet("moved.parquet")
-        clouds = frame["vector"].to_numpy(), turned[2900:].astype(np.float32)
-        moved, true = (centred_unit(torch.tensor(cloud)) for cloud in clouds)
-        assert ((moved @ true.T).argmax(1) == torch.arange(100)).double().mean() > 0.9
+    np.save("true.npy", turned[2900:].astype(np.float32))
+    for name in ("moved.parquet", "moved.arrow", "moved.npy"):
+        assert said(capsys, "translate", "apply", "map", "held.parquet", "--out", name)[1]["rows"] == 100
+    assert pl.read_parquet("moved.parquet")["id"].to_list() == list(range(100))
+    assert pl.read_parquet("moved.parquet")["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
+    for frame in (pl.read_parquet("moved.parquet"), pl.read_ipc("moved.arrow")):
         assert (frame["aligned"].to_numpy() == (held[:, 0] > held[:, 1])).all()
-        if name == "held.parquet":
-            assert frame["id"].to_list() == list(range(100))
+    said(capsys, "translate", "apply", "map", "held.npy", "--out", "again.parquet")
+    assert pl.read_parquet("again.parquet")["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
+    assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy")[1]["top1"] > 0.9
 
 
 def test_an_encoder_that_two_commands_open_at_once_is_written_once(tmp_path, monkeypatch):
@@ -123,6 +123,16 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, numbe
     monkeypatch.setattr(encoders.sources, "fetch", fetch)
     with pytest.raises(BadInput, match=r"minilm.*(no space left|permission denied)"):
         encoders.folder_of(encoders.row_of("minilm"))
+
+
+def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
+    found = said(capsys, "ls")[1]
+    assert set(found["encoders"]) == set(encoders.PACKAGED)
+    assert "procrustes" in found["aligners"]
+    assert "core" not in found["aligners"]
+    assert "sample" in found["studies"]
+    monkeypatch.chdir(tmp_path)
+    assert said(capsys, "ls", "studies")[1] == {"studies": {}}
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -68,7 +68,7 @@ def commands() -> Parser:
     command(
         _translate,
         "translate.fit",
-        "fit a map between two spaces without pairs, or apply it",
+        "fit a map between two spaces without pairs, apply it, or measure it on pairs",
         "translate fit old.parquet new.parquet --out map",
     )
     command(
@@ -79,6 +79,7 @@ def commands() -> Parser:
     )
     command(_identify, "identify.run", "name the encoder of a dump", "identify dump.parquet")
     command(_validate, "validate.run", "validate a study", "validate studies/own.yaml")
+    command(_ls, "doctor.ls", "list encoders, aligners and studies", "ls encoders")
     command(lambda _: None, "doctor.run", "say what is installed, and what mends what is missing", "doctor")
     return parser
 
@@ -135,7 +136,7 @@ def _identify(parser: Parser) -> None:
 
 
 def _translate(parser: Parser) -> None:
-    actions = parser.add_subparsers(required=True, metavar="fit|apply")
+    actions = parser.add_subparsers(required=True, metavar="fit|apply|judge")
     fit = actions.add_parser("fit", help="fit a map from SOURCE to the space of TARGET, without a pair")
     fit.add_argument("source", metavar="SOURCE", help="vectors of the first encoder")
     fit.add_argument("target", metavar="TARGET", help="vectors of the second encoder, of other texts")
@@ -145,9 +146,14 @@ def _translate(parser: Parser) -> None:
     apply = actions.add_parser("apply", help="translate a file; other columns of parquet are kept")
     apply.add_argument("map", type=Path, metavar="MAP")
     apply.add_argument("source", metavar="SOURCE")
-    apply.add_argument("--out", type=Path, required=True, metavar="PARQUET")
+    apply.add_argument("--out", type=Path, required=True, help="parquet, arrow or npy")
     apply.set_defaults(run="translate.apply")
-    for action in (fit, apply):
+    judge = actions.add_parser("judge", help="measure on true pairs: row i of both files is one text")
+    judge.add_argument("map", type=Path, metavar="MAP")
+    judge.add_argument("source", metavar="SOURCE")
+    judge.add_argument("target", metavar="TARGET")
+    judge.set_defaults(run="translate.judge")
+    for action in (fit, apply, judge):
         _column(action)
         _json(action)
 
@@ -157,7 +163,7 @@ def _migrate(parser: Parser) -> None:
     parser.add_argument(
         "new", metavar="NEW", help="vectors by the new encoder, of any texts of the same kind"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="PARQUET")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="parquet, arrow or npy")
     parser.add_argument(
         "--pairs", metavar="K|FILE", help="the first K rows are of the same texts, or two columns of ids"
     )
@@ -170,6 +176,10 @@ def _migrate(parser: Parser) -> None:
 
 def _validate(parser: Parser) -> None:
     parser.add_argument("study", type=Path, metavar="STUDY")
+
+
+def _ls(parser: Parser) -> None:
+    parser.add_argument("what", nargs="?", choices=("encoders", "aligners", "studies"))
 
 
 if __name__ == "__main__":

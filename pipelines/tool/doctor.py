@@ -1,28 +1,46 @@
-"""doctor: what is installed, and what mends what is missing."""
+"""doctor and ls: what is installed, and what there is to choose from."""
 
 from __future__ import annotations
 
+import ast
+import os
 import platform
 import re
+import shutil
 from argparse import Namespace
 from importlib import metadata
+from pathlib import Path
 
+import torch
+
+import pipelines
 from pipelines.runtime.device import resolve
 from pipelines.tool import Answer
+from pipelines.tool.encoders import PACKAGED
 
 PACKAGE = "universal-geometry"
+ROOM = 2e9  # bytes of disk that encoders and drafts need
 
 
 def run(args: Namespace) -> Answer:
-    """Return versions and the device, and for what is missing the command that installs it."""
+    """Return versions, device, threads and disk, and for what is missing the command that installs it."""
     extras = requirements()
     versions = {name: _version(name) for name in (PACKAGE, *extras.pop(""))}
     mends = [f"{name} is missing: pip install {name}" for name, found in versions.items() if not found]
+    free = shutil.disk_usage(Path.home()).free
+    if free < ROOM:
+        mends.append(f"less than {ROOM / 1e9:.0f} GB of disk are free below {Path.home()}: make room")
     absent = {}
     for extra, names in extras.items():
         if lacking := [name for name in names if not _version(name)]:
             absent[extra] = f"{', '.join(lacking)} (not installed: pip install '{PACKAGE}[{extra}]')"
-    about = {"python": platform.python_version(), "device": str(resolve())}
+    about = {
+        "python": platform.python_version(),
+        "device": str(resolve()),
+        "cores": os.cpu_count(),
+        "threads of torch": torch.get_num_threads(),
+        "free disk, GB": round(free / 1e9, 1),
+    }
     lines = [f"{name}: {value}" for name, value in (about | versions).items() if value]
     lines += [f"optional: {line}" for line in absent.values()]
     lines += mends or ["all that the commands need is here"]
@@ -46,3 +64,31 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def ls(args: Namespace) -> Answer:
+    """List encoders, aligners and the studies of this folder, each with one line."""
+    tables = {"encoders": lambda: PACKAGED, "aligners": aligners, "studies": studies}
+    data = {name: table() for name, table in tables.items() if args.what in (None, name)}
+    lines = []
+    for name, rows in data.items():
+        lines += [f"{name}:", *(f"  {row}: {about}" for row, about in rows.items())]
+        lines += [] if rows else ["  none in this folder"]
+    return Answer(lines, data)
+
+
+def aligners() -> dict[str, str]:
+    """Return each aligner with the first sentence of its docstring. None of them is imported."""
+    found = {}
+    for path in sorted(Path(pipelines.__path__[0]).glob("aligners/*/__init__.py")):
+        if path.parent.name != "core":
+            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            found[path.parent.name] = " ".join(said.split("\n\n")[0].split())
+    return found
+
+
+def studies() -> dict[str, str]:
+    """Return the studies of the folder `studies` here, each with what it says about itself."""
+    from pipelines.study.reading import read
+
+    return {path.stem: str(read(path).get("about", "")) for path in sorted(Path("studies").glob("*.yaml"))}

@@ -1,4 +1,4 @@
-"""translate: fit a map between the vectors of two files, and apply it to a file."""
+"""translate: fit a map between the vectors of two files, apply it to a file, measure it on pairs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, save
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import formats, limits, matrix
+from pipelines.evaluate import scored
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
+from pipelines.measures import shown, summary, translation
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic
 from pipelines.tool import Answer
 
+WRITTEN = (".parquet", ".arrow", ".npy")
+BATCH = 8192  # vectors that are compared with each other, at most
 PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors it is right
 
 
@@ -41,7 +45,7 @@ def fit(args: Namespace) -> Answer:
 
 
 def apply(args: Namespace) -> Answer:
-    """Translate SOURCE to a parquet file. Other columns of parquet are kept.
+    """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept.
 
     A column `aligned` tells for which rows the map is right, if `fit` found any.
     """
@@ -52,9 +56,9 @@ def apply(args: Namespace) -> Answer:
 
 
 def check_output(path: Path) -> None:
-    """Raise BadInput, before any work, for a file that `write` does not write."""
-    if path.suffix != ".parquet":
-        raise BadInput(f"{path}: vectors are written to .parquet")
+    """Raise BadInput, before any work, for a file that `write` cannot write."""
+    if path.suffix not in WRITTEN:
+        raise BadInput(f"{path}: vectors are written to {', '.join(WRITTEN)}")
 
 
 def write(
@@ -62,9 +66,15 @@ def write(
 ) -> int:
     """Translate the vectors of `source` and write them to `path`, block by block. Return their number.
 
-    With parts they get the column `aligned`.
+    With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
     """
     rows, writer = 0, None
+    if path.suffix == ".npy":
+        blocks = [translator(np.asarray(block, np.float32)) for block in formats.blocks(source, column)]
+        with atomic(path) as draft, open(draft, "wb") as file:
+            np.save(file, np.concatenate(blocks))
+        return sum(map(len, blocks))
+    opener = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file
     column, batches = _batches(source, column)
     function = batchwise.translate(translator, column)
     with atomic(path) as draft:
@@ -75,7 +85,7 @@ def write(
                 vectors = batch.column(column).flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
                 right = parts.rows(torch.tensor(vectors).view(len(table), -1))
                 table = kept.append_column("aligned", pa.array(right.numpy()))
-            writer = writer or pq.ParquetWriter(draft, table.schema)
+            writer = writer or opener(draft, table.schema)
             writer.write_table(table)
             rows += len(table)
         if writer:
@@ -93,3 +103,15 @@ def _batches(source: Path, column: str | None) -> tuple[str, Iterator[pa.RecordB
         pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
         for block in blocks
     )
+
+
+def judge(args: Namespace) -> Answer:
+    """Measure a map on true pairs."""
+    source, target = (torch.from_numpy(matrix(located(p), args.column)) for p in (args.source, args.target))
+    if len(source) != len(target):
+        raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
+    found = summary(scored(arrays.load(args.map), source, target, torch.arange(len(source)), BATCH))
+    lines = [f"{len(source)} pairs, ranked in batches of at most {BATCH}"]
+    for m in shown(translation.MEASURES):
+        lines.append(f"{m.title}: {found[m.name]:.{m.digits}f} ± {found[f'{m.name}_error']:.{m.digits}f}")
+    return Answer(lines, {"pairs": len(source)} | found)
