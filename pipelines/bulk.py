@@ -148,7 +148,8 @@ def digest_of(*parts: Any) -> str:
     """Return the sha256 of settings and tensors."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(part.contiguous().numpy() if isinstance(part, Tensor) else repr(part).encode())
+        tensor = isinstance(part, Tensor)
+        digest.update(part.contiguous().numpy().tobytes() if tensor else repr(part).encode())
     return digest.hexdigest()
 
 

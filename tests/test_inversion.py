@@ -91,15 +91,17 @@ NAMES, VERBS, THINGS = (
 TEXTS = [f"{n} {v} {t}" for n in NAMES for v in VERBS for t in THINGS]
 
 
+def direction(number):
+    return torch.randn(24, generator=torch.Generator().manual_seed(number))
+
+
+DIRECTIONS = {word: direction(number) for number, word in enumerate([*NAMES, *VERBS, *THINGS])}
+
+
 def encode(texts):
     """A bag of words, as a static encoder would: each word's own random direction."""
-    table = {
-        w: torch.randn(24, generator=torch.Generator().manual_seed(i))
-        for i, w in enumerate([*NAMES, *VERBS, *THINGS])
-    }
-    return torch.stack(
-        [sum((table.get(w, torch.zeros(24)) for w in t.split()), torch.full((24,), 0.1)) for t in texts]
-    )
+    bags = [[DIRECTIONS[word] for word in text.split() if word in DIRECTIONS] for text in texts]
+    return torch.stack([sum(bag, torch.full((24,), 0.1)) for bag in bags])
 
 
 SMALL = decoder.Settings(vocabulary=320, tokens=12, width=48, layers=1, heads=2, epochs=180)

@@ -92,8 +92,8 @@ def fit_jointly(
             settings = replace(settings, steps=steps)
         # 3. Training, which ends with the best state
         training = Training(translator.model.train(), translator.sizes, settings, new if trained else ())
-        best = Best()
-        _train(training, data, best, Checkpoint(folder, seed), log)
+        best, path = Best(), folder / f"vec2vec-{seed}.pt" if folder else None
+        _train(training, data, best, Checkpoint(path), log)
         assert best.state is not None
         translator.model.load_state_dict(best.state)
         translator.eval()
@@ -226,14 +226,9 @@ def _split(rows: Mapping[str, Tensor], batch: int, seed: int) -> Data:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file of a killed run; without a folder nothing is written or read."""
+    """The file of a killed run; without a path nothing is written or read."""
 
-    folder: Path | None
-    seed: int
-
-    @property
-    def path(self) -> Path | None:
-        return self.folder / f"vec2vec-{self.seed}.pt" if self.folder else None
+    path: Path | None
 
     def save(self, training: Training, best: Best) -> None:
         if self.path:
