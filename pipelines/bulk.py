@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from pipelines.measures.attributes import TEMPLATE
 from pipelines.runtime import shards, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput, listed
+from pipelines.runtime.files import reading
 from pipelines.runtime.progress import progress
 from pipelines.study import Bulk, params
 
@@ -42,7 +42,11 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
         todo = [shard for shard in inputs if not shards.done(shard, job)]
         print(f"bulk.{name}: {len(todo)} of {len(inputs)} shards are to be done")
         started = time.perf_counter()
-        finished = list(progress(engine(row, job, todo), what=f"bulk {name}", unit="shards", total=len(todo)))
+        if row.engine == "ray" and todo:
+            results = shards.on_ray(job, todo, row.address, row.workers)
+        else:
+            results = shards.loop(job, todo)
+        finished = list(progress(results, what=f"bulk {name}", unit="shards", total=len(todo)))
         seconds = time.perf_counter() - started
         names = {shard.name for shard in inputs}
         for file in job.folder.iterdir():  # outputs of removed shards, and drafts of killed workers
@@ -69,7 +73,7 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
         translator = load_best(store.intact(store.translators_path(row.translator)), row.hub_correction)
     for shard in inputs:
         check(shard, column, translator)
-    make, made_from = reader(row, study, translator) if translator else embedder(row, study)
+    make, made_from = translated(row, study, translator) if translator else embedder(row, study)
     output = store.bulk_path(name).resolve()
     output.mkdir(parents=True, exist_ok=True)
     digest = digest_of(row.model_dump(exclude=ENGINE), *made_from)
@@ -82,7 +86,7 @@ def embedder(row: Bulk, study: params.Study) -> tuple[partial, tuple[Any, ...]]:
     return partial(batchwise.embed, folder, encoder), (encoder, sources.weights(folder))
 
 
-def reader(row: Bulk, study: params.Study, translator: Translator) -> tuple[partial, tuple[Any, ...]]:
+def translated(row: Bulk, study: params.Study, translator: Translator) -> tuple[partial, tuple[Any, ...]]:
     """Return the factory of `translate`, `label` or `audit`, and what its outputs are made from."""
     made_from = (translator.config, *translator.state_dict().values())
     if row.apply == "translate":
@@ -101,43 +105,32 @@ def reader(row: Bulk, study: params.Study, translator: Translator) -> tuple[part
     target = store.read_embeddings(fitted.target)
     rows = target.rows(fitted.splits[1] if fitted.splits else "train")[:KNOWN]
     texts = Named(target.ids[rows].tolist(), target.vectors[rows])
-    made_from = (*made_from, texts.names, texts.vectors)
-    return partial(batchwise.audit, translator, labels, texts), made_from
+    return partial(batchwise.audit, translator, labels, texts), (*made_from, texts.names, texts.vectors)
 
 
 def check(shard: Path, column: str, translator: Translator | None) -> None:
     """Raise BadInput unless a shard's column has vectors that the translator reads; without one, texts.
 
-    If the type of the column has no dimension, the first row is checked.
+    Dimensions are checked in the first row alone.
     """
-    try:
-        schema = pq.read_schema(shard)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{shard}: cannot be read as Parquet: {' '.join(str(error).split())}") from None
-    if column not in schema.names:
-        raise BadInput(f"{shard}: there is no column {column!r}; there are: {listed(schema.names)}")
-    kind, where = schema.field(column).type, f"{shard}: column {column!r}"
+    with reading(shard, "cannot be read as Parquet"):
+        file = pq.ParquetFile(shard)
+        first = next(file.iter_batches(1, columns=[column]), None)
+    if column not in file.schema_arrow.names:
+        raise BadInput(
+            f"{shard}: there is no column {column!r}; there are: {listed(file.schema_arrow.names)}"
+        )
+    kind, where = file.schema_arrow.field(column).type, f"{shard}: column {column!r}"
     if translator is None:
         if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
             raise BadInput(f"{where} is {kind}, not text")
         return
+    if not batchwise.is_vectors(kind):
+        raise BadInput(f"{where} is {kind}, not vectors (lists of floating-point numbers)")
     width = batchwise.source_dimension(translator)
-    try:
-        dimension = batchwise.dimension(kind)
-    except BadInput as error:
-        raise BadInput(f"{where}: {error}") from None
-    if dimension is None:
-        first = next(pq.ParquetFile(shard).iter_batches(1, columns=[column]), None)
-        dimension = len(first[0][0].as_py() or ()) if first else width
-    if dimension != width:
-        raise BadInput(f"{where} has {dimension} dimensions, but the translator reads {width}")
-
-
-def engine(row: Bulk, job: shards.Job, todo: list[Path]) -> Iterator[shards.Done]:
-    """Process shards, and yield the result of each."""
-    if row.engine == "local" or not todo:
-        return shards.loop(job, todo)
-    return shards.on_ray(job, todo, row.address, row.workers)
+    found = len(first[0][0].as_py() or ()) if first else width
+    if found != width:
+        raise BadInput(f"{where} has {found} dimensions, but the translator reads {width}")
 
 
 def counts(outputs: list[Path]) -> dict[str, Any]:
@@ -155,8 +148,8 @@ def digest_of(*parts: Any) -> str:
     """Return the sha256 of settings and tensors."""
     digest = hashlib.sha256()
     for part in parts:
-        bytes_of = part.contiguous().numpy().tobytes() if isinstance(part, Tensor) else repr(part).encode()
-        digest.update(bytes_of)
+        tensor = isinstance(part, Tensor)
+        digest.update(part.contiguous().numpy().tobytes() if tensor else repr(part).encode())
     return digest.hexdigest()
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from pipelines.aligners.core.translator import load_aligned, load_best
 from pipelines.encoders import query
-from pipelines.inverters import EMPTY, Queries, search
+from pipelines.inverters import Queries
 from pipelines.inverters.attacker import Attacker, load
 from pipelines.inverters.consensus import Voters, consensus, stating
 from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.judge import judge
+from pipelines.inverters.search import search
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import facts, mean_and_error
 from pipelines.measures.facts import Found
@@ -91,12 +92,10 @@ def attacked(name: str, row: Invert, attacker: Attacker) -> Victim:
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
-    corpus = store.read_corpus(row.corpus)
-    if list(source.ids) != corpus["id"].to_list():
-        raise BadInput(f"invert.{name}: the ids of {row.source} are not those of corpus {row.corpus}")
-    texts = corpus["text"].to_list()
-    known = set(attacker.texts)
-    rows = torch.tensor([i for i in source.rows(row.split).tolist() if texts[i] not in known])
+    corpus = store.read_texts(source, row.corpus)
+    known = corpus["text"].is_in(attacker.texts).to_numpy()
+    split = source.rows(row.split)
+    rows = split[~torch.from_numpy(known)[split]]
     if len(rows) < 2:
         raise BadInput(
             f"invert.{name}: split {row.split!r} has {len(rows)} texts that the attacker does not know; "
@@ -104,22 +103,25 @@ def attacked(name: str, row: Invert, attacker: Attacker) -> Victim:
         )
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
     folder = store.intact(store.translators_path(row.translator))
-    if row.seeds == "best":
-        translators = [load_best(folder, row.hub_correction)]
+    if row.seeds == "aligned":
+        fits = load_aligned(folder, row.hub_correction)
     else:
-        translators = load_aligned(folder, row.hub_correction)
+        fits = [load_best(folder, row.hub_correction)]
 
     def translated(rows: Tensor) -> Tensor:
-        return torch.stack([translator.to(device)(source.vectors[rows]) for translator in translators]).mean(
-            0
-        )
+        return torch.stack([fit.to(device)(source.vectors[rows]) for fit in fits]).mean(0)
 
     drawn = corpus[rows.tolist()]
     with torch.inference_mode():
-        vectors = translated(rows) - translated(source.rows(row.split)).mean(0) + attacker.space.mean
-    ids, texts = drawn["id"].to_list(), drawn["text"].to_list()
-    documents = source.documents[rows.numpy()].tolist()
-    return Victim(ids, documents, texts, facts_of(drawn), vectors, target.vectors[rows])
+        vectors = translated(rows) - translated(split).mean(0) + attacker.space.mean
+    return Victim(
+        drawn["id"].to_list(),
+        source.documents[rows.numpy()].tolist(),
+        drawn["text"].to_list(),
+        facts_of(drawn),
+        vectors,
+        target.vectors[rows],
+    )
 
 
 def facts_of(corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
@@ -143,59 +145,43 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
         "mismatched": victim.translated.roll(1, 0),
     }
     out: list[Guesses] = []
-    generator = torch.Generator().manual_seed(row.seed)
-    voters = Voters(attacker.known, attacker.texts)
+    voters, count = Voters(attacker.known, attacker.texts), row.consensus.facts
     for kind, raw in progress(vectors.items(), what="invert", unit="attacks"):
         given = attacker.space(raw)
         near = attacker.nearest(given, row.search.near)
-        first, corrected, queries = written(attacker, raw, near, encode, row, generator)
+        first, corrected, queries = written(attacker, raw, near, encode, row)
         peculiar = voters.peculiar(given)
         agreed = consensus(given, attacker.known, attacker.texts)
-        with_facts = [stating(texts, peculiar, row.consensus.facts) for texts in (corrected, agreed)]
         out += [
             Guesses(kind, "generated", first),
-            Guesses(kind, "corrected", with_facts[0], queries / len(given)),
+            Guesses(kind, "corrected", stating(corrected, peculiar, count), queries / len(given)),
             Guesses(kind, "retrieved", [texts[0] for texts in near]),
-            Guesses(kind, "consensus", with_facts[1]),
+            Guesses(kind, "consensus", stating(agreed, peculiar, count)),
         ]
     if isinstance(attacker.inverter, Decoder):
-        out.append(
-            Guesses("prior", "generated", unconditioned(attacker.inverter, len(victim.texts), generator))
-        )
+        blind = attacker.inverter.blind.detach().expand(len(victim.texts), -1)
+        drafts = attacker.inverter.propose(blind, torch.Generator().manual_seed(row.seed), 1.0)
+        out.append(Guesses("prior", "generated", [attacker.inverter.text(draft) for draft in drafts]))
     return out
 
 
 def written(
-    attacker: Attacker,
-    raw: Tensor,
-    near: list[list[str]],
-    encode: query.Encode,
-    row: Invert,
-    generator: torch.Generator,
+    attacker: Attacker, raw: Tensor, near: list[list[str]], encode: query.Encode, row: Invert
 ) -> tuple[list[str], list[str], int]:
     """Return first guesses for raw vectors (n, e), corrected guesses, and the number of queries of the
     latter.
 
     vec2text's weights read raw vectors. Inverters trained here read centred ones of unit length.
     """
-    inverter = attacker.inverter
+    inverter, s = attacker.inverter, row.search
     if isinstance(inverter, Vec2Text):
         queries = Queries(encode, lambda vectors: vectors.to(raw.device))
         first = inverter.invert(raw, queries, 0, 1)
-        corrected = inverter.invert(raw, queries, row.search.corrections, row.search.width)
-        return first, corrected, queries.count
+        return first, inverter.invert(raw, queries, s.corrections, s.width), queries.count
     given, queries = attacker.space(raw), Queries(encode, attacker.space)
-    first = search.first_guesses(inverter, given, generator)
-    found = search.search(inverter, given, queries, row.search, row.seed, attacker.corrector, near)
-    corrected = [inverter.text(guess.draft) for guess in found]
-    return [inverter.text(draft) for draft in first], corrected, queries.count
-
-
-def unconditioned(decoder: Decoder, count: int, generator: torch.Generator) -> list[str]:
-    """Sample texts without a vector."""
-    blind = decoder.blind.detach().expand(count, -1)
-    drafts = decoder.propose(blind, [EMPTY] * count, decoder.tokens, 1.0, generator)
-    return [decoder.text(draft) for draft in drafts]
+    first = [inverter.text(draft) for draft in inverter.propose(given)]
+    found = search(inverter, given, queries, s, row.seed, attacker.corrector, near)
+    return first, [inverter.text(guess.draft) for guess in found], queries.count
 
 
 # ---------------------------------------------------------------- measures
@@ -206,9 +192,7 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
     an attack.
     """
     true, frames = embed.space(victim.target), []
-    recoverable = [sum(map(len, planted.values())) for planted in victim.facts]
     for g in progress(guesses, what="measure", unit="methods"):
-        scores = text_scores(g.texts, victim.texts) | {"cosine": (embed(g.texts) * true).sum(1).cpu()}
         recovered: list[list[str]] = [[] for _ in g.texts]
         for fact in facts.check(g.texts, victim.facts):
             if fact.recovered:
@@ -220,12 +204,13 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
             "text": victim.texts,
             "guess": g.texts,
             "facts": recovered,
-            "recoverable": recoverable,
+            "recoverable": [sum(map(len, stated.values())) for stated in victim.facts],
             "queries": g.queries,
         }
         if row.judge is not None:
             columns["judged"] = judge(victim.texts, g.texts, row.judge, JUDGED)
-        columns |= {k: v.double().numpy() for k, v in scores.items()}
+        scores = text_scores(g.texts, victim.texts) | {"cosine": (embed(g.texts) * true).sum(1).cpu()}
+        columns |= {name: score.double().numpy() for name, score in scores.items()}
         # Without the type, polars finds none in a column of empty lists.
         frames.append(pl.DataFrame(columns, schema_overrides={"facts": pl.List(pl.String)}))
     return pl.concat(frames)
@@ -272,10 +257,10 @@ def add_leaks(
             counts[kind] |= {"above_floor": leak.value, "low": leak.low, "high": leak.high}
 
 
-def examples(table: pl.DataFrame, count: int = EXAMPLES) -> pl.DataFrame:
-    """Return the texts with most recovered facts, and their guesses."""
+def examples(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the EXAMPLES texts with most recovered facts, and their guesses."""
     corrected = table.filter((pl.col("attack") == "translated") & (pl.col("method") == "corrected"))
-    worst = corrected.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(count)
+    worst = corrected.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(EXAMPLES)
     return worst.with_columns(pl.col("facts").list.join("; "))
 
 

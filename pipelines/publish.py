@@ -80,8 +80,8 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
         except Exception as error:  # whatever a server, a proxy or a database raises
             raise BadInput(f"MLflow did not take it ({sender.reason(error)})") from error
     about = [f"{key} {model.tags[key]}" for key in ("seed", "verdict") if key in model.tags]
-    by = [measured.by for measured in model.measured]
-    about.append(f"measured by {', '.join(by)}" if by else "not measured as it is now")
+    by = ", ".join(measured.by for measured in model.measured)
+    about.append(f"measured by {by}" if by else "not measured as it is now")
     return f"{called} version {number}: {', '.join(about)}: models:/{called}/{number}"
 
 
@@ -158,20 +158,14 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
         shutil.copy(folder / f"seed-{seed}{suffix}", copy)
     # Random vectors: those of the study's texts may be private.
     example = np.random.default_rng(0).normal(size=(2, source_dimension(seeds[seed]))).astype(np.float32)
-    corpora = [study.spaces()[space].corpus for space in (row.source, row.target)]
-    tags = {
-        "seed": str(seed),
-        "sha256": store.digest(copy / f"seed-{seed}.safetensors"),
-        "private": str(study.private(*corpora)),
-    }
+    private = study.private(*(study.spaces()[space].corpus for space in (row.source, row.target)))
+    sha256 = store.digest(copy / f"seed-{seed}.safetensors")
+    tags = {"seed": str(seed), "sha256": sha256, "private": str(private)}
     if seed in verdicts:
         tags["verdict"] = verdicts[seed]["label"]
-    log = partial(
-        mlflow.pyfunc.log_model,
-        python_model=str(PACKAGE.parent / "scripts/served.py"),
-        artifacts={"translator": str(copy)},
-        **_about(example, seeds[seed](example), NEEDS),
-    )
+    about = _about(example, seeds[seed](example), NEEDS)
+    served, artifacts = str(PACKAGE.parent / "scripts/served.py"), {"translator": str(copy)}
+    log = partial(mlflow.pyfunc.log_model, python_model=served, artifacts=artifacts, **about)
     return Model(log, tags, list(_evaluated(name, seed, folder, study)))
 
 
@@ -181,12 +175,11 @@ def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Itera
     for by, row in study.evaluate.items():
         read, results = _read_by(f"evaluate@{by}"), store.seeds_path(by)
         same = row.translator == name and row.hub_correction is None and read.get(str(folder)) == md5
-        if not same or not _as_locked(results):
-            continue
-        data = {str(path): read[str(path)] for path in map(store.embeddings_path, (row.source, row.target))}
-        for measures in store.read_csv(results).rows(named=True):
-            if measures.pop("seed") == seed:
-                yield Measured(by, {f"translation/{key}": value for key, value in measures.items()}, data)
+        if same and _as_locked(results):
+            paths = (str(store.embeddings_path(space)) for space in (row.source, row.target))
+            [measures] = store.read_csv(results).filter(seed=seed).drop("seed").to_dicts()
+            metrics = {f"translation/{key}": value for key, value in measures.items()}
+            yield Measured(by, metrics, {path: read[path] for path in paths})
 
 
 # ---------------------------------------------------------------- encoders

@@ -8,7 +8,6 @@ from pipelines.encoders import query
 from pipelines.inverters import attacker
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
-from pipelines.runtime.errors import BadInput
 from pipelines.study import Inverter, params
 
 
@@ -16,9 +15,7 @@ def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run
     """Draw the attacker's texts with the row's seed, and train on them only."""
     device = resolve(row.device)
     embeddings = store.read_embeddings(row.space, device)
-    corpus = store.read_corpus(row.corpus, ["id", "text"])
-    if list(embeddings.ids) != corpus["id"].to_list():
-        raise BadInput(f"inverters.{name}: the ids of {row.space} are not those of corpus {row.corpus}")
+    corpus = store.read_texts(embeddings, row.corpus)
     run.input(store.embeddings_path(row.space), "own texts")
     rows = embeddings.rows(row.split)
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.known]]

@@ -26,17 +26,15 @@ class Block(nn.Module):
         self.last = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.pad(x, self.first.out_features) + nn.functional.silu(self.first(x))
+        x = fitted(x, self.first.out_features) + nn.functional.silu(self.first(x))
         for layer in self.middle:
             x = x + layer(x)
         out = self.last(x)
-        return self.pad(x, out.shape[1]) + out
+        return fitted(x, out.shape[1]) + out
 
-    @staticmethod
-    def pad(x: Tensor, size: int) -> Tensor:
-        out = torch.zeros(len(x), size, dtype=x.dtype)
-        out[:, : min(size, x.shape[1])] = x[:, :size]
-        return out
+
+def fitted(x: Tensor, size: int) -> Tensor:
+    return nn.functional.pad(x, (0, size - x.shape[1]))  # a negative number cuts columns
 
 
 def critic(depth: int, inputs: int, width: int) -> nn.Sequential:
@@ -71,14 +69,10 @@ class Reference:
             for a, b in zip(mine.parameters(), other.parameters(), strict=True):
                 a.data.copy_(b.data)
         self.optimiser = torch.optim.Adam(self.translator.parameters(), lr=s.lr, betas=(0.5, 0.999))
-        self.critic_optimisers = [
-            torch.optim.Adam(critic.parameters(), lr=s.disc_lr, betas=(0.5, 0.999), eps=6.25e-10)
-            for critic in self.critics
-        ]
+        adam = {"lr": s.disc_lr, "betas": (0.5, 0.999), "eps": 6.25e-10}
+        self.critic_optimisers = [torch.optim.Adam(critic.parameters(), **adam) for critic in self.critics]
         optimisers = [self.optimiser, *self.critic_optimisers]
-        self.schedules = [
-            torch.optim.lr_scheduler.LambdaLR(optimiser, self.growth) for optimiser in optimisers
-        ]
+        self.schedules = [torch.optim.lr_scheduler.LambdaLR(each, self.growth) for each in optimisers]
 
     def growth(self, step: int) -> float:
         return min((step + self.settings.warmup_from) / self.settings.warmup, 1)

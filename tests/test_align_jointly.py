@@ -103,17 +103,10 @@ def test_an_encoder_joins_and_nothing_else_moves(more):
         assert not torch.allclose(three[pair](x[pair[0]]), untrained[pair](x[pair[0]]), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("names", "more", "line"),
-    [
-        ("ab", {}, "given a, b; needed are a, b, which are extended, and more"),
-        ("ac", {}, "given a, c; needed are a, b, which are extended, and more"),
-        ("abc", {"width": 14}, "another shape than this row"),
-    ],
-)
-def test_what_cannot_be_extended_is_refused(names, more, line):
+def test_networks_of_another_shape_are_not_extended():
     x = clouds()
     two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), 0)
+<<<<<<< HEAD
     with pytest.raises(BadInput, match=line):
         vec2vec.fit_jointly({name: x[name] for name in names}, replace(SMALL, **more), 0, start=two)
 
@@ -123,6 +116,10 @@ def test_translators_of_two_trainings_are_not_joined():
     two, other = (vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, quick, seed) for seed in (0, 1))
     with pytest.raises(BadInput, match="their backbones differ"):
         vec2vec.fit_jointly(x, SMALL, 0, start={("a", "b"): two["a", "b"], ("b", "a"): other["b", "a"]})
+=======
+    with pytest.raises(BadInput, match="another shape than this row"):
+        vec2vec.fit_jointly(x, replace(SMALL, width=14), 0, start=two)
+>>>>>>> slim-inverters
 
 
 def test_an_encoder_is_not_called_as_a_discriminator_is():

@@ -43,18 +43,15 @@ def folder(tmp_path, monkeypatch):
     for name, d in (("a", SOURCE), ("b", TARGET)):
         cloud = rng.standard_normal((40, d), np.float32)
         store.write_embeddings(name, [f"k{i}" for i in range(40)], ["test"] * 5 + ["train"] * 35, cloud, {})
-    a, b = (store.read_embeddings(name).vectors for name in "ab")
     store.translators_path("ab").mkdir(parents=True)
-    save(Linear.of(torch.randn(SOURCE, TARGET), a, b), store.translators_path("ab") / "seed-0")
+    refit()
     Path("in").mkdir()
     for number, (start, rows) in enumerate(zip(np.cumsum([0, *ROWS]), ROWS, strict=False)):
-        ids, vectors = [f"t{start + i}" for i in range(rows)], rng.standard_normal((rows, SOURCE), np.float32)
-        frame = {
-            "id": ids,
-            "text": TEXTS[start : start + rows],
-            "vector": pl.Series(vectors, dtype=pl.Array(pl.Float32, SOURCE)),
-        }
-        pl.DataFrame(frame).write_parquet(f"in/{number}.parquet")
+        vectors = pl.Series(
+            rng.standard_normal((rows, SOURCE), np.float32), dtype=pl.Array(pl.Float32, SOURCE)
+        )
+        ids, texts = [f"t{start + i}" for i in range(rows)], TEXTS[start : start + rows]
+        pl.DataFrame({"id": ids, "text": texts, "vector": vectors}).write_parquet(f"in/{number}.parquet")
 
 
 def study(**rows) -> params.Study:
@@ -74,6 +71,21 @@ def run(name="x", **row):
 
 def output(name="x") -> pl.DataFrame:
     return pl.concat(pl.read_parquet(path) for path in sorted(store.bulk_path(name).glob("*.parquet")))
+
+
+def given(column):
+    return pl.concat(pl.read_parquet(path) for path in sorted(Path("in").iterdir()))[column]
+
+
+def translated():
+    with torch.inference_mode():
+        return load_best(store.translators_path("ab"))(torch.from_numpy(given("vector").to_numpy())).numpy()
+
+
+def refit():
+    """Replace the translator by another one."""
+    a, b = (store.read_embeddings(name).vectors for name in "ab")
+    save(Linear.of(torch.randn(SOURCE, TARGET), a, b), store.translators_path("ab") / "seed-0")
 
 
 def embedded(texts) -> np.ndarray:
@@ -98,20 +110,13 @@ def test_a_shard_has_the_bytes_that_the_stage_embed_writes_for_its_texts():
 
 def test_vectors_are_translated_and_other_columns_carried_along():
     run(apply="translate", path="in/", model="data/translators/ab")
-    vectors = pl.concat(pl.read_parquet(path) for path in sorted(Path("in").iterdir()))
-    expected = load_best(store.translators_path("ab"))(torch.from_numpy(vectors["vector"].to_numpy()))
-    np.testing.assert_allclose(output()["vector"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
-    assert output()["text"].to_list() == vectors["text"].to_list()
+    np.testing.assert_allclose(output()["vector"].to_numpy(), translated(), rtol=1e-5, atol=1e-6)
+    assert output()["text"].to_list() == given("text").to_list()
 
 
 def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
     run(**AUDIT)
-    made, vectors = (
-        output(),
-        np.concatenate([pl.read_parquet(p)["vector"].to_numpy() for p in sorted(Path("in").iterdir())]),
-    )
-    with torch.inference_mode():
-        translated = load_best(store.translators_path("ab"))(torch.from_numpy(vectors)).double().numpy()
+    made, moved = output(), translated().astype(np.float64)
 
     def unit(x):
         return x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -119,11 +124,11 @@ def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
     labels = bulk.query.as_function(store.encoder_path("e"), study().encoders["e"])(
         [bulk.TEMPLATE.format(label) for label in LABELS]
     )
-    cosines = unit(translated) @ unit(labels.double().numpy()).T
+    cosines = unit(moved) @ unit(labels.double().numpy()).T
     assert made["label"].to_list() == [LABELS[i] for i in cosines.argmax(1)]
     np.testing.assert_allclose(made["cosine"], cosines.max(1), atol=1e-5)
     known = store.read_embeddings("b").vectors[5:].double().numpy()  # the train texts
-    cosines = unit(translated - known.mean(0)) @ unit(known - known.mean(0)).T
+    cosines = unit(moved - known.mean(0)) @ unit(known - known.mean(0)).T
     order = np.argsort(-cosines, axis=1)[:, :3]
     assert made["texts"].to_list() == [[f"k{5 + j}" for j in row] for row in order]
     np.testing.assert_allclose(
@@ -131,7 +136,7 @@ def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
     )
     translator = load_best(store.translators_path("ab"))
     best = audits.Attempt(None, [], torch.from_numpy(known), lambda texts: labels, translator)
-    topics = audits.topics(torch.from_numpy(vectors), best, LABELS)
+    topics = audits.topics(torch.from_numpy(given("vector").to_numpy()), best, LABELS)
     audited = {line["label"]: line["vectors"] for line in topics}
     assert store.read_metrics("bulk")["x"] == {"shards": 4, "rows": 60, "labels": audited}
 
@@ -144,7 +149,6 @@ def test_spark_style_an_iterator_of_record_batches_gives_the_same_rows():
 
     run(**EMBED)
     batches = [batch for path in sorted(Path("in").iterdir()) for batch in pq.read_table(path).to_batches()]
-    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
     made = list(map_in_arrow(iter(batches)))
     assert all(isinstance(batch, pa.RecordBatch) for batch in made)
     np.testing.assert_array_equal(pl.from_arrow(made)["vector"].to_numpy(), output()["vector"].to_numpy())
@@ -193,20 +197,17 @@ def test_another_row_or_model_does_all_again_and_another_engine_nothing():
     run(**LABEL | {"labels": ("cat", "house")})
     assert changed(before) == set(before)
     before = times()
-    clouds = (store.read_embeddings(name).vectors for name in "ab")
-    save(Linear.of(torch.randn(SOURCE, TARGET), *clouds), store.translators_path("ab") / "seed-0")
+    refit()
     run(**LABEL | {"labels": ("cat", "house")})
     assert changed(before) == set(before)
 
 
 def test_a_shard_at_fault_is_named_and_costs_no_other():
     texts = pl.read_parquet("in/2.parquet")
-    texts.with_columns(text=pl.when(pl.col("id") == "t33").then(pl.lit(" ")).otherwise("text")).write_parquet(
-        "in/2.parquet"
-    )
-    with pytest.raises(
-        BadInput, match=r"1 of 4 shards failed: .*/2\.parquet: 1 texts are empty, the first in row 2$"
-    ):
+    blank = texts.with_columns(text=pl.when(pl.col("id") == "t33").then(pl.lit(" ")).otherwise("text"))
+    blank.write_parquet("in/2.parquet")
+    line = r"1 of 4 shards failed: .*/2\.parquet: 1 texts are empty, the first in row 2$"
+    with pytest.raises(BadInput, match=line):
         run(**EMBED)
     before = times()
     assert set(before) == {"0.parquet", "1.parquet", "3.parquet"}
@@ -233,7 +234,7 @@ def lists(rows, width=None):
         (lambda: Path("in/2.parquet").write_text("x"), EMBED, r"in/2\.parquet: cannot be read as Parquet"),
         (lambda: lists([[1.0] * 5], 5), LABEL, "column 'vector' has 5 dimensions, .* reads 7"),
         (lambda: lists([[1.0] * 5]), LABEL, "column 'vector' has 5 dimensions, .* reads 7"),
-        (lambda: None, LABEL | {"column": "id"}, r"in/0\.parquet: column 'id': .*string are no vectors"),
+        (lambda: None, LABEL | {"column": "id"}, r"in/0\.parquet: column 'id' is .*, not vectors"),
         (lambda: lists([[1.0] * 7, [1.0] * 6]), LABEL, "1 of 4 .*: 1 vectors are not of dimension 7"),
     ],
 )  # fmt: skip
@@ -309,10 +310,7 @@ def test_two_workers_of_ray_one_killed_write_the_bytes_of_the_plain_loop(cluster
     killed = shards.Job(partial(recorded, job.make, log, "t31", marker), job.folder, job.made_from, job.batch)
     finished = list(shards.on_ray(killed, inputs, cluster, workers=2))
     assert not marker.exists()
-    assert sorted((d.shard, d.rows, d.fault) for d in finished) == [
-        (str(p), n, "") for p, n in zip(inputs, ROWS, strict=True)
-    ]
-    assert sorted(log.read_text().split()) == sorted(
-        ["t0", "t30", "t31", "t31", "t51"]
-    )  # twice: what was lost alone
+    wanted = [(str(path), rows, "") for path, rows in zip(inputs, ROWS, strict=True)]
+    assert sorted((d.shard, d.rows, d.fault) for d in finished) == wanted
+    assert sorted(log.read_text().split()) == ["t0", "t30", "t31", "t31", "t51"]  # twice: only what was lost
     assert {p.name: p.read_bytes() for p in job.folder.glob("[!.]*")} == plain

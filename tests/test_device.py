@@ -24,7 +24,7 @@ from pipelines.aligners.core.verdict import judge
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
 from pipelines.contrastive.point_sets import DualEncoder
-from pipelines.inverters import EMPTY, Queries, Space, attacker, decoder, search
+from pipelines.inverters import Queries, Space, attacker, decoder, search
 from pipelines.inverters.consensus import consensus
 from pipelines.measures import attributes, geometry, translation
 from pipelines.measures.defences import KINDS, Defence, defend, recall_kept
@@ -190,7 +190,7 @@ def test_an_inverter_learns_and_writes_where_its_vectors_are(there, tmp_path, mo
         assert given.device == a.known.device
         near = a.nearest(given, 5)
         guesses = search.search(a.inverter, given, Queries(encode, a.space), settings, 0, a.corrector, near)
-        agreed = consensus(given, a.known, a.texts, near=5)
+        agreed = consensus(given, a.known, a.texts)
         written.append((near, [a.inverter.text(g.draft) for g in guesses], agreed))
     assert again.known.device.type == there.device.type
     assert there.record is None or written[0] == written[1]
@@ -202,7 +202,7 @@ def test_a_step_of_the_decoder_never_waits(there):
     with there.works(waits=0):
         model = decoder.train(moved, TEXTS, DECODER, 0)
     with there.works(waits=3 * DECODER.tokens + 2):
-        model.propose(moved[:3], [EMPTY] * 3, DECODER.tokens, 0.7, torch.Generator().manual_seed(0))
+        model.propose(moved[:3], torch.Generator().manual_seed(0))
 
 
 # ---------------------------------------------------------------- contrastive training

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from pipelines import invert
 from pipelines.aligners.core.translator import Linear, load_aligned, load_best, load_seeds, save
@@ -19,6 +20,7 @@ from pipelines.aligners.core.verdict import Verdict
 from pipelines.encoders import query
 from pipelines.fitting.fits import write_verdicts
 from pipelines.inverters import Draft, Queries, Space, attacker, decoder, hub, judge, search, writer
+from pipelines.inverters import consensus as voting
 from pipelines.inverters.consensus import Voters, agreement, consensus, stating
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
@@ -79,11 +81,6 @@ def test_a_vocabulary_spells_what_it_never_saw():
     assert vocabulary.decode(unknown) == "žluťoučký"
 
 
-def test_no_texts_to_learn_from():
-    with pytest.raises(BadInput, match="no texts"):
-        learn([" "], 300)
-
-
 # ---------------------------------------------------------------- a world small enough to learn
 
 NAMES, VERBS, THINGS = (
@@ -94,15 +91,17 @@ NAMES, VERBS, THINGS = (
 TEXTS = [f"{n} {v} {t}" for n in NAMES for v in VERBS for t in THINGS]
 
 
+def direction(number):
+    return torch.randn(24, generator=torch.Generator().manual_seed(number))
+
+
+DIRECTIONS = {word: direction(number) for number, word in enumerate([*NAMES, *VERBS, *THINGS])}
+
+
 def encode(texts):
     """A bag of words, as a static encoder would: each word's own random direction."""
-    table = {
-        w: torch.randn(24, generator=torch.Generator().manual_seed(i))
-        for i, w in enumerate([*NAMES, *VERBS, *THINGS])
-    }
-    return torch.stack(
-        [sum((table.get(w, torch.zeros(24)) for w in t.split()), torch.full((24,), 0.1)) for t in texts]
-    )
+    bags = [[DIRECTIONS[word] for word in text.split() if word in DIRECTIONS] for text in texts]
+    return torch.stack([sum(bag, torch.full((24,), 0.1)) for bag in bags])
 
 
 SMALL = decoder.Settings(vocabulary=320, tokens=12, width=48, layers=1, heads=2, epochs=180)
@@ -121,7 +120,7 @@ def f1(guesses, texts):
 
 
 def greedy(model, vectors):
-    return [model.text(d) for d in search.first_guesses(model, vectors, torch.Generator())]
+    return [model.text(d) for d in model.propose(vectors)]
 
 
 def searched(model, space, vectors, corrector=None, near=(), **settings):
@@ -202,8 +201,8 @@ def test_the_corrector_only_helps(trained):
 
 
 def test_too_few_texts_is_one_line():
-    with pytest.raises(BadInput, match="1 texts and 1 vectors"):
-        decoder.train(torch.ones(1, 4), ["a"], SMALL, 0)
+    with pytest.raises(BadInput, match="1 text to learn from"):
+        attacker.learn(torch.ones(1, 4), ["a"], SMALL, 0)
 
 
 def test_noise_is_bounded_and_keeps_length():
@@ -217,38 +216,20 @@ def test_noise_is_bounded_and_keeps_length():
 # ---------------------------------------------------------------- hub models, from folders made here
 
 
-def tiny_model(folder, pair):
-    from transformers import (
-        GPT2Config,
-        GPT2LMHeadModel,
-        PreTrainedTokenizerFast,
-        T5Config,
-        T5ForConditionalGeneration,
-    )
-
-    vocabulary = learn(KNOWN, 320)
+def tiny_model(folder):
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=vocabulary.tokenizer, eos_token="[END]", pad_token="[PAD]"
+        tokenizer_object=learn(KNOWN, 320).tokenizer, eos_token="[END]", pad_token="[PAD]"
     )
-    size = {"vocab_size": len(vocabulary), "eos_token_id": 2, "pad_token_id": 0}
+    size = {"vocab_size": len(tokenizer), "d_model": 32, "d_kv": 16, "d_ff": 64}
+    ids = {"eos_token_id": 2, "pad_token_id": 0, "decoder_start_token_id": 0}
     torch.manual_seed(0)
-    if pair:
-        config = T5Config(
-            **size, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, decoder_start_token_id=0
-        )
-        model = T5ForConditionalGeneration(config)
-    else:
-        model = GPT2LMHeadModel(
-            GPT2Config(**size, bos_token_id=1, n_embd=32, n_layer=1, n_head=2, n_positions=64)
-        )
-    model.save_pretrained(folder)
+    T5ForConditionalGeneration(T5Config(**size, **ids, num_layers=1, num_heads=2)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
 
-@pytest.mark.parametrize("pair", [False, True], ids=["gpt2", "t5"])
-def test_a_language_model_is_conditioned_on_the_vector(tmp_path, pair, monkeypatch):
-    folder = tiny_model(tmp_path / "lm", pair)
+def test_a_language_model_is_conditioned_on_the_vector(tmp_path, monkeypatch):
+    folder = tiny_model(tmp_path / "lm")
     space = Space.of(encode(KNOWN))
     monkeypatch.setattr(writer, "BATCH", 16)
     monkeypatch.setattr(hub, "LR", 1e-2)
@@ -261,12 +242,11 @@ def test_a_language_model_is_conditioned_on_the_vector(tmp_path, pair, monkeypat
     found, count = searched(model, space, vectors[:3], samples=2, rounds=1, swaps=4)
     assert len(found) == 3
     assert count > 3
-    again = hub.restored(model.state())
-    assert greedy(again, vectors) == greedy(model, vectors)
+    assert greedy(hub.restored(model.state()), vectors) == greedy(model, vectors)
 
 
 def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
-    with pytest.raises(BadInput, match="no language model"):
+    with pytest.raises(BadInput, match="no encoder-decoder language model"):
         hub.load(hub.Settings(model=str(tmp_path / "nothing")), 4)
 
 
@@ -303,19 +283,17 @@ def test_agreement_is_token_f1_of_each_pair(some):
     torch.testing.assert_close(agreement(some), torch.tensor(expected))
 
 
-def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest():
+def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest(monkeypatch):
     texts = ["an odd one out", "the rent is due now", "rent is due", "the rent is due", "far away"]
     known = normalize(torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.99, 0.12], [0.99, 0.14], [0.0, 1.0]]), dim=1)
     vector = torch.tensor([[1.0, 0.0]])
-    assert consensus(vector, known, texts, 4, 1.0) == ["the rent is due"]
-    assert (
-        consensus(vector, known, texts, near=1)
-        == consensus(vector, known, texts, concentration=1e4)
-        == [texts[0]]
-    )
+    monkeypatch.setattr(voting, "NEAR", 4)
+    for concentration, agreed in ((1.0, "the rent is due"), (1e4, texts[0])):
+        monkeypatch.setattr(voting, "CONCENTRATION", concentration)
+        assert consensus(vector, known, texts) == [agreed]
 
 
-def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_what_is_said_already():
+def test_voters_state_what_is_peculiar_to_them_and_is_not_said_already(monkeypatch):
     texts = [
         "Ann Smith asked Cy Reed.",
         "Ann Smith asked Bo Jones.",
@@ -325,14 +303,13 @@ def test_voters_state_what_is_peculiar_to_them_and_neither_what_all_write_nor_wh
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)
     voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
 
-    def add(guess, count, asked=3):
-        return stating([guess], voters.peculiar(vectors, asked), count)
-
-    assert add("a guess", 1) == ["a guess\nBo Jones"]
-    assert add("a guess", 2) == ["a guess\nBo Jones; Cy Reed"]
-    assert add("to bo jones", 1) == ["to bo jones\nCy Reed"]
-    assert add("a guess", 0) == ["a guess"]
-    assert add("a guess", 3, asked=8) == ["a guess"]  # all vote: nothing is peculiar
+    assert voters.peculiar(vectors) == [[]]  # all vote: nothing is peculiar
+    monkeypatch.setattr(voting, "VOTERS", 3)
+    peculiar = voters.peculiar(vectors)
+    assert stating(["a guess"], peculiar, 1) == ["a guess\nBo Jones"]
+    assert stating(["a guess"], peculiar, 2) == ["a guess\nBo Jones; Cy Reed"]
+    assert stating(["to bo jones"], peculiar, 1) == ["to bo jones\nCy Reed"]
+    assert stating(["a guess"], peculiar, 0) == ["a guess"]
 
 
 # ---------------------------------------------------------------- judge
@@ -365,17 +342,15 @@ def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
     assert "ann was ill" in body["messages"][0]["content"]
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "message"), [("http://127.0.0.1:1/v1", "no answer"), ("file:///etc", "an http")]
-)
-def test_a_judge_that_does_not_answer_is_one_line(endpoint, message, tmp_path):
-    with pytest.raises(BadInput, match=message):
-        judge.judge(["odd"], ["odd"], judge.Settings(endpoint=endpoint, model="m"), tmp_path)
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/v1", "file:///etc"])
+def test_a_judge_that_does_not_answer_is_one_line(endpoint, tmp_path):
+    with pytest.raises(BadInput, match=r"no answer|an http"):
+        judge.judge(["odd"], ["odd"], judge.Settings(endpoint, "m"), tmp_path)
 
 
 def test_an_answer_that_is_neither_yes_nor_no_is_one_line_and_not_remembered(asked, tmp_path):
     with pytest.raises(BadInput, match="neither yes nor no"):
-        judge.judge(["odd"], ["odd"], judge.Settings(endpoint="http://here/v1", model="m"), tmp_path)
+        judge.judge(["odd"], ["odd"], judge.Settings("http://here/v1", "m"), tmp_path)
     assert not list(tmp_path.glob("*"))
 
 
@@ -439,16 +414,15 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
     assert best["token_f1"] >= mine["token_f1"] - 0.1 > found["mismatched"]["corrected"]["token_f1"]
     assert mine["token_f1"] > found["prior"]["generated"]["token_f1"]
     assert mine["facts"]["names"]["recoverable"] == 12
-    assert (
-        mine["facts"]["names"]["recovered"] > found["mismatched"]["corrected"]["facts"]["names"]["recovered"]
-    )
+    lucky = found["mismatched"]["corrected"]["facts"]["names"]
+    assert mine["facts"]["names"]["recovered"] > lucky["recovered"]
     assert mine["queries"] > 0
     assert found["translated"]["generated"]["queries"] == found["translated"]["retrieved"]["queries"] == 0
     kept = pl.read_parquet(store.scores_path("invert", "r"))
     assert kept.height == 12 * 13
     assert set(kept["text"]) == set(SECRET)
     assert not (set(kept.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
-    assert invert.examples(kept, 2)[0, "facts"]
+    assert invert.examples(kept)[0, "facts"]
 
 
 def test_facts_that_never_come_back_are_counted(stored):

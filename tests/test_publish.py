@@ -233,12 +233,10 @@ def served(address, inputs):
     return np.array(answers.post("/invocations", json={"inputs": inputs}).json()["predictions"])
 
 
-def test_a_server_translates_as_the_file_does(client, capsys):
-    answers, x = served(published(capsys, "best"), vectors(2_500).tolist()), vectors(2_500)
-    np.testing.assert_allclose(answers, load("data/translators/best")(x), rtol=0, atol=1e-6)
-
-
-def test_a_server_encodes_as_the_folder_does(client, capsys):
-    answers = served(published(capsys, "simcse"), TEXTS)
-    encoded = pooling.open_model(Path("data/trained/simcse")).encode(TEXTS)
-    np.testing.assert_allclose(answers, encoded, rtol=0, atol=1e-6)
+def test_a_server_answers_as_the_files_do(client, capsys):
+    x = vectors(2_500)
+    translated = served(published(capsys, "best"), x.tolist())
+    encoded = served(published(capsys, "simcse"), TEXTS)
+    np.testing.assert_allclose(translated, load("data/translators/best")(x), rtol=0, atol=1e-6)
+    expected = pooling.open_model(Path("data/trained/simcse")).encode(TEXTS)
+    np.testing.assert_allclose(encoded, expected, rtol=0, atol=1e-6)

@@ -1,7 +1,6 @@
 """vec2vec: losses against numpy, steps against a straightforward reference, the loop, and what it refuses."""
 
 import copy
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from pipelines.aligners import vec2vec
 from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.vec2vec import Settings, losses
-from pipelines.aligners.vec2vec import training as one_step
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.selection import Best
 from pipelines.aligners.vec2vec.settings import MULTISTART, PAPER
@@ -255,21 +253,6 @@ def test_check_names_the_first_step_and_loss_that_is_nan():
         mine.check()
 
 
-def test_a_collapsed_discriminator_stops_with_step_and_loss(monkeypatch):
-    monkeypatch.setattr(one_step, "COLLAPSED", 3)
-    mine = training(replace(SMALL, disc_lr=0.0))
-    with torch.no_grad():
-        list(mine.discriminators["target"].parameters())[-2].zero_()  # the last layer's matrix
-    for _ in range(2):
-        mine.step(batch())
-    mine.check()
-    mine.step(batch())
-    with pytest.raises(
-        BadInput, match=r"step 2: discriminator target has collapsed for 3 steps.*discriminator_target"
-    ):
-        mine.check()
-
-
 def test_losses_of_weight_zero_are_not_computed():
     mine = training(LINEAR)
     names = {name for name in mine.step(batch()) if name.startswith("loss/")}
@@ -293,8 +276,6 @@ def test_the_backbone_is_shared_and_an_encoder_can_be_added_later():
     there = model.translate(x, "source", "third")
     assert there.shape == (32, 9)
     assert model.translate(there, "third", "target").shape == (32, E)
-    with pytest.raises(BadInput, match="third"):
-        model.add_encoder("third", 9)
 
 
 @pytest.mark.parametrize("settings", [SMALL, replace(LINEAR, starts=(), start_axes=())])
@@ -350,9 +331,8 @@ def test_a_subspace_turns_with_the_encoder_and_holds_its_largest_variances(axes,
 @pytest.mark.parametrize("settings", [SMALL, replace(SMALL, dropout=0.2), LINEAR, TRANSPORT_ONLY])
 def test_a_killed_run_resumes_bit_for_bit(tmp_path, settings):
     whole, after = [], []
-    want = vec2vec.fit(
-        *clouds(), settings, 5, log=lambda m, step: whole.append((step, m.get("unpaired/score")))
-    )
+    log = lambda m, step: whole.append((step, m.get("unpaired/score")))  # noqa: E731
+    want = vec2vec.fit(*clouds(), settings, 5, log=log)
     whole = [(step, score) for step, score in whole if score is not None]
     before = killed_at(4, settings, tmp_path)  # the checkpoint is of step 3
     assert [p.name for p in tmp_path.iterdir()] == ["vec2vec-5.pt"]
@@ -368,20 +348,6 @@ def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path):
     killed_at(4, SMALL, tmp_path)
     other = replace(SMALL, lr=1e-4)
     assert_same_state(vec2vec.fit(*clouds(), other, 5, folder=tmp_path), vec2vec.fit(*clouds(), other, 5))
-
-
-def test_failed_training_names_the_first_bad_step_and_keeps_its_best_state(tmp_path, monkeypatch):
-    x, y = clouds()
-    warmed_up = Settings.warmed_up
-    bad_at_six = lambda settings, step: math.nan if step == 6 else warmed_up(settings, step)  # noqa: E731
-    monkeypatch.setattr(Settings, "warmed_up", bad_at_six)
-    settings, best = replace(SMALL, log_every=4), tmp_path / "vec2vec-0-best"
-    failed = r"^vec2vec: step 6: loss/\w+ is nan.*; its best state, of step \d with [^\n]*"
-    with pytest.raises(BadInput, match=failed + str(best)):
-        vec2vec.fit(x, y, settings, 0, folder=tmp_path)
-    assert load(best)(x).isfinite().all()
-    with pytest.raises(BadInput, match=r"no state of it is kept, as no folder was named$"):
-        vec2vec.fit(x, y, settings, 0)
 
 
 def test_the_same_seed_gives_the_same_weights_and_the_callers_random_state_is_left_alone():

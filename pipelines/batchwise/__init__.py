@@ -95,31 +95,23 @@ def audit(
         order = torch.empty(0, NEAREST, dtype=torch.long)
         if len(queries):
             order = neighbours(queries, keys, NEAREST)
-        cosines = torch.einsum("ne,nke->nk", queries, keys[order])
+        cosines = torch.einsum("ne,nke->nk", queries, keys[order]).cpu()
         offsets = pa.array(range(0, order.numel() + 1, order.shape[1]), pa.int32())
-        near = names.take(pa.array(order.flatten().cpu().numpy()))
-        of_near = pa.array(cosines.flatten().cpu().numpy())
-        return _replaced(
-            batch,
-            column,
-            **_nearest_label(translated, labels),
-            texts=pa.ListArray.from_arrays(offsets, near),
-            text_cosines=pa.ListArray.from_arrays(offsets, of_near),
-        )
+        made = _nearest_label(translated, labels)
+        for name, values in (
+            ("texts", names.take(pa.array(order.flatten().cpu().numpy()))),
+            ("text_cosines", pa.array(cosines.flatten().numpy())),
+        ):
+            made[name] = pa.ListArray.from_arrays(offsets, values)
+        return _replaced(batch, column, **made)
 
     return function
 
 
-def dimension(kind: pa.DataType) -> int | None:
-    """Return the dimension of a column of vectors, None if its type has none. Raises BadInput for another
-    type.
-    """
-    fixed = pa.types.is_fixed_size_list(kind)
-    if not (fixed or pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_floating(
-        kind.value_type
-    ):
-        raise BadInput(f"{kind} are no vectors (lists of floating-point numbers)")
-    return kind.list_size if fixed else None
+def is_vectors(kind: pa.DataType) -> bool:
+    """Return whether a column of this type has vectors: lists of floating-point numbers."""
+    lists = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return lists and pa.types.is_floating(kind.value_type)
 
 
 def source_dimension(translator: Translator) -> int:

@@ -2,7 +2,7 @@
 
 attacker.py     what an attacker has: texts, their vectors, a trained inverter
 decoder.py      a small decoder trained from scratch
-hub.py          a fine-tuned language model from the Hugging Face hub
+hub.py          a T5 from the Hugging Face hub, fine-tuned
 vec2text.py     vec2text's released weights
 writer.py       what decoder.py and hub.py share
 vocabulary.py   sub-words learnt from the attacker's texts
@@ -15,14 +15,16 @@ judge.py        an optional yes/no judge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-__all__ = ["EMPTY", "Draft", "Queries", "Space", "weights"]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,12 @@ class Queries:
             vectors = self.space(self.encode([t or "." for t in new]))  # an encoder may refuse an empty text
             self._known |= dict(zip(new, vectors, strict=True))
         return torch.stack([self._known[t] for t in texts])
+
+
+def grouped(flat: Iterable[Item], sizes: Iterable[int]) -> list[list[Item]]:
+    """Divide items into lists of these sizes."""
+    rest = iter(flat)
+    return [list(islice(rest, size)) for size in sizes]
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:

@@ -45,22 +45,22 @@ def learn(
 ) -> Attacker:
     """Train an inverter on texts and their raw vectors (m, e). vec2text's weights are only loaded.
 
-    With `encode`, the target encoder, train a corrector, too, at one query per text.
+    With `encode`, the target encoder, a decoder gets a corrector, too, at one query per text. Raises BadInput
+    for fewer than two texts.
     """
+    if len(texts) < 2:
+        raise BadInput(f"inverter: {len(texts)} text to learn from; two are needed")
     space = Space.of(vectors)
-    known = space(vectors)
+    known, corrector = space(vectors), None
     if isinstance(settings, vec2text.Settings):
         inverter = vec2text.load(settings)
         inverter.check(vectors)
-        return Attacker(space, known, texts, inverter)
-    if isinstance(settings, hub.Settings):
+    elif isinstance(settings, hub.Settings):
+        inverter = hub.train(known, texts, settings, seed, log)
+    else:
+        inverter = decoder.train(known, texts, settings, seed, log)
         if encode is not None:
-            raise BadInput("inverter: a hub model has no corrector; a decoder from scratch may have one")
-        return Attacker(space, known, texts, hub.train(known, texts, settings, seed, log))
-    inverter = decoder.train(known, texts, settings, seed, log)
-    if encode is None:
-        return Attacker(space, known, texts, inverter)
-    corrector = train_corrector(inverter, known, texts, Queries(encode, space), seed)
+            corrector = train_corrector(inverter, known, texts, Queries(encode, space), seed)
     return Attacker(space, known, texts, inverter, corrector)
 
 

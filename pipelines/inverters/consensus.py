@@ -27,7 +27,7 @@ from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Natural
 
 NEAR = 50  # texts that vote on a text
-CONCENTRATION = 10.0  # a text weighs exp(concentration * cosine)
+CONCENTRATION = 10.0  # a text weighs exp(CONCENTRATION * cosine)
 VOTERS = 100  # texts that vote on facts
 
 
@@ -38,16 +38,14 @@ class Settings(Checked):
     facts: Natural = 0  # most facts that are added to a guess
 
 
-def consensus(
-    vectors: Tensor, known: Tensor, texts: list[str], near: int = NEAR, concentration: float = CONCENTRATION
-) -> list[str]:
-    """Return the text that the `near` nearest agree on, for each of the unit `vectors` (n, e).
+def consensus(vectors: Tensor, known: Tensor, texts: list[str]) -> list[str]:
+    """Return the text that the nearest NEAR agree on, for each of the unit `vectors` (n, e).
 
     known: the unit vectors (m, e) of `texts`.
     """
-    nearest = neighbours(vectors, known, near)  # (n, near)
+    nearest = neighbours(vectors, known, NEAR)  # (n, NEAR)
     cosines = (known[nearest] @ vectors[:, :, None])[:, :, 0]
-    weights = (concentration * cosines).softmax(1).cpu()
+    weights = (CONCENTRATION * cosines).softmax(1).cpu()
     out = []
     pairs = zip(nearest.tolist(), weights, strict=True)
     for rows, weight in progress(pairs, what="consensus", unit="texts", total=len(vectors)):
@@ -75,17 +73,19 @@ class Voters:
         self.known, self.stated = known, [facts.stated(text) for text in texts]
         self.common = Counter(fact for stated in self.stated for fact in stated)  # number of texts per fact
 
-    def peculiar(self, vectors: Tensor, voters: int = VOTERS) -> list[list[str]]:
-        """Return the facts that are commoner near each of the unit `vectors` (n, e) than in all texts,
-        ranked.
+    def peculiar(self, vectors: Tensor) -> list[list[str]]:
+        """Return the facts that are commoner among the VOTERS texts nearest to each of the unit `vectors`
+        (n, e) than among all, ranked.
         """
-        return [self._ranked(near) for near in neighbours(vectors, self.known, voters).tolist()]
-
-    def _ranked(self, near: Sequence[int]) -> list[str]:
-        counts = Counter(fact for j in near for fact in self.stated[j])
-        share = len(near) / len(self.stated)
-        surprise = {fact: count * log(count / (share * self.common[fact])) for fact, count in counts.items()}
-        return [fact for fact in sorted(surprise, key=lambda fact: -surprise[fact]) if surprise[fact] > 0]
+        ranked = []
+        for near in neighbours(vectors, self.known, VOTERS).tolist():
+            counts = Counter(fact for j in near for fact in self.stated[j])
+            share = len(near) / len(self.stated)
+            expected = {fact: share * self.common[fact] for fact in counts}
+            surprise = {fact: n * log(n / expected[fact]) for fact, n in counts.items()}
+            commonest = sorted(surprise, key=lambda fact: -surprise[fact])
+            ranked.append([fact for fact in commonest if surprise[fact] > 0])
+        return ranked
 
 
 def stating(guesses: Sequence[str], peculiar: Sequence[Sequence[str]], count: int) -> list[str]:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pipelines.inverters import EMPTY, Draft, Queries
-from pipelines.inverters.decoder import Decoder, fit
+from pipelines.inverters import Draft, Queries
+from pipelines.inverters.decoder import Decoder, fitted
 from pipelines.inverters.vocabulary import PAD
-from pipelines.inverters.writer import TEMPERATURE, Writer, padded
+from pipelines.inverters.writer import Writer, padded
 
 
 def inputs(
@@ -35,12 +35,7 @@ def train_corrector(
 
     `base` was trained on these texts, too. Guesses are sampled as in the search that uses the corrector.
     """
-    generator = torch.Generator().manual_seed(seed)
-    drafts = [EMPTY] * len(vectors)
-    guesses = base.propose(vectors, drafts, base.tokens, TEMPERATURE, generator)
+    guesses = base.propose(vectors, torch.Generator().manual_seed(seed))
     shown, memory = inputs(base, vectors, guesses, queries)  # memory: guesses, to which the decoder attends
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)  # layers draw their first weights from the global generator
-        model = Decoder(base.vocabulary, shown.shape[1], base.settings, memory=base.tokens).to(vectors.device)
-        fit(model, shown, base.vocabulary.encode(texts, base.tokens), seed, memory=memory)
-    return model
+    ids = base.vocabulary.encode(texts, base.tokens)
+    return fitted(base.vocabulary, base.settings, shown, ids, seed, memory=memory)

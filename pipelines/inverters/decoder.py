@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from pipelines.inverters import Draft, weights
 from pipelines.inverters.vocabulary import END, PAD, SPECIAL, START, Vocabulary, learn
-from pipelines.inverters.writer import Writer, check_pairs, minimise, noisy, padded
+from pipelines.inverters.writer import Writer, minimise, noisy
 from pipelines.runtime.log import Log
 from pipelines.runtime.settings import Checked, Count
 
@@ -77,7 +77,7 @@ class Decoder(Writer):
     too.
     """
 
-    end, special = END, list(range(len(SPECIAL)))
+    end, pad, special = END, PAD, list(range(len(SPECIAL)))
 
     def __init__(self, vocabulary: Vocabulary, dimension: int, settings: Settings, memory: int = 0) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Decoder(Writer):
         ids = self.vocabulary.encode([text], self.tokens)[0]
         return Draft(tuple(i for i in ids if i != END), True)
 
-    def reader(self, vectors: Tensor, memory: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    def reader(self, vectors: Tensor, memory: Tensor | None) -> Callable[[Tensor], Tensor]:
         caches: list[list[Tensor]] = [[] for _ in self.blocks]  # keys and values of what was read
         at = 0
 
@@ -139,25 +139,6 @@ class Decoder(Writer):
             return logits
 
         return read
-
-    def positions(self, vectors: Tensor, drafts: Sequence[Draft]) -> list[Tensor]:
-        longest = max((len(d.ids) for d in drafts), default=0)
-        if not longest:
-            return [torch.empty(0)] * len(drafts)
-        logits = self(vectors, padded([d.ids for d in drafts], longest, PAD)).cpu()
-        return [row[: len(d.ids)] for row, d in zip(logits, drafts, strict=True)]
-
-    @torch.inference_mode()
-    def corrected(
-        self, shown: Tensor, memory: Tensor, temperature: float, generator: torch.Generator
-    ) -> list[Draft]:
-        """Write whole texts as a corrector. shown: (n, dimension); memory: sub-words of the guesses (n,
-        memory).
-        """
-        empty = torch.empty(len(shown), 0, dtype=torch.long, device=shown.device)
-        read = self.reader(shown, memory)
-        rows = self.continuations(read, empty, self.tokens, temperature, generator)
-        return [Draft(tuple(row[: row.index(END)] if END in row else row), True) for row in rows]
 
     def state(self) -> dict[str, Any]:
         """Return what `restored` needs."""
@@ -183,41 +164,43 @@ def train(
 ) -> Decoder:
     """Train a decoder on texts and their unit vectors (n, e), on the device of the vectors.
 
-    The same seed gives the same weights. Raises BadInput for fewer than two texts.
+    The same seed gives the same weights.
     """
-    check_pairs(vectors, texts)
     vocabulary = learn(texts, settings.vocabulary)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = Decoder(vocabulary, vectors.shape[1], settings).to(vectors.device)
-        fit(model, vectors, vocabulary.encode(texts, settings.tokens), seed, log)
-    return model
+    return fitted(vocabulary, settings, vectors, vocabulary.encode(texts, settings.tokens), seed, log)
 
 
-def fit(
-    model: Decoder,
+def fitted(
+    vocabulary: Vocabulary,
+    settings: Settings,
     vectors: Tensor,
     ids: list[list[int]],
     seed: int,
     log: Log | None = None,
     memory: Tensor | None = None,
-) -> None:
-    """Minimise the cross-entropy of `ids` with AdamW, a warm-up and a cosine decay. memory: guesses (n, m) to
-    correct.
+) -> Decoder:
+    """Minimise the cross-entropy of `ids` with AdamW, a warm-up and a cosine decay.
+
+    vectors: (n, dimension). memory: guesses (n, m) to correct.
     """
     generator = torch.Generator().manual_seed(seed)
-    decay = [p for p in model.parameters() if p.ndim > 1]
-    rest = [p for p in model.parameters() if p.ndim <= 1]  # biases and norms
-    groups = [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.98))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)  # of the first weights, and of dropout
+        guessed = 0 if memory is None else memory.shape[1]
+        model = Decoder(vocabulary, vectors.shape[1], settings, guessed).to(vectors.device)
+        decay = [p for p in model.parameters() if p.ndim > 1]
+        rest = [p for p in model.parameters() if p.ndim <= 1]  # biases and norms
+        groups = [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}]
+        optimiser = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.98))
 
-    def logits(rows: list[int], target: Tensor) -> Tensor:
-        given = vectors[rows] if memory is not None else noisy(vectors[rows], generator)
-        blind = torch.rand(len(rows), 1, generator=generator) < BLIND
-        given = torch.where(blind.to(vectors.device), model.blind, given)
-        return model(given, target.clamp_min(0), None if memory is None else memory[rows])
+        def logits(rows: list[int], target: Tensor) -> Tensor:
+            given = vectors[rows] if memory is not None else noisy(vectors[rows], generator)
+            blind = torch.rand(len(rows), 1, generator=generator) < BLIND
+            given = torch.where(blind.to(vectors.device), model.blind, given)
+            return model(given, target.clamp_min(0), None if memory is None else memory[rows])
 
-    minimise(model, optimiser, _rate, ids, logits, generator, log)
+        minimise(model, optimiser, _rate, ids, logits, generator, log)
+    return model
 
 
 def _rate(step: int, total: int) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,10 +50,10 @@ def judge(texts: Sequence[str], guesses: Sequence[str], settings: Settings, cach
     """
     questions = [QUESTION.format(text=t, guess=g) for t, g in zip(texts, guesses, strict=True)]
     asked = progress(questions, what="judge", unit="questions")
-    return [_ask(question, settings, cache) for question in asked]
+    return [_leaks(question, settings, cache) for question in asked]
 
 
-def _ask(question: str, s: Settings, cache: Path) -> bool:
+def _leaks(question: str, s: Settings, cache: Path) -> bool:
     """Return the cached answer, else ask."""
     key = hashlib.sha256(json.dumps([s.endpoint, s.model, question]).encode()).hexdigest()
     kept = cache / f"{key}.json"
@@ -71,17 +70,17 @@ def _ask(question: str, s: Settings, cache: Path) -> bool:
 
 def _answer(question: str, s: Settings) -> str:
     """Send one question to the endpoint."""
-    url = f"{s.endpoint.rstrip('/')}/chat/completions"
-    if not url.startswith(("http://", "https://")):
+    if not s.endpoint.startswith(("http://", "https://")):
         raise BadInput(f"judge: {s.endpoint}: an http(s) address was expected")
     message = {"role": "user", "content": question}
     body = {"model": s.model, "temperature": 0, "max_tokens": 4, "messages": [message]}
     headers = {"Content-Type": "application/json"}
     if secret := os.environ.get(KEY):
         headers["Authorization"] = f"Bearer {secret}"
+    url = f"{s.endpoint.rstrip('/')}/chat/completions"
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=SECONDS) as response:
             return str(json.load(response)["choices"][0]["message"]["content"]).strip().casefold()
-    except (urllib.error.URLError, TimeoutError, KeyError, IndexError, TypeError, ValueError) as error:
+    except (OSError, LookupError, TypeError, ValueError) as error:
         raise BadInput(f"judge: {s.endpoint}: no answer: {error}") from None

@@ -9,17 +9,19 @@ swap: one sub-word is replaced by another that the inverter finds likely. correc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
 
-from pipelines.inverters import EMPTY, Draft, Queries
+from pipelines.inverters import EMPTY, Draft, Queries, grouped
 from pipelines.inverters.corrector import inputs
 from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.splice import splice
-from pipelines.inverters.writer import TEMPERATURE, Writer
+from pipelines.inverters.writer import Writer
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Checked, Count, Natural
 
@@ -55,11 +57,6 @@ class Guess:
     cosine: float
 
 
-def first_guesses(inverter: Writer, vectors: Tensor, generator: torch.Generator) -> list[Draft]:
-    """Write greedily, without a query."""
-    return inverter.propose(vectors, [EMPTY] * len(vectors), inverter.tokens, 0.0, generator)
-
-
 def search(
     inverter: Writer,
     vectors: Tensor,
@@ -75,12 +72,15 @@ def search(
     near: the attacker's texts nearest to each vector, nearest first.
     """
     run = Search(inverter, vectors, queries, s, torch.Generator().manual_seed(seed))
-    pools = [[draft] for draft in first_guesses(inverter, vectors, run.generator)]
-    for more in (run.known(near), run.spliced(near), run.samples(), run.guided_beams()):
-        for pool, drafts in zip(pools, more, strict=True):
-            pool += drafts
-    best = [ranked[0] for ranked in run.ranked(pools)]
-    best = run.swap(best)
+    guesses = [[[draft] for draft in inverter.propose(vectors)], run.known(near)]
+    if s.splices:
+        guesses.append(run.spliced(near))
+    if s.samples > 1:
+        guesses.append(run.samples())
+    if s.beams:
+        guesses.append(run.guided_beams())
+    pools = [list(chain(*drafts)) for drafts in zip(*guesses, strict=True)]
+    best = run.swap([ranked[0] for ranked in run.ranked(pools)])
     return best if corrector is None else run.correct(best, corrector)
 
 
@@ -101,8 +101,6 @@ class Search:
     def spliced(self, near: Sequence[Sequence[str]]) -> list[list[Draft]]:
         """Return a text spliced from pieces of the nearest texts for each vector."""
         s = self.settings
-        if not s.splices:
-            return [[] for _ in self.vectors]
 
         def fits(text: str) -> bool:
             return len(self.inverter.draft(text).ids) < self.inverter.tokens
@@ -114,25 +112,22 @@ class Search:
     def samples(self) -> list[list[Draft]]:
         """Return `samples - 1` sampled texts for each vector."""
         count = self.settings.samples - 1
-        if not count:
-            return [[] for _ in self.vectors]
-        vectors = self.vectors.repeat_interleave(count, 0)
-        drafts = self._proposed(vectors, [EMPTY] * len(vectors), self.inverter.tokens)
-        return [drafts[i : i + count] for i in range(0, len(drafts), count)]
+        drafts = self.inverter.propose(self.vectors.repeat_interleave(count, 0), self.generator)
+        return grouped(drafts, [count] * len(self.vectors))
 
     def guided_beams(self) -> list[list[Draft]]:
         """Return `beams` drafts for each vector, nearest first."""
-        s = self.settings
-        beams = [[EMPTY] for _ in self.vectors] if s.beams else [[] for _ in self.vectors]
-        steps = -(-self.inverter.tokens // s.stride) if s.beams else 0
+        s, beams = self.settings, [[EMPTY] for _ in self.vectors]
+        steps = math.ceil(self.inverter.tokens / s.stride)
         for _ in progress(range(steps), what="guided beams", unit="steps"):
             growing = [(i, d) for i, drafts in enumerate(beams) for d in drafts if not d.done]
             if not growing:
                 break
-            index, drafts = zip(*(pair for pair in growing for _ in range(s.branches)), strict=True)
-            grown = self._proposed(self.vectors[list(index)], drafts, s.stride)
+            rows, drafts = zip(*(pair for pair in growing for _ in range(s.branches)), strict=True)
+            given = self.vectors[list(rows)]
+            grown = self.inverter.propose(given, self.generator, drafts=drafts, length=s.stride)
             pools = [[d for d in drafts if d.done] for drafts in beams]
-            for i, draft in zip(index, grown, strict=True):
+            for i, draft in zip(rows, grown, strict=True):
                 pools[i].append(draft)
             beams = [[guess.draft for guess in ranked[: s.beams]] for ranked in self.ranked(pools)]
         return beams
@@ -147,33 +142,28 @@ class Search:
 
     def correct(self, best: list[Guess], corrector: Decoder) -> list[Guess]:
         """Let the corrector propose `width` texts a round, `corrections` times."""
-        s = self.settings
-        rows = torch.arange(len(self.vectors)).repeat_interleave(s.width)
-        for _ in progress(range(s.corrections), what="correct", unit="rounds"):
+        width = self.settings.width
+        rows = torch.arange(len(self.vectors)).repeat_interleave(width)
+        for _ in progress(range(self.settings.corrections), what="correct", unit="rounds"):
             shown, memory = inputs(self.inverter, self.vectors, [g.draft for g in best], self.queries)
-            drafts = corrector.corrected(shown[rows], memory[rows], TEMPERATURE, self.generator)
-            best = self.nearer(best, [drafts[i : i + s.width] for i in range(0, len(drafts), s.width)])
+            drafts = corrector.propose(shown[rows], self.generator, memory=memory[rows])
+            best = self.nearer(best, grouped(drafts, [width] * len(best)))
         return best
 
     def nearer(self, best: Sequence[Guess], pools: Sequence[Sequence[Draft]]) -> list[Guess]:
         """Return for each vector the best so far, or a draft of its pool that is nearer."""
-        out = []
-        for old, ranked in zip(best, self.ranked(pools), strict=True):
-            out.append(ranked[0] if ranked and ranked[0].cosine > old.cosine else old)
-        return out
+        pairs = zip(best, self.ranked(pools), strict=True)
+        return [max(old, *ranked[:1], key=lambda guess: guess.cosine) for old, ranked in pairs]
 
     def ranked(self, pools: Sequence[Sequence[Draft]]) -> list[list[Guess]]:
         """Return the distinct drafts of each vector's pool as guesses, nearest first."""
         # Of drafts with one text, the first stays.
         pools = [list({self.inverter.text(d): d for d in reversed(pool)}.values()) for pool in pools]
-        flat = [(i, d) for i, pool in enumerate(pools) for d in pool]
-        out: list[list[Guess]] = [[] for _ in pools]
-        if flat:
-            embedded = self.queries([self.inverter.text(d) for _, d in flat])  # (all drafts, e)
-            cosines = (embedded * self.vectors[[i for i, _ in flat]]).sum(1).tolist()
-            for (i, draft), cosine in zip(flat, cosines, strict=True):
-                out[i].append(Guess(draft, cosine))
-        return [sorted(guesses, key=lambda g: -g.cosine) for guesses in out]
-
-    def _proposed(self, vectors: Tensor, drafts: Sequence[Draft], length: int) -> list[Draft]:
-        return self.inverter.propose(vectors, drafts, length, TEMPERATURE, self.generator)
+        rows = [i for i, pool in enumerate(pools) for _ in pool]
+        if not rows:
+            return [[] for _ in pools]
+        drafts = list(chain(*pools))
+        embedded = self.queries([self.inverter.text(d) for d in drafts])  # (all drafts, e)
+        cosines = (embedded * self.vectors[rows]).sum(1).tolist()
+        guesses = grouped(map(Guess, drafts, cosines), map(len, pools))
+        return [sorted(each, key=lambda guess: -guess.cosine) for each in guesses]

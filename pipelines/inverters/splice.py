@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 
-import torch
 from torch import Tensor
 
 from pipelines.measures import facts
 from pipelines.runtime.progress import progress
 
 SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
+joined = "\n".join  # the parts of a guess as a text
 
 
 def splice(
@@ -35,21 +36,20 @@ def splice(
     text is short enough. tried: pieces in each round.
     """
     offered = [pieces(texts) for texts in near]
-    bounds = torch.tensor([len(p) for p in offered]).cumsum(0)[:-1]
-    parts = queries([p for texts in offered for p in texts]).tensor_split(bounds)  # n x (pieces, e)
+    parts = queries(list(chain(*offered))).split([len(own) for own in offered])  # n x (pieces, e)
     guesses = [sentences(texts[0]) for texts in near]
     for _ in progress(range(rounds), what="splice", unit="rounds"):
-        reached = queries([joined(g) for g in guesses])
+        reached = queries(list(map(joined, guesses)))
         rest = vectors - (reached * vectors).sum(1, keepdim=True) * reached
         pools = []
         for guess, own, embedded, unexplained in zip(guesses, offered, parts, rest, strict=True):
             best = (embedded @ unexplained).topk(min(tried, len(own))).indices.tolist()
             variants = changed(guess, [own[j] for j in best])
             pools.append([guess, *(v for v in variants if fits(joined(v)))])
-        embedded = queries([joined(g) for pool in pools for g in pool]).split([len(pool) for pool in pools])
+        embedded = queries(list(map(joined, chain(*pools)))).split([len(pool) for pool in pools])
         nearest = [int((e @ vector).argmax()) for e, vector in zip(embedded, vectors, strict=True)]
         guesses = [pool[i] for pool, i in zip(pools, nearest, strict=True)]
-    return [joined(g) for g in guesses]
+    return list(map(joined, guesses))
 
 
 def sentences(text: str) -> list[str]:
@@ -60,11 +60,6 @@ def sentences(text: str) -> list[str]:
 def pieces(texts: Sequence[str]) -> list[str]:
     """Return the distinct sentences and facts of texts."""
     return list(dict.fromkeys(p for text in texts for p in (*sentences(text), *facts.stated(text))))
-
-
-def joined(parts: Sequence[str]) -> str:
-    """Return a guess as a text."""
-    return "\n".join(parts)
 
 
 def changed(guess: list[str], offered: list[str]) -> list[list[str]]:

@@ -21,13 +21,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pipelines.inverters import weights
+from pipelines.inverters import grouped, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.runtime.progress import progress
@@ -58,11 +59,11 @@ class Hypothesis:
 class Network(nn.Module):
     """A T5 that reads pseudo-tokens of vectors. Parameters have the names of the released state.
 
-    blocks: names of its MLPs. shapes: dimension, bottleneck, and width of all pseudo-tokens. norm: whether it
-    has a LayerNorm.
+    blocks: names of its MLPs: one of the inversion model, three of the corrector, which also has a LayerNorm.
+    shapes: dimension, bottleneck, and width of all pseudo-tokens.
     """
 
-    def __init__(self, config: Any, blocks: Sequence[str], shapes: tuple[int, int, int], norm: bool) -> None:
+    def __init__(self, config: Any, blocks: Sequence[str], shapes: tuple[int, int, int]) -> None:
         from transformers import T5ForConditionalGeneration
 
         super().__init__()
@@ -72,7 +73,7 @@ class Network(nn.Module):
         for block in blocks:
             first, last = nn.Linear(self.dimension, bottleneck), nn.Linear(bottleneck, width)
             self.add_module(block, nn.Sequential(first, nn.Dropout(config.dropout_rate), nn.GELU(), last))
-        if norm:
+        if len(blocks) > 1:
             self.layernorm = nn.LayerNorm(config.d_model)
 
     def read(self, block: str, vectors: Tensor) -> Tensor:
@@ -119,10 +120,8 @@ class Vec2Text(nn.Module):
         correction wrote.
 
         The nearest `beams` hypotheses enter the next round, and each is corrected in `beams` ways. 0 steps:
-        return the first hypotheses, without a query. Raises BadInput for steps without a corrector.
+        return the first hypotheses, without a query.
         """
-        if steps and self.corrector is None:
-            raise BadInput(f"inverter: {steps} corrections, but no `corrector` is named")
         device = next(self.parameters()).device
         parts = progress(vectors.to(device).float().split(BATCH), what="vec2text", unit=f"x {BATCH} vectors")
         return [text for part in parts for text in self._inverted(part, encode, steps, beams)]
@@ -143,32 +142,22 @@ class Vec2Text(nn.Module):
 
     def _corrected(self, vectors: Tensor, live: list[list[Hypothesis]], beams: int) -> list[list[Ids]]:
         """Return `beams` corrections of each hypothesis, pooled by vector."""
-        assert self.corrector is not None
+        assert self.corrector is not None  # a study with corrections names it
         rows = [i for i, hypotheses in enumerate(live) for _ in hypotheses]
-        flat = [h for hypotheses in live for h in hypotheses]
+        flat = list(chain(*live))
         pad = self.corrector.encoder_decoder.config.pad_token_id
         ids = nn.utils.rnn.pad_sequence([torch.tensor(h.ids, device=vectors.device) for h in flat], True, pad)
         inputs = self.corrector.correction_inputs(vectors[rows], torch.stack([h.vector for h in flat]), ids)
-        pools: list[list[Ids]] = [[] for _ in live]
-        for k, written in enumerate(self._written(self.corrector, inputs, beams)):
-            pools[rows[k // beams]].append(written)
-        return pools
+        written = self._written(self.corrector, inputs, beams)
+        return grouped(written, [beams * len(hypotheses) for hypotheses in live])
 
     def _written(self, network: Network, inputs: dict[str, Tensor], beams: int) -> list[Ids]:
         """Write `beams` texts of each input by beam search, without the padding at their ends."""
-        sizes = {
-            "num_beams": beams,
-            "num_return_sequences": beams,
-            "max_length": self.tokens,
-            "min_length": 1,
-        }
-        ids = network.encoder_decoder.generate(**inputs, **sizes, do_sample=False)
-        pad, rows = network.encoder_decoder.config.pad_token_id, []
-        for row in ids.tolist():
-            while len(row) > 1 and row[-1] == pad:
-                row.pop()
-            rows.append(tuple(row))
-        return rows
+        sizes = {"num_beams": beams, "num_return_sequences": beams, "max_length": self.tokens}
+        ids = network.encoder_decoder.generate(**inputs, **sizes, min_length=1, do_sample=False)
+        # A text ends with its last id that is no padding. The first id is always kept.
+        lengths = (ids != network.encoder_decoder.config.pad_token_id).cumsum(1).argmax(1) + 1
+        return [tuple(row[:length]) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def _ranked(
         self, vectors: Tensor, pools: Sequence[Sequence[Ids]], encode: Encode
@@ -176,13 +165,11 @@ class Vec2Text(nn.Module):
         """Return each pool's distinct texts as hypotheses, nearest first."""
         pools = [list(dict.fromkeys(pool)) for pool in pools]
         rows = [i for i, pool in enumerate(pools) for _ in pool]
-        flat = [ids for pool in pools for ids in pool]
-        embedded = encode(self.texts(flat)).to(vectors.device).float()
+        ids = list(chain(*pools))
+        embedded = encode(self.texts(ids)).to(vectors.device).float()
         cosines = torch.cosine_similarity(embedded, vectors[rows]).tolist()
-        out: list[list[Hypothesis]] = [[] for _ in pools]
-        for i, ids, vector, cosine in zip(rows, flat, embedded, cosines, strict=True):
-            out[i].append(Hypothesis(ids, vector, cosine))
-        return [sorted(hypotheses, key=lambda h: -h.cosine) for hypotheses in out]
+        hypotheses = grouped(map(Hypothesis, ids, embedded, cosines), map(len, pools))
+        return [sorted(each, key=lambda h: -h.cosine) for each in hypotheses]
 
     def texts(self, ids: Sequence[Ids]) -> list[str]:
         """Decode sub-words."""
@@ -193,9 +180,12 @@ class Vec2Text(nn.Module):
         """Raise BadInput if raw vectors (m, d) differ in kind from the training vectors: the texts would be
         fluent nonsense.
         """
-        reads = self.inversion.dimension
-        if vectors.shape[1] != reads:
-            raise BadInput(f"inverter: it reads {reads} dimensions, and the vectors have {vectors.shape[1]}")
+        for network in (self.inversion, self.corrector):
+            if network is not None and network.dimension != vectors.shape[1]:
+                raise BadInput(
+                    f"inverter: it reads {network.dimension} dimensions, "
+                    f"and the vectors have {vectors.shape[1]}"
+                )
         unit = (vectors.float().norm(dim=1) - 1).abs().max() < 1e-2
         if self.about["embedder"] == "gtr_base" and unit:
             raise BadInput(
@@ -253,10 +243,7 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         config = json.loads(Path(str(cached_file(name, "config.json"))).read_text(encoding="utf-8"))
         file = cached_file(name, WEIGHTS, _raise_exceptions_for_missing_entries=False)
         if file is None:
-            raise BadInput(
-                f"inverter {name}: no {WEIGHTS}; "
-                "pickled weights (pytorch_model.bin) are programs, and are not read"
-            )
+            raise BadInput(f"inverter {name}: no {WEIGHTS}; pickled weights are programs, and are not read")
         state = load_file(file)
     return config, {key: x.float() for key, x in state.items() if not key.startswith("embedder.")}
 
@@ -267,38 +254,23 @@ def _built(
     """Build both networks, and load the tokenizer."""
     from transformers import AutoTokenizer
 
-    first = _filled(about["pretrained"], t5, ["embedding_transform"], inversion)
-    second = None
+    first, second = _filled(about["pretrained"], t5, ["embedding_transform"], inversion), None
     if corrector is not None:
         second = _filled(about["corrector"], t5, [f"embedding_transform_{i}" for i in (1, 2, 3)], corrector)
     with reading(Path(about["backbone"]), "no tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(about["backbone"])
-    if second is not None and second.dimension != first.dimension:
-        raise BadInput(
-            f"inverter {about['corrector']}: it reads {second.dimension} dimensions, "
-            f"its inversion model {first.dimension}"
-        )
     return Vec2Text(first, second, tokenizer, about).eval()
 
 
 def _filled(name: str, t5: Any, blocks: Sequence[str], state: dict[str, Tensor]) -> Network:
     """Build a network with this state. Names that share one tensor (a T5's embeddings) may be stored once."""
-    refused = f"inverter {name}: not vec2text's weights"
-    if t5.model_type != "t5":
-        raise BadInput(f"{refused}: its backbone is a {t5.model_type}")
-    first, last = (state.get(f"{blocks[0]}.{i}.weight") for i in (0, 3))
-    if first is None or last is None:
-        raise BadInput(f"{refused}: no {blocks[0]}.0.weight and .3.weight")
-    with torch.random.fork_rng(devices=[]):
-        network = Network(t5, blocks, (first.shape[1], first.shape[0], last.shape[0]), norm=len(blocks) > 1)
-    try:
+    with reading(Path(name), "not vec2text's weights"), torch.random.fork_rng(devices=[]):
+        first, last = (state[f"{blocks[0]}.{i}.weight"] for i in (0, 3))
+        network = Network(t5, blocks, (first.shape[1], first.shape[0], last.shape[0]))
         result = network.load_state_dict(state, strict=False)
-    except RuntimeError as error:  # shapes
-        raise BadInput(f"{refused}: {' '.join(str(error).split())}") from None
-    wanted = network.state_dict()
-    stored = {wanted[key].data_ptr() for key in wanted.keys() & state.keys()}
-    wrong = [f"no {key}" for key in result.missing_keys if wanted[key].data_ptr() not in stored]
-    wrong += [f"{key}, which is not known" for key in result.unexpected_keys]
-    if wrong:
-        raise BadInput(f"{refused}: {wrong[0]}")
+        wanted = network.state_dict()
+        stored = {wanted[key].data_ptr() for key in wanted.keys() & state.keys()}
+        missing = [key for key in result.missing_keys if wanted[key].data_ptr() not in stored]
+        if missing or result.unexpected_keys:
+            raise ValueError(f"missing: {missing[:1]}, not known: {result.unexpected_keys[:1]}")
     return network

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.runtime.errors import BadInput
-
 SPECIAL = ("[PAD]", "[START]", "[END]", "[UNK]")
 PAD, START, END = 0, 1, 2  # ids
 
@@ -32,25 +30,14 @@ class Vocabulary:
 
 
 def learn(texts: Sequence[str], size: int) -> Vocabulary:
-    """Learn `size` sub-words, at least 260. Raises BadInput without texts."""
-    if not any(t.strip() for t in texts):
-        raise BadInput("vocabulary: there are no texts to learn it from")
+    """Learn `size` sub-words, at least 260."""
     tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[3]))
+    lower = [normalizers.NFC(), normalizers.Lowercase(), normalizers.Replace("\n", " ")]
     # The space in front spells the first word like every other.
-    cleaning = [
-        normalizers.NFC(),
-        normalizers.Lowercase(),
-        normalizers.Replace("\n", " "),
-        normalizers.Strip(),
-        normalizers.Prepend(" "),
-    ]
-    tokenizer.normalizer = normalizers.Sequence(cleaning)  # pyright: ignore
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [  # pyright: ignore
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
+    space = [normalizers.Strip(), normalizers.Prepend(" ")]
+    tokenizer.normalizer = normalizers.Sequence(lower + space)  # pyright: ignore
+    digits, byte_level = pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])  # pyright: ignore
     tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore
     trainer = trainers.BpeTrainer(
         vocab_size=size,

@@ -5,7 +5,8 @@ vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.inverters import Draft
-from pipelines.runtime.errors import BadInput
+from pipelines.inverters import EMPTY, Draft
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 
@@ -36,6 +36,7 @@ class Writer(nn.Module):
     settings: Any  # with `epochs`
     tokens: int  # longest text
     end: int  # id that ends a text
+    pad: int  # id that fills a batch
     special: list[int]  # ids that stand for no text
 
     def text(self, draft: Draft) -> str:
@@ -46,15 +47,9 @@ class Writer(nn.Module):
         """Return a given text as a finished draft."""
         raise NotImplementedError
 
-    def reader(self, vectors: Tensor, memory: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    def reader(self, vectors: Tensor, memory: Tensor | None) -> Callable[[Tensor], Tensor]:
         """Return a function that reads the next ids (n, t) and returns the logits (n, vocabulary) after
         them.
-        """
-        raise NotImplementedError
-
-    def positions(self, vectors: Tensor, drafts: Sequence[Draft]) -> Iterable[Tensor]:
-        """Yield for each draft the logits (t, vocabulary) of its t sub-words, on the CPU. t = 0: an empty
-        tensor.
         """
         raise NotImplementedError
 
@@ -62,48 +57,35 @@ class Writer(nn.Module):
     def propose(
         self,
         vectors: Tensor,
-        drafts: Sequence[Draft],
-        length: int,
-        temperature: float,
-        generator: torch.Generator,
+        generator: torch.Generator | None = None,
+        temperature: float = TEMPERATURE,
+        drafts: Sequence[Draft] | None = None,
+        length: int | None = None,
+        memory: Tensor | None = None,
     ) -> list[Draft]:
-        """Continue each draft by at most `length` sub-words. Temperature 0 is greedy."""
-        out = list(drafts)
-        by_length: dict[int, list[int]] = {}
-        for i, draft in enumerate(drafts):
-            if not draft.done:
-                by_length.setdefault(len(draft.ids), []).append(i)
-        for size, rows in by_length.items():
-            ids = torch.tensor([drafts[i].ids for i in rows], dtype=torch.long).view(len(rows), size)
-            steps = min(length, self.tokens - size)
-            new = self.continuations(
-                self.reader(vectors[rows]), ids.to(vectors.device), steps, temperature, generator
-            )
-            for i, row in zip(rows, new, strict=True):
-                tail = row[: row.index(self.end)] if self.end in row else row
-                whole = (*drafts[i].ids, *tail)
-                out[i] = Draft(whole, len(tail) < len(row) or len(whole) >= self.tokens)
-        return out
+        """Continue a draft for each vector (n, e). Without a generator, take the likeliest sub-words.
 
-    def continuations(
-        self,
-        read: Callable[[Tensor], Tensor],
-        ids: Tensor,
-        steps: int,
-        temperature: float,
-        generator: torch.Generator,
-    ) -> list[list[int]]:
-        """Return at most `steps` new ids for each row of ids (n, t). What follows an end has no meaning."""
-        new, unread = [ids[:, :0]], ids
-        live = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        for _ in progress(range(steps), what="write", unit="sub-words"):
+        drafts: unfinished ones of the same length; None: empty ones. length: most sub-words that are added;
+        None: up to the longest text. memory: guesses to correct (n, t), for a corrector.
+        """
+        drafts = drafts or [EMPTY] * len(vectors)
+        unread = torch.tensor([draft.ids for draft in drafts], dtype=torch.long).to(vectors.device)
+        left = self.tokens - unread.shape[1]
+        read, new = self.reader(vectors, memory), []
+        live = torch.ones(len(drafts), dtype=torch.bool, device=vectors.device)
+        for _ in progress(range(min(length or left, left)), what="write", unit="sub-words"):
             chosen = pick(read(unread), temperature, generator)
             unread = chosen[:, None]
             new.append(unread)
             live &= chosen != self.end
             if not live.any():
                 break
-        return torch.cat(new, 1).tolist()
+        out = []
+        for draft, row in zip(drafts, torch.cat(new, 1).tolist(), strict=True):
+            added = row[: row.index(self.end)] if self.end in row else row
+            ids = (*draft.ids, *added)
+            out.append(Draft(ids, len(added) < len(row) or len(ids) == self.tokens))
+        return out
 
     @torch.inference_mode()
     def alternatives(
@@ -112,30 +94,30 @@ class Writer(nn.Module):
         """Return `count` variants of each draft. Each replaces one sub-word by another that is likely
         there.
         """
-        out: list[list[Draft]] = []
-        for draft, logits in zip(drafts, self.positions(vectors, drafts), strict=True):
+        longest = max(1, *(len(draft.ids) for draft in drafts))
+        ids = padded([draft.ids for draft in drafts], longest, self.pad)
+        variants: list[list[Draft]] = [[] for _ in drafts]
+        for swaps, draft, logits in zip(variants, drafts, self(vectors, ids).float().cpu(), strict=True):
             if not draft.ids:
-                out.append([])
                 continue
+            logits = logits[: len(draft.ids)]
             logits[:, self.special] = -torch.inf
             logits.scatter_(1, torch.tensor(draft.ids)[:, None], -torch.inf)
             best = logits.log_softmax(1).topk(KEPT, dim=1)
             chances, others = best.values.exp().flatten() + 1e-9, best.indices.flatten()
-            swaps = []
             for place in torch.multinomial(chances, min(count, len(chances)), generator=generator).tolist():
                 at = place // KEPT
                 swaps.append(Draft((*draft.ids[:at], int(others[place]), *draft.ids[at + 1 :]), True))
-            out.append(swaps)
-        return out
+        return variants
 
 
-def pick(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:
-    """Choose one id per row of logits (n, vocabulary): the likeliest, or one by nucleus sampling (Holtzman et
-    al. 2020).
+def pick(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
+    """Choose one id per row of logits (n, vocabulary), by nucleus sampling (Holtzman et al. 2020). Without a
+    generator, take the likeliest.
     """
-    if temperature <= 0:
+    if generator is None:
         return logits.argmax(1)
-    values, ids = logits.topk(min(64, logits.shape[1]), dim=1)
+    values, ids = logits.topk(64, dim=1)
     chances = (values / temperature).softmax(1)
     chances = chances * (chances.cumsum(1) - chances < NUCLEUS)
     drawn = torch.multinomial(chances.cpu(), 1, generator=generator)  # the same draw on every device
@@ -143,8 +125,8 @@ def pick(logits: Tensor, temperature: float, generator: torch.Generator) -> Tens
 
 
 def padded(ids: Sequence[Sequence[int]], size: int, pad: int) -> Tensor:
-    """Return ids as one tensor (n, size), cut and padded."""
-    return torch.tensor([[*i[:size], *[pad] * (size - len(i))] for i in ids])
+    """Return ids as one tensor (n, size)."""
+    return torch.tensor([[*row, *[pad] * (size - len(row))] for row in ids])
 
 
 def noisy(vectors: Tensor, generator: torch.Generator) -> Tensor:
@@ -168,43 +150,31 @@ def minimise(
     logits: of the texts in some rows, given their padded ids (n, t). rate: factor of the learning rate at a
     step of how many.
     """
-    device, lengths = next(model.parameters()).device, [len(i) for i in ids]
-    step, total = 0, model.settings.epochs * math.ceil(len(ids) / BATCH)
+    device, epochs = next(model.parameters()).device, model.settings.epochs
+    total = epochs * math.ceil(len(ids) / BATCH)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: rate(step, total))
+    drawn = chain.from_iterable(batches([len(row) for row in ids], generator) for _ in range(epochs))
     model.train()
-    with progress(what="inverter", unit="steps", total=total) as bar:
-        for _ in range(model.settings.epochs):
-            for rows in batches(lengths, BATCH, generator):
-                target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, PADDED).to(device)
-                found = logits(rows, target).flatten(0, 1).float()
-                loss = cross_entropy(found, target.flatten(), ignore_index=PADDED)
-                optimiser.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimiser.step()
-                schedule.step()
-                step += 1
-                bar.update()
-                if log and (step % 20 == 0 or step == total):
-                    log({"inverter_loss": loss.item()}, step)
+    for step, rows in enumerate(progress(drawn, what="inverter", unit="steps", total=total), 1):
+        target = pad_sequence([torch.tensor(ids[r]) for r in rows], True, PADDED).to(device)
+        found = logits(rows, target).flatten(0, 1).float()
+        loss = cross_entropy(found, target.flatten(), ignore_index=PADDED)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        if log and (step % 20 == 0 or step == total):
+            log({"inverter_loss": loss.item()}, step)
     model.eval()
 
 
-def batches(lengths: Sequence[int], size: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """Yield shuffled batches of rows. Texts of similar length share a batch."""
-    order = torch.randperm(len(lengths), generator=generator).tolist()
+def batches(lengths: Sequence[int], generator: torch.Generator) -> Iterator[list[int]]:
+    """Yield the rows of each batch, shuffled. Texts of similar length share a batch."""
+    order = torch.randperm(len(lengths), generator=generator)
     out = []
-    for start in range(0, len(order), 16 * size):
-        pool = sorted(order[start : start + 16 * size], key=lambda r: lengths[r])
-        out += [pool[i : i + size] for i in range(0, len(pool), size)]
+    for pool in order.split(16 * BATCH):
+        alike = sorted(pool.tolist(), key=lambda row: lengths[row])
+        out += [alike[i : i + BATCH] for i in range(0, len(alike), BATCH)]
     for i in torch.randperm(len(out), generator=generator).tolist():
         yield out[i]
-
-
-def check_pairs(vectors: Tensor, texts: Sequence[str]) -> None:
-    """Raise BadInput unless there are at least two texts, and a vector of each."""
-    if len(texts) < 2 or len(texts) != len(vectors):
-        raise BadInput(
-            f"inverter: {len(texts)} texts and {len(vectors)} vectors to learn from; "
-            "as many of both are needed, at least 2"
-        )

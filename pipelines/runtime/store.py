@@ -305,6 +305,14 @@ def same_texts(source: Embeddings, target: Embeddings) -> None:
         )
 
 
+def read_texts(embeddings: Embeddings, corpus: str) -> pl.DataFrame:
+    """Read the corpus of embeddings. Raises BadInput unless both have the same ids in the same order."""
+    texts = read_corpus(corpus)
+    if list(embeddings.ids) != texts["id"].to_list():
+        raise BadInput(f"{embeddings.name}: its ids are not those of corpus {corpus}")
+    return texts
+
+
 def read_only(array: np.ndarray) -> torch.Tensor:
     """Return a float32 tensor over a read-only memory map. Nothing may write to it."""
     with warnings.catch_warnings():

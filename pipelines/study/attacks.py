@@ -69,10 +69,10 @@ class Inverter(Computed):
         return hasattr(self.inverter, "pretrained")
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError if a released inverter is told to learn a corrector."""
-        if self.released and self.corrector:
+        """Raise ValueError if an inverter that is no decoder is told to learn a corrector."""
+        if self.corrector and not hasattr(self.inverter, "vocabulary"):
             raise ValueError(
-                f"{where}: a released inverter learns no corrector: name one as `inverter.corrector`"
+                f"{where}.corrector: only a decoder learns one; name vec2text's as `inverter.corrector`"
             )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pipelines.aligners.core.cloud import checked
-from pipelines.aligners.core.translator import Translator, save
+from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.selection import Best, best_start, unpaired_score
 from pipelines.aligners.vec2vec.settings import RECIPES, Settings
@@ -48,12 +48,12 @@ def fit(
 
     Returns the state with the best unpaired score. The same seed on the same machine gives the same weights.
     `folder`: for a checkpoint. A killed run continues from it bit for bit, and the end of a run removes it.
-    Raises BadInput for bad vectors, known pairs, and failed training. After a failure, the best state is kept
-    in `folder`, and the message names the file.
+    Raises BadInput for bad vectors, for known pairs, and for a loss that is not finite.
     """
     if pairs is not None and len(pairs):
         raise BadInput("vec2vec: it starts from random weights and cannot use known pairs")
-    return _fit({"source": source, "target": target}, settings, seed, None, log, folder)
+    clouds = {"source": source, "target": target}
+    return fit_jointly(clouds, settings, seed, log=log, folder=folder)["source", "target"]
 
 
 def fit_jointly(
@@ -69,25 +69,15 @@ def fit_jointly(
 
     `paired` is not used. `start`: translators of an earlier call. Their backbone and adapters are frozen, and
     only new encoders are trained. Returns the translator of every ordered pair. The rest is as in `fit`.
-    Raises BadInput, too, for fewer than two encoders, or if none is new.
+    Raises BadInput, too, if `start` is of another aligner or shape.
     """
-    translator = _fit(clouds, settings, seed, _merged(start or {}), log, folder)
-    return {pair: translator.between(*pair) for pair in permutations(clouds, 2)}
-
-
-def _fit(
-    clouds: Mapping[str, Tensor],
-    settings: Settings,
-    seed: int,
-    trained: Vec2VecTranslator | None,
-    log: Log | None,
-    folder: Path | None,
-) -> Vec2VecTranslator:
     clouds = {name: checked(name, cloud, 20) for name, cloud in clouds.items()}
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
-    _check_encoders(dims, settings, trained)
+    if reserved := sorted(set(dims) & set(LATENT)):
+        raise BadInput(f"vec2vec: an encoder cannot be called {reserved[0]}: a discriminator is")
     device = next(iter(clouds.values())).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        trained = _merged(start or {})
         torch.manual_seed(seed)
         # 1. Networks: new ones, or trained ones with adapters for the new encoders
         new = [name for name in dims if trained is None or name not in trained.config["dims"]]
@@ -97,17 +87,17 @@ def _fit(
         # 2. Data
         rows = {name: translator.prepared(cloud, name) for name, cloud in clouds.items()}
         data = _split(rows, settings.batch, seed)
-        settings = _with_steps(settings, data)
+        if settings.steps is None:
+            steps = settings.epochs * min(map(len, data.batches.values()))
+            settings = replace(settings, steps=steps)
         # 3. Training, which ends with the best state
         training = Training(translator.model.train(), translator.sizes, settings, new if trained else ())
-        best, checkpoint = Best(), Checkpoint(folder, seed)
-        try:
-            _train(training, data, best, checkpoint, log)
-        except BadInput as error:
-            raise BadInput(f"{error}; {checkpoint.rescue(translator, best)}") from None
-    assert best.state is not None
-    translator.model.load_state_dict(best.state)
-    return translator.eval()
+        best, path = Best(), folder / f"vec2vec-{seed}.pt" if folder else None
+        _train(training, data, best, Checkpoint(path), log)
+        assert best.state is not None
+        translator.model.load_state_dict(best.state)
+        translator.eval()
+        return {pair: translator.between(*pair) for pair in permutations(clouds, 2)}
 
 
 def _train(training: Training, data: Data, best: Best, checkpoint: Checkpoint, log: Log | None) -> None:
@@ -116,7 +106,7 @@ def _train(training: Training, data: Data, best: Best, checkpoint: Checkpoint, l
     """
     s = training.settings
     assert s.steps is not None
-    assert s.min_steps is not None
+    least = s.steps if s.min_steps is None else s.min_steps
     # 1. Begin: at a checkpoint, at the best of many starts, or at the weights as they were drawn
     if not checkpoint.restore(training, best) and s.starts:
         training = best_start(_restarts(training), s, data.batches, data.held_out, log)
@@ -137,7 +127,7 @@ def _train(training: Training, data: Data, best: Best, checkpoint: Checkpoint, l
             if log:
                 log(training.seen | score | {"unpaired/best_step": best.step}, step)
         # 4. Stop, or take one step
-        if step >= s.steps or (best.stale >= s.patience and step >= s.min_steps):
+        if step >= s.steps or (best.stale >= s.patience and step >= least):
             break
         training.step({name: draw(step) for name, draw in data.batches.items()})
         bar.update(1)
@@ -168,6 +158,11 @@ def _networks(
         first, *_, last = dims
         axes = {"principal": settings.axes == "principal", "subspace": settings.subspace}
         return Vec2VecTranslator(dims, first, last, **axes, **settings.shape)
+    if any(trained.config[key] != value for key, value in settings.shape.items()):
+        raise BadInput(
+            "vec2vec: the networks to be extended have another shape than this row: "
+            "use their width, depths, norm and dropout"
+        )
     trained.model.freeze()
     for name in [name for name in dims if name not in trained.config["dims"]]:
         trained.add_encoder(name, dims[name])
@@ -175,38 +170,19 @@ def _networks(
 
 
 def _merged(translators: Mapping[Pair, Translator]) -> Vec2VecTranslator | None:
-    """Merge translators of one training into one; None if there is none."""
-    merged = None
+    """Merge the translators of one training into one, with all of their encoders; None if there is none."""
+    dims, state, config = {}, {}, {}
     for (source, target), translator in translators.items():
         if not isinstance(translator, Vec2VecTranslator):
-            raise BadInput(
-                f"vec2vec: {source} -> {target}, which should be extended, is not a vec2vec translator"
-            )
-        merged = translator if merged is None else merged.merged(translator)
+            raise BadInput(f"vec2vec: {source} -> {target} cannot be extended: it is not of vec2vec")
+        config = translator.config
+        dims |= config["dims"]
+        state |= translator.state_dict()
+    if not translators:
+        return None
+    merged = Vec2VecTranslator(**{**config, "dims": dims})
+    merged.load_state_dict(state)
     return merged
-
-
-def _check_encoders(dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator | None) -> None:
-    """Raise BadInput unless these encoders can be fitted, or added to trained ones."""
-    if len(dims) < 2:
-        raise BadInput(f"vec2vec: {len(dims)} encoder; at least two are needed")
-    if reserved := sorted(set(dims) & set(LATENT)):
-        raise BadInput(f"vec2vec: an encoder cannot be called {reserved[0]}: a discriminator is")
-    if trained is None:
-        return
-    known = trained.config["dims"]
-    if not set(known) < set(dims):
-        raise BadInput(
-            f"vec2vec: given {', '.join(dims)}; needed are {', '.join(known)}, which are extended, and more"
-        )
-    if wrong := [name for name in known if known[name] != dims[name]]:
-        name = wrong[0]
-        raise BadInput(f"vec2vec: {name} has {dims[name]} dimensions, and had {known[name]} in training")
-    if any(trained.config[key] != value for key, value in settings.shape.items()):
-        raise BadInput(
-            "vec2vec: the networks to be extended have another shape than this row: "
-            "use their width, depths, norm and dropout"
-        )
 
 
 class Batches:
@@ -248,24 +224,11 @@ def _split(rows: Mapping[str, Tensor], batch: int, seed: int) -> Data:
     return data
 
 
-def _with_steps(settings: Settings, data: Data) -> Settings:
-    """Return settings with `steps` and `min_steps` as numbers."""
-    steps, least = settings.steps, settings.min_steps
-    if steps is None:
-        steps = settings.epochs * min(map(len, data.batches.values()))
-    return replace(settings, steps=steps, min_steps=steps if least is None else least)
-
-
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file of a killed run; without a folder nothing is written or read."""
+    """The file of a killed run; without a path nothing is written or read."""
 
-    folder: Path | None
-    seed: int
-
-    @property
-    def path(self) -> Path | None:
-        return self.folder / f"vec2vec-{self.seed}.pt" if self.folder else None
+    path: Path | None
 
     def save(self, training: Training, best: Best) -> None:
         if self.path:
@@ -286,14 +249,3 @@ class Checkpoint:
     def remove(self) -> None:
         if self.path:
             self.path.unlink(missing_ok=True)
-
-    def rescue(self, translator: Vec2VecTranslator, best: Best) -> str:
-        """Save the best state of a failed training as a translator. Return where it is, for the error
-        message.
-        """
-        if best.state is None or self.folder is None:
-            return "no state of it is kept" + ("" if self.folder else ", as no folder was named")
-        translator.model.load_state_dict(best.state)
-        path = self.folder / f"vec2vec-{self.seed}-best"
-        save(translator, path)
-        return f"its best state, of step {best.step} with unpaired score {best.score:.3f}, is {path}.*"

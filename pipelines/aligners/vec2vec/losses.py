@@ -49,9 +49,9 @@ def discriminator_loss(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> T
     least_squares (Mao et al. 2017): mean squared distance to the labels.
     vanilla (Goodfellow et al. 2014): mean cross entropy with smoothed labels.
     """
+    is_real, is_fake = (0.0, 1.0) if swapped else (1.0, 0.0)
     if gan == "least_squares":
-        is_real, is_fake = (0.0, 1.0) if swapped else (1.0, 0.0)
-        return ((real - is_real).square().mean() + (fake - is_fake).square().mean()) / 2
+        return (_squared(real, is_real) + _squared(fake, is_fake)) / 2
     is_real, is_fake = (1 - SMOOTHED, SMOOTHED) if swapped else (SMOOTHED, 1 - SMOOTHED)
     return (_entropy(real, is_real) + _entropy(fake, is_fake)) / 2
 
@@ -59,17 +59,14 @@ def discriminator_loss(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> T
 def generator_loss(fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
     """Return the translator's adversarial loss: its output should be classified as real."""
     is_real = 0.0 if swapped else 1.0
-    if gan == "least_squares":
-        return (fake - is_real).square().mean() / 2
-    return _entropy(fake, is_real)
+    return _squared(fake, is_real) / 2 if gan == "least_squares" else _entropy(fake, is_real)
 
 
 def accuracy(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
     """Return the fraction of rows that a discriminator classifies correctly; both kinds weigh the same."""
-    if swapped:
-        real, fake = -real, -fake
-    middle = 0.0 if gan == "vanilla" else (-0.5 if swapped else 0.5)
-    return ((real > middle).float().mean() + (fake < middle).float().mean()) / 2
+    middle = 0.5 if gan == "least_squares" else 0.0  # between the logits of the two labels
+    low, high = (real, fake) if swapped else (fake, real)
+    return ((low < middle).float().mean() + (high > middle).float().mean()) / 2
 
 
 def transport(moved: Tensor, y: Tensor, inverse_temperature: float) -> Tensor:
@@ -79,6 +76,10 @@ def transport(moved: Tensor, y: Tensor, inverse_temperature: float) -> Tensor:
     Joulin and Berthet (2019) minimise the same over orthogonal maps.
     """
     return 1 - (moved * partners(moved.detach(), y.detach(), inverse_temperature)).sum(1).mean()
+
+
+def _squared(logits: Tensor, label: float) -> Tensor:
+    return (logits - label).square().mean()
 
 
 def _entropy(logits: Tensor, label: float) -> Tensor:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, normalize, pad
 
 from pipelines.aligners.vec2vec.settings import Norm
-from pipelines.runtime.errors import BadInput
 
 
 class Vec2Vec(nn.Module):
@@ -75,9 +74,7 @@ class Vec2Vec(nn.Module):
             adapter.update_statistics(latent)
 
     def add_encoder(self, name: str, dim: int) -> None:
-        """Add new adapters for one more encoder. Raises BadInput if the name is taken."""
-        if name in self.inputs:
-            raise BadInput(f"vec2vec: there is already an encoder {name!r}")
+        """Add new adapters for one more encoder."""
         device = next(self.parameters(), torch.empty(0)).device
         if self.adapter_depth == 0:
             self.inputs[name] = Tied(dim, self.width).to(device)
@@ -109,11 +106,9 @@ class Vec2Vec(nn.Module):
                 initialise(part)
             return
         others = [a.weight for n, a in self.inputs.items() if n != name and isinstance(a, Tied)]
-        random = torch.randn(self.width, self.width, device=adapter.weight.device)
-        if others:
-            longest = max(others, key=len)
-            basis = torch.linalg.qr(torch.cat([longest, random]).T).Q.T  # starts with `longest`, up to signs
-            adapter.draw_signs(basis)
+        longest, random = max(others, key=len), torch.randn(self.width, self.width, device=others[0].device)
+        basis = torch.linalg.qr(torch.cat([longest, random]).T).Q.T  # starts with `longest`, up to signs
+        adapter.draw_signs(basis)
 
     @torch.no_grad()
     def _draw_tied(self, dims: dict[str, int]) -> None:

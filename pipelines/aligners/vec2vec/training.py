@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -17,7 +18,6 @@ from pipelines.aligners.vec2vec.settings import Settings
 from pipelines.runtime.errors import BadInput
 
 LATENT = ("latent", "latent_back")  # discriminators of latents; the others have their encoder's name
-COLLAPSED = 500  # steps in a row that a discriminator may be constant or certain
 ORTHONORMAL = 0.3  # last fraction of the steps in which damping also pulls towards orthonormal rows
 INVERSE_TEMPERATURE = 30.0  # sharpness of couplings in the transport loss
 
@@ -51,11 +51,17 @@ class Training:
         self.pairs: list[Pair] = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
         self.real = [name for name in dims if name not in self.learning] or list(dims)[:1]
         self.device = next(model.parameters()).device
-        self.discriminators = self._new_discriminators(dims)
+        # A discriminator per encoder and one of latents; the paper has a second, with real and fake exchanged
+        latent = LATENT if settings.latent_discriminators == "both" else LATENT[:1]
+        weights = dict.fromkeys(dims, settings.gan_weight) | dict.fromkeys(latent, settings.latent_gan_weight)
+        self.gan_weights = {name: weight for name, weight in weights.items() if weight}
+        sizes = {name: dims.get(name, settings.width) for name in self.gan_weights}
+        depth, width = settings.disc_depth, settings.disc_width
+        each = {name: Discriminator(depth, size, width) for name, size in sizes.items()}
+        self.discriminators = nn.ModuleDict(each).to(self.device)
         self.optimiser, self.disc_optimiser = self._new_optimisers()
         self.inverse_temperature = INVERSE_TEMPERATURE
         self.done = 0  # steps
-        self.collapsed = dict.fromkeys(self.discriminators, 0)  # steps in a row that each looked collapsed
         self.names: list[str] = []  # names of the metrics of a step
         self.unread: list[Tensor] = []  # metrics (m,) of the steps since the last `check`
         self.seen: dict[str, float] = {}  # metrics of the last step that `check` has read
@@ -124,8 +130,17 @@ class Training:
 
     def translator_losses(self, outputs: Pass) -> Weighted:
         """Return all losses of the translator."""
-        weighted = self.geometry_losses(outputs)
-        return weighted | self._adversarial_losses(outputs) | self._transport_loss(outputs)
+        s, weighted = self.settings, self.geometry_losses(outputs)
+        for name, (_, fake) in self._real_and_fake(outputs).items():
+            with self._autocast():
+                logits = self.discriminators[name](fake)
+            loss = losses.generator_loss(logits, s.gan, s.swapped_labels)
+            weighted[f"generator_{name}"] = loss, self.gan_weights[name]
+        if s.transport_weight:
+            moves = [(moved, outputs.x[target]) for (_, target), moved in outputs.translations.items()]
+            each = [losses.transport(moved, y, self.inverse_temperature) for moved, y in moves]
+            weighted["transport"] = torch.stack(each).mean(), s.transport_weight
+        return weighted
 
     def geometry_losses(self, outputs: Pass) -> Weighted:
         """Return reconstruction, cycle consistency and vector space preservation (VSP)."""
@@ -145,10 +160,9 @@ class Training:
             weighted["reconstruction"] = error(own), s.rec_weight
         if s.cycle_weight:
             weighted["cycle"] = error(cycled), s.cycle_weight
-        if s.vsp_weight and s.vsp_of == "reconstructions":
-            weighted["vsp"] = vsp(own, s.vsp_reflected), s.vsp_weight
-        elif s.vsp_weight:
-            weighted["vsp"] = vsp(moved, False), s.vsp_weight
+        if s.vsp_weight:
+            kept = vsp(own, s.vsp_reflected) if s.vsp_of == "reconstructions" else vsp(moved, False)
+            weighted["vsp"] = kept, s.vsp_weight
         if s.cycle_vsp_weight:
             weighted["cycle_vsp"] = vsp(cycled, s.vsp_reflected), s.cycle_vsp_weight
         return weighted
@@ -160,15 +174,17 @@ class Training:
     def check(self) -> None:
         """Read the metrics of all steps since the last call, in one transfer from the device.
 
-        Raises BadInput with the first bad step: a number is not finite, or a discriminator has collapsed.
+        Raises BadInput with the first step that has a number that is not finite.
         """
-        if not self.unread:
-            return
-        read = torch.stack(self.unread).tolist()
+        read = torch.stack(self.unread).tolist() if self.unread else []
         self.unread = []
         for step, values in enumerate(read, self.done - len(read)):
             self.seen = dict(zip(self.names, values, strict=True))
-            self._check(step, self.seen)
+            for name, value in self.seen.items():
+                if not math.isfinite(value):
+                    raise BadInput(
+                        f"vec2vec: step {step}: {name} is {value}; a lower lr or max_grad_norm may help"
+                    )
 
     def state(self) -> dict[str, Any]:
         """Return all that the next step depends on, with torch's random state. Raises BadInput as `check`."""
@@ -176,13 +192,13 @@ class Training:
         states: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         random = {"random": torch.get_rng_state(), "cuda": cuda}
-        return states | random | {"done": self.done, "collapsed": self.collapsed}
+        return states | random | {"done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` returned."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
-        self.done, self.collapsed = state["done"], dict(state["collapsed"])
+        self.done = state["done"]
         torch.set_rng_state(state["random"].cpu())
         if state["cuda"]:
             torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])
@@ -190,16 +206,6 @@ class Training:
     def _parts(self) -> dict[str, Any]:
         names = ("model", "discriminators", "optimiser", "disc_optimiser")
         return {name: getattr(self, name) for name in names}
-
-    def _new_discriminators(self, dims: dict[str, int]) -> nn.ModuleDict:
-        """Return one per encoder and one of latents; the paper has a second, with real and fake exchanged."""
-        s = self.settings
-        sizes = dims | {"latent": s.width}
-        if s.latent_discriminators == "both":
-            sizes["latent_back"] = s.width
-        used = {name: size for name, size in sizes.items() if self._weight(name)}
-        each = {name: Discriminator(s.disc_depth, size, s.disc_width) for name, size in used.items()}
-        return nn.ModuleDict(each).to(self.device)
 
     def _new_optimisers(self) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
         """Return those of the translator and of the discriminators, with the official code's constants."""
@@ -234,37 +240,16 @@ class Training:
         self.optimiser.step()
         return metrics
 
-    def _adversarial_losses(self, outputs: Pass) -> Weighted:
-        s, weighted = self.settings, {}
-        for name, (_, fake) in self._real_and_fake(outputs).items():
-            with self._autocast():
-                logits = self.discriminators[name](fake)
-            loss = losses.generator_loss(logits, s.gan, s.swapped_labels)
-            weighted[f"generator_{name}"] = loss, self._weight(name)
-        return weighted
-
-    def _transport_loss(self, outputs: Pass) -> Weighted:
-        if not self.settings.transport_weight:
-            return {}
-        each = [
-            losses.transport(moved, outputs.x[target], self.inverse_temperature)
-            for (_, target), moved in outputs.translations.items()
-        ]
-        return {"transport": (torch.stack(each).mean(), self.settings.transport_weight)}
-
     def _real_and_fake(self, outputs: Pass) -> dict[str, tuple[Tensor, Tensor]]:
         """Return real and fake rows of each discriminator; all translations into a space are fake rows."""
         sides_of = {}
         for name, rows in outputs.x.items():
             fake = [moved for (_, target), moved in outputs.translations.items() if target == name]
-            sides_of[name] = rows, stacked(fake)
-        real = stacked([latent for name, latent in outputs.latents.items() if name in self.real])
-        fake = stacked([latent for name, latent in outputs.latents.items() if name not in self.real])
+            sides_of[name] = rows, torch.cat(fake)
+        real = torch.cat([latent for name, latent in outputs.latents.items() if name in self.real])
+        fake = torch.cat([latent for name, latent in outputs.latents.items() if name not in self.real])
         sides_of |= {"latent": (real, fake), "latent_back": (fake, real)}
         return {name: sides for name, sides in sides_of.items() if name in self.discriminators}
-
-    def _weight(self, discriminator: str) -> float:
-        return self.settings.latent_gan_weight if discriminator in LATENT else self.settings.gan_weight
 
     def _reduced(self, each: list[Tensor]) -> Tensor:
         stack = torch.stack(each)
@@ -282,26 +267,6 @@ class Training:
         for module in self.model.modules() if rate else ():
             if isinstance(module, Tied) and module.weight.requires_grad:
                 module.damp_singular_values(rate, orthonormal=axes is None and late, axes=axes)
-
-    def _check(self, step: int, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            if not abs(value) < float("inf"):
-                raise BadInput(
-                    f"vec2vec: step {step}: {name} is {value}; a lower lr or max_grad_norm may help"
-                )
-        for name in self.collapsed:
-            spread, loss = values[f"spread/{name}"], values[f"loss/discriminator_{name}"]
-            self.collapsed[name] = self.collapsed[name] + 1 if min(spread, loss) < 1e-6 else 0
-            if self.collapsed[name] >= COLLAPSED:
-                raise BadInput(
-                    f"vec2vec: step {step}: discriminator {name} has collapsed for {COLLAPSED} steps: "
-                    f"loss/discriminator_{name} {loss:.3g}, spread of logits {spread:.3g}"
-                )
-
-
-def stacked(parts: list[Tensor]) -> Tensor:
-    """Concatenate rows; a single part is returned as it is, not copied."""
-    return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 def leading(rows: Tensor, axes: int | None) -> Tensor:

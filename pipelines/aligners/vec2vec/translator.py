@@ -8,7 +8,6 @@ from torch.nn.functional import normalize
 
 from pipelines.aligners.core.translator import Translator
 from pipelines.aligners.vec2vec.networks import Vec2Vec
-from pipelines.runtime.errors import BadInput
 
 
 class Vec2VecTranslator(Translator):
@@ -83,24 +82,6 @@ class Vec2VecTranslator(Translator):
         mine = self.state_dict()
         other.load_state_dict({key: mine[key] for key in other.state_dict()})
         return other.to(next(self.buffers()).device).train(self.training)
-
-    def merged(self, other: Vec2VecTranslator) -> Vec2VecTranslator:
-        """Return a copy with the encoders of both translators, which must be of one training.
-
-        Raises BadInput where their shapes or backbones differ.
-        """
-        mine, theirs = self.state_dict(), other.state_dict()
-        shape, other_shape = self._shape(), other._shape()
-        backbone = [key for key in mine if key.startswith("model.backbone.")]
-        if shape != other_shape or not all(torch.equal(mine[key], theirs[key]) for key in backbone):
-            raise BadInput("vec2vec: translators of two trainings: their backbones differ")
-        dims = {**self.config["dims"], **other.config["dims"]}
-        both = Vec2VecTranslator(dims, self.config["source"], self.config["target"], **shape)
-        both.load_state_dict(mine | theirs)
-        return both.to(next(self.buffers()).device)
-
-    def _shape(self) -> dict:
-        return {key: value for key, value in self.config.items() if key not in ("dims", "source", "target")}
 
     def _add_statistics(self, name: str, dim: int) -> None:
         self.register_buffer(f"{name}_mean", torch.zeros(dim))
