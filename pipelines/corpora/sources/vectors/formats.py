@@ -55,41 +55,37 @@ def blocks(path: Path, column: str | None = None, collection: str | None = None)
     if suffix in EXPORTS:
         raise BadInput(f"{path}: {EXPORTS[suffix]}")
     if suffix in SQLITE:
-        return _checked(f"{suffix[1:]} file", stores.sqlite, path, column, collection)
+        return _checked(f"{suffix[1:]} file", stores.sqlite, [path], column, collection)
     if suffix in READERS:
-        return _checked(f"{suffix[1:]} file", READERS[suffix], path, column)
+        return _checked(f"{suffix[1:]} file", READERS[suffix], [path], column)
     known = f"{', '.join((*READERS, *SQLITE))}, a folder of parquet files, of Chroma or of LanceDB"
     raise BadInput(f"{path}: vectors are read from {known}, not {suffix or 'a file without a suffix'}")
 
 
 def _of_folder(path: Path, column: str | None, collection: str | None) -> Blocks:
     if (path / stores.CHROMA).is_file():
-        return _checked("Chroma folder", stores.chroma, path, collection)
+        return _checked("Chroma folder", stores.chroma, [path], collection)
     if (path / "meta.json").is_file() and (path / "collection").is_dir():
         raise BadInput(f"{path}: a local folder of Qdrant holds pickles: {EXPORTS['.snapshot']}")
     if path.suffix == ".lance" or any(path.glob("*.lance")):
-        return _checked("LanceDB folder", lance, path, column, collection)
+        return _checked("LanceDB folder", lance, [path], column, collection)
     files = shards(path, files_in(path))
     if not files:
         raise BadInput(f"{path}: a folder with no *.parquet, no *.lance and no {stores.CHROMA}")
-    return _of_all(files, column)
+    return _checked("parquet file", parquet, files, column)
 
 
-def _of_all(files: list[Path], column: str | None) -> Blocks:
+def _checked(kind: str, reader: Callable[..., Blocks], files: list[Path], *which: str | None) -> Blocks:
     """Yield the vectors of all files, in order. Raises BadInput for the first file of another dimension."""
     first = 0
     for file in files:
-        for block in _checked("parquet file", parquet, file, column):
-            width = block.shape[1]
-            first = first or width
-            if width != first:
-                raise BadInput(f"{file}: vectors of {width} dimensions; in {files[0].name} there are {first}")
-            yield block
-
-
-def _checked(kind: str, reader: Callable[..., Blocks], path: Path, *which: str | None) -> Blocks:
-    with reading(path, f"not a whole {kind}"):
-        yield from reader(path, *which)
+        with reading(file, f"not a whole {kind}"):
+            for block in reader(file, *which):
+                first = first or block.shape[1]
+                if block.shape[1] != first:
+                    before = f"in {files[0].name} there are {first}"
+                    raise BadInput(f"{file}: vectors of {block.shape[1]} dimensions; {before}")
+                yield block
 
 
 def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] | None:
@@ -152,7 +148,7 @@ def arrow(path: Path, column: str | None) -> Blocks:
     """Yield the same of an Arrow IPC file or stream."""
     for batch in _batches(path):
         names = _columns_of(path, batch.schema, column)
-        step = height(path, sum(batch.column(n).nbytes for n in names) // (8 * max(len(batch), 1)))
+        step = height(path, max(1, sum(batch.column(n).nbytes for n in names) // (8 * max(len(batch), 1))))
         yield from _rows_of(path, (batch[at : at + step] for at in range(0, len(batch), step)), names)
 
 

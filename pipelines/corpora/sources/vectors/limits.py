@@ -17,10 +17,10 @@ Blocks = Iterator[np.ndarray]
 
 
 def height(path: Path, dimension: int) -> int:
-    """Return the number of rows of a block. Raises BadInput for more dimensions than a vector has."""
-    if dimension > WIDEST:
-        raise BadInput(f"{path}: vectors of {dimension:,} dimensions; at most {WIDEST:,} are read")
-    return max(1, min(BLOCK, BYTES // (8 * max(dimension, 1))))
+    """Return the number of rows of a block. Raises BadInput for dimensions that no vector has."""
+    if not 0 < dimension <= WIDEST:
+        raise BadInput(f"{path}: vectors of {dimension:,} dimensions; from 1 to {WIDEST:,} are read")
+    return max(1, min(BLOCK, BYTES // (8 * dimension)))
 
 
 def slices(path: Path, array: np.ndarray) -> Blocks:
