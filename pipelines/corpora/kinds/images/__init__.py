@@ -40,7 +40,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     table = parquet.table(file)
     chosen = _chosen(table.columns, p.columns, str(file))
     kept: list[dict[str, Any]] = []
-    seen: set[tuple[bytes, str]] = set()
+    seen: set[tuple[Any, str]] = set()
     skipped: Counter[str] = Counter()
     for number, record in enumerate(table.select(set(chosen.values())).iter_rows(named=True)):
         ours = {name: record[theirs] for name, theirs in chosen.items()}

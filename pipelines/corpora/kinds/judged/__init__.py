@@ -80,7 +80,7 @@ def _judgements(file: Path, source: Any) -> pl.DataFrame:
         for split, queries in found.items()
         for query, grades in queries.items()
     ]
-    columns = dict.fromkeys(("query", "id", "split", "judgements"), pl.String)
+    columns = [(name, pl.String) for name in ("query", "id", "split", "judgements")]
     return pl.DataFrame(judged, schema=columns, orient="row")
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from pipelines.corpora.core import texts
-from pipelines.corpora.core.chunk import chunked
 from pipelines.corpora.core.files import located, quiet
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.study import PathCorpus
@@ -62,11 +61,11 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
             raise BadInput(f"{file}: no notes" + (" that the annotations cover" if p.annotations else ""))
         kept = scanned.filter(pl.col("ROW_ID").is_in(drawn.implode())).collect()
     frame = kept.sort(pl.col("ROW_ID").cast(pl.Int64, strict=False), "ROW_ID")
-    frame = texts.cleaned(frame.select(**columns), str(file))
+    frame = frame.select(**columns)
     if labels is not None:
         of_each = [labels[note] for note in frame["id"].to_list()]
         frame = frame.with_columns(labels=pl.Series(of_each, dtype=pl.List(pl.String)))
-    return texts.cleaned(chunked(frame, p.chunk), f"{file}, chunked") if p.chunk else frame
+    return texts.cleaned(frame, str(file), p.chunk)
 
 
 def _drawn(ids: pl.Series, p: PathCorpus, labels: dict[str, list[str]] | None) -> pl.Series:
@@ -86,28 +85,6 @@ def _check_packed(file: Path) -> None:
     with gzip.open(file) as unpacked:
         while unpacked.read(2**20):
             if unpacked.tell() > most:
-                raise BadInput(f"{file}: unpacks to more than {PACKED} times its size: not a file of notes")
-
-
-def _drawn(ids: pl.Series, p: PathCorpus, labels: dict[str, list[str]] | None) -> pl.Series:
-    """Draw ids that have labels: all, or twice `p.rows`, as some notes are repeated."""
-    keys = pl.Series(np.random.default_rng(p.seed).random(len(ids)))
-    frame = pl.DataFrame({"id": ids, "key": keys})
-    if labels is not None:
-        frame = frame.filter(pl.col("id").is_in(list(labels)))
-    return frame["id"] if p.rows is None else frame.bottom_k(2 * p.rows, by="key")["id"]
-
-
-def _check_packed(file: Path) -> None:
-    """Raise BadInput for a gzip file that unpacks to far more than text does; read it piece by piece."""
-    if file.suffix.lower() != ".gz":
-        return
-    most = PACKED * file.stat().st_size + 2**20
-    size = 0
-    with gzip.open(file) as unpacked:
-        while piece := unpacked.read(2**20):
-            size += len(piece)
-            if size > most:
                 raise BadInput(f"{file}: unpacks to more than {PACKED} times its size: not a file of notes")
 
 

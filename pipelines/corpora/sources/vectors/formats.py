@@ -215,7 +215,7 @@ def _chosen(path: Path, what: str, fitting: list[str], column: str | None, every
     wanted = [name for name in ((column,) if column else NAMES) if name in fitting]
     found = wanted or ([] if column else fitting)
     if not wanted and len(found) != 1:
-        hint = f"there is none called {cut(column)!r}" if column else "call it `vectors`"
+        hint = f"None is called {cut(column)!r}" if column else "Call it `vectors`"
         raise BadInput(f"{path}: which {what} holds the vectors? {hint}; there are: {listed(every)}")
     return found[0]
 

@@ -47,7 +47,7 @@ def stacked(path: Path, rows: Iterable[tuple[str, np.ndarray | None]]) -> Blocks
             yield _filled(held, width)
             held = []
     if held and not width:
-        raise BadInput(f"{path}: {len(held)} rows in a row have no vector")
+        raise BadInput(f"{path}: none of {len(held)} rows has a vector")
     if held:
         yield _filled(held, width)
 

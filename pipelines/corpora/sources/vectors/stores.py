@@ -6,6 +6,7 @@ Checked against faiss-cpu 1.15, hnswlib 0.8, chromadb 1.5.9 and sqlite-vec 0.1.9
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
 import struct
@@ -195,14 +196,8 @@ def _database(path: Path) -> sqlite3.Connection:
         raise BadInput(f"{path}: rows are still in {log.name}: {hint}")
     base = sqlite3.connect(path.resolve().as_uri() + "?mode=ro&immutable=1", uri=True)
     base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES)
-    left = path.stat().st_size // STEPS + 1000
-
-    def stop() -> bool:
-        nonlocal left
-        left -= 1
-        return left < 0
-
-    base.set_progress_handler(stop, STEPS)
+    calls, most = itertools.count(1), path.stat().st_size // STEPS + 1000
+    base.set_progress_handler(lambda: next(calls) > most, STEPS)
     return base
 
 
