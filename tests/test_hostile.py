@@ -31,6 +31,7 @@ from tests.hostile import (
     read,
     table,
     vec0,
+    written,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -60,14 +61,6 @@ WHOLE = {
     "mail-a.mbox": content(b"From a@b Thu Jan  1 00:00:00 2026\nSubject: x\n\nbody\n\n"),
     "images-a.parquet": table(image=[png(4, 4)], text=["a"]),
 }
-
-
-def written(folder: Path, names) -> Path:
-    folder.mkdir()
-    for name, write in names.items():
-        with contextlib.suppress(UnicodeEncodeError):
-            write(folder / name)
-    return folder
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit on memory, and names of any bytes")

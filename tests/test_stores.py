@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.corpora.sources.vectors import dumps
 from pipelines.runtime.errors import BadInput
+from tests.hostile import lines
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -21,9 +22,8 @@ def same(vectors, *left_out):
     return pytest.approx(np.unique(np.delete(vectors, left_out, axis=0), axis=0), abs=1e-6)
 
 
-def json_lines(path, rows):
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
+def rows(vectors):
+    return [{"id": i, "vector": v.tolist()} for i, v in enumerate(vectors)]
 
 
 @pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat", "HNSW8,Flat", "IDMap,Flat", "IVF4,PQ4"])
@@ -67,10 +67,10 @@ def test_sqlite_vec(tmp_path):
 
 def test_lancedb(tmp_path):
     base = pytest.importorskip("lancedb").connect(tmp_path / "dump")
-    table = base.create_table("mail", [{"id": i, "vector": v} for i, v in enumerate(VECTORS)])
+    table = base.create_table("mail", rows(VECTORS))
     table.delete("id = 3")
     assert found(tmp_path / "dump") == same(VECTORS, 3)
-    base.create_table("notes", [{"id": i, "vector": v} for i, v in enumerate(VECTORS + 1)])
+    base.create_table("notes", rows(VECTORS + 1))
     with pytest.raises(BadInput, match="2 tables of LanceDB"):
         found(tmp_path / "dump")
     for of in ({"path": tmp_path / "dump", "collection": "notes"}, {"path": tmp_path / "dump/notes.lance"}):
@@ -101,14 +101,12 @@ def test_qdrant(tmp_path):
     client = qdrant.QdrantClient(path=str(tmp_path / "folder"))
     size = {name: qdrant.models.VectorParams(size=8, distance="Dot") for name in ("title", "body")}
     client.create_collection("mail", vectors_config=size)
-    points = [
-        {"id": i, "vector": {"title": v.tolist(), "body": (v + 1).tolist()}} for i, v in enumerate(VECTORS)
-    ]
-    client.upsert("mail", [qdrant.models.PointStruct(**point) for point in points])
-    rows, _ = client.scroll("mail", limit=300, with_vectors=True)
+    named = [{"title": v.tolist(), "body": (v + 1).tolist()} for v in VECTORS]
+    client.upsert("mail", [qdrant.models.PointStruct(id=i, vector=v) for i, v in enumerate(named)])
+    answer, _ = client.scroll("mail", limit=300, with_vectors=True)
     client.close()
     scrolled = tmp_path / "scroll.json"
-    scrolled.write_text(json.dumps({"result": {"points": [row.model_dump(mode="json") for row in rows]}}))
+    scrolled.write_text(json.dumps({"result": {"points": [row.model_dump(mode="json") for row in answer]}}))
     assert found(scrolled, column="body") == same(VECTORS + 1)
     with pytest.raises(BadInput, match="a local folder of Qdrant holds pickles"):
         found(tmp_path / "folder")
@@ -118,20 +116,20 @@ def test_milvus(tmp_path):
     pytest.importorskip("milvus_lite")
     client = pytest.importorskip("pymilvus").MilvusClient(str(tmp_path / "a.db"))
     client.create_collection("mail", dimension=8)
-    client.insert("mail", [{"id": i, "vector": v.tolist()} for i, v in enumerate(VECTORS)])
-    rows = client.query("mail", filter="id >= 0", output_fields=["vector"])
-    rows = [{"id": row["id"], "vector": [float(x) for x in row["vector"]]} for row in rows]
+    client.insert("mail", rows(VECTORS))
+    answer = client.query("mail", filter="id >= 0", output_fields=["vector"])
     client.close()
-    assert found(json_lines(tmp_path / "a.jsonl", rows)) == same(VECTORS)
+    lines(*(json.dumps({"vector": [*map(float, row["vector"])]}) for row in answer))(tmp_path / "a.jsonl")
+    assert found(tmp_path / "a.jsonl") == same(VECTORS)
 
 
 @pytest.mark.parametrize("form", ["a.copy", "a.csv"])
 def test_pgvector(tmp_path, form):
     server = pytest.importorskip("pgserver").get_server(tmp_path / "server")
     how = {"a.copy": "", "a.csv": "csv header"}[form]
-    rows = ",".join(f"({i}, E'\"\\t\\n', '{v.tolist()}')" for i, v in enumerate(VECTORS))
+    values = ",".join(f"({i}, E'\"\\t\\n', '{v.tolist()}')" for i, v in enumerate(VECTORS))
     server.psql("create extension vector; create table items (id int, body text, embedding vector(8));")
-    server.psql(f"insert into items values {rows}, (300, '', null);")
+    server.psql(f"insert into items values {values}, (300, '', null);")
     (tmp_path / form).write_text(server.psql(f"copy items to stdout {how};").strip("\n") + "\n")
     server.cleanup()
     assert found(tmp_path / form) == same(VECTORS)

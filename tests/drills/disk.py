@@ -59,45 +59,34 @@ def small_disk(folder: Path, left: int, keep: bool = True) -> Iterator[None]:
 
 def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
     """One writer on a full disk, then with space: what did not hold."""
-    variables, command = {}, [sys.executable, "-m", f"pipelines.{stage.split('@')[0]}", *stage.split("@")[1:]]
-    if kind == "MLflow store":
-        variables["MLFLOW_TRACKING_URI"] = f"sqlite:///{place.root}/mlflow/mlflow.db"
-        shutil.copytree(place.reference, "mlflow", ignore=lambda _, names: set(names) - {"mlflow.db"})
-    elif kind == "spool":
-        variables["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{free_port()}"
-    elif kind == "log":
-        command = ["sh", "-c", 'exec "$@" > /dev/full', "sh", *command]
-    elif kind == "DVC's cache":
-        command = [sys.executable, "-m", "dvc", "repro", "--quiet", "--force", "--single-item", stage]
+    verb, *row = stage.split("@")
+    command = mended = [sys.executable, "-m", f"pipelines.{verb}", *row]
+    variables: dict[str, str] = {}
+    match kind:
+        case "MLflow store":
+            variables["MLFLOW_TRACKING_URI"] = f"sqlite:///{place.root}/mlflow/mlflow.db"
+            shutil.copytree(place.reference, "mlflow", ignore=lambda _, names: set(names) - {"mlflow.db"})
+        case "spool":
+            variables["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{free_port()}"
+        case "DVC's cache":
+            mended = [sys.executable, "-m", "dvc", "repro", "--quiet"]
+            command = [*mended, "--force", "--single-item", stage]
     if kind == "log":
-        done = running(command)
+        done = running(["sh", "-c", 'exec "$@" > /dev/full', "sh", *command])
     else:
         with small_disk(Path(folder), left, keep=kind not in ("DVC's cache", "record of a run")):
             done = running(command, **variables)
-    drafts = [
-        path for path in place.drafts() if path.endswith(".part")
-    ]  # what is in .cache/work is to continue from
-    carried = kind in (
-        "record of a run",
-        "MLflow store",
-        "spool",
-    )  # the stage's outputs are whole all the same
-    lines = done.lines
-    if carried:
+    drafts = [path for path in place.drafts() if path.endswith(".part")]  # .cache/work is to continue from
+    lines, ended = done.lines, f"exit code {done.code}: {done.lines}"
+    if kind in ("record of a run", "MLflow store", "spool"):  # the stage's outputs are whole all the same
         whole = done.code == 0 and len(lines) <= 2 and not place.differing()
-        fault = "" if whole else f"{len(lines)} lines, exit code {done.code}: {lines}"
+        fault = "" if whole else f"{len(lines)} lines, {ended}"
     elif kind == "DVC's cache":
-        fault = (
-            ""
-            if done.code not in (0, None) and "Traceback" not in done.err
-            else f"exit code {done.code}: {lines}"
-        )
+        fault = "" if done.code not in (0, None) and "Traceback" not in done.err else ended
     else:
-        fault = done.fault(lambda: ["it ended well"]) or (
-            "" if "no space left" in done.err else f"another line: {lines}"
-        )
-    mended = {"log": command[4:], "DVC's cache": [sys.executable, "-m", "dvc", "repro", "--quiet"]}
-    again = running(mended.get(kind, command))
+        other = "" if "no space left" in done.err else f"another line: {lines}"
+        fault = done.fault(lambda: ["it ended well"]) or other
+    again = running(mended)
     then = again.fault(place.differing) or (f"not mended: {again.err.strip()[-150:]}" if again.code else "")
     drafts += place.drafts()
     return fault or (f"a draft is left: {drafts[0]}" if drafts else "") or then

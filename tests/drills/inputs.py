@@ -10,7 +10,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -110,14 +109,12 @@ def bytes_changed(whole: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
-def written(folder: Path, count: int, rng: random.Random) -> int:
-    """Write the files of tests/hostile.py, and whole files with random damage. Return the number of these."""
-    from tests.hostile import FILES
-    from tests.test_hostile import WHOLE
+def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+    """Read hostile files in a process with 768 MiB more than its imports take, 60 s a file."""
+    from tests.hostile import FILES, written
+    from tests.test_hostile import MEMORY, OUT_OF_MEMORY, WHOLE
 
-    for name, write in FILES.items():
-        with suppress(UnicodeEncodeError):
-            write(folder / name)
+    folder = written(Path("hostile"), FILES)
     damaged = max(0, count - len(FILES))
     for n in range(damaged):
         name = rng.choice(sorted(WHOLE))
@@ -125,16 +122,6 @@ def written(folder: Path, count: int, rng: random.Random) -> int:
         WHOLE[name](draft := folder / f"{reader}-draft{suffix}")
         (folder / f"{reader}-{n:05}{suffix}").write_bytes(bytes_changed(draft.read_bytes(), rng))
         draft.unlink()
-    return damaged
-
-
-def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
-    """Read hostile files in a process with 768 MiB more than its imports take, 60 s a file."""
-    from tests.test_hostile import MEMORY, OUT_OF_MEMORY
-
-    folder = Path("hostile")
-    folder.mkdir()
-    damaged = written(folder, count, rng)
     left = sorted(folder.iterdir())
     os.environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system", "POLARS_MAX_THREADS": "1"}
     while left:

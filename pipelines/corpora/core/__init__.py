@@ -14,13 +14,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import AnyCorpus
 
 FIRST = ("id", "text", "split", "labels")  # columns that every corpus has
-SECOND = {
-    "pair",
-    "positive",
-    "image",
-    "judgements",
-    "task",
-}  # with one of these, rows are distinct but texts may repeat
+SECOND = {"pair", "positive", "image", "judgements", "task"}  # with one of these, texts may repeat
 
 
 def collect(row: AnyCorpus) -> pl.DataFrame:
@@ -33,8 +27,6 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
     rows are left.
     """
     frame = _read(row)
-    if len(frame) == 0:
-        raise BadInput(f"{name_of(row)}: no rows")
     if row.rows is not None and row.rows > len(frame):
         print(f"{name_of(row)}: {row.rows} rows were asked for, there are {len(frame)}")
     drawn = np.random.default_rng(row.seed).permutation(len(frame))[: row.rows]
@@ -55,9 +47,8 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
         return source.rows(row)
     kind: Any = import_module(f"pipelines.corpora.kinds.{row.kind}")
     if row.source not in kind.SOURCES:
-        raise BadInput(
-            f"corpora: {row.kind} has no source {row.source}; its sources are {', '.join(kind.SOURCES)}"
-        )
+        known = ", ".join(kind.SOURCES)
+        raise BadInput(f"corpora: {row.kind} has no source {row.source}; its sources are {known}")
     made_here = row.source in ("library", "synthetic")
     frame = source.rows(row) if made_here else kind.rows(row, source)
     repeats = row.source == "path" or SECOND & set(frame.columns)
@@ -67,9 +58,9 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
 def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
     """Hold out `row.test` texts that do not overlap. The rest of a test document is dropped."""
     chunk = getattr(row, "chunk", None)
-    every = -(-chunk.size // chunk.step) if chunk else 1
     apart = np.ones(len(frame), bool)
-    if every > 1:
+    if chunk and chunk.overlaps:
+        every = -(-chunk.size // chunk.step)
         apart = (frame["id"].str.extract(r"#(\d+)$").cast(pl.Int64) % every == 0).to_numpy()
     if "split" in frame.columns:
         return frame.filter((pl.col("split") == "train") | apart)

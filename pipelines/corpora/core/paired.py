@@ -24,11 +24,3 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame, usual: dict[str, tuple[
     for column in usual:
         texts.refuse(frame, texts.empty(frame[column]), where, f"rows have no {column}")
     return frame.with_columns(pl.col("split").replace(SPLITS)) if "split" in frame.columns else frame
-
-
-def distinct(frame: pl.DataFrame, columns: list[str], where: str) -> pl.DataFrame:
-    """Drop rows that repeat an earlier one in all of `columns`. Print one line if there were any."""
-    kept = frame.unique(columns, keep="first", maintain_order=True)
-    if len(kept) < len(frame):
-        print(f"{where}: {len(frame) - len(kept)} repeated rows of {len(frame)} dropped")
-    return kept

@@ -16,7 +16,8 @@ def shards(folder: Path, files: list[Path]) -> list[Path]:
 
     Raises BadInput for the first file that is damaged, or whose columns differ from those of the first.
     """
-    files = [path for path in files if path.suffix == ".parquet" and not _hidden(path, folder)]
+    hidden = {file for file in files if any(p.startswith(("_", ".")) for p in file.relative_to(folder).parts)}
+    files = [file for file in files if file.suffix == ".parquet" and file not in hidden]
     first: dict[str, str] = {}
     for file in files:
         with reading(file, "not a whole parquet file"):
@@ -26,10 +27,6 @@ def shards(folder: Path, files: list[Path]) -> list[Path]:
             here, before = (cut(of.get(differs[0], "not there")) for of in (columns, first))
             raise BadInput(f"{file}: column {cut(differs[0])!r} is {here}; in {files[0].name} it is {before}")
     return files
-
-
-def _hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
 
 
 def table(file: Path) -> pl.DataFrame:

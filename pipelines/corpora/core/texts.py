@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import polars as pl
 from pipelines.corpora.core.chunk import chunked
 from pipelines.corpora.core.files import quiet
 from pipelines.runtime.errors import BadInput, listed
-from pipelines.study import AnyCorpus, HubCorpus, PathCorpus
+from pipelines.study import AnyCorpus, Chunk, HubCorpus, PathCorpus
 
 USUAL = ("text", "body", "email_body", "content", "passage", "document")  # what a column of texts is called
 
@@ -32,31 +33,27 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
     frame = mapped(table, p.columns | document, where)
     if p.chunk is None and isinstance(p, PathCorpus):
         return check(frame, where)
-    frame = cleaned(frame, where)
-    return frame if p.chunk is None else cleaned(chunked(frame, p.chunk), f"{where}, chunked")
+    return cleaned(frame, where, p.chunk)
 
 
 def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataFrame:
-    """Rename columns by `columns`: ours -> theirs, where `a + b` joins two by a blank line; set the types of
-    ours.
+    """Rename columns by `columns`: ours -> theirs. Set the types of ours.
 
-    Columns id, split and labels are taken by these names where `columns` does not say; so is the text, by the
+    Columns id, split and labels are taken by these names where `columns` does not say. So is the text, by the
     first of the names USUAL. Where there is no id, rows are numbered. Raises BadInput for a column that is
     not there.
     """
     if frame.is_empty():
         raise BadInput(f"{where}: no rows")
-    wanted = {name: name for name in ("id", "split", "labels") if name in frame.columns}
-    wanted["text"] = next((name for name in USUAL if name in frame.columns), "text")
-    if wanted["text"] != "text" and "text" not in columns:
-        print(f"{where}: the text is column {wanted['text']!r}; another: `columns: {{text: ...}}`")
-    wanted |= columns
+    usual = next((name for name in USUAL if name in frame.columns), "text")
+    if usual != "text" and "text" not in columns:
+        print(f"{where}: the text is column {usual!r}; another: `columns: {{text: ...}}`")
+    same = {name: name for name in ("id", "split", "labels") if name in frame.columns}
+    wanted = same | {"text": usual} | columns
     for ours, theirs in wanted.items():
         if theirs not in frame.columns:
-            hint = f"; say which with `columns: {{{ours}: ...}}`" if theirs == ours else ""
-            raise BadInput(
-                f"{where}: there is no column {theirs!r}; there are: {listed(frame.columns)}{hint}"
-            )
+            hint = f"{listed(frame.columns)}; say which with `columns: {{{ours}: ...}}`"
+            raise BadInput(f"{where}: there is no column {theirs!r}; there are: {hint}")
     with quiet(where, "columns that cannot be text"):
         out = frame.select(pl.col(theirs).alias(ours) for ours, theirs in wanted.items())
         if "id" not in wanted:
@@ -91,12 +88,7 @@ def check(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     refuse(frame, empty(frame["text"]), where, "texts are empty")
     refuse(frame, frame["id"].is_null(), where, "rows have no id")
     for column in ("text", "id"):
-        repeated = frame[column].is_duplicated()
-        if repeated.any():
-            first = int(repeated.arg_max() or 0)
-            second = first + 1 + int((frame[column].slice(first + 1) == frame[column][first]).arg_max() or 0)
-            two = f"the first two are rows {first + 1} and {second + 1}"
-            raise BadInput(f"{where}: {repeated.sum()} rows share their {column}, {two}")
+        refuse(frame, frame[column].is_duplicated(), where, f"rows share their {column}")
     return frame
 
 
@@ -112,17 +104,18 @@ def refuse(frame: pl.DataFrame, bad: pl.Series, where: str, what: str) -> None:
         raise BadInput(f"{where}: {bad.sum()} {what}, the first is row {row + 1} (id {frame['id'][row]!r})")
 
 
-def distinct(frame: pl.DataFrame, where: str) -> pl.DataFrame:
-    """Drop empty texts, and all but the first of equal texts. Print one line if there were any."""
-    kept = frame.filter(~empty(frame["text"])).unique("text", keep="first", maintain_order=True)
+def distinct(frame: pl.DataFrame, where: str, columns: Iterable[str] = ("text",)) -> pl.DataFrame:
+    """Drop empty texts, and all but the first row of equal `columns`. Print one line if there were any."""
+    kept = frame.filter(~empty(frame["text"])).unique([*columns], keep="first", maintain_order=True)
     if dropped := len(frame) - len(kept):
         print(f"{where}: {dropped} empty or repeated texts of {len(frame)} dropped")
     return kept
 
 
-def cleaned(frame: pl.DataFrame, where: str) -> pl.DataFrame:
-    """Return the distinct texts. Raises BadInput if none is left, or if ids repeat."""
+def cleaned(frame: pl.DataFrame, where: str, chunk: Chunk | None = None) -> pl.DataFrame:
+    """Return the distinct texts or chunks. Raises BadInput if none is left, or if ids repeat."""
     kept = distinct(frame, where)
     if kept.is_empty():
         raise BadInput(f"{where}: no text is left")
-    return check(kept, where)
+    check(kept, where)
+    return kept if chunk is None else cleaned(chunked(kept, chunk), f"{where}, chunked")

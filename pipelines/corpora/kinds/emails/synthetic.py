@@ -6,7 +6,16 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.engine import Draft, Pen, Scope, corpus, lexicon, once, people
+from pipelines.corpora.sources.synthetic.engine import (
+    Draft,
+    Pen,
+    Scope,
+    corpus,
+    lexicon,
+    number_of_texts,
+    once,
+    people,
+)
 from pipelines.study import SyntheticCorpus
 
 WORDS = lexicon(__file__)
@@ -17,38 +26,27 @@ YEARS = date(1999, 1, 1), date(2002, 6, 30)  # fixed, so that a seed means the s
 
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
     """Return generated e-mails: id, text, labels = [matter], sender, subject, planted facts (`FACTS`)."""
-    staff: list[str] = []
-    firms: list[str] = []
-    heads: list[tuple[str, str]] = []
-
-    def write(pen: Pen, done: int) -> tuple[str, Draft]:
-        if not staff:
-            staff.extend(people(pen, max(60, (p.rows or 2000) // 8)))
-            firms.extend(once(pen.faker.company, max(40, (p.rows or 2000) // 12)))
-        del heads[done:]  # `corpus` rejected a text that equalled another
-        text, draft, head = _email(pen, staff, firms)
-        heads.append(head)
-        return text, draft
-
-    frame = corpus(p, "email", FACTS, write)
-    senders, subjects = zip(*heads, strict=True)
-    return frame.with_columns(sender=pl.Series(senders), subject=pl.Series(subjects))
+    pen, count = Pen(p.seed), number_of_texts(p)
+    staff = people(pen, max(60, count // 8))
+    firms = once(pen.faker.company, max(40, count // 12))
+    return corpus(p, FACTS, lambda: _email(pen, staff, firms))
 
 
-def _email(pen: Pen, staff: list[str], firms: list[str]) -> tuple[str, Draft, tuple[str, str]]:
+def _email(pen: Pen, staff: list[str], firms: list[str]) -> Draft:
     matter = pen.skewed(tuple(MATTERS), 0.5)
     draft = Draft(labels=[matter])
     scope, sender, subject = _scope(pen, matter, staff, firms)
+    draft.more = {"sender": sender, "subject": subject}
     if greeting := pen.skewed(TEMPLATES["greetings"], 0.4):
         pen.write(greeting, scope, draft)
     for _ in range(pen.skewed((2, 3, 1, 4, 5), 0.6)):
         lunch = matter == "lunch" and pen.chance(0.7)
-        pen.write(
-            pen.any(TEMPLATES["lunch"]) if lunch else pen.skewed(TEMPLATES["lines"], 0.35), scope, draft
-        )
+        template = pen.any(TEMPLATES["lunch"]) if lunch else pen.skewed(TEMPLATES["lines"], 0.35)
+        pen.write(template, scope, draft)
     if ending := pen.skewed(TEMPLATES["endings"], 0.4):
         pen.write(ending, scope, draft)
-    return draft.text("\n" if pen.chance(0.4) else " "), draft, (sender, subject)
+    draft.separator = "\n" if pen.chance(0.4) else " "
+    return draft
 
 
 def _scope(pen: Pen, matter: str, staff: list[str], firms: list[str]) -> tuple[Scope, str, str]:
@@ -69,14 +67,9 @@ def _scope(pen: Pen, matter: str, staff: list[str], firms: list[str]) -> tuple[S
     def amount() -> str:
         if matter == "lunch":
             return f"${pen.number(5, 19)}.{pen.number(0, 99):02d}"
-        return pen.skewed(
-            (
-                f"${pen.number(1, 999)},{pen.number(0, 999):03d}",
-                f"${pen.number(11, 995) / 10:.1f} million",
-                f"${pen.number(20, 990)}",
-            ),
-            0.7,
-        )
+        thousands = f"${pen.number(1, 999)},{pen.number(0, 999):03d}"
+        millions = f"${pen.number(11, 995) / 10:.1f} million"
+        return pen.skewed((thousands, millions, f"${pen.number(20, 990)}"), 0.7)
 
     scope: Scope = {
         "topic": lambda: one("topics"),

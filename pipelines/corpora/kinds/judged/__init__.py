@@ -31,9 +31,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     """
     folder = located(p.path)
     if p.rows or p.chunk or p.test:
-        raise BadInput(
-            f"{folder}: judgements are of whole documents, all of them: no `rows`, `chunk`, `test`"
-        )
+        raise BadInput(f"{folder}: judgements are of whole documents: no `rows`, `chunk`, `test`")
     files = {file.stem: file for file in sorted(folder.glob("*")) if file.suffix.lower() in source.TABLES}
     if "corpus" not in files:
         raise BadInput(f"{folder}: there is no table `corpus` in it; there are: {listed(files)}")
@@ -41,7 +39,8 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     if "queries" not in files and len(files) != 1:
         raise BadInput(f"{folder}: which table has the queries? There is none of the name `queries`")
     file = files.get("queries") or next(iter(files.values()))
-    queries = _queries(file, source).join(_judgements(file, source), "query", maintain_order="left")
+    queries = _mapped(file, source).select("text", query="id")
+    queries = queries.join(_judgements(file, source), "query", maintain_order="left")
     if queries.is_empty():
         raise BadInput(f"{file}: no query of it has a judgement")
     return pl.concat([documents, queries.select(documents.columns)])
@@ -66,31 +65,23 @@ def _documents(file: Path, source: Any) -> pl.DataFrame:
     )
 
 
-def _queries(file: Path, source: Any) -> pl.DataFrame:
-    return _mapped(file, source).select("text", query="id")
-
-
 def _judgements(file: Path, source: Any) -> pl.DataFrame:
     """Return query, id, split and judgements, of each query of each split that has a judgement."""
     found = {tsv.stem: qrels(tsv, source.read(tsv)) for tsv in sorted((file.parent / "qrels").glob("*.tsv"))}
     if not found:
         table = _mapped(file, source, "split", "relevant")
         if "split" not in table.columns or not isinstance(table.schema.get("relevant"), pl.List):
-            raise BadInput(
-                f"{file}: needs a column `split` and lists `relevant`, or qrels/*.tsv beside the file"
-            )
+            raise BadInput(f"{file}: needs a column `split` and lists `relevant`, or qrels/*.tsv beside it")
         for query, split, relevant in table.select("id", "split", "relevant").iter_rows():
             if relevant:
                 found.setdefault(split, {})[query] = dict.fromkeys(map(str, relevant), 1.0)
-    return pl.DataFrame(
-        [
-            (query, f"{split}/{query}", f"queries {split}", json.dumps(grades))
-            for split, queries in found.items()
-            for query, grades in queries.items()
-        ],
-        schema=dict.fromkeys(("query", "id", "split", "judgements"), pl.String),
-        orient="row",
-    )
+    judged = [
+        (query, f"{split}/{query}", f"queries {split}", json.dumps(grades))
+        for split, queries in found.items()
+        for query, grades in queries.items()
+    ]
+    columns = [(name, pl.String) for name in ("query", "id", "split", "judgements")]
+    return pl.DataFrame(judged, schema=columns, orient="row")
 
 
 def qrels(file: Path, table: pl.DataFrame) -> dict[str, dict[str, float]]:

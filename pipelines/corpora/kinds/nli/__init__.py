@@ -19,4 +19,4 @@ USUAL = {
 
 def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
     """Return id, text (the anchor), positive, negative, and split if there is one. No triple occurs twice."""
-    return paired.distinct(paired.rows(p, source.table(p), USUAL), list(USUAL), texts.name_of(p))
+    return texts.distinct(paired.rows(p, source.table(p), USUAL), texts.name_of(p), USUAL)

@@ -6,7 +6,7 @@ from datetime import date
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.engine import Draft, Pen, Scope, corpus, lexicon
+from pipelines.corpora.sources.synthetic.engine import Draft, Pen, Scope, capital, corpus, lexicon
 from pipelines.study import SyntheticCorpus
 
 WORDS = lexicon(__file__)
@@ -17,37 +17,24 @@ YEARS = date(2008, 1, 1), date(2019, 12, 31)  # fixed, so that a seed means the 
 
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
     """Return generated notes: id, text, labels (conditions), specialty, and the planted facts of `FACTS`."""
-    frame = corpus(p, "note", FACTS, _note)
-    by_condition = {c: s for s, words in SPECIALTIES.items() for c in words["conditions"]}
-    return frame.with_columns(
-        specialty=pl.col("labels").list.first().replace_strict(by_condition, return_dtype=pl.String)
-    )
+    pen = Pen(p.seed)
+    return corpus(p, FACTS, lambda: _note(pen))
 
 
-def _note(pen: Pen, _: int) -> tuple[str, Draft]:
+def _note(pen: Pen) -> Draft:
     specialty = pen.skewed(tuple(SPECIALTIES), 0.6)
-    draft = Draft()
+    draft = Draft(more={"specialty": specialty})
     scope = _scope(pen, specialty, draft)
     pen.write(pen.skewed(TEMPLATES["heads"], 0.5), scope, draft)
     for template in pen.several(TEMPLATES["bodies"], pen.skewed((2, 3, 1, 4, 5), 0.7), 0.4):
         pen.write(template, scope, draft)
     if pen.chance(0.7) or len(draft.labels) < 2:
-        pen.write(
-            TEMPLATES["ends"][1] if len(draft.labels) < 2 else pen.skewed(TEMPLATES["ends"], 0.4),
-            scope,
-            draft,
-        )
-    draft.facts["conditions"] = [_as_written(c, draft.text()) for c in draft.labels]
-    return draft.text(), draft
-
-
-def _as_written(condition: str, text: str) -> str:
-    """Return the condition with the capitals that it has in the text, where it may begin a sentence."""
-    return condition if condition in text else _capital(condition)
-
-
-def _capital(words: str) -> str:
-    return words[0].upper() + words[1:]
+        few = len(draft.labels) < 2
+        pen.write(TEMPLATES["ends"][1] if few else pen.skewed(TEMPLATES["ends"], 0.4), scope, draft)
+    text = draft.text()
+    written = [c if c in text else capital(c) for c in draft.labels]  # a condition may begin a sentence
+    draft.facts["conditions"] = dict.fromkeys(written)
+    return draft
 
 
 def _scope(pen: Pen, specialty: str, draft: Draft) -> Scope:
@@ -91,6 +78,6 @@ def _scope(pen: Pen, specialty: str, draft: Draft) -> Scope:
         "address": lambda: pen.faker.street_address(),
     }
     capitals = {
-        _capital(k): (lambda k=k: _capital(scope[k]())) for k in ("condition", "symptom", "procedure", "drug")
+        capital(k): (lambda k=k: capital(scope[k]())) for k in ("condition", "symptom", "procedure", "drug")
     }
     return {**scope, **capitals}

@@ -13,10 +13,11 @@ TEMPLATES = lexicon(__file__)["templates"]
 
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
     """Return generated passages: id, text, labels = [domain, field]. No private facts are planted."""
-    return corpus(p, "passage", (), _passage)
+    pen = Pen(p.seed)
+    return corpus(p, (), lambda: _passage(pen))
 
 
-def _passage(pen: Pen, _: int) -> tuple[str, Draft]:
+def _passage(pen: Pen) -> Draft:
     domain = pen.skewed(tuple(WORLD), 0.7)
     field = pen.skewed(tuple(WORLD[domain]["fields"]), 0.6)
     draft = Draft(labels=[domain, field])
@@ -26,7 +27,7 @@ def _passage(pen: Pen, _: int) -> tuple[str, Draft]:
         pen.write(template, scope, draft)
     if pen.chance(0.45):
         pen.write(pen.skewed(TEMPLATES["closings"], 0.5), scope, draft)
-    return draft.text(), draft
+    return draft
 
 
 def _scope(pen: Pen, domain: str, field: str) -> Scope:

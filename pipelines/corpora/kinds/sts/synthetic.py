@@ -8,7 +8,7 @@ from itertools import count
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.engine import Pen
+from pipelines.corpora.sources.synthetic.engine import Pen, capital
 from pipelines.corpora.sources.synthetic.world import WORLD
 from pipelines.study import SyntheticCorpus
 
@@ -91,8 +91,8 @@ class Claim:
 
     def say(self, template: str) -> str:
         """Return the sentence of a template with slots subject, act, setting."""
-        text = template.format(**{slot: self.words(slot)[getattr(self, slot)] for slot in SLOTS})
-        return text[0].upper() + text[1:]
+        words = {slot: self.words(slot)[getattr(self, slot)] for slot in SLOTS}
+        return capital(template.format(**words))
 
 
 def claim(pen: Pen) -> Claim:

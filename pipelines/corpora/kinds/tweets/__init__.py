@@ -43,15 +43,14 @@ def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
     if "labels" not in {*p.columns, *table.columns} and "label" in table.columns:
         table = table.rename({"label": "labels"})
     frame = texts.rows(p, table)
-    return frame.with_columns(labels=named(frame["labels"])) if "labels" in frame.columns else frame
+    if "labels" in frame.columns:
+        labels = [named(of_a_text) for of_a_text in frame["labels"].to_list()]
+        frame = frame.with_columns(labels=pl.Series(labels, dtype=pl.List(pl.String)))
+    return frame
 
 
-def named(labels: pl.Series) -> pl.Series:
-    """Return labels list[str] as names of topics."""
-    return pl.Series([_names(of_a_text) for of_a_text in labels.to_list()], dtype=pl.List(pl.String))
-
-
-def _names(labels: list[str]) -> list[str]:
+def named(labels: list[str]) -> list[str]:
+    """Return the labels of a text as names of topics."""
     if len(labels) == len(TOPICS) and all(label in ("0", "1") for label in labels):
         return [topic for topic, label in zip(TOPICS, labels, strict=True) if label == "1"]
     return [TOPICS[int(x)] if x.isdigit() and int(x) < len(TOPICS) else x for x in labels]

@@ -6,30 +6,23 @@ from datetime import datetime
 
 import polars as pl
 
-from pipelines.corpora.sources.synthetic.engine import Draft, Pen, corpus, lexicon, people
+from pipelines.corpora.sources.synthetic.engine import Draft, Pen, corpus, lexicon, number_of_texts, people
 from pipelines.study import SyntheticCorpus
 
 WORDS = lexicon(__file__)
 TEMPLATES, LEXICON = WORDS["templates"], WORDS["topics"]
-LATEST = datetime(
-    2026, 11, 23, 20
-)  # without it, Faker draws dates up to now: a seed gives other texts each day
+LATEST = datetime(2026, 11, 23, 20)  # without it, Faker draws dates up to now: other texts each day
 FACTS = ("names", "dates", "places")
 
 
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
     """Return generated tweets: id, text, labels (topics), names, dates, places."""
-    known: list[str] = []
-
-    def write(pen: Pen, _: int) -> tuple[str, Draft]:
-        if not known:
-            known.extend(people(pen, max(50, (p.rows or 2000) // 10)))
-        return _tweet(pen, known)
-
-    return corpus(p, "tweet", FACTS, write)
+    pen = Pen(p.seed)
+    known = people(pen, max(50, number_of_texts(p) // 10))
+    return corpus(p, FACTS, lambda: _tweet(pen, known))
 
 
-def _tweet(pen: Pen, known: list[str]) -> tuple[str, Draft]:
+def _tweet(pen: Pen, known: list[str]) -> Draft:
     topics = [pen.skewed(tuple(LEXICON), 0.7)]
     while len(topics) < 3 and pen.chance(0.45):
         other = pen.skewed(LEXICON[topics[0]]["goes_with"], 0.8)
@@ -49,20 +42,17 @@ def _tweet(pen: Pen, known: list[str]) -> tuple[str, Draft]:
             "date": lambda: f"{pen.faker.date('%B', LATEST)} {pen.number(1, 28)}",
             "count": lambda: str(pen.number(2, 365)),
         }
-        pen.write(
-            pen.any(TEMPLATES["planted"]) if pen.chance(0.35) else pen.skewed(TEMPLATES["plain"], 0.4),
-            scope,
-            draft,
-        )
-    return _informal(pen, draft), draft
+        planted = pen.chance(0.35)
+        template = pen.any(TEMPLATES["planted"]) if planted else pen.skewed(TEMPLATES["plain"], 0.4)
+        pen.write(template, scope, draft)
+    _make_informal(pen, draft)
+    return draft
 
 
-def _informal(pen: Pen, draft: Draft) -> str:
-    """Return the sentences in random order, in one of three texts in lower case, except planted facts."""
+def _make_informal(pen: Pen, draft: Draft) -> None:
+    """Shuffle the sentences. In one of three texts they begin in lower case, except planted facts."""
     sentences = [draft.sentences[i] for i in pen.rng.permutation(len(draft.sentences))]
-    facts = [fact for column in draft.facts.values() for fact in column]
+    facts = tuple(fact for column in draft.facts.values() for fact in column)
     if pen.chance(0.33):
-        sentences = [
-            s[0].lower() + s[1:] if not any(s.startswith(f) for f in facts) else s for s in sentences
-        ]
-    return " ".join(sentences)
+        sentences = [s if s.startswith(facts) else s[0].lower() + s[1:] for s in sentences]
+    draft.sentences = sentences

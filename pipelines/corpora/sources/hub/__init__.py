@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -23,9 +22,10 @@ def table(p: HubCorpus) -> pl.DataFrame:
     and only as many rows are drawn from it with `p.seed` as are needed. Raises BadInput without network, and
     for an unknown id, configuration or split.
     """
+    _reachable(p)
     frames = []
-    for split, dataset in _opened(p):
-        records = ({k: v for k, v in row.items() if not isinstance(v, bytes)} for row in _some(dataset, p))
+    for split in map(str.strip, p.hub_split.split("+")):
+        records = ({k: v for k, v in row.items() if not isinstance(v, bytes)} for row in _some(p, split))
         frame = pl.DataFrame(
             list(progress(records, what=f"hub {p.id}", unit="rows")), infer_schema_length=None
         )
@@ -37,58 +37,48 @@ def table(p: HubCorpus) -> pl.DataFrame:
     return pl.concat(frames, how="diagonal_relaxed")
 
 
-def _some(dataset: Any, p: HubCorpus) -> Any:
-    """Return as many rows as are needed. Some are empty or repeated; some give several chunks."""
+def _some(p: HubCorpus, split: str) -> Any:
+    """Return a split, or as many shuffled rows as are needed: some are empty or repeated, some long enough
+    for several chunks.
+    """
+    dataset = _opened(p, split)
     if p.rows is None:
         return dataset
     several = p.chunk is not None and not p.chunk.first
-    return itertools.islice(dataset, p.rows if several else p.rows + p.rows // 4)
-
-
-def _opened(p: HubCorpus) -> Iterator[tuple[str, Any]]:
-    """Yield (name, data set) of each split; shuffled if streamed. Raises BadInput, in one line."""
-    _reachable(p)
-    for split in p.hub_split.split("+"):
-        yield split.strip(), _split(p, split.strip())
+    shuffled = dataset.shuffle(seed=p.seed, buffer_size=BUFFER)
+    return itertools.islice(shuffled, p.rows if several else p.rows + p.rows // 4)
 
 
 def _reachable(p: HubCorpus) -> None:
     """Ask the hub once, with little patience: `datasets` would try for minutes. A cached set needs no hub."""
     from datasets import config
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         HfApi().dataset_info(p.id, revision=p.revision, timeout=PATIENCE)
-    except RepositoryNotFoundError:
-        raise BadInput(f"hub {p.id}: there is no such data set (or it needs a login)") from None
-    except HfHubHTTPError as error:
-        raise BadInput(f"hub {p.id}: the hub refuses: {' '.join(str(error).split())[:200]}") from None
     except Exception as error:  # which one depends on the HTTP library of the hub's client
-        cached = config.HF_DATASETS_CACHE.glob(p.id.replace("/", "___").lower() + "*")
-        if not any(cached):
-            hint = f"({type(error).__name__}); use source: library, synthetic or path"
-            raise BadInput(f"hub {p.id}: the hub cannot be reached {hint}") from None
+        cached = any(config.HF_DATASETS_CACHE.glob(p.id.replace("/", "___").lower() + "*"))
+        if isinstance(error, HfHubHTTPError) or not cached:
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise BadInput(f"hub {p.id}: the hub cannot be reached, or refuses: {said}") from None
 
 
-def _split(p: HubCorpus, split: str) -> Any:
+def _opened(p: HubCorpus, split: str) -> Any:
     from datasets import DownloadConfig, load_dataset
 
-    streaming = p.rows is not None
-    words: dict[str, Any] = {}
-    if (p.data_files or "").endswith(".csv"):
-        words["keep_default_na"] = False  # "n/a" and "None" are texts
+    csv = (p.data_files or "").endswith(".csv")
+    words: dict[str, Any] = {"keep_default_na": False} if csv else {}  # "n/a" and "None" are texts
     try:
-        dataset: Any = load_dataset(
+        return load_dataset(
             p.id,
             p.config,
             split=split,
             revision=p.revision,
             data_files=p.data_files,
-            streaming=streaming,
+            streaming=p.rows is not None,
             download_config=DownloadConfig(max_retries=2),
             **words,
         )
     except Exception as error:  # an unknown configuration or split, or whatever the HTTP library raises
         raise BadInput(f"hub {p.id}: {' '.join(str(error).split())[:300]}") from None
-    return dataset.shuffle(seed=p.seed, buffer_size=BUFFER) if streaming else dataset

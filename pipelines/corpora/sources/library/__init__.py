@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import gc
 import hashlib
-import inspect
 import os
 import re
 import sys
@@ -33,13 +32,8 @@ from pipelines.study import LibraryCorpus
 END = "# The library corpus ends here"  # a line of constraints.txt; packages below it are not read
 AHEAD = 64  # files of a package that are read at once
 LARGEST = 1_000_000  # bytes; longer files are generated tables
-SKIPPED = {"tests", "test", "_tests", "testing"} | {
-    "_vendor",
-    "vendor",
-    "vendored",
-    "third_party",
-    "site-packages",
-}
+SKIPPED = {"tests", "test", "_tests", "testing"}
+SKIPPED |= {"_vendor", "vendor", "vendored", "third_party", "site-packages"}
 
 _PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;#]+)", re.M)
 _UNDERLINE = re.compile(r"^([=\-~^*#\"'`.])\1{2,}$")
@@ -111,7 +105,8 @@ def pinned(path: Path) -> list[str]:
 def _package(name: str, p: LibraryCorpus, seen: set[str], pool: Executor) -> list[tuple[str, str, str]]:
     """Return at most `per_package` sequences. Files are in the order of a hash, to sample widely."""
     sampled: list[tuple[str, str, str]] = []
-    files = sorted(_sources(name), key=lambda f: hashlib.sha256(str(f).encode()).digest())
+    files = [file for file in metadata.files(name) or () if _is_read(file)]
+    files.sort(key=lambda file: hashlib.sha256(str(file).encode()).digest())
     for at in range(0, len(files), AHEAD):
         block = files[at : at + AHEAD]
         read = pool.map(partial(_texts, words=p.words), [str(f.locate()) for f in block], chunksize=8)
@@ -133,12 +128,9 @@ def _texts(path: str, words: tuple[int, int]) -> list[tuple[str, str]]:
     ]
 
 
-def _sources(name: str) -> list[metadata.PackagePath]:
-    def kept(file: PurePosixPath) -> bool:
-        inside = file.suffix == ".py" and not file.name.startswith("test_") and ".." not in file.parts
-        return inside and not SKIPPED.intersection(file.parts)
-
-    return [f for f in metadata.files(name) or () if kept(f)]
+def _is_read(file: PurePosixPath) -> bool:
+    inside = file.suffix == ".py" and not file.name.startswith("test_") and ".." not in file.parts
+    return inside and not SKIPPED.intersection(file.parts)
 
 
 def _new(text: str, seen: set[str]) -> bool:
@@ -155,24 +147,19 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of each module, class and function docstring, if the file is valid Python."""
     try:
         source = path.read_bytes() if path.stat().st_size <= LARGEST else b""
-    except OSError:
-        return
-    if b'"""' not in source and b"'''" not in source:
-        return
-    try:
+        if b'"""' not in source and b"'''" not in source:
+            return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's strings
             tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (OSError, SyntaxError, ValueError, RecursionError):
         return
     stack: list[ast.AST] = [tree]
     while stack:  # only statements can hold a definition, so expressions need no visit
         node = stack.pop()
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = node.body[0] if node.body else None
-            match first:
-                case ast.Expr(value=ast.Constant(value=str(text))):
-                    yield first.lineno, inspect.cleandoc(text)
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        if documented and (text := ast.get_docstring(node)):
+            yield node.body[0].lineno, text
         for part in (getattr(node, "body", None), getattr(node, "orelse", None)):
             if isinstance(part, list):
                 stack.extend(s for s in reversed(part) if isinstance(s, ast.stmt))

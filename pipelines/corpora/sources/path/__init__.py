@@ -9,16 +9,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import accumulate
+from collections import Counter, deque
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from pipelines.corpora.core.files import files_in, located, printable, quiet
-from pipelines.corpora.core.parquet import shards
 from pipelines.corpora.core.parquet import table as parquet
 from pipelines.corpora.sources.path import formats, mail
 from pipelines.runtime.errors import BadInput, cut
@@ -33,9 +31,8 @@ TABLES = {
     ".ndjson": "jsonl",
 }
 FAMILIES = TABLES | dict.fromkeys(formats.SUFFIXES, "documents")
+KNOWN = ", ".join(suffix[1:] for suffix in FAMILIES)
 DEEPEST = 64  # levels of nested JSON
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?')  # also one without an end: else each of its quotes is tried
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 def table(p: PathCorpus) -> pl.DataFrame:
@@ -59,8 +56,12 @@ def _folder(path: Path) -> pl.DataFrame:
         raise BadInput(f"{path}: an empty folder")
     families = {file: family for file in files if (family := _family(file.relative_to(path)))}
     if not families:
-        return _mails(path, files)
-    (family, _), *_ = Counter(families.values()).most_common()
+        try:
+            return mail.tree(path, files)
+        except BadInput:
+            hint = f"{_counts(files)}; what can: {KNOWN}, mails"
+            raise BadInput(f"{path}: nothing in it can be read: {hint}") from None
+    [(family, _)] = Counter(families.values()).most_common(1)
     chosen = [file for file in files if families.get(file) == family]
     others = [file for file in files if families.get(file) != family]
     skipped = f"; skipped {_counts(others)}: a corpus has one kind of files" if others else ""
@@ -68,7 +69,7 @@ def _folder(path: Path) -> pl.DataFrame:
     if family == "documents":
         ids = [printable(file.relative_to(path)) for file in chosen]
         return pl.DataFrame({"id": ids, "text": [formats.text(file).strip() for file in chosen]})
-    return _tables(shards(path, chosen) if family == "parquet" else chosen)
+    return _tables(chosen)
 
 
 def _family(file: Path) -> str | None:
@@ -86,16 +87,6 @@ def _tables(files: list[Path]) -> pl.DataFrame:
     return pl.concat([frame.select(frames[0].columns) for frame in frames], how="vertical_relaxed")
 
 
-def _mails(path: Path, files: list[Path]) -> pl.DataFrame:
-    try:
-        return mail.tree(path, files)
-    except BadInput:
-        raise BadInput(
-            f"{path}: nothing in it can be read: {_counts(files)}; what can: "
-            f"{', '.join(kind[1:] for kind in FAMILIES)}, mails"
-        ) from None
-
-
 def _counts(files: list[Path]) -> str:
     """Return how many files have which suffix: `3 md, 2 txt`."""
     kinds = Counter(cut(printable(Path(file.suffix.lower()[1:]))) or "without a suffix" for file in files)
@@ -103,38 +94,32 @@ def _counts(files: list[Path]) -> str:
 
 
 def _file(path: Path) -> pl.DataFrame:
-    match path.suffix.lower():
-        case ".parquet" | ".pq":
+    suffix = path.suffix.lower()
+    match FAMILIES.get(suffix):
+        case "parquet":
             return parquet(path)
-        case ".csv" | ".tsv":
-            _check_encoding(path)
-            separator = "\t" if path.suffix.lower() == ".tsv" else ","
-            with _explained(path, lambda: _csv_fault(path, separator)):
-                return pl.read_csv(path, separator=separator, infer_schema=False)
-        case ".jsonl" | ".ndjson":
-            _check_encoding(path)
-            _check_depth(path)
-            with _explained(path, lambda: _json_fault(path)):
-                return pl.read_ndjson(path, infer_schema_length=None)
-        case suffix if suffix in formats.SUFFIXES:
+        case "csv" | "tsv" as kind:
+            return _separated(path, "\t" if kind == "tsv" else ",")
+        case "jsonl":
+            _check_json(path)
+            return pl.read_ndjson(path, infer_schema_length=None)
+        case "documents":
             return pl.DataFrame({"text": _pieces(formats.text(path))}, schema={"text": pl.String})
-        case ".mbox":
-            return mail.mbox(path)
-        case suffix:
-            named = suffix or "a file without a suffix"
-            raise BadInput(f"{path}: {named} is none of {', '.join(kind[1:] for kind in FAMILIES)}, mbox")
+    if suffix == ".mbox":
+        return mail.mbox(path)
+    raise BadInput(f"{path}: {suffix or 'a file without a suffix'} is none of {KNOWN}, mbox")
 
 
-@contextmanager
-def _explained(path: Path, fault: Callable[[], str]) -> Iterator[None]:
-    """Say which line polars could not read, and why; its own message quotes the text."""
+def _separated(path: Path, separator: str) -> pl.DataFrame:
+    deque(_lines(path), 0)  # check all of them
     try:
-        yield
-    except pl.exceptions.PolarsError as error:
-        raise BadInput(f"{path}: {fault() or type(error).__name__}") from None
+        return pl.read_csv(path, separator=separator, infer_schema=False)
+    except pl.exceptions.PolarsError as error:  # its message quotes the text
+        raise BadInput(f"{path}: {_fault(path, separator) or type(error).__name__}") from None
 
 
-def _csv_fault(path: Path, separator: str) -> str:
+def _fault(path: Path, separator: str) -> str:
+    """Return which line of a csv file polars could not read, and why."""
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter=separator, strict=True)
         width, first = 0, 1  # columns of the header; the line that the next row begins in
@@ -149,50 +134,38 @@ def _csv_fault(path: Path, separator: str) -> str:
     return ""
 
 
-def _json_fault(path: Path) -> str:
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                if line.strip():
-                    json.loads(line)
-            except ValueError:
-                return f"line {number} is not JSON"
-    return ""
-
-
-def _check_encoding(path: Path) -> None:
-    """Raise BadInput at the first byte that is not UTF-8: polars would not say where it is."""
-    at = 0
-    with open(path, "rb") as file:
-        for line in file:
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                byte = line[error.start]
-                raise BadInput(f"{path}: not UTF-8: byte {at + error.start} is {byte:#04x}") from None
-            at += len(line)
-
-
-def _check_depth(path: Path) -> None:
-    """Raise BadInput for JSON nested deeper than DEEPEST: polars takes memory without end for it."""
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (number, line). Raises BadInput at the first line that is not UTF-8: polars would not name it."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            if line.count(b"[") + line.count(b"{") <= DEEPEST:
-                continue
-            steps = (_STEP[byte] for byte in _STRING.sub(b"", line) if byte in _STEP)
-            if max(accumulate(steps), default=0) > DEEPEST:
-                raise BadInput(f"{path}: line {number} is nested deeper than {DEEPEST} levels")
+            try:
+                yield number, line.decode("utf-8-sig")
+            except UnicodeDecodeError:
+                raise BadInput(f"{path}: line {number} is not UTF-8") from None
+
+
+def _check_json(path: Path) -> None:
+    """Raise BadInput for the first line that is not JSON, or that would take polars hours."""
+    for number, line in _lines(path):
+        try:
+            levels = _levels(json.loads(line)) if line.strip() else 0
+        except ValueError:
+            raise BadInput(f"{path}: line {number} is not JSON") from None
+        except RecursionError:
+            levels = DEEPEST + 1
+        if levels > DEEPEST:
+            raise BadInput(f"{path}: line {number} is nested deeper than {DEEPEST} levels")
+
+
+def _levels(value: Any) -> int:
+    """Return how deep lists and mappings are nested."""
+    if not isinstance(value, (dict, list)):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_levels, inner), default=0)
 
 
 def _pieces(text: str) -> list[str]:
     """Return paragraphs if there is a blank line between texts, otherwise lines."""
     lines = [line.strip() for line in text.strip().splitlines()]
-    if "" not in lines:
-        return lines
-    pieces: list[list[str]] = [[]]
-    for line in lines:
-        if line:
-            pieces[-1].append(line)
-        elif pieces[-1]:
-            pieces.append([])
-    return ["\n".join(piece) for piece in pieces if piece]
+    return re.split(r"\n\n+", "\n".join(lines)) if "" in lines else lines

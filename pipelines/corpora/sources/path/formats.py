@@ -18,25 +18,19 @@ TAG = re.compile(r"</?[a-z!][^>]*>", re.I)
 
 def text(path: Path) -> str:
     """Return the text of a document. Raises BadInput, which names the file, and a missing package."""
-    kind = path.suffix.lower()
-    if kind in PACKAGES:
-        with quiet(path, f"cannot be read as {kind[1:]}"):
-            try:
-                return _pdf(path) if kind == ".pdf" else _docx(path)
-            except ModuleNotFoundError:
-                raise BadInput(
-                    f"{path}: {kind[1:]} files need the package {PACKAGES[kind]}: "
-                    "pip install -e '.[documents]'"
-                ) from None
-    plain = decoded(path)
-    return _shown(plain) if kind in (".html", ".htm") else plain
-
-
-def decoded(path: Path) -> str:
-    try:
-        return path.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
+    suffix = path.suffix.lower()
+    if suffix not in PACKAGES:
+        try:
+            plain = path.read_text("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise BadInput(f"{path}: not UTF-8: byte {error.start}") from None
+        return _shown(plain) if suffix in (".html", ".htm") else plain
+    with quiet(path, f"cannot be read as {suffix[1:]}"):
+        try:
+            return _pdf(path) if suffix == ".pdf" else _docx(path)
+        except ModuleNotFoundError:
+            hint = f"the package {PACKAGES[suffix]}: pip install -e '.[documents]'"
+            raise BadInput(f"{path}: {suffix[1:]} files need {hint}") from None
 
 
 def _pdf(path: Path) -> str:
@@ -54,18 +48,8 @@ def _docx(path: Path) -> str:
 def _shown(page: str) -> str:
     """Return what a browser shows of a page, blocks with a blank line between them, in linear time."""
     for begin, end in UNSHOWN:
-        page = _without(page, re.compile(begin, re.I), re.compile(end, re.I))
+        page = re.sub(rf"(?is){begin}.*?(?:{end}|\Z)", "", page)
     last = page.rfind(">") + 1  # no tag ends later
     text = TAG.sub("", BLOCK.sub("\n\n", page[:last])) + page[last:]
     lines = (" ".join(line.split()) for line in html.unescape(text).split("\n\n"))
     return "\n\n".join(line for line in lines if line)
-
-
-def _without(page: str, begin: re.Pattern[str], end: re.Pattern[str]) -> str:
-    """Remove what stands between two marks; without an end, all that follows."""
-    kept, at = [], 0
-    while opened := begin.search(page, at):
-        kept.append(page[at : opened.start()])
-        closed = end.search(page, opened.end())
-        at = closed.end() if closed else len(page)
-    return "".join([*kept, page[at:]])

@@ -19,9 +19,7 @@ from pipelines.runtime.files import of_a_file
 from pipelines.runtime.progress import progress
 
 COLUMNS = ("id", "owner", "folder", "date", "from", "to", "subject", "body")
-LONGEST = (
-    10_000  # characters of a header that are read: the parser is slow and takes a thousand times its length
-)
+LONGEST = 10_000  # characters of a header that are read: the parser takes a thousand times its length
 
 Mail = tuple[str, str, str, Callable[[], EmailMessage]]  # id, owner, folder, and a function that parses it
 
@@ -71,7 +69,8 @@ def _table(path: Path, mails: Iterator[Mail]) -> pl.DataFrame:
         try:
             message = parsed()
             if len(message):
-                kept.append((name, owner, folder, *_headers(message), _body(message)))
+                headers = (_header(message, header) for header in COLUMNS[3:-1])
+                kept.append((name, owner, folder, *headers, _body(message)))
         except Exception as error:
             if not of_a_file(error):
                 raise
@@ -84,13 +83,9 @@ def _table(path: Path, mails: Iterator[Mail]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={column: pl.String for column in COLUMNS}, orient="row")
 
 
-def _headers(message: EmailMessage) -> list[str]:
-    return [" ".join(str(_header(message, name)).split()) for name in ("date", "from", "to", "subject")]
-
-
 def _header(message: EmailMessage, name: str) -> str:
     try:
-        return str(message[name] or "")
+        return " ".join(str(message[name] or "").split())
     except (ValueError, IndexError, AttributeError):  # the parser gives up on some headers of real mail
         return ""
 
@@ -98,13 +93,14 @@ def _header(message: EmailMessage, name: str) -> str:
 def _body(message: EmailMessage) -> str:
     try:
         part = message.get_body(("plain", "html"))
-        text = part.get_content() if part is not None else ""
+        if part is None:
+            return ""
+        text = str(part.get_content())
+        text = _without_tags(text) if part.get_content_subtype() == "html" else text
     except (LookupError, ValueError, AttributeError, TypeError):  # an unknown charset or content type
-        payload = message.get_payload(decode=True) if not message.is_multipart() else None
-        part, text = None, payload.decode("latin-1") if isinstance(payload, bytes) else ""
-    if part is not None and part.get_content_subtype() == "html":
-        text = _without_tags(text)
-    return str(text).strip()
+        payload = None if message.is_multipart() else message.get_payload(decode=True)
+        text = payload.decode("latin-1") if isinstance(payload, bytes) else ""
+    return text.strip()
 
 
 def _without_tags(html: str) -> str:

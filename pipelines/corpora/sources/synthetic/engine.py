@@ -51,12 +51,14 @@ class Draft:
 
     sentences: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
-    facts: dict[str, list[str]] = field(default_factory=dict)
+    facts: dict[str, dict[str, None]] = field(default_factory=dict)  # ordered, none twice
     used: set[str] = field(default_factory=set)  # words in slots so far; later slots avoid them
+    more: dict[str, str] = field(default_factory=dict)  # other columns
+    separator: str = " "  # between sentences
 
-    def text(self, separator: str = " ") -> str:
+    def text(self) -> str:
         """Return the sentences as one text."""
-        return separator.join(self.sentences)
+        return self.separator.join(self.sentences)
 
 
 class Pen:
@@ -92,8 +94,8 @@ class Pen:
         """Draw at most `count` different items by Zipf's law."""
         return list(dict.fromkeys(self.skewed(items, exponent) for _ in range(2 * count)))[:count]
 
-    def fill(self, template: str, scope: Scope, draft: Draft) -> str:
-        """Return the template's sentence, and record its planted facts in `draft`."""
+    def write(self, template: str, scope: Scope, draft: Draft) -> None:
+        """Add the template's sentence and its planted facts to `draft`."""
 
         def word(match: re.Match[str]) -> str:
             for _ in range(4):
@@ -102,16 +104,16 @@ class Pen:
                     break
             draft.used.add(value)
             if match[2]:
-                known = draft.facts.setdefault(match[2], [])
-                known.extend([value] if value not in known else [])
+                draft.facts.setdefault(match[2], {})[value] = None
             return value
 
         sentence = _ARTICLE.sub(r"\1n ", _SLOT.sub(word, template))
-        return sentence[0].upper() + sentence[1:]
+        draft.sentences.append(capital(sentence))
 
-    def write(self, template: str, scope: Scope, draft: Draft) -> None:
-        """Add the template's sentence to `draft`."""
-        draft.sentences.append(self.fill(template, scope, draft))
+
+def capital(words: str) -> str:
+    """Return words with a capital first letter."""
+    return words[0].upper() + words[1:]
 
 
 def people(pen: Pen, count: int) -> list[str]:
@@ -124,27 +126,32 @@ def once(make: Callable[[], str], count: int) -> list[str]:
     return list(dict.fromkeys(make() for _ in range(count)))
 
 
-def corpus(
-    p: SyntheticCorpus, name: str, facts: Iterable[str], write: Callable[[Pen, int], tuple[str, Draft]]
-) -> pl.DataFrame:
-    """Return `p.rows` different texts: id, text, labels, and a list[str] column of planted facts for each of
-    `facts`.
+def corpus(p: SyntheticCorpus, facts: Iterable[str], write: Callable[[], Draft]) -> pl.DataFrame:
+    """Return `p.rows` different texts: id, text, labels, a list[str] column of planted facts for each of
+    `facts`, and the columns of `more`.
 
-    `write(pen, number of texts so far)` writes one. Texts that differ only in case, digits or punctuation
-    count as equal. Every fact occurs verbatim in its text.
+    `write()` writes one. Texts that differ only in case, digits or punctuation count as equal. Every fact
+    occurs verbatim in its text.
     """
-    pen, count = Pen(p.seed), p.rows or 2000
+    name, count = p.kind.removesuffix("s"), number_of_texts(p)
     seen: set[str] = set()
     rows: list[dict] = []
     with progress(what=f"generated {name}", unit="texts", total=count) as bar:
         while len(rows) < count:
-            text, draft = write(pen, len(rows))
+            draft = write()
+            text = draft.text()
             key = re.sub(r"[\W\d]+", " ", text.lower())
             if key in seen:
                 continue
             seen.add(key)
             planted = {column: [f for f in draft.facts.get(column, []) if f in text] for column in facts}
-            rows.append({"id": f"{name}-{len(rows):06d}", "text": text, "labels": draft.labels, **planted})
+            known = {"id": f"{name}-{len(rows):06d}", "text": text, "labels": draft.labels}
+            rows.append(known | planted | draft.more)
             bar.update()
     lists = {column: pl.List(pl.String) for column in ("labels", *facts)}
-    return pl.DataFrame(rows, schema={"id": pl.String, "text": pl.String, **lists})
+    return pl.DataFrame(rows, schema_overrides=lists)
+
+
+def number_of_texts(p: SyntheticCorpus) -> int:
+    """Return how many texts to generate."""
+    return p.rows or 2000

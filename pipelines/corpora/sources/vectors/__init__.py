@@ -27,12 +27,12 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     if ids is None:
         ids = [f"{path.stem}-{i}" for i in range(len(vectors))]
     _check(path, vectors, ids)
-    frame: dict[str, object] = {"id": ids, "text": pl.repeat(None, len(ids), dtype=pl.String, eager=True)}
-    if (split := formats.words(path, p.columns.get("split"), ("split",))) is not None:
-        frame["split"] = pl.Series(split, dtype=pl.String)
-    if p.document is not None:
-        frame["document"] = pl.Series(formats.words(path, p.document, (p.document,)), dtype=pl.String)
-    return pl.DataFrame({**frame, "vector": pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1]))})
+    frame = pl.DataFrame({"id": ids}).with_columns(text=pl.lit(None, pl.String))
+    if split := formats.words(path, p.columns.get("split"), ("split",)):
+        frame = frame.with_columns(split=pl.Series(split))
+    if p.document and (document := formats.words(path, p.document, ())):
+        frame = frame.with_columns(document=pl.Series(document))
+    return frame.with_columns(vector=pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1])))
 
 
 def matrix(path: Path, column: str | None = None) -> np.ndarray:

@@ -19,9 +19,7 @@ USUAL = 2.0**20  # lengths from 1 / USUAL to USUAL stay: aligners take no values
 class Sample:
     """Hold the vectors that are kept of a dump, and counts of the others."""
 
-    vectors: (
-        np.ndarray
-    )  # (n, d) float32, distinct, finite, not zero, none far off; drawn uniformly from these
+    vectors: np.ndarray  # (n, d) float32, drawn uniformly; distinct, finite, not zero, none far off
     rows: int  # of the dump
     left_out: int  # rows that are zero or not finite
     repeated: int  # drawn rows that equal one before
@@ -37,15 +35,10 @@ def sample(
     Raises BadInput, which names file and row, for an unknown format, dimensions that differ, fewer than two
     vectors, or vectors that are all the same.
     """
-    generator, rows, left_out, dimension = np.random.default_rng(seed), 0, 0, 0
+    generator, rows, left_out = np.random.default_rng(seed), 0, 0
     held, keys, places = np.zeros((0, 0), np.float32), np.zeros(0), np.zeros(0, np.int64)
     for block in blocks(path, column, collection):
-        if block.ndim != 2 or not block.shape[1]:
-            raise BadInput(f"{path}: {block.shape[1:]} numbers in row {rows + 1}, not a vector")
-        if dimension and block.shape[1] != dimension:
-            differ = f"{dimension}, and {block.shape[1]} in row {rows + 1}"
-            raise BadInput(f"{path}: vectors of different dimensions: {differ}")
-        dimension, rows = block.shape[1], rows + len(block)
+        rows, dimension = rows + len(block), block.shape[1]
         limit = min(limit, HELD // (4 * dimension))
         with np.errstate(over="ignore", invalid="ignore"):
             block = np.asarray(block, np.float32)

@@ -8,7 +8,9 @@ import csv
 import json
 import re
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 from pipelines.corpora.core.files import files_in
 from pipelines.corpora.core.parquet import shards
 from pipelines.corpora.sources.vectors import stores
-from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices
+from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices, stacked
 from pipelines.runtime.errors import BadInput, cut, listed
 from pipelines.runtime.files import reading
 
@@ -34,8 +36,6 @@ EXPORTS = {  # how to export what cannot be read
     ".snapshot": "a snapshot of Qdrant: save the answer of its points/scroll, with_vector true, as .json",
     ".rdb": "a dump of Redis: save numpy.frombuffer(value, 'float32') of each key with numpy.save",
     ".sql": "SQL is not run: `\\copy TABLE to 'dump.copy'` writes the rows alone",
-    ".ann": "an index of Annoy does not say its dimension: save get_item_vector(i) of each i with numpy.save",
-    ".usearch": "save index.get(index.keys) of USearch with numpy.save",
     **dict.fromkeys((".pkl", ".pickle", ".joblib", ".pt", ".pth"), PICKLE),
 }
 
@@ -55,24 +55,37 @@ def blocks(path: Path, column: str | None = None, collection: str | None = None)
     if suffix in EXPORTS:
         raise BadInput(f"{path}: {EXPORTS[suffix]}")
     if suffix in SQLITE:
-        return _checked(path, "SQLite file", stores.sqlite(path, column, collection))
-    if suffix not in READERS:
-        known = f"{', '.join((*READERS, *SQLITE))}, a folder of parquet files, of Chroma or of LanceDB"
-        raise BadInput(f"{path}: vectors are read from {known}, not {suffix or 'a file without a suffix'}")
-    return _checked(path, f"{suffix[1:]} file", READERS[suffix](path, column))
+        return _checked(f"{suffix[1:]} file", stores.sqlite, [path], column, collection)
+    if suffix in READERS:
+        return _checked(f"{suffix[1:]} file", READERS[suffix], [path], column)
+    known = f"{', '.join((*READERS, *SQLITE))}, a folder of parquet files, of Chroma or of LanceDB"
+    raise BadInput(f"{path}: vectors are read from {known}, not {suffix or 'a file without a suffix'}")
 
 
 def _of_folder(path: Path, column: str | None, collection: str | None) -> Blocks:
     if (path / stores.CHROMA).is_file():
-        return _checked(path, "Chroma folder", stores.chroma(path, collection))
+        return _checked("Chroma folder", stores.chroma, [path], collection)
     if (path / "meta.json").is_file() and (path / "collection").is_dir():
         raise BadInput(f"{path}: a local folder of Qdrant holds pickles: {EXPORTS['.snapshot']}")
     if path.suffix == ".lance" or any(path.glob("*.lance")):
-        return _checked(path, "LanceDB folder", lance(path, column, collection))
+        return _checked("LanceDB folder", lance, [path], column, collection)
     files = shards(path, files_in(path))
     if not files:
         raise BadInput(f"{path}: a folder with no *.parquet, no *.lance and no {stores.CHROMA}")
-    return _of_all(files, column)
+    return _checked("parquet file", parquet, files, column)
+
+
+def _checked(kind: str, reader: Callable[..., Blocks], files: list[Path], *which: str | None) -> Blocks:
+    """Yield the vectors of all files, in order. Raises BadInput for the first file of another dimension."""
+    first = 0
+    for file in files:
+        with reading(file, f"not a whole {kind}"):
+            for block in reader(file, *which):
+                first = first or block.shape[1]
+                if block.shape[1] != first:
+                    before = f"in {files[0].name} there are {first}"
+                    raise BadInput(f"{file}: vectors of {block.shape[1]} dimensions; {before}")
+                yield block
 
 
 def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] | None:
@@ -81,60 +94,32 @@ def words(path: Path, column: str | None, usual: tuple[str, ...]) -> list[str] |
     Raises BadInput if `column` is not there, or a row is empty.
     """
     with reading(path, "not columns of words"):
-        columns = _columns(path)
-        found = next((name for name in ((column,) if column else usual) if name in columns), None)
-        if found is None:
-            if column:
-                raise BadInput(f"{path}: there is no column {column!r}; there are: {listed(columns)}")
-            return None
-        values = list(columns[found]())
+        found = _columns(path, (column,) if column else usual)
+    if not found:
+        if column:
+            raise BadInput(f"{path}: there is no column {column!r}")
+        return None
+    name, values = next(iter(found.items()))
     if None in values:
         first = values.index(None) + 1
-        raise BadInput(f"{path}: {values.count(None)} rows have no {found}, the first is row {first}")
+        raise BadInput(f"{path}: {values.count(None)} rows have no {name}, the first is row {first}")
     return [str(value) for value in values]
 
 
-def _columns(path: Path) -> dict[str, Callable[[], Any]]:
-    """Return name -> function that reads all of the column."""
+def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Return the values of those `names` that are columns of a table, or arrays of an npz file."""
     suffix = path.suffix.lower()
-    if path.is_dir() or suffix in (".parquet", ".pq"):
-        files = shards(path, files_in(path)) if path.is_dir() else [path]
-        names = pq.read_schema(files[0]).names if files else []
-        return {
-            n: lambda n=n: [v for f in files for v in pq.read_table(f, columns=[n])[n].to_pylist()]
-            for n in names
-        }
-    if suffix in (".arrow", ".feather", ".ipc"):
-        table = pa.Table.from_batches(_batches(path))
-        return {n: table[n].to_pylist for n in table.column_names}
     if suffix == ".npz":
         archive = np.load(path, allow_pickle=False)
-        return {n: lambda n=n: archive[n].tolist() for n in archive.files}
-    return {}
-
-
-def _of_all(files: list[Path], column: str | None) -> Blocks:
-    """Yield the vectors of all files, in order. Raises BadInput for the first file of another dimension."""
-    first = 0
-    for file in files:
-        for block in _checked(file, "parquet file", parquet(file, column)):
-            first = first or block.shape[1]
-            if block.shape[1] != first:
-                here, before = (
-                    f"vectors of {block.shape[1]} dimensions",
-                    f"in {files[0].name} they have {first}",
-                )
-                raise BadInput(f"{file}: {here}; {before}")
-            yield block
-
-
-def _checked(path: Path, kind: str, read: Blocks) -> Blocks:
-    with reading(path, f"not a whole {kind}"):
-        yield from read
-
-
-def _differ(path: Path, first: int, other: int, where: str = "") -> BadInput:
-    return BadInput(f"{path}: vectors of different dimensions: {first}, and {other}{where}")
+        return {name: archive[name].tolist() for name in names if name in archive.files}
+    if READERS.get(suffix) is arrow:
+        table = pa.Table.from_batches(_batches(path))
+    elif path.is_dir() or READERS.get(suffix) is parquet:
+        files = shards(path, files_in(path)) if path.is_dir() else [path]
+        table = pa.concat_tables(pq.ParquetFile(file).read(columns=list(names)) for file in files)
+    else:
+        return {}
+    return {name: table[name].to_pylist() for name in names if name in table.column_names}
 
 
 # ---------------------------------------------------------------- tables
@@ -146,23 +131,25 @@ def parquet(path: Path, column: str | None) -> Blocks:
     """
     file = pq.ParquetFile(path)
     names = _columns_of(path, file.schema_arrow, column)
+    return _rows_of(path, _of_groups(path, file, names), names)
+
+
+def _of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of few rows if these are long: the file says how many numbers a group of rows has."""
     for group in range(file.num_row_groups):
         about = file.metadata.row_group(group)
         chunks = [about.column(i) for i in range(about.num_columns)]
         counts = [c.num_values for c in chunks if f"{c.path_in_schema}.".startswith(f"{names[0]}.")]
         width = max(counts, default=0) // max(about.num_rows, 1)
-        for batch in file.iter_batches(height(path, max(width, len(names))), [group], names):
-            batch.validate(full=True)
-            yield _vectors(path, batch, names)
+        yield from file.iter_batches(height(path, max(width, len(names))), [group], names)
 
 
 def arrow(path: Path, column: str | None) -> Blocks:
     """Yield the same of an Arrow IPC file or stream."""
     for batch in _batches(path):
         names = _columns_of(path, batch.schema, column)
-        step = height(path, sum(batch.column(n).nbytes for n in names) // (8 * max(len(batch), 1)))
-        for start in range(0, len(batch), step):
-            yield _vectors(path, batch.slice(start, step), names)
+        step = height(path, max(1, sum(batch.column(n).nbytes for n in names) // (8 * max(len(batch), 1))))
+        yield from _rows_of(path, (batch[at : at + step] for at in range(0, len(batch), step)), names)
 
 
 def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
@@ -178,58 +165,58 @@ def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
     names = _columns_of(path, table.schema, column)
     kind = table.schema.field(names[0]).type
     width = kind.list_size if pa.types.is_fixed_size_list(kind) else len(names)
-    for batch in table.search().select(names).to_batches(batch_size=height(path, width)):
-        yield _vectors(path, batch, names)
+    batches = table.search().select(names).to_batches(batch_size=height(path, width))
+    yield from _rows_of(path, batches, names)
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     try:
         file = pa.ipc.open_file(pa.memory_map(str(path)))
-        batches = (file.get_batch(i) for i in range(file.num_record_batches))
+        return (file.get_batch(i) for i in range(file.num_record_batches))
     except pa.ArrowInvalid:
-        batches = pa.ipc.open_stream(pa.memory_map(str(path)))
-    for batch in batches:
-        batch.validate(full=True)
-        yield batch
+        return iter(pa.ipc.open_stream(pa.memory_map(str(path))))
 
 
 def _columns_of(path: Path, schema: pa.Schema, column: str | None) -> list[str]:
     """Return the column of vectors, or the columns of numbers that are one dimension each."""
-    numbers = [f.name for f in schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
-    if column in schema.names or any(
-        name in NAMES or _is_vector(schema.field(name).type) for name in schema.names
-    ):
-        return [column_of(path, schema, column)]
-    return _wide(numbers, column) or [column_of(path, schema, column)]
+    one = {name for name in schema.names if name in NAMES or _is_vector(schema.field(name).type)}
+    if column not in schema.names and not one:
+        numbers = [f.name for f in schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
+        if wide := _wide(numbers, column):
+            return wide
+    return [column_of(path, schema, column)]
 
 
 def _wide(names: list[str], prefix: str | None) -> list[str]:
     """Return the names of one column for each dimension: a prefix, and 0 to d - 1 or 1 to d."""
-    found: dict[str, dict[int, str]] = {}
+    found: dict[str, dict[int, str]] = defaultdict(dict)
     for name in names:
         if match := re.fullmatch(r"(.*?)(\d{1,6})", name, re.DOTALL):
-            found.setdefault(match[1], {})[int(match[2])] = name
+            found[match[1]][int(match[2])] = name
     series = [
         [of[i] for i in sorted(of)]
         for before, of in found.items()
         if prefix in (None, before) and len(of) > 1 and min(of) < 2 and max(of) - min(of) == len(of) - 1
     ]
-    longest = sorted(series, key=len)[-2:]
-    return longest[-1] if len({len(names) for names in longest}) == len(longest) > 0 else []
+    longest = max(series, key=len, default=[])
+    return longest if sum(len(names) == len(longest) for names in series) == 1 else []
 
 
 def column_of(path: Path, schema: pa.Schema, column: str | None) -> str:
     """Return the column of vectors: `column`, else one of a usual name, else the only list of numbers."""
-    if column:
-        if column not in schema.names:
-            raise BadInput(f"{path}: there is no column {column!r}; there are: {listed(schema.names)}")
-        return column
     lists = [field.name for field in schema if _is_vector(field.type)]
     usual = [name for name in NAMES if name in schema.names]
-    found = [name for name in usual if name in lists] or usual or (lists if len(lists) == 1 else [])
-    if not found:
-        hint = f"Call it `vector`; there are: {listed(schema.names)}"
-        raise BadInput(f"{path}: which column holds the vectors? {hint}")
+    fitting = [name for name in usual if name in lists] or usual or lists
+    return _chosen(path, "column", schema.names if column else fitting, column, schema.names)
+
+
+def _chosen(path: Path, what: str, fitting: list[str], column: str | None, every: Iterable[str]) -> str:
+    """Return `column`, else the first usual name, else the only name of those that fit. Raises BadInput."""
+    wanted = [name for name in ((column,) if column else NAMES) if name in fitting]
+    found = wanted or ([] if column else fitting)
+    if not wanted and len(found) != 1:
+        hint = f"None is called {cut(column)!r}" if column else "Call it `vectors`"
+        raise BadInput(f"{path}: which {what} holds the vectors? {hint}; there are: {listed(every)}")
     return found[0]
 
 
@@ -238,52 +225,54 @@ def _is_vector(kind: pa.DataType) -> bool:
     return listed and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
 
 
-def _vectors(path: Path, batch: pa.RecordBatch, names: list[str]) -> np.ndarray:
-    """Return (b, d) of one column of vectors, or of one column for each dimension."""
-    if len(names) == 1:
-        return _matrix(path, batch.column(names[0]))
-    return np.stack([batch.column(name).to_numpy(zero_copy_only=False) for name in names], 1)
+def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Blocks:
+    """Yield the rows of batches: of one column of vectors, or of one column for each dimension."""
+    first = 1
+    for batch in batches:
+        batch.validate(full=True)
+        columns = [batch.column(name) for name in names]
+        if len(columns) > 1:
+            yield np.stack([column.to_numpy(zero_copy_only=False) for column in columns], 1)
+        elif width := _width(columns[0]):
+            yield columns[0].flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+        else:
+            yield from _numbered(path, enumerate(columns[0].to_pylist(), first), "row")
+        first += len(batch)
 
 
-def _matrix(path: Path, array: Any) -> np.ndarray:
-    """Return (b, d) of a column; missing numbers and missing rows are NaN."""
-    if not _is_vector(array.type):
-        return _stacked(path, array.to_pylist())
-    if not array.null_count and pa.types.is_fixed_size_list(array.type):
-        return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), array.type.list_size)
-    widths = np.unique(array.drop_null().value_lengths().to_numpy(zero_copy_only=False))
-    if len(widths) > 1:
-        raise _differ(path, widths[0], widths[1])
-    if not len(widths):
-        raise BadInput(f"{path}: {len(array)} rows in a row have no vector")
-    width = int(widths[0])
-    if array.null_count:
-        return _stacked(path, [[np.nan] * width if v is None else v for v in array.to_pylist()])
-    return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), width)
+def _width(column: Any) -> int:
+    """Return the length of all lists of numbers of a column; 0 if one is missing, or if they differ."""
+    lengths = column.value_lengths().unique() if _is_vector(column.type) else []
+    return lengths[0].as_py() or 0 if len(lengths) == 1 and not column.null_count else 0
 
 
-def _stacked(path: Path, values: list[Any]) -> np.ndarray:
-    rows = [_numbers(path, value) for value in values]
-    widths = sorted({len(row) for row in rows})
-    if len(widths) > 1:
-        raise _differ(path, widths[0], widths[1])
-    return np.array(rows, np.float32)
+def _numbered(path: Path, values: Iterable[tuple[int, Any]], what: str) -> Blocks:
+    """Yield blocks of numbered vectors. `what` their numbers count: lines or rows."""
+    places = ((f"{what} {number}", value) for number, value in values)
+    return stacked(path, ((place, _numbers(path, place, value)) for place, value in places))
 
 
-def _numbers(path: Path, value: Any) -> list[float]:
+def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
     """Return a vector from a list, from its JSON, or from a mapping of names to one list."""
+    if value is None:
+        return None
     if isinstance(value, str):
         value = json.loads(value)
     if isinstance(value, dict):
         lists = [v for v in value.values() if isinstance(v, list)]
         if len(lists) != 1:
-            raise BadInput(
-                f"{path}: {len(lists)} named vectors in one row ({listed(value)}): choose one with --column"
-            )
+            named = f"{len(lists)} named vectors in one row ({listed(value)})"
+            raise BadInput(f"{path}: {named}: choose one with --column")
         value = lists[0]
     if not isinstance(value, list) or any(isinstance(v, (str, list, dict)) for v in value):
         raise BadInput(f"{path}: a {type(value).__name__} in place of a vector of numbers")
-    return [np.nan if v is None else float(v) for v in value]
+    try:
+        return np.array([np.nan if v is None else float(v) for v in value])
+    except OverflowError:
+        raise BadInput(f"{path}: {place}: a number that no float holds") from None
+
+
+# ---------------------------------------------------------------- JSON
 
 
 def jsonl(path: Path, column: str | None) -> Blocks:
@@ -300,23 +289,17 @@ def _parsed(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def whole_json(path: Path, column: str | None) -> Blocks:
-    """Yield vectors from JSON lines, or from a file that is one JSON value: a list, or an answer of a store
-    with a list in it (Qdrant's scroll, Weaviate's objects, Milvus' rows).
+    """Yield vectors from a file that is one JSON value, or from JSON lines. The value is a list, or an answer
+    of a store with a list in it (Qdrant's scroll, Weaviate's objects, Milvus' rows).
     """
-    with open(path, encoding="utf-8", errors="replace") as file:
-        first = file.readline(LONGEST).strip()
-    if first.startswith("{") and first.endswith("}") and path.stat().st_size > len(first) + 2:
-        return jsonl(path, column)
-    if path.stat().st_size > WHOLE:
-        raise BadInput(f"{path}: more than {WHOLE:,} bytes of one JSON value; export one row per line")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise BadInput(f"{path}: not one JSON value, nor one per line") from None
-    return _records(path, enumerate(_rows(path, value), 1), column)
+    if path.stat().st_size <= WHOLE:
+        with suppress(ValueError, RecursionError):
+            value = json.loads(path.read_text(encoding="utf-8"))
+            return _records(path, enumerate(_unwrapped(path, value), 1), column)
+    return jsonl(path, column)
 
 
-def _rows(path: Path, value: Any) -> list[Any]:
+def _unwrapped(path: Path, value: Any) -> list[Any]:
     """Return the first list of a JSON value, going into the mappings that stores wrap around it."""
     while isinstance(value, dict):
         inner = [value[name] for name in WRAPPED if isinstance(value.get(name), (list, dict))]
@@ -329,21 +312,16 @@ def _rows(path: Path, value: Any) -> list[Any]:
 
 
 def _records(path: Path, records: Iterable[tuple[int, Any]], column: str | None) -> Blocks:
-    return _numbered(path, _members(path, records, column), "line")
+    vectors = ((number, _member(path, value, column, number)) for number, value in records)
+    return _numbered(path, vectors, "line")
 
 
-def _members(path: Path, records: Iterable[tuple[int, Any]], column: str | None) -> Iterator[tuple[int, Any]]:
-    """Yield the vector of each record, under its number."""
-    for number, value in records:
-        if isinstance(value, dict) and isinstance(value.get("_source"), dict):  # elasticdump
-            value = value["_source"]
-        if isinstance(value, dict):
-            value = _member(path, value, column, number)
-        yield number, value
-
-
-def _member(path: Path, value: dict[str, Any], column: str | None, number: int) -> Any:
+def _member(path: Path, value: Any, column: str | None, number: int) -> Any:
     """Return the vector of a record: a member, or one of the named vectors in it (Qdrant, Weaviate)."""
+    if isinstance(value, dict) and isinstance(value.get("_source"), dict):  # elasticdump
+        value = value["_source"]
+    if not isinstance(value, dict):
+        return value
     usual = next((name for name in NAMES if value.get(name)), NAMES[0])
     if column and column not in value and isinstance(value.get(usual), dict):
         value = value[usual]
@@ -353,33 +331,17 @@ def _member(path: Path, value: dict[str, Any], column: str | None, number: int) 
     return value[name]
 
 
-def _numbered(path: Path, vectors: Iterable[tuple[int, Any]], what: str) -> Blocks:
-    """Yield blocks of numbered vectors; one that is None is NaN. `what` their numbers count: line or row."""
-    held: list[np.ndarray | None] = []
-    width = 0
-    for number, value in vectors:
-        try:
-            row = None if value is None else np.array(_numbers(path, value), np.float64)
-        except OverflowError:
-            raise BadInput(f"{path}: {what} {number}: a number that no float holds") from None
-        if row is not None:
-            width = width or len(row)
-            if len(row) != width:
-                raise _differ(path, width, len(row), f" in {what} {number}")
-        held.append(row)
-        if width and len(held) >= height(path, width):
-            yield _with_missing(held, width)
-            held = []
-    if held and not width:
-        raise BadInput(f"{path}: no {what} has a vector")
-    if held:
-        yield _with_missing(held, width)
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (number, line) of lines that are not blank. Raises BadInput for a line longer than LONGEST."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
+            if len(line) == LONGEST:
+                raise BadInput(f"{path}: line {number} is longer than {LONGEST:,} characters")
+            if line.strip():
+                yield number, line
 
 
-def _with_missing(rows: list[np.ndarray | None], width: int) -> np.ndarray:
-    missing = np.full(width, np.nan)
-    return np.array([missing if row is None else row for row in rows])
-
+# ---------------------------------------------------------------- CSV
 
 VECTOR = re.compile(r"\[[-+.,\d\seEnaifulNIF]*\]")  # as pgvector and JSON write it
 AHEAD = 10  # rows in which a column without a usual name is looked for
@@ -397,7 +359,8 @@ def separated(path: Path, column: str | None) -> Blocks:
     rows = csv.reader(lines, delimiter="," if suffix == ".csv" else "\t", quoting=quoting)
     ahead = list(islice(rows, AHEAD))
     at, header = _places(path, ahead, column)
-    yield from _numbered(path, _fields(path, chain(ahead[header:], rows), at), "row")
+    numbered = enumerate(chain(ahead[header:], rows), 1)
+    yield from _numbered(path, ((number, _field(path, number, row, at)) for number, row in numbered), "row")
 
 
 def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[list[int], bool]:
@@ -410,24 +373,19 @@ def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[lis
         return found[:1], not VECTOR.fullmatch(above) and above not in MISSING
     if wide := _wide(first, column):
         height(path, len(wide))
-        place = {name: i for i, name in enumerate(first)}
-        return [place[name] for name in wide], True
+        return [first.index(name) for name in wide], True
     if len(first) > 1 and not any(np.isnan(_number(field)) for field in first):
         return list(range(len(first))), False
     raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
 
 
-def _fields(path: Path, rows: Iterable[list[str]], at: list[int]) -> Iterator[tuple[int, Any]]:
-    """Yield (number, vector as JSON) or, of several fields, (number, numbers); a field that is empty is
-    missing.
-    """
-    for number, row in enumerate(rows, 1):
-        if len(row) <= max(at):
-            raise BadInput(f"{path}: row {number} has {len(row)} fields")
-        if len(at) > 1:
-            yield number, [_number(row[i]) for i in at]
-        else:
-            yield number, None if row[at[0]] in MISSING else row[at[0]]
+def _field(path: Path, number: int, row: list[str], at: list[int]) -> Any:
+    """Return the vector of a row: as JSON, or as the numbers of several fields; None if it is missing."""
+    if len(row) <= max(at):
+        raise BadInput(f"{path}: row {number} has {len(row)} fields")
+    if len(at) > 1:
+        return [_number(row[i]) for i in at]
+    return None if row[at[0]] in MISSING else row[at[0]]
 
 
 def _number(field: str) -> float:
@@ -437,33 +395,20 @@ def _number(field: str) -> float:
         return np.nan
 
 
+# ---------------------------------------------------------------- arrays
+
+
 def safetensors(path: Path, column: str | None) -> Blocks:
     """Yield the rows of the tensor `column`, of a usual name, or of the only one of two dimensions."""
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as file:
         flat = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118
-        wanted = [name for name in ((column,) if column else NAMES) if name in flat]
-        if not wanted and (column or len(flat) != 1):
-            raise BadInput(f"{path}: which tensor holds the vectors? There are: {listed(file.keys())}")
-        tensor = file.get_slice((wanted or flat)[0])
+        tensor = file.get_slice(_chosen(path, "tensor", flat, column, file.keys()))
         rows, width = tensor.get_shape()
         step = height(path, width)
         for start in range(0, rows, step):
             yield tensor[start : min(start + step, rows)]
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (number, line) of lines that are not blank. Raises BadInput for a line longer than LONGEST."""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
-            if len(line) == LONGEST:
-                raise BadInput(f"{path}: line {number} is longer than {LONGEST:,} characters")
-            if line.strip():
-                yield number, line
-
-
-# ---------------------------------------------------------------- arrays
 
 
 def npy(path: Path, column: str | None) -> Blocks:
@@ -477,8 +422,10 @@ def npy(path: Path, column: str | None) -> Blocks:
 def npz(path: Path, column: str | None) -> Blocks:
     """Yield the rows of the only array of two dimensions, or of the one with a usual name."""
     with zipfile.ZipFile(path) as archive:
-        name = _array(path, archive, column)
-        with archive.open(name) as file:
+        flat = [member.filename for member in archive.infolist() if _is_matrix(path, archive, member)]
+        names, every = ([name.removesuffix(".npy") for name in of] for of in (flat, archive.namelist()))
+        name = _chosen(path, "array", names, column, every)
+        with archive.open(f"{name}.npy") as file:
             shape, fortran, dtype = _npy_header(file)
             if fortran:
                 raise BadInput(f"{path}: {name} is stored by columns; save it with np.ascontiguousarray")
@@ -488,23 +435,14 @@ def npz(path: Path, column: str | None) -> Blocks:
                 yield np.frombuffer(file.read(count * dtype.itemsize), dtype, count).reshape(-1, shape[1])
 
 
-def _array(path: Path, archive: zipfile.ZipFile, column: str | None) -> str:
-    """Return the member that holds the vectors. Raises BadInput for one that unpacks to far too much."""
-    flat = []
-    for member in archive.infolist():
-        if member.file_size > max(BYTES, PACKED * member.compress_size):
-            sizes = f"{member.file_size:,} bytes from {member.compress_size:,}"
-            raise BadInput(f"{path}: {cut(member.filename)} unpacks to {sizes}")
-        with archive.open(member) as file:
-            shape, _, dtype = _npy_header(file)
-        if len(shape) == 2 and dtype.kind in "fiu":
-            flat.append(member.filename)
-    wanted = [f"{name}.npy" for name in ((column,) if column else NAMES)]
-    found = [name for name in wanted if name in flat] or ([] if column else flat)
-    if not found or (len(found) > 1 and found[0] not in wanted):
-        members = listed(name.removesuffix(".npy") for name in archive.namelist())
-        raise BadInput(f"{path}: which array holds the vectors? Call it `vectors`; there are: {members}")
-    return found[0]
+def _is_matrix(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
+    """Return whether a member is a matrix of numbers. Raises BadInput if it unpacks to far too much."""
+    if member.file_size > max(BYTES, PACKED * member.compress_size):
+        sizes = f"{member.file_size:,} bytes from {member.compress_size:,}"
+        raise BadInput(f"{path}: {cut(member.filename)} unpacks to {sizes}")
+    with archive.open(member) as file:
+        shape, _, dtype = _npy_header(file)
+    return len(shape) == 2 and dtype.kind in "fiu"
 
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,10 @@ Blocks = Iterator[np.ndarray]
 
 
 def height(path: Path, dimension: int) -> int:
-    """Return the number of rows of a block. Raises BadInput for more dimensions than a vector has."""
-    if dimension > WIDEST:
-        raise BadInput(f"{path}: vectors of {dimension:,} dimensions; at most {WIDEST:,} are read")
-    return max(1, min(BLOCK, BYTES // (8 * max(dimension, 1))))
+    """Return the number of rows of a block. Raises BadInput for dimensions that no vector has."""
+    if not 0 < dimension <= WIDEST:
+        raise BadInput(f"{path}: vectors of {dimension:,} dimensions; from 1 to {WIDEST:,} are read")
+    return max(1, min(BLOCK, BYTES // (8 * dimension)))
 
 
 def slices(path: Path, array: np.ndarray) -> Blocks:
@@ -28,6 +28,33 @@ def slices(path: Path, array: np.ndarray) -> Blocks:
     step = height(path, array.shape[1])
     for start in range(0, len(array), step):
         yield np.asarray(array[start : start + step])
+
+
+def stacked(path: Path, rows: Iterable[tuple[str, np.ndarray | None]]) -> Blocks:
+    """Yield blocks of vectors (d,), each given with its place in the file. A vector that is None is NaN.
+
+    Raises BadInput if dimensions differ, or if no row has a vector.
+    """
+    held: list[np.ndarray | None] = []
+    width = 0
+    for place, row in rows:
+        if row is not None:
+            width = width or len(row)
+            if len(row) != width:
+                raise BadInput(f"{path}: vectors of different dimensions: {width}, and {len(row)} in {place}")
+        held.append(row)
+        if width and len(held) >= height(path, width):
+            yield _filled(held, width)
+            held = []
+    if held and not width:
+        raise BadInput(f"{path}: none of {len(held)} rows has a vector")
+    if held:
+        yield _filled(held, width)
+
+
+def _filled(rows: list[np.ndarray | None], width: int) -> np.ndarray:
+    missing = np.full(width, np.nan)
+    return np.array([missing if row is None else row for row in rows])
 
 
 def one_of(path: Path, what: str, names: list[str], wanted: str | None) -> int:

@@ -6,17 +6,18 @@ Checked against faiss-cpu 1.15, hnswlib 0.8, chromadb 1.5.9 and sqlite-vec 0.1.9
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
 import struct
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices
+from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices, stacked
 from pipelines.runtime.errors import BadInput, listed
 
 # ---------------------------------------------------------------- indexes
@@ -26,7 +27,7 @@ def index(path: Path, column: str | None) -> Blocks:
     """Yield the vectors of an index of FAISS or hnswlib: the latter begins with an offset of 0."""
     with open(path, "rb") as file:
         first = file.read(4)
-    yield from hnswlib(path) if first == bytes(4) else faiss(path)
+    return hnswlib(path) if first == bytes(4) else faiss(path)
 
 
 def hnswlib(path: Path) -> Blocks:
@@ -34,6 +35,9 @@ def hnswlib(path: Path) -> Blocks:
     with open(path, "rb") as file:
         level0, _, count, *sizes = struct.unpack("<6Q", file.read(96)[:48])
     return _elements(path, np.memmap(path, np.uint8, "r", 96), level0, count, sizes)
+
+
+FLAT = (b"IxFI", b"IxF2", b"IxFl")
 
 
 def faiss(path: Path) -> Blocks:
@@ -57,57 +61,57 @@ def faiss(path: Path) -> Blocks:
                 _skip(path, file, size)
             file.seek(4 * 5, 1)  # entry point, highest level, efConstruction, efSearch, beam
             code = file.read(4)
-        if code not in (b"IxFI", b"IxF2", b"IxFl"):
+        if code not in FLAT:
             hint = "a compressed index does not hold its vectors; export them"
             raise BadInput(f"{path}: {code!r} is no FAISS index of whole vectors: {hint}")
         dimension, rows = _faiss_head(file)
-        (count,) = struct.unpack("<Q", file.read(8))
-        start = file.tell()
-    if count != rows * dimension or path.stat().st_size < start + 4 * count:
-        expected = f"{rows} vectors of {dimension} numbers"
-        raise BadInput(f"{path}: {expected} were expected, but the file holds {count} numbers (truncated?)")
-    yield from slices(path, np.memmap(path, "<f4", "r", start, (rows, dimension)))
+        if _count(path, file, 4) != rows * dimension:
+            raise BadInput(f"{path}: its numbers are not {rows} vectors of {dimension} numbers")
+        yield from slices(path, np.memmap(path, "<f4", "r", file.tell(), (rows, dimension)))
 
 
-def _faiss_lists(path: Path, file: Any) -> Blocks:
+def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
     """Yield the lists of an IVF-flat index, after its code."""
     dimension, _ = _faiss_head(file)
     lists, _ = struct.unpack("<QQ", file.read(16))
-    if file.read(4) not in (b"IxFI", b"IxF2", b"IxFl"):
-        raise BadInput(f"{path}: the centroids are in no flat index; export the vectors")
+    centroids = file.read(4)
     _faiss_head(file)
-    _skip(path, file, 4)  # centroids
-    if file.read(1) == b"\x02":
-        raise BadInput(f"{path}: a hashed direct map; call index.set_direct_map_type(0) and write it again")
+    _skip(path, file, 4)
+    direct_map = file.read(1)
     _skip(path, file, 8)
-    width = 4 * dimension
-    if file.read(4) != b"ilar":
-        raise BadInput(f"{path}: its lists are in another file; export the vectors")
+    if centroids not in FLAT or direct_map == b"\2" or file.read(4) != b"ilar":
+        raise BadInput(f"{path}: centroids, direct map or lists are not plain arrays; export the vectors")
     file.seek(16, 1)  # number of lists, bytes of a vector
-    kind, count = struct.unpack("<4sQ", file.read(12))
-    if count > path.stat().st_size // 8:
-        raise BadInput(f"{path}: {count} lists were expected, but the file is shorter (truncated?)")
-    sizes = np.frombuffer(file.read(8 * count), "<u8").tolist()
+    kind = file.read(4)
+    sizes = np.frombuffer(file.read(8 * _count(path, file, 8)), "<u8").tolist()
     if kind == b"sprs":
         full = dict(zip(sizes[::2], sizes[1::2], strict=True))
         sizes = [full.get(i, 0) for i in range(lists)]
     for size in sizes:
-        if file.tell() + size * (width + 8) > path.stat().st_size:
-            raise BadInput(f"{path}: its lists are longer than the file (truncated?)")
+        _check_rest(path, file, size * (4 * dimension + 8))
         if size:
             yield from slices(path, np.memmap(path, "<f4", "r", file.tell(), (size, dimension)))
-        file.seek(size * (width + 8), 1)  # vectors, and ids of 8 bytes
+        file.seek(size * (4 * dimension + 8), 1)  # vectors, and ids of 8 bytes
 
 
-def _skip(path: Path, file: Any, size: int) -> None:
-    """Skip a vector of items of `size` bytes after their number. Raises BadInput beyond the file's end."""
+def _count(path: Path, file: BinaryIO, size: int) -> int:
+    """Return the number of items of `size` bytes that follow it. Raises BadInput beyond the file's end."""
     (count,) = struct.unpack("<Q", file.read(8))
-    if file.tell() + count * size > path.stat().st_size:
-        raise BadInput(f"{path}: {count} items were expected, but the file is shorter (truncated?)")
-    file.seek(count * size, 1)
+    _check_rest(path, file, count * size)
+    return count
 
 
-def _faiss_head(file: Any) -> tuple[int, int]:
+def _check_rest(path: Path, file: BinaryIO, expected: int) -> None:
+    if file.tell() + expected > path.stat().st_size:
+        raise BadInput(f"{path}: {expected} more bytes were expected, but the file is shorter (truncated?)")
+
+
+def _skip(path: Path, file: BinaryIO, size: int) -> None:
+    """Skip a vector of items of `size` bytes after their number."""
+    file.seek(_count(path, file, size) * size, 1)
+
+
+def _faiss_head(file: BinaryIO) -> tuple[int, int]:
     """Return (dimension, rows) from int32, int64, 2 unused int64, bool, int32 metric and its parameter."""
     dimension, rows, _, _, _, metric = struct.unpack("<iqqq?i", file.read(33))
     if metric > 1:
@@ -173,10 +177,15 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
         of = "from segments where scope = 'VECTOR' and collection = ?"
         segments = [name for (name,) in base.execute(f"select id {of}", (wanted,))]
         for segment in segments:
-            if _is_inside(folder, segment):
-                yield from _segment(folder / segment)
+            place = (folder / str(segment)).resolve()
+            if place.parent == folder.resolve() and (place / "header.bin").is_file():
+                yield from _segment(place)
         after = max((_sequence(seen[s]) for s in segments if s in seen), default=-1)
-        yield from _queued(folder, base, f"/{wanted}", after)
+        of = "from embeddings_queue where vector is not null and seq_id > ? and substr(topic, ?) = ?"
+        values = after, -len(wanted) - 1, f"/{wanted}"  # a topic ends with its collection
+        queued = base.execute(f"select vector, encoding {of} order by seq_id", values)
+        rows = (np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in queued)
+        yield from stacked(folder, ((f"the queue of {CHROMA}", row) for row in rows))
 
 
 def _database(path: Path) -> sqlite3.Connection:
@@ -187,14 +196,8 @@ def _database(path: Path) -> sqlite3.Connection:
         raise BadInput(f"{path}: rows are still in {log.name}: {hint}")
     base = sqlite3.connect(path.resolve().as_uri() + "?mode=ro&immutable=1", uri=True)
     base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, BYTES)
-    left = path.stat().st_size // STEPS + 1000
-
-    def stop() -> bool:
-        nonlocal left
-        left -= 1
-        return left < 0
-
-    base.set_progress_handler(stop, STEPS)
+    calls, most = itertools.count(1), path.stat().st_size // STEPS + 1000
+    base.set_progress_handler(lambda: next(calls) > most, STEPS)
     return base
 
 
@@ -211,40 +214,15 @@ def _check_plain(path: Path, made: dict[str, str], names: Iterable[str]) -> None
             raise BadInput(f"{path}: there is no table {name}")
 
 
-def _is_inside(folder: Path, segment: Any) -> bool:
-    place = (folder / str(segment)).resolve()
-    return place.parent == folder.resolve() and (place / "header.bin").is_file()
-
-
-def _queued(folder: Path, base: sqlite3.Connection, topic: str, after: int) -> Blocks:
-    """Yield the vectors of a queue, whose topic ends with the collection, after a sequence number."""
-    queue = "from embeddings_queue where vector is not null and seq_id > ? and substr(topic, ?) = ?"
-    values = after, -len(topic), topic
-    (longest,) = base.execute(f"select max(length(vector)) {queue}", values).fetchone()
-    if longest is None:
-        return
-    step = height(folder, longest // 4)
-    rows = base.execute(f"select vector, encoding {queue} order by seq_id", values)
-    while queued := rows.fetchmany(step):
-        vectors = [np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in queued]
-        if len({len(v) for v in vectors}) > 1:
-            raise BadInput(f"{folder}: vectors of different dimensions are queued in chroma.sqlite3")
-        yield np.stack(vectors).astype(np.float32)
-
-
 def _sequence(value: Any) -> int:
     return int.from_bytes(value, "big") if isinstance(value, bytes) else int(value)
 
 
 def _segment(segment: Path) -> Blocks:
     """Yield the vectors of Chroma's own files of an hnswlib index."""
-    try:
-        header = (segment / "header.bin").read_bytes()[:52]
-        _, level0, _, count, *sizes = struct.unpack("<i6Q", header)
-        rows = np.memmap(segment / "data_level0.bin", np.uint8, "r")
-    except (OSError, ValueError, struct.error) as error:
-        raise BadInput(f"{segment}: not a whole hnsw index: {error}") from None
-    return _elements(segment, rows, level0, count, sizes)
+    header = (segment / "header.bin").read_bytes()[:52]
+    _, level0, _, count, *sizes = struct.unpack("<i6Q", header)
+    return _elements(segment, np.memmap(segment / "data_level0.bin", np.uint8, "r"), level0, count, sizes)
 
 
 def _elements(path: Path, rows: np.ndarray, level0: int, count: int, sizes: list[int]) -> Blocks:
