@@ -106,20 +106,8 @@ def test_an_encoder_joins_and_nothing_else_moves(more):
 def test_networks_of_another_shape_are_not_extended():
     x = clouds()
     two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), 0)
-<<<<<<< HEAD
-    with pytest.raises(BadInput, match=line):
-        vec2vec.fit_jointly({name: x[name] for name in names}, replace(SMALL, **more), 0, start=two)
-
-
-def test_translators_of_two_trainings_are_not_joined():
-    x, quick = clouds(), replace(SMALL, steps=0)
-    two, other = (vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, quick, seed) for seed in (0, 1))
-    with pytest.raises(BadInput, match="their backbones differ"):
-        vec2vec.fit_jointly(x, SMALL, 0, start={("a", "b"): two["a", "b"], ("b", "a"): other["b", "a"]})
-=======
     with pytest.raises(BadInput, match="another shape than this row"):
         vec2vec.fit_jointly(x, replace(SMALL, width=14), 0, start=two)
->>>>>>> slim-inverters
 
 
 def test_an_encoder_is_not_called_as_a_discriminator_is():
