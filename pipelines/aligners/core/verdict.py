@@ -28,9 +28,9 @@ from pipelines.measures.vectors import centred_unit
 # that: 1 / (1 + exp(-SLOPE (agreement - MIDDLE))). `benchmarks.verdict fit` fits both constants.
 SLOPE, MIDDLE = 39.4, 0.134
 ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
-WHOLE = 0.85  # lowest share of an *aligned* dump; other rows have a FOSCTTM of 0.5, so the whole has < 0.1
+WHOLE = 0.85  # lowest share of an *aligned* dump: the other rows are at chance, 0.5, and add at most 0.075
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
-REPLICATE = 1_000_000  # a replicate's seed is the seed of the translator that it judges plus this number
+REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
 NEXT = (
     "to try, in this order: more texts on both sides, a wider search (`repeats` 240), more `restarts`, "
     "`match_in` smaller, known `pairs`"
@@ -80,6 +80,7 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
     """
     moved = centred_unit(translated)
     leading = min(LEADING, moved.shape[1] // 2)
+    # eigh sorts by ascending eigenvalue: the last directions are the leading ones
     fine = torch.linalg.eigh((moved.T @ moved).double())[1][:, : moved.shape[1] - leading].to(moved.dtype)
     moved = normalize(moved @ fine, dim=1)
     cosines = []
@@ -108,5 +109,5 @@ def replicate(fit: Callable[[Tensor, Tensor, int], Any], source: Tensor, target:
 
 
 def other_texts(vectors: Tensor) -> Tensor:
-    """Return every second vector (n / 2, d) of a side in random order: the other texts of a replicate."""
+    """Return every second vector (n / 2, d) of a side. The caller has shuffled the rows."""
     return vectors[::2]

@@ -9,13 +9,13 @@
    random batches, and score each by the mean cosine of coupled points. After each round drop the worse half.
    Keep the best of the last round.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
-   optimal transport and fitting the map to the coupled points. Batches grow and couplings sharpen: the noise
-   of small batches frees the map from poor optima. Between these steps the map keeps the singular values of
-   the cross-covariance to a small power. Directions in which matches agree then weigh more. The last passes
-   use all vectors, at most LAST_PASS a side. With few vectors their couplings are softer (`relative_size`).
-   Each run (`consensus`) starts at other clusters and rests at another map, with errors of its own.
-   The cross-covariances of all runs are added, so that these errors cancel. A run that failed couples points
-   of a lower cosine, and is left out.
+   optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
+   to escape poor optima. They grow, and the temperature falls. Until the last passes the map is U S^POWER V'
+   of the cross-covariance U S V', not U V'. This gives more weight to directions in which couplings agree.
+   The last passes use all vectors, at most LAST_PASS a side. With few vectors their couplings are softer
+   (`relative_size`). With `consensus`, steps 1 to 3 run several times with different clusters, and end at
+   different maps. The cross-covariances are added, so that errors cancel. Runs with a clearly lower coupled
+   cosine are left out.
 4  The orthogonal map ranks best. The least-squares map of the couplings has the highest cosine. Return a map
    in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -79,12 +79,12 @@ class Settings(Checked):
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 8  # steps on all vectors, at most LAST_PASS per side
     consensus: Count = 1  # number of runs of steps 1 to 3, of which the good ones are averaged
-    # The space in which cosines are taken. `smaller` is the space of fewer dimensions. A map into a larger
-    # space reaches only a part of it. What a target vector has outside of this part lowers its cosine.
+    # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map into
+    # a larger space is a subspace. Components of target vectors outside of that subspace lower the cosine.
     match_in: Literal["target", "smaller"] = "target"
     fidelity: Share = 0.6  # how near the map is to least squares (1); 0 is the orthogonal map
     ridge: NonNegative = 0.3  # penalty of least squares, relative to the mean variance of a source direction
-    # Strength of the hub correction. 0 switches it off, and so do translations of few dimensions.
+    # Strength of the hub correction; 0 disables it. Translations of few effective dimensions get none.
     hub_correction: NonNegative = 1.1
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ def fit(
     if max(len(source), len(target)) > SEEN:
         source = _sample_with(known[:, 0], source, generator)
         target = _sample_with(known[:, 1], target, generator)
-        known = torch.arange(len(known))[:, None].expand(-1, 2)  # now the first rows of both sides
+        known = torch.arange(len(known))[:, None].expand(-1, 2)  # pair i is now row i on both sides
     clouds = _checked({"source": source, "target": target}, settings)
     fitting = Fitting(settings, generator, log)
     cross = fitting.couple_clouds(clouds, "source", known.to(clouds["source"].device))["target"]
@@ -179,7 +179,7 @@ def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tens
 class Fitting:
     """The steps of one fit. X (n, d) and Y (m, e) are centred unit vectors, W (d, e) is a map.
 
-    `given` (d, e) is the weighted cross-covariance of the known pairs, zero without pairs.
+    Methods take `given` (d, e), the weighted cross-covariance of the known pairs, zero without pairs.
     """
 
     settings: Settings
