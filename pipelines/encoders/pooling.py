@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -147,10 +147,11 @@ def _pooling(transformer: Any, row: Encoder) -> Module:
             raise BadInput(f"{asked}: {layers} layers from layer {start} on are too few: three are needed")
         pool = partial(sbert_wk.pool, start=start, window=row.window, omega=row.omega)
         return LayerPooling(width(transformer), "sbert-wk", pool)
-    return pooler(str(row.pooling), width(transformer))
+    assert row.pooling is not None
+    return pooler(row.pooling, width(transformer))
 
 
-def pooler(kind: str, width: int) -> Module:
+def pooler(kind: Literal["cls", "mean", "max", "first-last"], width: int) -> Module:
     """Return the pooling of that name for tokens of `width`: cls, mean, max or first-last."""
     return FirstLast(width) if kind == "first-last" else Pooling(width, pooling_mode=kind)
 
