@@ -19,6 +19,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Embed, Encoder, params
 
 SHARD = 65_536  # texts that are tokenised, sorted by length and held in memory at once
+ROWS = 4096  # vectors that are summed in float64 at once
 
 
 def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
@@ -85,26 +86,24 @@ def belonging(corpus: pl.DataFrame) -> dict[str, list[str | None]]:
 
 
 def of_corpus(loaded: Loaded, corpus: pl.DataFrame, row: Encoder, folder: Path) -> Iterator[Encoded]:
-    """Encode a corpus. Judged queries follow the documents, and get the encoder's own prompt of queries."""
+    """Encode a corpus, SHARD texts at a time, except those that a killed run has left in the folder.
+
+    Judged queries follow the documents, and get the encoder's own prompt of queries.
+    """
+    ranks = distributed.rank(), distributed.world_size()
     asked = corpus["judgements"].is_not_null() if "judgements" in corpus.columns else pl.lit(False)
     documents, queries = corpus.filter(~asked)["text"], corpus.filter(asked)["text"]
-    yield from encoded(loaded, documents, row, folder)
-    yield from encoded(for_queries(loaded), queries, row, folder / "queries")
-
-
-def encoded(loaded: Loaded, texts: pl.Series, row: Encoder, folder: Path) -> Iterator[Encoded]:
-    """Encode SHARD texts at a time, except those that a killed run has left in the folder."""
-    ranks = distributed.rank(), distributed.world_size()
-    for first in range(0, len(texts), SHARD):
-        shard = folder / f"shard-{first // SHARD:05}"
-        chunk = texts[first : first + SHARD].to_list()
-        yield encode(loaded, chunk, row, shard, ranks, distributed.barrier)
+    for encoder, texts, place in (
+        (loaded, documents, folder),
+        (for_queries(loaded), queries, folder / "queries"),
+    ):
+        for first in range(0, len(texts), SHARD):
+            shard, chunk = place / f"shard-{first // SHARD:05}", texts[first : first + SHARD].to_list()
+            yield encode(encoder, chunk, row, shard, ranks, distributed.barrier)
 
 
 def given(where: str, corpus: pl.DataFrame, dtype: str) -> Iterator[Encoded]:
     """Yield the column `vector`, SHARD rows at a time. Raise BadInput unless all rows have one dimension."""
-    if "vector" not in corpus.columns:
-        raise BadInput(f"{where}: there is no column 'vector'")
     column = corpus["vector"]
     widths = column.arr.len() if isinstance(column.dtype, pl.Array) else column.list.len()
     if column.null_count() or widths.n_unique() != 1 or not widths[0]:
@@ -124,19 +123,17 @@ class Summary:
     def over(self, blocks: Iterable[Encoded], where: str, ids: Sequence[str]) -> Iterator[np.ndarray]:
         """Check, count and pass on the vectors. Raise BadInput for NaN, infinite or zero vectors."""
         for block in blocks:
-            store.check_vectors(where, block.vectors, ids[self.rows : self.rows + len(block.vectors)])
-            self.add(block.vectors)
+            count = len(block.vectors)
+            store.check_vectors(where, block.vectors, ids[self.rows : self.rows + count])
+            for start in range(0, count, ROWS):
+                exact = block.vectors[start : start + ROWS].astype(np.float64)
+                norms = np.linalg.norm(exact, axis=1)
+                self.norms = self.norms + norms.sum()
+                self.directions = self.directions + (exact / norms[:, None]).sum(0)
+            self.rows += count
             if block.truncated is not None:
-                self.truncated = (self.truncated or 0.0) + block.truncated * len(block.vectors)
+                self.truncated = (self.truncated or 0.0) + block.truncated * count
             yield block.vectors
-
-    def add(self, vectors: np.ndarray, rows: int = 4096) -> None:
-        """Count vectors (n, d), `rows` of them at a time in float64."""
-        for start in range(0, len(vectors), rows):
-            exact = vectors[start : start + rows].astype(np.float64)
-            norms = np.linalg.norm(exact, axis=1)
-            self.rows, self.norms = self.rows + len(exact), self.norms + norms.sum()
-            self.directions = self.directions + (exact / norms[:, None]).sum(0)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -148,12 +145,8 @@ class Summary:
         # |sum of unit vectors|^2 = n + the sum over pairs of different rows
         mean_cosine = (total @ total - n) / (n * (n - 1)) if n > 1 else 1.0
         metrics = {} if self.truncated is None else {"truncated": self.truncated / n}
-        return metrics | {
-            "rows": n,
-            "dimension": len(total),
-            "mean_norm": self.norms / n,
-            "mean_cosine": mean_cosine,
-        }
+        metrics |= {"rows": n, "dimension": len(total)}
+        return metrics | {"mean_norm": self.norms / n, "mean_cosine": mean_cosine}
 
 
 if __name__ == "__main__":

@@ -6,14 +6,16 @@ mutual information (PMI).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
 
 from pipelines.contrastive.kernels import PointSets, exact, features, fourier
-from pipelines.contrastive.pairs import captions_of, check_images, generator, pixels_of
-from pipelines.contrastive.pixels import Pixels
+from pipelines.contrastive.pairs import captions_of, check_images, generator
+from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
 from pipelines.corpora.kinds.scenes.synthetic import pmi as true_pmi
@@ -76,8 +78,12 @@ def measure(
         scores, numbers = classification(model, words, row, train, test)
     class_names = "captions" not in test.columns and test["text"].n_unique() <= test.height // 2
     if not class_names:
-        per_query, more, known = retrieval_and_pmi(model, words, test.head(row.limit))
-        scores, numbers = scores | per_query, numbers | more
+        frame, dim = test.head(row.limit), model.row.head.dim
+        similarity, texts, right = similarities(model, words, frame)
+        scores |= image_text.retrieval(similarity, right)
+        if "scene" in frame.columns:
+            known = similarity, torch.from_numpy(true_pmi(frame["scene"].to_list(), texts))
+            numbers |= image_text.agreement(*known, dim)
     if not scores:
         raise BadInput(f"corpus {row.corpus}: it has neither labels nor captions of its own")
     return numbers | summary(scores), known
@@ -94,7 +100,8 @@ def classification(
     size, numbers = model.row.image.size, {}
     images = pixels_of(test, size)
     truth = torch.tensor([classes.index(label) for label in test["label"].to_list()])
-    scores = zero_shot(model, words, image_sets(model, images), truth, classes, row.templates)
+    sets = sets_of(model.image_sets, images)
+    scores = zero_shot(model, words, sets, truth, classes, row.templates)
     train = train.filter(pl.col("labels").list.len() == 1).head(row.probe)
     if len(train) < LEAST:
         return scores, numbers
@@ -124,19 +131,16 @@ def zero_shot(
     """
     total, singles = torch.zeros(len(labels), len(classes)), []
     for template in templates:
-        prompts = [template.format(name.replace("_", " ")) for name in classes]
-        scores = exact(sets, text_sets(model, words, prompts), model.kernel).cpu()
-
+        prompts = words([template.format(name.replace("_", " ")) for name in classes])[0]
+        scores = exact(sets, sets_of(model.text_sets, prompts), model.kernel).cpu()
         total += scores
         singles.append(image_text.top1(scores, labels))
-    return {
-        "zero_shot": image_text.top1(total, labels),
-        "zero_shot_one_template": torch.stack(singles).mean(0),
-    }
+    one_template = torch.stack(singles).mean(0)
+    return {"zero_shot": image_text.top1(total, labels), "zero_shot_one_template": one_template}
 
 
 @torch.inference_mode()
-def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, np.ndarray]:
+def probe_features(model: DualEncoder, images: Tensor, count: int) -> dict[str, np.ndarray]:
     """Return the features for linear classifiers. -> each (n, k)
 
     linear: the mean weighted point and `count` random Fourier features. linear_before_projection: the mean of
@@ -146,8 +150,8 @@ def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, 
     if model.kernel.nonlinear:
         draw = fourier(model.kernel, model.row.head.dim, count, generator(0, 4)).to(model.raw_scale.device)
     projected, before = [], []
-    for rows in torch.arange(len(images)).split(BATCH):
-        tokens = model.image_tokens(images[rows])
+    for part in images.split(BATCH):
+        tokens = model.image_tokens(part)
         projected.append(features(model.image_head(tokens), model.kernel, draw).cpu())
         before.append(tokens.float().mean(1).cpu())
     return {"linear": torch.cat(projected).numpy(), "linear_before_projection": torch.cat(before).numpy()}
@@ -156,27 +160,16 @@ def probe_features(model: DualEncoder, images: Pixels, count: int) -> dict[str, 
 # ---------------------------------------------------------------- retrieval and PMI
 
 
-def retrieval_and_pmi(
-    model: DualEncoder, words: Words, frame: pl.DataFrame
-) -> tuple[dict, dict, tuple | None]:
-    """Measure R@k over images and captions, and with the column `scene` the agreement with the true PMI.
-
-    -> scores per query, numbers, and (similarity, PMI) if the PMI is known
-    """
+def similarities(model: DualEncoder, words: Words, frame: pl.DataFrame) -> tuple[Tensor, list[str], Tensor]:
+    """Compare n images with their m different captions. -> (n, m), captions, (n, m) which belong together"""
     captions = captions_of(frame)
     texts = sorted({text for of_image in captions for text in of_image})
     column = {text: j for j, text in enumerate(texts)}
     right = torch.zeros(len(frame), len(texts), dtype=torch.bool)
     for i, of_image in enumerate(captions):
         right[i, [column[text] for text in of_image]] = True
-    sets = image_sets(model, pixels_of(frame, model.row.image.size))
-    scores = exact(sets, text_sets(model, words, texts), model.kernel).cpu()
-
-    per_query = image_text.retrieval(scores, right)
-    if "scene" not in frame.columns:
-        return per_query, {}, None
-    pmi = torch.from_numpy(true_pmi(frame["scene"].to_list(), texts))
-    return per_query, image_text.agreement(scores, pmi, model.row.head.dim), (scores, pmi)
+    sets = sets_of(model.image_sets, pixels_of(frame, model.row.image.size))
+    return exact(sets, sets_of(model.text_sets, words(texts)[0]), model.kernel).cpu(), texts, right
 
 
 def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
@@ -200,16 +193,9 @@ def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
 
 
 @torch.inference_mode()
-def image_sets(model: DualEncoder, images: Pixels) -> PointSets:
-    return _concatenate([model.image_sets(images[rows]) for rows in torch.arange(len(images)).split(BATCH)])
-
-
-@torch.inference_mode()
-def text_sets(model: DualEncoder, words: Words, texts: list[str]) -> PointSets:
-    return _concatenate([model.text_sets(part) for part in words(texts)[0].split(BATCH)])
-
-
-def _concatenate(parts: list[PointSets]) -> PointSets:
+def sets_of(tower: Callable[[Tensor], PointSets], inputs: Tensor) -> PointSets:
+    """Return the sets of all images or captions, in batches."""
+    parts = [tower(part) for part in inputs.split(BATCH)]
     return PointSets(torch.cat([p.points for p in parts]), torch.cat([p.weights for p in parts]))
 
 

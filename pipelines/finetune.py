@@ -37,15 +37,6 @@ LOGGED = 10  # steps between two logged losses
 Log = Callable[[dict, int], None]
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Sentence pairs with a human score each."""
-
-    first: list[str]
-    second: list[str]
-    scores: Tensor  # (n,)
-
-
 @dataclass
 class Training:
     """The state of a run."""
@@ -54,29 +45,35 @@ class Training:
     trained: SentenceTransformer  # the same modules, and the MLP head if it is used in training only
     words: simcse.MaskedWords | None
     optimiser: torch.optim.Optimizer
+    curve: list[dict[str, float]] = field(default_factory=list)  # measures on dev, the first at step 0
     step: int = 0
-    best: float = -math.inf
-    best_step: int = -1
-    losses: list[Tensor] = field(default_factory=list)  # of the last steps, still on the device
-    curve: list[dict[str, float]] = field(default_factory=list)
 
     def parameters(self) -> list[nn.Parameter]:
         return [p for group in self.optimiser.param_groups for p in group["params"]]
+
+    def parts(self) -> dict[str, Any]:
+        """Return all that has a state."""
+        parts = {"model": self.trained, "optimiser": self.optimiser, "words": self.words}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def best(self) -> dict[str, float] | None:
+        """Return the point of the highest finite Spearman. Step 0 is no candidate if there are later ones."""
+        points = [p for p in self.curve[1:] or self.curve if math.isfinite(p["spearman"])]
+        return max(points, key=lambda p: p["spearman"], default=None)
 
 
 def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> None:
     """Train, and write the checkpoint that is best on STS dev, with its curves."""
     # 1. Read and check the texts.
-    columns = read_texts(row, study)
-    frame = store.read_pairs(row.dev, "dev")
-    dev = Pairs(frame["text"].to_list(), frame["pair"].to_list(), frame["score"].to_torch())
-    digests = []
-    for corpus, role in ((row.corpus, "train"), (row.dev, "dev")):
-        run.input(store.corpus_path(corpus), role)
-        digests.append(store.digest(store.corpus_path(corpus)))
+    columns, dev = read_texts(row, study), store.read_pairs(row.dev, "dev")
+    paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
+    for role, path in paths.items():
+        run.input(path, role)
     with (
         distributed.process_group(resolve(row.device)),
-        distributed.on_rank_zero(store.work("finetune", name, row, *digests)) as folder,
+        distributed.on_rank_zero(
+            store.work("finetune", name, row, *map(store.digest, paths.values()))
+        ) as folder,
     ):
         # 2. Build the network, or resume.
         training = build(row, columns, folder)
@@ -89,7 +86,7 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
 
         # 4. Write the best checkpoint.
         if distributed.rank() == 0:
-            finish(name, row, training, dev, folder, run)
+            finish(name, training, dev, folder, run)
 
 
 # ---------------------------------------------------------------- 1. texts
@@ -98,22 +95,15 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
 def read_texts(row: Finetune, study: params.Study) -> list[list[str]]:
     """Return one column of texts (unsupervised), or three: anchors, positives, negatives.
 
-    Raise BadInput for missing columns, empty texts, or fewer texts than a batch.
+    Raise BadInput for fewer texts than a batch.
     """
     names = ["text", "positive", "negative"] if study.corpora[row.corpus].kind == "nli" else ["text"]
-    where, frame = f"finetune: corpus {row.corpus}", store.read_corpus(row.corpus)
-    for column in names:
-        if column not in frame.columns:
-            raise BadInput(f"{where} has no column {column!r}; a triple needs text, positive and negative")
-    frame = frame.filter(pl.col("split") == "train")
-    for column in names:
-        empty = frame[column].fill_null("").str.strip_chars() == ""
-        if empty.any():
-            first = frame["id"][int(empty.arg_max() or 0)]
-            raise BadInput(f"{where}: {empty.sum()} rows have no {column}, the first with id {first!r}")
+    frame = store.read_corpus(row.corpus).filter(pl.col("split") == "train")
     rows = rows_of_half(frame, row.half)
     if len(rows) < row.batch:
-        raise BadInput(f"{where}: {len(rows)} train texts do not fill a batch of {row.batch}")
+        raise BadInput(
+            f"finetune: corpus {row.corpus}: {len(rows)} train texts do not fill a batch of {row.batch}"
+        )
     return [frame[column].gather(rows).to_list() for column in names]
 
 
@@ -144,13 +134,12 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     simcse.set_dropout(transformer, row.dropout)
     width, device = pooling.width(transformer), resolve(row.device)
     torch.manual_seed(row.seed)  # for the weights of the head and of the word model
-    pooler, head = pooling.pooler(row.pooling, width), head or pooling.head(width)
+    modules = [transformer, pooling.pooler(row.pooling, width), head or pooling.head(width)]
     words = None
     if row.mlm:
         words = simcse.MaskedWords(transformer.model.get_input_embeddings(), width).to(device)
-    kept = [transformer, pooler, *([head] if row.head == "always" else [])]
-    model = SentenceTransformer(modules=kept, device=str(device))
-    trained = model if row.head != "train" else SentenceTransformer(modules=[*kept, head], device=str(device))
+    trained = SentenceTransformer(modules=modules[: 2 if row.head == "none" else 3], device=str(device))
+    model = trained if row.head != "train" else SentenceTransformer(modules=modules[:2], device=str(device))
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]
     return Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
 
@@ -166,8 +155,6 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
         return Transformer(str(network)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
-    if not any(Path(row.start, file).is_file() for file in ("modules.json", "config.json")):
-        raise BadInput(f"finetune: {row.start} is no model: it has neither modules.json nor config.json")
     transformer, *others = pooling.open_model(Path(row.start))
     if not isinstance(transformer, Transformer):
         kind = type(transformer).__name__
@@ -176,45 +163,36 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
 
 
 def restore(training: Training, folder: Path) -> None:
-    """Continue from the state that `save` wrote."""
+    """Continue from the state that `measure` wrote."""
     state = files.load_state(folder / STATE)
-    training.trained.load_state_dict(state["model"])
-    training.optimiser.load_state_dict(state["optimiser"])
-    if training.words:
-        training.words.load_state_dict(state["words"])
-    for key in ("step", "best", "best_step", "curve"):
-        setattr(training, key, state[key])
-
-
-def save(training: Training, folder: Path) -> None:
-    """Write the best weights so far, then the state to resume from."""
-    if training.best_step == training.step:
-        files.save_state(folder / BEST, training.model.state_dict())
-    state: dict[str, Any] = {
-        "model": training.trained.state_dict(),
-        "optimiser": training.optimiser.state_dict(),
-        "words": training.words.state_dict() if training.words else None,
-    }
-    for key in ("step", "best", "best_step", "curve"):
-        state[key] = getattr(training, key)
-    files.save_state(folder / STATE, state)
+    for name, part in training.parts().items():
+        part.load_state_dict(state[name])
+    training.step, training.curve = state["step"], state["curve"]
 
 
 # ---------------------------------------------------------------- 3. training
 
 
 def train(
-    training: Training, row: Finetune, columns: list[list[str]], dev: Pairs, folder: Path, log: Log
+    training: Training, row: Finetune, columns: list[list[str]], dev: pl.DataFrame, folder: Path, log: Log
 ) -> None:
-    """Train up to `row.steps`. Measure on dev at step 0, every `row.every` steps, and at the end."""
+    """Train up to `row.steps`. Measure on dev at step 0, every `row.every` steps, and at the end.
+
+    Raise BadInput for a loss that is not finite.
+    """
     if not training.curve:
-        measure(training, row, dev, float("nan"), folder, log)
+        measure(training, dev, math.nan, folder, log)
+    pending: list[Tensor] = []  # losses that are still on the device
     for _ in progress(range(training.step, row.steps), what="train", unit="steps"):
-        training.losses.append(step(training, row, columns))
-        if training.step % row.every == 0 or training.step == row.steps:
-            measure(training, row, dev, last_loss(training), folder, log)
-        elif training.step % LOGGED == 0:
-            log({"loss": last_loss(training)}, training.step)
+        pending.append(step(training, row, columns))
+        measured = training.step % row.every == 0 or training.step == row.steps
+        if measured or training.step % LOGGED == 0:
+            loss = losses.read(pending, training.step - len(pending) + 1)[-1]
+            pending = []
+            if measured:
+                measure(training, dev, loss, folder, log)
+            else:
+                log({"loss": loss}, training.step)
 
 
 def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
@@ -274,13 +252,11 @@ def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
     """Return the mean cross entropy of the masked words of all ranks, with gradient of this rank's words."""
     assert training.words is not None
     first: Any = training.trained[0]
-    tokenizer, transformer = first.tokenizer, first.model
     features = simcse.tokenize(training.trained, texts, row.max_tokens)
-    allowed = features["attention_mask"].bool()
-    for special in tokenizer.all_special_ids:
-        allowed &= features["input_ids"] != special
-    ids, targets = simcse.mask_words(features["input_ids"], allowed, tokenizer.mask_token_id, len(tokenizer))
-    hidden = transformer(**{**features, "input_ids": ids}).last_hidden_state
+    allowed = pooling.words_of(first.tokenizer, features)
+    mask_id, size = first.tokenizer.mask_token_id, len(first.tokenizer)
+    ids, targets = simcse.mask_words(features["input_ids"], allowed, mask_id, size)
+    hidden = first.model(**{**features, "input_ids": ids}).last_hidden_state
     count = distributed.all_reduce(targets.sum()).clamp(min=1)
     return training.words(hidden[targets], features["input_ids"][targets]) / count
 
@@ -292,32 +268,18 @@ def rate(step: int, row: Finetune) -> float:
     return (row.steps - step) / max(1, row.steps - row.warmup)
 
 
-def last_loss(training: Training) -> float:
-    """Return the last step's loss. Raise BadInput, naming the first step whose loss is not finite.
-
-    All pending losses are read in one transfer, because each read makes the device wait for the host.
-    """
-    losses = torch.stack(training.losses).tolist()
-    for at, loss in enumerate(losses, training.step - len(losses) + 1):
-        if not math.isfinite(loss):
-            raise BadInput(f"finetune: the loss is {loss} at step {at}; a lower lr may help")
-    training.losses.clear()
-    return losses[-1]
-
-
-def measure(training: Training, row: Finetune, dev: Pairs, loss: float, folder: Path, log: Log) -> None:
-    """Add a point to the curve, and update the best checkpoint.
-
-    Step 0 is no candidate if there are later ones.
-    """
+def measure(training: Training, dev: pl.DataFrame, loss: float, folder: Path, log: Log) -> None:
+    """Add a point to the curve, write the weights if they are the best, then the state to resume from."""
     if distributed.rank() == 0:
-        first, second = encode(training.model, dev.first), encode(training.model, dev.second)
-        point = {"step": training.step, "loss": loss, **similarity.sts(first, second, dev.scores)}
+        first, second = (encode(training.model, dev[column].to_list()) for column in ("text", "pair"))
+        measures = similarity.sts(first, second, dev["score"].to_torch())
+        point = {"step": training.step, "loss": loss, **measures}
         training.curve.append(point)
         log({k: v for k, v in point.items() if k != "step" and math.isfinite(v)}, training.step)
-        if (training.step > 0 or row.steps == 0) and point["spearman"] > training.best:
-            training.best, training.best_step = point["spearman"], training.step
-        save(training, folder)
+        if training.best() is point:
+            files.save_state(folder / BEST, training.model.state_dict())
+        state = {name: part.state_dict() for name, part in training.parts().items()}
+        files.save_state(folder / STATE, {**state, "step": training.step, "curve": training.curve})
     distributed.barrier()
 
 
@@ -331,19 +293,19 @@ def encode(model: SentenceTransformer, texts: list[str]) -> Tensor:
 # ---------------------------------------------------------------- 4. outputs
 
 
-def finish(name: str, row: Finetune, training: Training, dev: Pairs, folder: Path, run: track.Run) -> None:
+def finish(name: str, training: Training, dev: pl.DataFrame, folder: Path, run: track.Run) -> None:
     """Write the best checkpoint, its metrics and the curve."""
-    if not (folder / BEST).exists():
-        raise BadInput(f"finetune.{name}: no checkpoint has a finite correlation on {row.dev}")
+    best = training.best()
+    if best is None:
+        raise BadInput(f"finetune.{name}: no checkpoint has a finite correlation on dev")
     training.model.load_state_dict(files.load_state(folder / BEST))
-    vectors = encode(training.model, list(dict.fromkeys(dev.first + dev.second)))
+    vectors = encode(training.model, list(dict.fromkeys([*dev["text"], *dev["pair"]])))
     training.model.save(str(folder / "model"), create_model_card=False)
     store.move_into(folder / "model", store.trained_path(name))
 
     curve = store.plots_path("finetune", name) / "curve.csv"
     store.write_csv(curve, pl.DataFrame(training.curve))
 
-    best = next(point for point in training.curve if point["step"] == training.best_step)
     metrics = {}
     for part, point in (("dev", best), ("before", training.curve[0])):
         metrics[part] = {k: v for k, v in point.items() if k != "loss"}

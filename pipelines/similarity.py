@@ -6,7 +6,7 @@ import polars as pl
 from sentence_transformers.base.modules import Transformer
 
 from pipelines.encoders import layers
-from pipelines.encoders.encode import encode_each
+from pipelines.encoders.encode import distinct, encode_each
 from pipelines.encoders.loading import load
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
@@ -28,17 +28,15 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     folder = store.intact(store.encoder_path(row.encoder))
     loaded = load(folder, encoder, resolve(row.device))
     run.input(store.corpus_path(row.corpus), "pairs")
-    texts = list(dict.fromkeys(frame["text"].to_list() + frame["pair"].to_list()))
+    texts, places = distinct([*frame["text"], *frame["pair"]])
     digest = store.digest(store.corpus_path(row.corpus))
     made_from = (row, encoder, loaded.weights, str(loaded.device), digest)
     with store.work("similarity", name, *made_from) as parts:
         vectors = encode_each(loaded, texts, encoder, row.poolings, parts)
-    at = {text: i for i, text in enumerate(texts)}
-    sides = [[at[text] for text in frame[column]] for column in ("text", "pair")]
-    scores, found = frame["score"].to_torch(), {}
+    found = {}
     for pooling, of in vectors.items():
-        first, second = (of[side] for side in sides)
-        found[pooling] = measures.sts(first, second, scores) | geometry.anisotropy(of)
+        first, second = of[places].chunk(2)
+        found[pooling] = measures.sts(first, second, frame["score"].to_torch()) | geometry.anisotropy(of)
     metrics = {"pairs": len(frame), **found.pop("own")} | ({"poolings": found} if found else {})
     cosines, words = pl.DataFrame(schema=["0"]), pl.DataFrame(schema=["word", "count", "variance"])
     one_transformer = isinstance(loaded.model[0], Transformer) and not loaded.parts

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from pipelines import distributed
 from pipelines.contrastive.kernels import Fourier, PointSets, exact, features, fourier
-from pipelines.contrastive.losses import symmetric_info_nce
-from pipelines.contrastive.pairs import Pairs, captions_of, check_images, generator, pairs, pixels_of
+from pipelines.contrastive.losses import read, symmetric_info_nce
+from pipelines.contrastive.pairs import Pairs, captions_of, check_images, generator, pairs
+from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.towers import CONTEXT, Words
 from pipelines.runtime import files, stage, store, track
@@ -27,6 +28,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import TrainImageText, params
 
+BATCH = 512  # images or captions that are embedded at once
 LOGGED = 10  # steps between two points of the curve
 CHECKPOINT = 200  # steps between two checkpoints
 END_RATE = 1e-5  # learning rate after the last step
@@ -51,27 +53,38 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
         # 2. Train each seed, or resume.
         made_from = (row, store.digest(store.corpus_path(row.corpus)), distributed.world_size())
         with distributed.on_rank_zero(store.work("train_image_text", name, *made_from)) as folder:
-            curves, models = [], []
-            for seed in row.seeds:
-                model, curve = train(row, data, words, seed, folder, run.log)
-                models.append(model)
-                curves += curve
+            trained = [train(row, data, words, seed, folder, run.log) for seed in row.seeds]
+            if distributed.rank() > 0:
+                return
+            models = [model for model, _ in trained]
 
-            # 3. Write the encoders, the vectors and the metrics.
-            if distributed.rank() == 0:
-                digest = write_models(name, row, models, words, folder / "output")
-                about = {
-                    "corpus": row.corpus,
-                    "source": study.corpora[row.corpus].source,
-                    "pooling": f"mean of {row.head.kind}",
-                    "weights": digest,
-                    "precision": "float32",
-                    "max_tokens": str(CONTEXT),
-                }
-                write_vectors(name, models[0], words, frame, about)
-                metrics = {"seeds": len(row.seeds), "truncated": data.truncated}
-                metrics["parameters"] = sum(p.numel() for p in models[0].parameters())
-                write_curves(name, pl.DataFrame(curves), metrics)
+            # 3. Write the encoders of every seed.
+            output = folder / "output"
+            output.mkdir(exist_ok=True)
+            for seed, model in zip(row.seeds, models, strict=True):
+                save(model, words, output / f"seed-{seed}")
+            digest = store.digest(output / f"seed-{row.seeds[0]}.safetensors")
+            store.move_into(output, store.image_text_path(name))
+
+            # 4. Write the vectors of the first.
+            about = {
+                "corpus": row.corpus,
+                "source": study.corpora[row.corpus].source,
+                "pooling": f"mean of {row.head.kind}",
+                "weights": digest,
+                "precision": "float32",
+                "max_tokens": str(CONTEXT),
+            }
+            write_vectors(name, models[0], words, frame, about)
+
+            # 5. Write the curves, and the means over seeds of the last loss and scale.
+            curve = pl.DataFrame([point for _, points in trained for point in points])
+            store.write_csv(store.plots_path("train_image_text", name) / "curve.csv", curve)
+            last = curve.group_by("seed", maintain_order=True).last()
+            metrics = {"loss": last["loss"].mean(), "scale": last["scale"].mean()}
+            metrics |= {"seeds": len(row.seeds), "truncated": data.truncated}
+            metrics["parameters"] = sum(p.numel() for p in models[0].parameters())
+            store.write_metrics("train_image_text", name, metrics)
 
 
 # ---------------------------------------------------------------- training
@@ -95,16 +108,16 @@ def train(
         optimiser.load_state_dict(state["optimiser"])
         start, curve = state["step"], state["curve"]
 
-    losses: list[Tensor] = []  # of the last steps, still on the device
+    pending: list[Tensor] = []  # losses that are still on the device
     for at in progress(range(start, row.steps), what=f"train, seed {seed}", unit="steps"):
-        losses.append(loss := step(model, optimiser, row, data, seed, at))
+        pending.append(step(model, optimiser, row, data, seed, at))
         last = at == row.steps - 1
         logged, kept = at % LOGGED == 0 or last, (at + 1) % CHECKPOINT == 0 or last
         if logged or kept:
-            check_finite(losses, at + 1)
-            losses = []
+            loss = read(pending, at + 1 - len(pending))[-1]
+            pending = []
         if logged:
-            point = {"loss": loss.item(), "scale": model.scale.item(), "rate": rate(row, at)}
+            point = {"loss": loss, "scale": model.scale.item(), "rate": rate(row, at)}
             curve.append({"seed": seed, "step": at, **point})
             log({f"seed-{seed}/{key}": value for key, value in point.items()}, at)
         if kept and distributed.rank() == 0:
@@ -156,11 +169,9 @@ def draw(row: TrainImageText, model: DualEncoder, seed: int, step: int) -> Fouri
 
 def loss_of(model: DualEncoder, images: Tensor, ids: Tensor, fourier: Fourier | None) -> Tensor:
     """Return the symmetric InfoNCE of the global batch, with gradient of this rank's images and captions."""
-    x, y = model.image_sets(images), model.text_sets(ids)
-    x = PointSets(
-        x.points, model.scale * x.weights
-    )  # before gathering, so the scale's gradient is this rank's
-    gather = distributed.all_gather
+    x, y, gather = model.image_sets(images), model.text_sets(ids), distributed.all_gather
+    # The scale is multiplied in before gathering, so that its gradient is this rank's.
+    x = PointSets(x.points, model.scale * x.weights)
     if fourier is None and model.kernel.nonlinear > 0:
         x, y = (PointSets(gather(s.points), gather(s.weights)) for s in (x, y))
         return symmetric_info_nce(exact(x, y, model.kernel))
@@ -176,29 +187,7 @@ def rate(row: TrainImageText, step: int) -> float:
     return END_RATE + (row.lr - END_RATE) * (1 + math.cos(math.pi * done)) / 2
 
 
-def check_finite(losses: list[Tensor], end: int) -> None:
-    """Raise BadInput for the first loss that is not finite, of the steps before `end`.
-
-    Reads all of them in one transfer, because each read makes the device wait for the host.
-    """
-    for at, loss in enumerate(torch.stack(losses).tolist(), end - len(losses)):
-        if not math.isfinite(loss):
-            raise BadInput(f"step {at}: the loss is {loss}; a lower lr may help")
-
-
 # ---------------------------------------------------------------- outputs
-
-
-def write_models(
-    name: str, row: TrainImageText, models: list[DualEncoder], words: Words, output: Path
-) -> str:
-    """Write the encoders of every seed; return the digest of the first one's weights."""
-    output.mkdir(exist_ok=True)
-    for seed, model in zip(row.seeds, models, strict=True):
-        save(model, words, output / f"seed-{seed}")
-    digest = store.digest(output / f"seed-{row.seeds[0]}.safetensors")
-    store.move_into(output, store.image_text_path(name))
-    return digest
 
 
 def write_vectors(
@@ -215,23 +204,12 @@ def write_vectors(
 
 
 @torch.inference_mode()
-def mean_points(
-    model: DualEncoder, frame: pl.DataFrame, ids: Tensor, batch: int = 512
-) -> tuple[np.ndarray, np.ndarray]:
+def mean_points(model: DualEncoder, frame: pl.DataFrame, ids: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean weighted point of every image and of every caption. -> (n, d), (n, d)"""
     images = pixels_of(frame, model.row.image.size)
-    rows = torch.arange(len(images)).split(batch)
-    x = torch.cat([model.image_sets(images[r]).mean().cpu() for r in rows])
-    y = torch.cat([model.text_sets(part).mean().cpu() for part in ids.split(batch)])
+    x = torch.cat([model.image_sets(part).mean().cpu() for part in images.split(BATCH)])
+    y = torch.cat([model.text_sets(part).mean().cpu() for part in ids.split(BATCH)])
     return x.numpy(), y.numpy()
-
-
-def write_curves(name: str, curve: pl.DataFrame, metrics: dict) -> None:
-    """Write the curves, and `metrics` with the mean last loss and scale over seeds."""
-    store.write_csv(store.plots_path("train_image_text", name) / "curve.csv", curve)
-    last = curve.group_by("seed", maintain_order=True).last()
-    means = {"loss": last["loss"].mean(), "scale": last["scale"].mean()}
-    store.write_metrics("train_image_text", name, means | metrics)
 
 
 if __name__ == "__main__":

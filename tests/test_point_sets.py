@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive import towers
-from pipelines.contrastive.losses import symmetric_info_nce
+from pipelines.contrastive.losses import read, symmetric_info_nce
 from pipelines.contrastive.pairs import captions_of, pairs
 from pipelines.contrastive.pairs import generator as keyed
 from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
@@ -60,29 +60,22 @@ def test_every_token_gives_a_unit_point_and_a_weight(frame):
     assert fewer.image_sets(images).points.shape == (3, 5, 4)
 
 
-def test_activations_are_bounded_as_said():
+@pytest.mark.parametrize("weight", ["tanh", "sigmoid"])
+def test_a_weight_is_bounded_and_starts_at_two(weight):
     raw = torch.linspace(-1e4, 1e4, 101)
-    assert torch.allclose(activate(raw, "tanh"), 100 * torch.tanh(raw / 100))
-    assert activate(raw, "sigmoid").min() >= 0
-    assert activate(raw, "sigmoid").max() <= 100
-    assert torch.allclose(activate(raw, "scaled-sigmoid"), 100 / (1 + (-raw / 100).exp()), rtol=1e-5)
-
-
-@pytest.mark.parametrize("weight", ["tanh", "sigmoid", "scaled-sigmoid"])
-def test_a_weight_starts_at_two(weight):
+    bounded = {"tanh": 100 * torch.tanh(raw / 100), "sigmoid": 100 / (1 + (-raw).exp())}
+    assert torch.allclose(activate(raw, weight), bounded[weight])
     head = DualEncoder(row(head={"weight": weight}), 80).image_head
     assert activate(head.weight.bias, weight).item() == pytest.approx(2, rel=1e-3)
 
 
-def test_words_are_spelt_cut_and_never_empty(monkeypatch):
+def test_words_are_spelt_and_cut(monkeypatch):
     monkeypatch.setattr(towers, "CONTEXT", 4)
     words = Words.of(["a red cat", "a cat", "tac der"], TextTower(vocabulary=64))
     ids, cut = words(["A cat", "a cat a cat", "dare"])
     assert cut == 2
     assert ids[0].tolist()[3] == 0
     assert [words.words[i] for i in ids[2]] == ["<start>", "#d", "#a", "#r"]
-    with pytest.raises(BadInput, match="caption 1 is empty"):
-        words(["a", "  "])
 
 
 def test_info_nce_is_the_mean_of_both_cross_entropies():
@@ -90,8 +83,6 @@ def test_info_nce_is_the_mean_of_both_cross_entropies():
     p = np.exp(logits.numpy())
     expected = -(np.log(np.diag(p / p.sum(1, keepdims=True))) + np.log(np.diag(p / p.sum(0)))).mean() / 2
     assert symmetric_info_nce(logits).item() == pytest.approx(expected)
-    with pytest.raises(BadInput, match="batch of one"):
-        symmetric_info_nce(logits[:1, :1])
 
 
 @pytest.mark.parametrize("kind", ["points", "vector"])
@@ -141,13 +132,15 @@ def test_a_repeated_batch_is_learnt(frame, tmp_path):
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
 
 
-def test_a_loss_that_is_not_finite_is_named(frame):
+def test_a_loss_that_is_not_finite_and_a_single_image_are_named(frame, tmp_path):
     data, words = prepared(frame, row())
     model = DualEncoder(row(), len(words.words))
     model.image_head.point.weight.data.fill_(torch.nan)
     loss = train_image_text.step(model, train_image_text.optimiser_of(model, row()), row(), data, 0, 0)
     with pytest.raises(BadInput, match=r"step 0: the loss is nan"):
-        train_image_text.check_finite([loss], 1)
+        read([loss], 0)
+    with pytest.raises(BadInput, match="at least two"):
+        train(row(), *prepared(frame.head(1), row()), 0, tmp_path)
 
 
 def test_retrieval_counts_any_right_partner():
@@ -194,11 +187,6 @@ def test_measures_of_an_untrained_model(frame):
     one_class = test.with_columns(labels=pl.lit(["cat"]))
     with pytest.raises(BadInput, match="1 class among"):
         evaluate_image_text.measure(model, words, measures, seen, one_class)
-
-
-def test_a_single_image_cannot_be_contrasted(frame, tmp_path):
-    with pytest.raises(BadInput, match="at least two"):
-        train(row(), *prepared(frame.head(1), row()), 0, tmp_path)
 
 
 @pytest.mark.parametrize(

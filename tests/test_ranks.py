@@ -95,6 +95,12 @@ def alone(verb: str) -> None:
     small.run_stage(verb, params.load())
 
 
+def losses(verb: str) -> list[float]:
+    """Return the losses of the stage's curve. That of step 0 of `finetune` is none."""
+    losses = pl.read_csv(store.plots_path(verb, "row") / "curve.csv")["loss"].to_list()
+    return losses[1:] if verb == "finetune" else losses
+
+
 def assert_done(done: subprocess.CompletedProcess) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(store.WORK.glob("*/row"))
@@ -140,9 +146,8 @@ stage.main(finetune.finetune)
 
 @pytest.mark.parametrize("one_dies", [False, SLOW])
 def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
-    curve = store.plots_path("finetune", "row") / "curve.csv"
     alone("finetune")
-    one, losses = weights(store.trained_path("row")), pl.read_csv(curve)["loss"]
+    one, expected = weights(store.trained_path("row")), losses("finetune")
     if one_dies:
         Path("dying.py").write_text(DYING)
         died = run("finetune", 2, "dying.py")
@@ -153,31 +158,23 @@ def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
         assert len(list(store.WORK.glob("finetune/row/*/state.pt"))) == 1  # of step 2
     assert_done(run("finetune", 2))
     torch.testing.assert_close(weights(store.trained_path("row")), one, atol=1e-5, rtol=0)
-    assert pl.read_csv(curve)["loss"].to_list()[1:] == pytest.approx(losses.to_list()[1:], abs=1e-5)
+    assert losses("finetune") == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("torchrun", [False, True])
 def test_image_and_text_encoders_of_two_processes_are_those_of_one(project, torchrun):
-    curve = store.plots_path("train_image_text", "row") / "curve.csv"
     alone("train_image_text")
-    one, losses = weights(store.image_text_path("row")), pl.read_csv(curve)["loss"].to_list()
+    one, expected = weights(store.image_text_path("row")), losses("train_image_text")
     vectors = store.read_embeddings("row-image").vectors.clone()
     assert_done(run("train_image_text", 2, torchrun=torchrun))
     torch.testing.assert_close(weights(store.image_text_path("row")), one, atol=1e-5, rtol=0)
     torch.testing.assert_close(store.read_embeddings("row-image").vectors, vectors, atol=1e-5, rtol=0)
-    assert pl.read_csv(curve)["loss"].to_list() == pytest.approx(losses, abs=1e-5)
+    assert losses("train_image_text") == pytest.approx(expected, abs=1e-5)
 
 
-VEC2VEC = {
-    "aligner": "vec2vec",
-    "width": 16,
-    "disc_width": 16,
-    "adapter_depth": 1,
-    "backbone_depth": 2,
-    "disc_depth": 2,
-}
-VEC2VEC |= {"batch": 16, "steps": 6, "log_every": 3, "warmup": 2}
+VEC2VEC = {"aligner": "vec2vec", "width": 16, "disc_width": 16, "adapter_depth": 1, "backbone_depth": 2}
+VEC2VEC |= {"disc_depth": 2, "batch": 16, "steps": 6, "log_every": 3, "warmup": 2}
 
 
 def outputs(folder: Path) -> dict[str, bytes]:

@@ -24,30 +24,22 @@ from pipelines.study import Encoder, Network, params
 from tests.small import FINETUNE, NETWORK, TEXTS, run_stage, write_corpus, write_pairs
 
 
-def formula(h, p, n, temperature, weight):
-    """Compute equation 8 of the paper one row and one exponential at a time, in float64."""
-    unit = [[x / np.linalg.norm(x) for x in m.double().numpy()] for m in (h, p, n)]
-    each = []
-    for i, a in enumerate(unit[0]):
-        below = sum(math.exp(a @ b / temperature) for b in unit[1])
-        if weight is not None:
-            hard = [(weight if i == j else 1) * math.exp(a @ b / temperature) for j, b in enumerate(unit[2])]
-            below += sum(hard)
-        each.append(-math.log(math.exp(a @ unit[1][i] / temperature) / below))
-    return sum(each) / len(each)
-
-
-@pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0])
-@pytest.mark.parametrize("weight", [None, 0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("temperature", [0.05, 1.0])
+@pytest.mark.parametrize("weight", [None, 0.0, 0.5, 2.0])
 def test_info_nce_is_its_formula(temperature, weight):
+    """Compute equation 8 of the paper one row and one exponential at a time."""
     h, p, n = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    mine = losses.info_nce(h, p, None if weight is None else n, temperature, weight or 0.0)
-    assert mine.item() == pytest.approx(formula(h, p, n, temperature, weight), abs=1e-9)
-
-
-def test_a_batch_of_one_is_named():
-    with pytest.raises(BadInput, match="batch of one"):
-        losses.info_nce(torch.ones(1, 3), torch.ones(1, 3))
+    settings = {"temperature": temperature, "negative_weight": weight or 0.0}
+    mine = losses.info_nce(h, p, None if weight is None else n, **settings)
+    anchors, positives, negatives = (torch.nn.functional.normalize(m).numpy() for m in (h, p, n))
+    each = []
+    for i, anchor in enumerate(anchors):
+        below = sum(math.exp(anchor @ b / temperature) for b in positives)
+        if weight is not None:
+            hard = [math.exp(anchor @ b / temperature) for b in negatives]
+            below += sum(hard) + (weight - 1) * hard[i]
+        each.append(-math.log(math.exp(anchor @ positives[i] / temperature) / below))
+    assert mine.item() == pytest.approx(np.mean(each), abs=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +128,8 @@ def same(a, b):
 
 def test_the_stage_leaves_an_encoder_a_curve_and_metrics(corpora):
     _, metrics, curve = run(mlm=0.1, pooling="cls")
-    assert [type(m).__name__ for m in trained()] == [
-        "Transformer",
-        "Pooling",
-    ]  # the head was for training only
+    modules = [type(m).__name__ for m in trained()]
+    assert modules == ["Transformer", "Pooling"]  # the head was for training only
     assert curve["step"].to_list() == [0, 2, 4, 6]
     best = curve.filter(pl.col("step") > 0)["spearman"].max()
     assert metrics["dev"]["spearman"] == pytest.approx(best)
@@ -195,16 +185,15 @@ def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(corpora):
     transformer = scratch.network(TEXTS, Network(**NETWORK), 0, Path("plain"))
     Path("plain", "sentence_bert_config.json").unlink()
     run(start="plain", network=None, steps=0, head="none", pooling="mean")
-    tokens = trained().tokenizer(TEXTS[:1], return_tensors="pt")
-    hidden = transformer.model.eval()(**tokens).last_hidden_state[0]
-    expected = {"mean": hidden.mean(0), "cls": hidden[0]}
-    torch.testing.assert_close(torch.from_numpy(trained().encode(TEXTS[0])), expected["mean"])
-    for kind in (None, "mean", "cls"):
+    hidden = transformer.model.eval()(**trained().tokenizer(TEXTS[:1], return_tensors="pt"))
+    mean, cls = hidden.last_hidden_state[0].mean(0), hidden.last_hidden_state[0, 0]
+    torch.testing.assert_close(torch.from_numpy(trained().encode(TEXTS[0])), mean)
+    for kind, expected in ((None, mean), ("cls", cls)):
         encoder, folder = Encoder(source="path", path="plain", pooling=kind), Path("fetched", str(kind))
         fetch(encoder, folder)
         loaded = load(folder, encoder)
         assert loaded.pooling == (kind or "mean")
-        torch.testing.assert_close(torch.from_numpy(loaded.model.encode(TEXTS[0])), expected[kind or "mean"])
+        torch.testing.assert_close(torch.from_numpy(loaded.model.encode(TEXTS[0])), expected)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +201,7 @@ def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(corpora):
     [
         ({"max_tokens": 17}, "beyond the 16 positions"),
         ({"batch": 64}, "do not fill a batch of 64"),
-        ({"start": "nowhere", "network": None}, "neither modules.json nor config.json"),
+        ({"start": "nowhere", "network": None}, "nowhere: no sentence-transformers model"),
         ({"start": "nowhere"}, "describes a new network"),
         ({"lr": 1e30, "head": "none"}, "the loss is"),
         ({"dev": "nq"}, "nq is of kind passages, not sts"),
@@ -221,17 +210,6 @@ def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(corpora):
 def test_bad_rows_are_named(corpora, row, message):
     with pytest.raises((BadInput, ValueError), match=message):
         run(**row)
-
-
-def test_empty_sentences_and_missing_negatives_are_named(corpora):
-    frame = store.read_corpus("nli")
-    blank = pl.when(pl.col("id") == "3").then(pl.lit(" ")).otherwise("negative")
-    frame.with_columns(negative=blank).write_parquet(store.corpus_path("nli"))
-    with pytest.raises(BadInput, match="1 rows have no negative, the first with id '3'"):
-        run(corpus="nli")
-    frame.drop("negative").write_parquet(store.corpus_path("nli"))
-    with pytest.raises(BadInput, match="no column 'negative'"):
-        run(corpus="nli")
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 7])

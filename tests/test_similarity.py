@@ -1,7 +1,7 @@
 """Measures of sentence similarity and geometry against independent references, and their stages."""
 
 import shutil
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
 from pipelines.study import Network
 from pipelines.study.params import Study
-from tests.small import run_stage, write_corpus
+from tests.small import DOES, WHO, run_stage, write_corpus
 
 
 def cloud(n=60, d=8, seed=0):
@@ -154,9 +154,8 @@ def test_a_row_without_a_negative_is_named(tmp_path):
 
 # ---------------------------------------------------------------- the stages, on a small network
 
-WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish", "waits")
 PAIRS = [
-    (f"{a} {does} today", f"{b} {does} in winter", 5.0 * (a == b)) for a in WHO for b in WHO for does in DOES
+    (f"{a} {does} today", f"{b} {does} in winter", 5.0 * (a == b)) for a, b, does in product(WHO, WHO, DOES)
 ]
 FIRST, SECOND, SCORES = map(list, zip(*PAIRS, strict=True))
 
@@ -167,8 +166,8 @@ def network(tmp_path_factory):
     folder = tmp_path_factory.mktemp("network")
     shape = Network(layers=3, width=32, heads=2, vocabulary=150, positions=16)
     transformer = scratch.network(FIRST + SECOND, shape, 0, folder / "new")
-    model = SentenceTransformer(modules=[transformer, pooling.pooler("first-last", 32)], device="cpu")
-    model.save(str(folder / "saved"), create_model_card=False)
+    modules = [transformer, pooling.pooler("first-last", 32)]
+    SentenceTransformer(modules=modules).save(str(folder / "saved"), create_model_card=False)
     return folder / "saved"
 
 
@@ -239,16 +238,13 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(pair
     whole, x = study(), cloud(len(PAIRS), 12)
     ids = [str(i) for i in range(len(x))]
     for name, vectors in (("small", x), ("other", x.flip(1))):
-        store.write_embeddings(
-            f"sts-{name}", ids, ["test"] * len(x), vectors.numpy(), {"source": "synthetic"}
-        )
+        splits, about = ["test"] * len(x), {"source": "synthetic"}
+        store.write_embeddings(f"sts-{name}", ids, splits, vectors.numpy(), about)
     metrics = run_stage("geometry", whole)["other:small"]
     chance = metrics.pop("cka_chance")
     assert chance == pytest.approx(geometry.cka_chance(x, x), abs=1e-6)
-    wholly = {"": 1.0, "_calibrated": 1.0, "_p": 0.01}
-    assert metrics == {
-        measure + key: value for measure in ("cka", "overlap") for key, value in wholly.items()
-    }
+    wholly = {"cka": 1.0, "cka_calibrated": 1.0, "cka_p": 0.01}
+    assert metrics == wholly | {key.replace("cka", "overlap"): value for key, value in wholly.items()}
     measured()
     report.report("report", None, whole, Run())
     assert capsys.readouterr().out == "report/report.html\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.encoders import loading, unigram
+from pipelines.encoders import unigram
 from pipelines.encoders.encode import Encoded, encode
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch
@@ -107,16 +107,6 @@ def test_a_cut_text_keeps_its_first_pieces_and_both_marks(folder, package, tmp_p
     assert 6 in lengths
 
 
-def test_bf16_is_close_to_float32(folder, loaded, tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "_has_bf16", lambda device: True)
-    exact = run(loaded, TEXTS, tmp_path / "a").vectors
-    low = load(folder, row(precision="bf16"))
-    close = run(low, TEXTS, tmp_path / "b").vectors
-    assert low.precision == "bf16"
-    assert (exact * close).sum(1).min() > 0.9999
-    assert np.abs(exact - close).max() > 1e-5  # else it was float32 after all
-
-
 # ---------------------------------------------------------------- folders
 
 
@@ -158,14 +148,6 @@ def parts(loaded, package):
 def test_ids_are_those_of_the_package_on_any_text(loaded, package, parts, data):
     text = "".join(data.draw(st.lists(parts, max_size=12)))
     assert pieces(loaded, [text]) == [package._tokenizer.encode(text)[1:-1]]
-
-
-def test_ids_do_not_depend_on_the_cache(loaded, monkeypatch):
-    expected = pieces(loaded, TEXTS)
-    monkeypatch.setattr(unigram, "REMEMBERED", 3)
-    tokenizer = loaded.model.tokenizer
-    fresh = unigram.Pieces(tokenizer.tokenizer, tokenizer.rules)
-    assert [e.ids for _ in range(2) for e in fresh.encode_batch(TEXTS)] == expected * 2
 
 
 def test_a_small_model_is_read_as_its_file_says(tmp_path):

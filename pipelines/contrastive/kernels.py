@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
@@ -32,11 +31,8 @@ class PointSets:
     points: Tensor
     weights: Tensor
 
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def __getitem__(self, rows: slice | Tensor) -> PointSets:
-        return PointSets(self.points[rows], self.weights[rows])
+    def split(self, size: int) -> list[PointSets]:
+        return list(map(PointSets, self.points.split(size), self.weights.split(size)))
 
     def mean(self) -> Tensor:
         """Return the mean weighted point, which is the linear feature and the set's single vector. (n, d)"""
@@ -69,10 +65,11 @@ def exact(x: PointSets, y: PointSets, kernel: Kernel) -> Tensor:
     if kernel.nonlinear == 0:
         return linear
     side = max(1, math.isqrt(BLOCK // (x.weights.shape[1] * y.weights.shape[1])))
-    sums = partial(checkpoint, _kernel_sums, use_reentrant=False) if torch.is_grad_enabled() else _kernel_sums
     rows = []
-    for i in range(0, len(x), side):
-        blocks = [sums(x[i : i + side], y[j : j + side], kernel) for j in range(0, len(y), side)]
+    for some in x.split(side):
+        blocks = [
+            checkpoint(_kernel_sums, some, other, kernel, use_reentrant=False) for other in y.split(side)
+        ]
         rows.append(torch.cat(blocks, 1))
     total = linear + kernel.nonlinear * torch.cat(rows)
     return total.log() if kernel.log else total

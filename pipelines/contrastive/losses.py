@@ -26,16 +26,14 @@ def info_nce(
     anchor: Tensor,
     positive: Tensor,
     negative: Tensor | None = None,
-    temperature: float = 0.05,
-    negative_weight: float = 1.0,
+    *,
+    temperature: float,
+    negative_weight: float,
 ) -> Tensor:
-    """Return SimCSE's loss, averaged over i.
-
-    All (n, d), of any norm -> scalar. Raise BadInput for a batch of one.
+    """Return SimCSE's loss, averaged over i. All (n, d), of any norm -> scalar
 
     With w = 1 this is sentence-transformers' MultipleNegativesRankingLoss(scale=1/t).
     """
-    _at_least_two(anchor)
     h = normalize(anchor, dim=1)
     scores = h @ normalize(positive, dim=1).T / temperature  # (n, n)
     if negative is not None:
@@ -47,17 +45,21 @@ def info_nce(
 
 
 def symmetric_info_nce(similarity: Tensor) -> Tensor:
-    """Return CLIP's loss, where image i belongs to caption i.
-
-    (n, n) -> scalar. Raise BadInput for a batch of one.
+    """Return CLIP's loss, where image i belongs to caption i. (n, n) -> scalar
 
     With several ranks, multiply the scale in before gathering: its gradient is then this rank's part, too.
     """
-    _at_least_two(similarity)
     right = torch.arange(len(similarity), device=similarity.device)
     return (cross_entropy(similarity, right) + cross_entropy(similarity.T, right)) / 2
 
 
-def _at_least_two(batch: Tensor) -> None:
-    if len(batch) < 2:
-        raise BadInput("a batch of one has no negatives: InfoNCE needs two or more")
+def read(losses: list[Tensor], first: int) -> list[float]:
+    """Return the losses of consecutive steps. Raise BadInput, naming the step, for one that is not finite.
+
+    All are read in one transfer, because each read makes the device wait for the host.
+    """
+    values = torch.stack(losses).tolist()
+    for step, loss in enumerate(values, first):
+        if not math.isfinite(loss):
+            raise BadInput(f"step {step}: the loss is {loss}; a lower lr may help")
+    return values

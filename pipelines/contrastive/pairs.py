@@ -9,7 +9,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from pipelines.contrastive.pixels import Pixels
+from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.towers import Words
 from pipelines.runtime.errors import BadInput
 
@@ -18,7 +18,7 @@ from pipelines.runtime.errors import BadInput
 class Pairs:
     """Images, and each image's captions as consecutive rows of `ids`."""
 
-    images: Pixels
+    images: Tensor  # uint8 (images, 3, size, size)
     ids: Tensor  # (captions, context)
     starts: Tensor  # (images + 1,)
     truncated: int  # captions
@@ -34,19 +34,16 @@ class Pairs:
 
 
 def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame. Raise BadInput if it has no images or no rows."""
+    """Return the frame. Raise BadInput if it has no images."""
     if "image" not in frame.columns:
         raise BadInput(f"corpus {corpus}: there is no column 'image'; kinds with images: scenes, images")
-    if frame.is_empty():
-        raise BadInput(f"corpus {corpus}: no rows")
     return frame
 
 
 def captions_of(frame: pl.DataFrame) -> list[list[str]]:
     """Return each image's captions: the column `captions`, or else the text alone."""
-    if "captions" in frame.columns:
-        return frame["captions"].to_list()
-    return [[text] for text in frame["text"].to_list()]
+    captions = "captions" if "captions" in frame.columns else pl.concat_list("text")
+    return frame.select(captions).to_series().to_list()
 
 
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
@@ -55,10 +52,6 @@ def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
     ids, truncated = words([caption for of_image in captions for caption in of_image])
     starts = torch.tensor([0, *np.cumsum([len(of_image) for of_image in captions])])
     return Pairs(pixels_of(frame, size), ids, starts, truncated)
-
-
-def pixels_of(frame: pl.DataFrame, size: int) -> Pixels:
-    return Pixels(frame["image"].to_list(), frame["id"].to_list(), size)
 
 
 def generator(*keys: int) -> torch.Generator:

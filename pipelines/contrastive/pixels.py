@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import polars as pl
 import torch
 from PIL import Image
 from torch import Tensor
@@ -16,7 +16,6 @@ from pipelines.runtime.errors import BadInput
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")  # hold only pixels; PostScript, for one, is a program
 LARGEST = 2**27  # pixels of an image, and of the image when its shorter side is resized
-HELD = 2 << 30  # bytes of decoded pixels to keep in memory; of larger sets each batch is decoded anew
 
 
 def pixels(data: bytes, size: int) -> Tensor:
@@ -44,27 +43,17 @@ def pixels(data: bytes, size: int) -> Tensor:
     return torch.from_numpy(np.array(image.crop((left, top, left + size, top + size)))).permute(2, 0, 1)
 
 
-class Pixels:
-    """The images of a corpus by row number. Raise BadInput for an image that cannot be decoded."""
+def pixels_of(frame: pl.DataFrame, size: int) -> Tensor:
+    """Decode the column `image`. -> uint8 (n, 3, size, size)
 
-    def __init__(self, images: Sequence[bytes], ids: Sequence[str], size: int) -> None:
-        self.images, self.ids, self.size = images, ids, size
-        self._pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1))
-        small = 3 * size * size * len(images) <= HELD
-        self._held = self._decode(range(len(images))) if small else None
+    Raise BadInput, naming the image, for one that cannot be decoded.
+    """
 
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, rows: Tensor) -> Tensor:
-        """uint8 (n, 3, size, size)"""
-        return self._decode(rows.tolist()) if self._held is None else self._held[rows]
-
-    def _decode(self, rows: Sequence[int]) -> Tensor:
-        return torch.stack(list(self._pool.map(self._one, rows)))
-
-    def _one(self, row: int) -> Tensor:
+    def decoded(image: bytes, name: str) -> Tensor:
         try:
-            return pixels(self.images[row], self.size)
+            return pixels(image, size)
         except ValueError as error:
-            raise BadInput(f"image {self.ids[row]!r}: {error}") from None
+            raise BadInput(f"image {name!r}: {error}") from None
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return torch.stack(list(pool.map(decoded, frame["image"], frame["id"])))

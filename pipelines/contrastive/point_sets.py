@@ -11,19 +11,18 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool1d, normalize
 
 from pipelines.contrastive.kernels import Kernel, PointSets
 from pipelines.contrastive.towers import TextTransformer, VisionTransformer, Words
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading
 from pipelines.study import Head, TrainImageText
 
 START_SCALE, SCALES = 1 / 0.07, (1.0, 100.0)
 BOUND = 100.0  # largest weight
-START_BIAS = {"tanh": 2.0, "sigmoid": -3.892, "scaled-sigmoid": -389.182}  # where f(bias) = 2
+START_BIAS = {"tanh": 2.0, "sigmoid": -3.892}  # where f(bias) = 2
 
 
 class DualEncoder(nn.Module):
@@ -33,10 +32,8 @@ class DualEncoder(nn.Module):
         super().__init__()
         self.row = row
         self.image, self.text = VisionTransformer(row.image), TextTransformer(row.text, words)
-        self.image_head, self.text_head = (
-            SetHead(row.image.width, row.head),
-            SetHead(row.text.width, row.head),
-        )
+        self.image_head = SetHead(row.image.width, row.head)
+        self.text_head = SetHead(row.text.width, row.head)
         start = torch.tensor(START_SCALE)
         self.raw_scale = nn.Parameter(start if row.head.kind == "points" else start.log())
         self.kernel = kernel(row.head)
@@ -95,13 +92,8 @@ class SetHead(nn.Module):
 
 
 def activate(raw: Tensor, kind: str) -> Tensor:
-    """Return f(raw): tanh within +-BOUND and of slope 1 at 0, sigmoid and scaled-sigmoid in (0, BOUND).
-
-    tanh and scaled-sigmoid are in the released code. sigmoid saturates within ten units of 0.
-    """
-    if kind == "tanh":
-        return BOUND * torch.tanh(raw / BOUND)
-    return BOUND * torch.sigmoid(raw if kind == "sigmoid" else raw / BOUND)
+    """Return f(raw): tanh within +-BOUND and of slope 1 at 0, or sigmoid in (0, BOUND)."""
+    return BOUND * (torch.tanh(raw / BOUND) if kind == "tanh" else torch.sigmoid(raw))
 
 
 def kernel(row: Head) -> Kernel:
@@ -121,12 +113,8 @@ def save(model: DualEncoder, words: Words, path: Path) -> None:
 
 def load(path: Path) -> tuple[DualEncoder, Words]:
     """Read what `save` wrote. Raise BadInput for missing or broken files."""
-    try:
+    with reading(path, "no image and text encoder there"):
         saved = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        row = TrainImageText.model_validate(saved["row"])
-        model = DualEncoder(row, len(saved["words"]))
+        model = DualEncoder(TrainImageText.model_validate(saved["row"]), len(saved["words"]))
         model.load_state_dict(load_file(path.with_suffix(".safetensors")))
         return model.eval(), Words(saved["words"])
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise BadInput(f"{path}: no image and text encoder there: {reason}") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from pipelines.study import Network
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-def network(texts: Iterable[str], shape: Network, seed: int, folder: Path) -> Transformer:
+def network(texts: Sequence[str], shape: Network, seed: int, folder: Path) -> Transformer:
     """Write an untrained BERT and its tokenizer to `folder` and open it."""
     if shape.width % shape.heads:
         raise BadInput(f"scratch: a width of {shape.width} cannot be divided among {shape.heads} heads")
@@ -36,25 +36,23 @@ def network(texts: Iterable[str], shape: Network, seed: int, folder: Path) -> Tr
         torch.manual_seed(seed)
         BertModel(config).save_pretrained(folder)  # with its unused pooler, which loading would else draw
     tokenizer.save_pretrained(folder)
-    (folder / "sentence_bert_config.json").write_text(
-        json.dumps({"max_seq_length": shape.positions}), encoding="utf-8"
-    )
+    settings = json.dumps({"max_seq_length": shape.positions})
+    (folder / "sentence_bert_config.json").write_text(settings, encoding="utf-8")
     return Transformer(str(folder))
 
 
-def vocabulary(texts: Iterable[str], size: int) -> dict[str, int]:
+def vocabulary(texts: Sequence[str], size: int) -> dict[str, int]:
     """Return a lower-case WordPiece vocabulary as BERT's, piece -> id, of at most `size` pieces.
 
     The trainer numbers the pieces "##c" in the order of a hash table, and breaks ties between merges by these
     numbers. To get the same vocabulary in every run, pass all pieces of one character as special tokens, in a
     fixed order. Raise BadInput if `size` is too small for the characters.
     """
-    texts = list(texts)
     normalizer = normalizers.BertNormalizer(lowercase=True)
     counts = Counter()
     for text in texts:
         counts.update(normalizer.normalize_str(text))
-    letters = sorted(sorted(c for c in counts if not c.isspace()), key=lambda c: -counts[c])
+    letters = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
     letters = letters[: size // 8]  # rare ones become [UNK]
     first = [*SPECIAL, *letters, *(f"##{c}" for c in letters)]
     if size < len(first) + 1:

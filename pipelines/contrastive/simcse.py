@@ -32,15 +32,17 @@ def embed_columns(
     independent: one pass, in which every row has its own dropout mask. fixed: k passes with the same masks,
     the paper's "fixed 0.1", which has no dropout noise between the two views.
     """
-    n = len(columns[0])
+
+    def embedded(texts: Sequence[str]) -> Tensor:
+        return model(tokenize(model, texts, max_tokens))["sentence_embedding"]
+
     if mask == "independent":
-        features = tokenize(model, [text for column in columns for text in column], max_tokens)
-        return list(model(features)["sentence_embedding"].split(n))
-    state, out = random_state(model.device), []
-    for column in columns:
-        set_random_state(state, model.device)
-        out.append(model(tokenize(model, column, max_tokens))["sentence_embedding"])
-    return out
+        return list(embedded([text for column in columns for text in column]).split(len(columns[0])))
+    device, out = model.device, []
+    for column in columns[:-1]:
+        with torch.random.fork_rng([device] if device.type != "cpu" else [], device_type=device.type):
+            out.append(embedded(column))
+    return [*out, embedded(columns[-1])]
 
 
 def tokenize(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) -> Features:
@@ -49,23 +51,8 @@ def tokenize(model: SentenceTransformer, texts: Sequence[str], max_tokens: int) 
     n texts -> each (n, tokens)
     """
     transformer: Any = model[0]
-    batch = transformer.tokenizer(
-        list(texts), padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
-    )
-    return {k: v.to(model.device) for k, v in batch.items()}
-
-
-def random_state(device: torch.device) -> list[Tensor]:
-    """Return the state of the CPU's random number generator, and of the accelerator's if `device` is one."""
-    accelerator = [] if device.type == "cpu" else [torch.get_device_module(device).get_rng_state(device)]
-    return [torch.get_rng_state(), *accelerator]
-
-
-def set_random_state(state: list[Tensor], device: torch.device) -> None:
-    """Set what `random_state` returned."""
-    torch.set_rng_state(state[0])
-    if device.type != "cpu":
-        torch.get_device_module(device).set_rng_state(state[1], device)
+    options: dict[str, Any] = {"padding": True, "truncation": True, "return_tensors": "pt"}
+    return dict(transformer.tokenizer(list(texts), max_length=max_tokens, **options).to(model.device))
 
 
 def augment(text: str, kind: Literal["crop", "delete"], share: float, rng: np.random.Generator) -> str:
@@ -106,14 +93,12 @@ class MaskedWords(nn.Module):
         return cross_entropy(hidden @ self._embeddings[0].weight.T + self.bias, targets, reduction="sum")
 
 
-def mask_words(
-    ids: Tensor, allowed: Tensor, mask_id: int, vocabulary: int, share: float = 0.15
-) -> tuple[Tensor, Tensor]:
-    """Mask `share` of the allowed tokens as BERT: 80% become [MASK], 10% a random token, 10% stay.
+def mask_words(ids: Tensor, allowed: Tensor, mask_id: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """Mask 15% of the allowed tokens as BERT: 80% of these become [MASK], 10% a random token, 10% stay.
 
     (n, t) ids, (n, t) bool -> (n, t) masked ids, (n, t) bool targets
     """
-    targets = (torch.rand(ids.shape, device=ids.device) < share) & allowed
+    targets = (torch.rand(ids.shape, device=ids.device) < 0.15) & allowed
     fate = torch.rand(ids.shape, device=ids.device)
     ids = torch.where(targets & (fate < 0.8), mask_id, ids)
     return torch.where(targets & (fate >= 0.9), torch.randint_like(ids, vocabulary), ids), targets

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from pipelines.runtime.errors import BadInput
 from pipelines.study import ImageTower, TextTower
 from pipelines.study.images import CONTEXT, HEADS, PATCH
 
@@ -75,16 +74,14 @@ class Words:
         return cls(first + ordered[: row.vocabulary - len(first)])
 
     def __call__(self, captions: list[str]) -> tuple[Tensor, int]:
-        """Return ids (n, context) and the number of truncated captions. Raise BadInput for an empty one."""
+        """Return ids (n, context) and the number of truncated captions."""
         out, truncated = torch.zeros(len(captions), CONTEXT, dtype=torch.long), 0
-        for i, caption in enumerate(captions):
-            ids = [j for token in TOKEN.findall(caption.lower()) for j in self._spell(token)]
-            if not ids:
-                raise BadInput(f"caption {i} is empty: {caption!r}")
-            ids = [1, *ids]
+        for row, caption in zip(out, captions, strict=True):
+            ids = [1]
+            for token in TOKEN.findall(caption.lower()):
+                ids += self._spell(token)
             truncated += len(ids) > CONTEXT
-            ids = ids[:CONTEXT]
-            out[i, : len(ids)] = torch.tensor(ids)
+            row[: len(ids)] = torch.tensor(ids[:CONTEXT])
         return out, truncated
 
     def _spell(self, token: str) -> list[int]:

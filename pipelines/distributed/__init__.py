@@ -8,7 +8,7 @@ independent of one another, so each rank makes whole fits.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -113,8 +113,3 @@ def shard(batch: list) -> list:
         raise BadInput(f"a batch of {len(batch)} cannot be divided among {world_size()} ranks")
     n = len(batch) // world_size()
     return batch[rank() * n : (rank() + 1) * n]
-
-
-def assign_round_robin(items: Sequence) -> Sequence:
-    """Assign items to ranks round-robin; return those of this rank."""
-    return items[rank() :: world_size()]

@@ -14,10 +14,10 @@ from transformers import AutoConfig, AutoTokenizer, CLIPTextModelWithProjection
 
 def is_clip(folder: Path) -> bool:
     """Tell whether `folder` is a CLIP checkpoint as published, not a folder of sentence-transformers."""
-    config = folder / "config.json"
-    if not config.is_file() or (folder / "modules.json").exists():
+    if not (folder / "config.json").is_file() or (folder / "modules.json").exists():
         return False
-    return json.loads(config.read_text(encoding="utf-8")).get("model_type") in ("clip", "clip_text_model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config.get("model_type") in ("clip", "clip_text_model")
 
 
 class ClipText(InputModule):
@@ -27,7 +27,6 @@ class ClipText(InputModule):
     """
 
     pooling = "eos"
-    modalities = ["text"]  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -36,13 +35,9 @@ class ClipText(InputModule):
         config.projection_dim = whole.projection_dim  # the text tower's own copy may be a default
         options: dict[str, Any] = {"config": config, "local_files_only": True, "dtype": torch.float32}
         self.model: Any = _TextTower.from_pretrained(folder, attn_implementation=None, **options)
-        self.processor: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self.config = self.model.config
         self.max_seq_length = self.config.max_position_embeddings
-
-    @property
-    def tokenizer(self) -> Any:
-        return self.processor
 
     def get_embedding_dimension(self) -> int:
         return self.config.projection_dim
@@ -50,7 +45,7 @@ class ClipText(InputModule):
     def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
         texts = [(prompt or "") + text for text in inputs]
         options: dict[str, Any] = {"padding": True, "truncation": True, "return_tensors": "pt"}
-        return dict(self.processor(texts, max_length=self.max_seq_length, **options))
+        return dict(self.tokenizer(texts, max_length=self.max_seq_length, **options))
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:
         output = self.model(input_ids=features["input_ids"], attention_mask=features["attention_mask"])
@@ -58,15 +53,10 @@ class ClipText(InputModule):
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         self.model.save_pretrained(output_path)
-        self.processor.save_pretrained(output_path)
+        self.tokenizer.save_pretrained(output_path)
 
 
 class _TextTower(CLIPTextModelWithProjection):
     """Ignores the weights of the image tower without a report of each."""
 
-    _keys_to_ignore_on_load_unexpected = [
-        r"vision_model",
-        r"visual_projection",
-        r"logit_scale",
-        r"position_ids",
-    ]
+    _keys_to_ignore_on_load_unexpected = ["vision_model", "visual_projection", "logit_scale", "position_ids"]

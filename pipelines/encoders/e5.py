@@ -118,7 +118,9 @@ def _state(reader: Reader, config: Any) -> dict[str, Tensor]:
     """Return the tensors under the names of transformers' BertModel, as float16."""
     width, inner = config.hidden_size, config.intermediate_size
     shapes = {"fi.w": (inner, width), "fo.w": (width, inner)}
-    state = {}
+    # The file has no pooler. Without these zeros transformers draws other weights at each call.
+    state = {"pooler.dense.weight": torch.zeros(width, width).half()}
+    state["pooler.dense.bias"] = torch.zeros(width).half()
     for _ in range(*reader.values("i")):
         (length,) = reader.values("H")
         name = reader.array("u1", length).tobytes().decode()

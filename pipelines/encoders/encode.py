@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from pipelines.encoders.loading import DTYPES, Loaded
+from pipelines.encoders.loading import DTYPES, Loaded, is_static
 from pipelines.encoders.pooling import SideBySide, compose
 from pipelines.runtime import files
 from pipelines.runtime.progress import progress
@@ -67,26 +67,32 @@ def encode(
     parts = list(group(plan(lengths, row.batch_tokens)))
     paths = [folder / f"part-{number:05}.npy" for number in range(len(parts))]
 
-    # 2. Encode this rank's parts.
-    vectors = np.empty((len(texts), loaded.dimension), np.dtype(row.store))
+    # 2. Write the parts of this rank that are not there yet.
     with progress(what=f"encode {loaded.name}", unit="texts", total=len(texts)) as bar:
         for path, batches in list(zip(paths, parts, strict=True))[rank::size]:
-            rows = np.concatenate(batches)
-            part = _read(path, (len(rows), loaded.dimension), vectors.dtype)
-            if part is None:
-                encoded = [_encode_batch(loaded, tokens, batch, bar.update) for batch in batches]
-                part = np.concatenate(encoded).astype(vectors.dtype)
-                _write(path, part)
-            else:
-                bar.update(len(rows))
-            vectors[rows] = part
+            if path.exists():
+                bar.update(sum(map(len, batches)))
+                continue
+            encoded = []
+            for batch in batches:
+                encoded.append(_encode_batch(loaded, tokens, batch))
+                bar.update(len(batch))
+            with files.atomic(path) as draft, open(draft, "wb") as opened:
+                np.save(opened, np.concatenate(encoded).astype(row.store), allow_pickle=False)
 
-    # 3. Read the parts of the other ranks.
+    # 3. Read all parts.
     barrier()
-    for number, (path, batches) in enumerate(zip(paths, parts, strict=True)):
-        if number % size != rank:
-            vectors[np.concatenate(batches)] = np.load(path, allow_pickle=False)
+    vectors = np.empty((len(texts), loaded.dimension), row.store)
+    for path, batches in zip(paths, parts, strict=True):
+        vectors[np.concatenate(batches)] = np.load(path, allow_pickle=False)
     return Encoded(vectors, tokens.truncated)
+
+
+def distinct(texts: Iterable[str]) -> tuple[list[str], list[int]]:
+    """Return every text once, in the order of its first occurrence, and the place of each of `texts`."""
+    texts = list(texts)
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return list(places), [places[text] for text in texts]
 
 
 def encode_each(
@@ -98,13 +104,12 @@ def encode_each(
     """
     ways = [loaded.model]
     ways += [compose(loaded.model, row.model_copy(update=dict(pooled))) for pooled in poolings.values()]
-    widths = [int(way.get_embedding_dimension() or 0) for way in ways]
+    widths = [loaded.dimension, *(int(way.get_embedding_dimension() or 0) for way in ways[1:])]
     if poolings:
         together = SentenceTransformer(modules=[loaded.model[0], SideBySide(ways)], device=str(loaded.device))
         loaded = replace(loaded, model=together, dimension=sum(widths))
     vectors = torch.from_numpy(encode(loaded, texts, row, folder).vectors).float()
-    parts = vectors.split(widths, 1) if poolings else [vectors]
-    return dict(zip(["own", *poolings], parts, strict=True))
+    return dict(zip(["own", *poolings], vectors.split(widths, 1), strict=True))
 
 
 def _side_by_side(parts: list[Encoded]) -> Encoded:
@@ -121,7 +126,7 @@ def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:
     for start in progress(range(0, len(texts), TOKENISE), what="tokenise", unit=f"x {TOKENISE} texts"):
         chunk = list(texts[start : start + TOKENISE])
         features = loaded.model.preprocess(chunk, prompt=loaded.prompt or None)
-        if "offsets" in features:  # a static table: all texts in one row
+        if is_static(loaded.model):
             split = features["input_ids"].tensor_split(features["offsets"][1:])
             ids += [text[: loaded.max_tokens] for text in split]
         else:
@@ -137,7 +142,7 @@ def _truncated(loaded: Loaded, texts: Sequence[str], ids: list[Tensor]) -> float
     full = [loaded.prompt + text for text, i in zip(texts, ids, strict=True) if len(i) == limit]
     if not full or limit is None:
         return 0.0
-    if hasattr(tokenizer, "encode_batch"):
+    if is_static(loaded.model):
         lengths = [len(e.ids) for e in tokenizer.encode_batch(full, add_special_tokens=False)]
     else:
         lengths = [len(i) for i in tokenizer(full, truncation=False, verbose=False)["input_ids"]]
@@ -175,12 +180,10 @@ def group(batches: Iterator[np.ndarray]) -> Iterator[list[np.ndarray]]:
         yield part
 
 
-def _encode_batch(
-    loaded: Loaded, tokens: Tokens, rows: np.ndarray, done: Callable[[int], object]
-) -> np.ndarray:
+def _encode_batch(loaded: Loaded, tokens: Tokens, rows: np.ndarray) -> np.ndarray:
     """Encode the texts of these rows. (b,) -> (b, dimension) float32"""
-    collated = _collate(loaded, [tokens.ids[row] for row in rows])
-    features = {k: v.to(loaded.device) for k, v in collated.items()} | tokens.extra
+    features = _collate(loaded, [tokens.ids[row] for row in rows])
+    features = {key: value.to(loaded.device) for key, value in features.items()} | tokens.extra
     first, *later = loaded.model
     low = DTYPES[loaded.precision]
     with torch.autocast(loaded.device.type, dtype=low, enabled=low != torch.float32):
@@ -190,29 +193,15 @@ def _encode_batch(
             features[key] = value.float()
     for module in later:
         features = module(features)
-    done(len(rows))
     return features["sentence_embedding"].float().cpu().numpy()
 
 
 def _collate(loaded: Loaded, ids: list[Tensor]) -> dict[str, Tensor]:
     lengths = torch.tensor([len(i) for i in ids])
-    if not hasattr(loaded.model[0], "processor"):  # a static table
+    if is_static(loaded.model):
         return {"input_ids": torch.cat(ids), "offsets": lengths.cumsum(0) - lengths}
     tokenizer: Any = loaded.model.tokenizer
     side = tokenizer.padding_side
     padded = pad_sequence(ids, True, tokenizer.pad_token_id or 0, padding_side=side)
     mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()  # (batch, longest)
     return {"input_ids": padded, "attention_mask": mask if side == "right" else mask.flip(1)}
-
-
-def _read(path: Path, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray | None:
-    """Return the part in `path`; None if there is none, or one of another shape."""
-    if not path.exists():
-        return None
-    part = np.load(path, allow_pickle=False)
-    return part if part.shape == shape and part.dtype == dtype else None
-
-
-def _write(path: Path, part: np.ndarray) -> None:
-    with files.atomic(path) as draft, open(draft, "wb") as opened:
-        np.save(opened, part, allow_pickle=False)

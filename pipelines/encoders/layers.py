@@ -10,6 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
+from pipelines.encoders.pooling import words_of
 from pipelines.encoders.sbert_wk import adjacent, layer_cosines
 
 LEAST = 5  # occurrences of a word that is listed
@@ -27,17 +28,11 @@ def compare(model: SentenceTransformer, texts: Sequence[str]) -> tuple[Tensor, p
     """
     transformer: Any = model[0]
     tokenizer, cosines, pieces = transformer.tokenizer, [], []
+    options: dict[str, Any] = {"padding": True, "truncation": True, "return_tensors": "pt"}
     for i in range(0, len(texts), BATCH):
-        features = tokenizer(
-            list(texts[i : i + BATCH]),
-            padding=True,
-            truncation=True,
-            max_length=model.max_seq_length,
-            return_tensors="pt",
-        ).to(model.device)
-        used = features["attention_mask"].bool()
-        for special in tokenizer.all_special_ids:
-            used &= features["input_ids"] != special
+        batch = list(texts[i : i + BATCH])
+        features = tokenizer(batch, max_length=model.max_seq_length, **options).to(model.device)
+        used = words_of(tokenizer, features)
         hidden = transformer.model(**features, output_hidden_states=True, return_dict=True).hidden_states
         cosines.append(layer_cosines([layer[used] for layer in hidden]).cpu())
         pieces += tokenizer.convert_ids_to_tokens(features["input_ids"][used].tolist())

@@ -14,7 +14,7 @@ from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
 from pipelines.encoders.clip import ClipText, is_clip
-from pipelines.encoders.pooling import compose, one_line_errors, open_model
+from pipelines.encoders.pooling import NO_MODEL, compose, open_model
 from pipelines.encoders.sources import part_folder, weights
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -82,6 +82,11 @@ def _side_by_side(parts: tuple[Loaded, ...]) -> Loaded:
     return replace(parts[0], **about, dimension=sum(part.dimension for part in parts), parts=parts)
 
 
+def is_static(model: SentenceTransformer) -> bool:
+    """Tell whether a batch of texts is one row of tokens without padding, as for tables of static vectors."""
+    return hasattr(model.tokenizer, "encode_batch")
+
+
 def _precision(row: Encoder, device: torch.device) -> str:
     if row.precision == "fp16" and device.type == "cpu":
         raise BadInput(f"encoder {row.model}: precision fp16 needs a GPU; on a CPU use bf16 or float32")
@@ -100,12 +105,11 @@ def _has_bf16(device: torch.device) -> bool:
 
 def _open(folder: Path, precision: str) -> SentenceTransformer:
     disable_progress_bar()
-    # "auto" is the checkpoint's own dtype: a 16-bit model of billions of weights is never held in 32 bits.
-    dtype = torch.float32 if precision == "float32" else "auto"
-    with one_line_errors(folder):
+    with reading(folder, NO_MODEL):
         if is_clip(folder):
             return SentenceTransformer(modules=[ClipText(folder)], device="cpu")
-    return open_model(folder, dtype)
+    # "auto" is the checkpoint's own dtype: a 16-bit model of billions of weights is never held in 32 bits.
+    return open_model(folder, torch.float32 if precision == "float32" else "auto")
 
 
 def _cast(model: SentenceTransformer, low: torch.dtype) -> None:
@@ -120,16 +124,15 @@ def _cast(model: SentenceTransformer, low: torch.dtype) -> None:
 
 def _limit(model: SentenceTransformer, row: Encoder) -> int | None:
     """Set and return the longest input in tokens. Raise BadInput if the model has fewer positions."""
-    own = model.max_seq_length
-    own = int(own) if own and own < 1_000_000 else None  # tokenizers say 1e30 for "any"
     if row.max_tokens is None:
-        return own
+        own = model.max_seq_length
+        return int(own) if own and own < 1_000_000 else None  # tokenizers say 1e30 for "any"
     positions = getattr(getattr(model[0], "config", None), "max_position_embeddings", None)
     if positions and row.max_tokens > positions:
         raise BadInput(
             f"encoder {row.model}: max_tokens is {row.max_tokens}, but the model has {positions} positions"
         )
-    if hasattr(model[0], "processor"):
+    if not is_static(model):
         model.max_seq_length = row.max_tokens
     return row.max_tokens
 

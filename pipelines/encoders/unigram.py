@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer, rules: dict[str, str]) -> None:
         self.tokenizer, self.rules = tokenizer, rules
-        self._ids: dict[str, list[int]] = {}
+        self._short = lru_cache(REMEMBERED)(self._ids)
         self._longest = max(map(len, rules), default=0)
         touched = {k for k in rules if len(k) == 1} | {c for k in rules for c in k[1:]}
         basic = "".join(re.escape(c) for c in sorted(touched) if c < ASTRAL)  # `re` is slow with more
@@ -53,17 +53,22 @@ class Pieces:
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = False) -> list[Encoded]:
         """Normalise and encode, with at least one id per text. There are no special tokens to add."""
-        words = ([word for word in self.normalise(text).split(" ") if word] for text in texts)
-        return [Encoded([i for word in text for i in self._encode_word(word)] or [UNKNOWN]) for text in words]
+        encoded = []
+        for text in texts:
+            ids = []
+            for word in filter(None, self.normalise(text).split(" ")):
+                ids += self._short(word) if len(word) <= SHORT else self._ids(word)
+            encoded.append(Encoded(ids or [UNKNOWN]))
+        return encoded
 
     def normalise(self, text: str) -> str:
-        """Apply the rules and leave one space between words."""
+        """Apply the rules."""
         out, done = [], 0
         for run in self._touched.finditer(text):
             start = max(done, run.start() - 1)
             out += [text[done:start], self._replace(text[start : run.end()])]
             done = run.end()
-        return " ".join(filter(None, "".join([*out, text[done:]]).split(" ")))
+        return "".join([*out, text[done:]])
 
     def _replace(self, run: str) -> str:
         out, at = [], 0
@@ -74,15 +79,8 @@ class Pieces:
             at += 1 if key is None else len(key)
         return "".join(out)
 
-    def _encode_word(self, word: str) -> list[int]:
-        ids = self._ids.get(word)
-        if ids is None:
-            ids = self.tokenizer.encode(word, add_special_tokens=False).ids
-            if len(word) <= SHORT:
-                if len(self._ids) == REMEMBERED:
-                    self._ids.clear()
-                self._ids[word] = ids
-        return ids
+    def _ids(self, word: str) -> list[int]:
+        return self.tokenizer.encode(word, add_special_tokens=False).ids
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(str(folder / "tokenizer.json"))

@@ -90,7 +90,6 @@ class UniversalSentenceEncoder(InputModule):
     and </s>.
     """
 
-    modalities = ["text"]  # pyright: ignore[reportAssignmentType]
     pooling = "mean_sqrt_len_tokens"
     max_seq_length = math.inf
 
@@ -185,12 +184,16 @@ def _weights(file: Path) -> dict[str, Tensor]:
     chunks = len(held["scale"])  # piece i is row i // chunks of chunk i % chunks
     rows = torch.stack([held[f"q{i + 1}"] * held["scale"][i] + held["lo"][i] for i in range(chunks)], 1)
     orders = [n for n, _ in ORDERS]
+
+    def joined(name: str) -> Tensor:
+        return torch.cat([held[f"{name}{n}"] for n in orders], -1)
+
     state = {
         "words.weight": rows.flatten(0, 1),
-        "project.weight": torch.cat([held[f"proj{n}"] for n in orders], 1).T,
-        "project.bias": torch.cat([held[f"proj_b{n}"] for n in orders]),
-        "project_norm.weight": torch.cat([held[f"ln_g{n}"] for n in orders]),
-        "project_norm.bias": torch.cat([held[f"ln_b{n}"] for n in orders]),
+        "project.weight": joined("proj").T,
+        "project.bias": joined("proj_b"),
+        "project_norm.weight": joined("ln_g"),
+        "project_norm.bias": joined("ln_b"),
         "norm.weight": held["ln_g"],
         "norm.bias": held["ln_b"],
         "mix": held["cnn_W"],

@@ -175,7 +175,7 @@ def replicate_seeds(row: Align | AlignJointly) -> list[int]:
 
 def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Fit]:
     """Return the fit of each draw. Each process makes its share and reads the others' from disk."""
-    mine = distributed.assign_round_robin(draws)
+    mine = draws[distributed.rank() :: distributed.world_size()]
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
     distributed.barrier()
     return [stored_fit(work, draw) for draw in draws]  # all are on disk now
