@@ -60,10 +60,14 @@ def test_every_token_gives_a_unit_point_and_a_weight(frame):
     assert fewer.image_sets(images).points.shape == (3, 5, 4)
 
 
-@pytest.mark.parametrize("weight", ["tanh", "sigmoid"])
+@pytest.mark.parametrize("weight", ["tanh", "sigmoid", "scaled-sigmoid"])
 def test_a_weight_is_bounded_and_starts_at_two(weight):
     raw = torch.linspace(-1e4, 1e4, 101)
-    bounded = {"tanh": 100 * torch.tanh(raw / 100), "sigmoid": 100 / (1 + (-raw).exp())}
+    bounded = {
+        "tanh": 100 * torch.tanh(raw / 100),
+        "sigmoid": 100 / (1 + (-raw).exp()),
+        "scaled-sigmoid": 100 / (1 + (-raw / 100).exp()),
+    }
     assert torch.allclose(activate(raw, weight), bounded[weight])
     head = DualEncoder(row(head={"weight": weight}), 80).image_head
     assert activate(head.weight.bias, weight).item() == pytest.approx(2, rel=1e-3)

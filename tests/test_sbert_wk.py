@@ -1,5 +1,7 @@
 """SBERT-WK against a per-token reference in float64, and poolings as modules of sentence-transformers."""
 
+import copy
+
 import numpy as np
 import pytest
 import reference_sbert_wk as reference
@@ -81,8 +83,8 @@ def test_more_neighbours_than_dimensions_leave_no_novelty():
     torch.testing.assert_close(alpha.sum(1), torch.ones(2, dtype=alpha.dtype))
 
 
-@pytest.mark.parametrize("kind", ["cls", "mean", "first-last"])
-def test_every_pooler_of_a_training_saves_and_opens(transformer, tmp_path, kind):
+@pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "sbert-wk"])
+def test_every_pooler_composes_saves_and_opens(transformer, tmp_path, kind):
     model = pooled(transformer, pooling=kind)
     before = model.encode(TEXTS)
     model.save(str(tmp_path), create_model_card=False)
@@ -116,6 +118,23 @@ def test_neighbouring_layers_are_compared(transformer):
         variance.sort(descending=True).values.tolist(), rel=0.02
     )
     assert words["count"].to_list() == [5] * len(names)
+
+
+def test_pooler_is_the_transformers_own_output(transformer, tmp_path):
+    row = Encoder(path="x", source="path", pooling="pooler")
+    model = pooling.compose(pooled(transformer, pooling="mean"), row)
+    features = transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)
+    own = transformer.model.eval()(**features).pooler_output
+    model.save(str(tmp_path), create_model_card=False)
+    for each in (model, pooling.open_model(tmp_path)):
+        np.testing.assert_allclose(each.encode(TEXTS), own.detach().numpy(), atol=1e-6)
+
+
+def test_a_transformer_without_a_pooler_is_one_line(transformer):
+    bare = copy.deepcopy(transformer)
+    bare.model.pooler = None
+    with pytest.raises(BadInput, match="BertModel has no pooler"):
+        pooling.trained_pooler(bare)
 
 
 def test_too_few_layers_are_named(transformer):

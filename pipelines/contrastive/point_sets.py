@@ -22,7 +22,7 @@ from pipelines.study import Head, TrainImageText
 
 START_SCALE, SCALES = 1 / 0.07, (1.0, 100.0)
 BOUND = 100.0  # largest weight
-START_BIAS = {"tanh": 2.0, "sigmoid": -3.892}  # where f(bias) = 2
+START_BIAS = {"tanh": 2.0, "sigmoid": -3.892, "scaled-sigmoid": -389.182}  # where f(bias) = 2
 
 
 class DualEncoder(nn.Module):
@@ -92,8 +92,13 @@ class SetHead(nn.Module):
 
 
 def activate(raw: Tensor, kind: str) -> Tensor:
-    """Return f(raw): tanh within +-BOUND and of slope 1 at 0, or sigmoid in (0, BOUND)."""
-    return BOUND * (torch.tanh(raw / BOUND) if kind == "tanh" else torch.sigmoid(raw))
+    """Return f(raw): tanh within +-BOUND and of slope 1 at 0, sigmoid and scaled-sigmoid in (0, BOUND).
+
+    tanh and scaled-sigmoid are in the released code. sigmoid saturates within ten units of 0.
+    """
+    if kind == "tanh":
+        return BOUND * torch.tanh(raw / BOUND)
+    return BOUND * torch.sigmoid(raw if kind == "sigmoid" else raw / BOUND)
 
 
 def kernel(row: Head) -> Kernel:

@@ -2,7 +2,7 @@
 
 >>> from sentence_transformers import SentenceTransformer
 >>> transformer = SentenceTransformer("folder/of/a/model")[0]
->>> model = SentenceTransformer(modules=[transformer, FirstLast(384)])
+>>> model = SentenceTransformer(modules=[transformer, SbertWk(384)])
 >>> model.encode(["A sentence."]).shape
 (1, 384)
 """
@@ -71,6 +71,27 @@ class FirstLast(LayerPooling):
         super().__init__(embedding_dimension, "first-last", first_last)
 
 
+class SbertWk(LayerPooling):
+    """SBERT-WK, see sbert_wk.py.
+
+    window: neighbouring layers on each side (m in the paper). omega: 1 weighs layers by inverse alignment
+    alone, 0 by novelty alone. start: first layer used; None: a third of the layers, as the paper's 4 of 12.
+    """
+
+    config_keys: list[str] = ["embedding_dimension", "window", "omega", "start"]
+
+    def __init__(
+        self, embedding_dimension: int, window: int = 2, omega: float = 0.5, start: int | None = None
+    ) -> None:
+        super().__init__(embedding_dimension, "sbert-wk", self.weighted)
+        self.window, self.omega, self.start = window, omega, start
+
+    def weighted(self, layers: Layers, mask: Tensor) -> Tensor:
+        """Return sentence vectors (batch, dim)."""
+        start = (len(layers) - 1) // 3 if self.start is None else self.start
+        return sbert_wk.pool(layers, mask, start, self.window, self.omega)
+
+
 def first_last(layers: Layers, mask: Tensor) -> Tensor:
     return token_mean((layers[1] + layers[-1]) / 2, mask)
 
@@ -123,7 +144,7 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
     """
     modules: list[Any] = [*model]
     if row.pooling is not None or row.layer is not None:
-        modules = [modules[0], _pooling(modules[0], row)]
+        modules = [modules[0], *_poolings(modules[0], row)]
         model = SentenceTransformer(modules=modules, device=str(model.device))
     if row.rotation is None:
         return model
@@ -132,7 +153,7 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
     return SentenceTransformer(modules=[*modules, rotation], device=str(model.device), prompts=prompts)
 
 
-def _pooling(transformer: Any, row: Encoder) -> Module:
+def _poolings(transformer: Any, row: Encoder) -> list[Module]:
     asked = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
     if not isinstance(transformer, Transformer):
         raise BadInput(f"{asked}: {type(transformer).__name__} has no tokens to pool: it is no transformer")
@@ -140,20 +161,40 @@ def _pooling(transformer: Any, row: Encoder) -> Module:
     if row.layer is not None:
         if row.layer > layers:
             raise BadInput(f"{asked}: this transformer has {layers} layers")
-        return LayerPooling(width(transformer), "layer-mean", partial(one_layer, layer=row.layer))
+        return [LayerPooling(width(transformer), "layer-mean", partial(one_layer, layer=row.layer))]
     if row.pooling == "sbert-wk":
-        start = layers // 3 if row.first_layer is None else row.first_layer  # the paper's 4 of 12
+        module = SbertWk(width(transformer), row.window, row.omega, row.first_layer)
+        start = layers // 3 if row.first_layer is None else row.first_layer
         if layers - start < 2:  # a variance needs two differences
             raise BadInput(f"{asked}: {layers} layers from layer {start} on are too few: three are needed")
-        pool = partial(sbert_wk.pool, start=start, window=row.window, omega=row.omega)
-        return LayerPooling(width(transformer), "sbert-wk", pool)
+        return [module]
+    if row.pooling == "pooler":
+        return trained_pooler(transformer)
     assert row.pooling is not None
-    return pooler(row.pooling, width(transformer))
+    return [pooler(row.pooling, width(transformer))]
 
 
 def pooler(kind: Literal["cls", "mean", "max", "first-last"], width: int) -> Module:
     """Return the pooling of that name for tokens of `width`: cls, mean, max or first-last."""
     return FirstLast(width) if kind == "first-last" else Pooling(width, pooling_mode=kind)
+
+
+def trained_pooler(transformer: Any) -> list[Module]:
+    """Return BERT's own pooler, a layer with tanh on the first token.
+
+    SimCSE's checkpoints store their MLP head there.
+
+    transformers draws it at random, with a warning, if the checkpoint lacks it. Raise BadInput if the network
+    has none.
+    """
+    own: Any = getattr(transformer.model, "pooler", None)
+    if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):
+        raise BadInput(
+            f"pooling pooler: {type(transformer.model).__name__} has no pooler, one layer with tanh"
+        )
+    module = head(width(transformer))
+    module.linear.load_state_dict(own.dense.state_dict())
+    return [pooler("cls", width(transformer)), module]
 
 
 def head(width: int) -> Dense:
@@ -181,7 +222,7 @@ SAFE: dict[str, Any] = {
     "kernel_config": None,
 }
 NO_MODEL = "no sentence-transformers model; code that comes with a model is not run"
-OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, UniversalSentenceEncoder)}
+OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, SbertWk, UniversalSentenceEncoder)}
 
 
 def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> SentenceTransformer:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
-Pooler = Literal["cls", "mean", "max", "first-last", "sbert-wk"]
+# pooler: BERT's own, on the first token
+Pooler = Literal["cls", "pooler", "mean", "max", "first-last", "sbert-wk"]
 
 
 class Pooled(Row):

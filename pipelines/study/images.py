@@ -44,7 +44,7 @@ class Head(Row):
 
     kind: Literal["points", "vector"] = "points"  # weighted point sets, or one vector as in CLIP
     dim: Count = 16  # dimensions of a point or vector
-    weight: Literal["tanh", "sigmoid"] = "tanh"  # of tokens; those of sigmoid are positive
+    weight: Literal["tanh", "sigmoid", "scaled-sigmoid"] = "tanh"  # of tokens; the sigmoids are positive
     points: Count | None = None  # tokens are averaged to this many; None: one point per token
     kernel: Literal["gaussian", "imq"] = "gaussian"  # the non-linear kernel between points
     scale: Positive = 0.5  # the Gaussian's sigma, the inverse multiquadric's c

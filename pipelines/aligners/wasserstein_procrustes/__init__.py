@@ -79,8 +79,8 @@ class Settings(Checked):
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 8  # steps on all vectors, at most LAST_PASS per side
     consensus: Count = 1  # number of runs of steps 1 to 3, of which the good ones are averaged
-    # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map into
-    # a larger space is a subspace. Components of target vectors outside of that subspace lower the cosine.
+    # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
+    # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
     match_in: Literal["target", "smaller"] = "target"
     fidelity: Share = 0.6  # how near the map is to least squares (1); 0 is the orthogonal map
     ridge: NonNegative = 0.3  # penalty of least squares, relative to the mean variance of a source direction
