@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from pipelines import distributed
+from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator
 from pipelines.fitting.fits import Draw, Work, fit_row
 from pipelines.fitting.splitting import halves, largest, paired_rows
@@ -37,17 +38,20 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 run,
                 folder,
                 device,
-                pairs={pair: ""},
+                pairs={pair: ""},  # one pair: its files need no folder of their own
                 clouds=[source.vectors, target.vectors],
-                fit=lambda draw, log: {pair: fit(row, source, target, draw, log, folder)},
+                fit=lambda draw, log: {pair: fit_one(row, source, target, draw, log, folder)},
                 vectors=vectors,
                 judged=row.supervision in ("unpaired", "few pairs"),
             )
-            drawn = (halves(source, target, row, seed).in_common for seed in row.seeds)
-            fit_row("align", name, work, lambda _: largest(drawn))
+
+            def in_common(pair: Pair) -> dict[str, int]:
+                return largest(halves(source, target, row, seed).in_common for seed in row.seeds)
+
+            fit_row("align", name, work, in_common)
 
 
-def fit(
+def fit_one(
     row: Align,
     source: store.Embeddings,
     target: store.Embeddings,

@@ -51,7 +51,7 @@ class Draw(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`seed 1, restart 2`, or `replicate`"""
+        """`seed 1`, `replicate`, `seed 1, restart 2` or `replicate, restart 2`"""
         restart = f", restart {self.restart}" if self.restart else ""
         return ("replicate" if self.replicate else f"seed {self.seed}") + restart
 
@@ -64,7 +64,7 @@ class Work:
     run: track.Run
     folder: Path  # unfinished work of this row
     device: torch.device
-    pairs: Mapping[Pair, str]  # source and target space of each translator, and its folder in the row's
+    pairs: Mapping[Pair, str]  # (source, target) of each translator -> its folder; "" if there is one pair
     clouds: Sequence[Tensor]  # all vectors of each space
     fit: Callable[[Draw, Log | None], Fit]
     vectors: Callable[[int], Mapping[str, Tensor]]  # by space, the vectors that the fit of a seed sees
@@ -79,7 +79,10 @@ class Candidate:
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
 
     def judge_by(self, others: Sequence[Fit], vectors: Mapping[str, Tensor]) -> None:
-        """Compare each translator with further fits, if there are any, and keep the best verdict."""
+        """Compare each translator with further fits, if there are any, and keep the best verdict.
+
+        The best one is right, because two wrong fits do not agree (`core.verdict`): one right fit is enough.
+        """
         if not others:
             return
         for pair, translator in self.fit.items():
@@ -93,7 +96,7 @@ class Candidate:
 
 
 def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[str, int]]) -> None:
-    """Fit a row until its seeds are aligned; write and log translators, verdicts and metrics of each pair.
+    """Fit the seeds of a row; write and log translators, verdicts and metrics of each pair.
 
     `in_common` counts what the texts of a pair have in common.
     """
@@ -108,14 +111,15 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
         for seed, candidate in best.items():
             save(candidate.fit[pair], translators / label / f"seed-{seed}")
         write_verdicts(translators / label, verdicts)
-        metrics[label] = found = {"seeds": len(best)} | summary(verdicts) | restarts
+        found = {"seeds": len(best)} | summary(verdicts) | restarts
         if work.judged:
             found |= in_common(pair)
+        metrics[label] = found
         where = f"alignment/{label}".rstrip("/")
         for seed, verdict in verdicts.items():
             work.run.log({f"seed-{seed}/{where}": {"verdict": verdict.score, "agreement": verdict.agreement}})
         work.run.log({where: {key: value for key, value in found.items() if key != "by seed"}})
-    store.write_metrics(verb, name, metrics.get("", metrics))
+    store.write_metrics(verb, name, metrics.get("", metrics))  # of one pair: without a label
     store.move_into(translators, store.translators_path(name))
 
 
@@ -132,9 +136,10 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
     to_fit = [*row.seeds]
     for restart in range(row.restarts + 1):
         draws = [Draw(seed, restart) for seed in to_fit]
-        draws += [Draw(seed, restart, replicate=True) for seed in replicate_seeds(row) if work.judged]
-        made = fit_draws(work, draws)
-        new_fits, new_replicates = list(zip(to_fit, made, strict=False)), made[len(to_fit) :]
+        replicate_draws = [Draw(seed, restart, True) for seed in replicate_seeds(row) if work.judged]
+        made = fit_draws(work, draws + replicate_draws)  # in one call, so that they run in parallel
+        new_fits = list(zip(to_fit, made[: len(draws)], strict=True))
+        new_replicates = made[len(draws) :]
         fits += new_fits
         replicates += new_replicates
         for seed, fit in new_fits:
@@ -199,7 +204,8 @@ def stored_fit(work: Work, draw: Draw) -> Fit:
     folder = work.folder / "fits" / f"{draw.seed}-{draw.restart}"
     paths = {pair: folder.joinpath(*pair) for pair in work.pairs}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
-        log = None if draw.replicate or draw.restart else _log(work, draw.seed)
+        first = not (draw.replicate or draw.restart)
+        log = _log(work, draw.seed) if first else None  # one curve for each seed
         with about(draw.name):
             made = work.fit(draw, log)
         for pair, translator in made.items():
@@ -245,8 +251,10 @@ def verdicts_of(best: Mapping[int, Candidate], pair: Pair) -> dict[int, Verdict]
 
 
 def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:
-    """Return the mean score (`verdict`), the share of aligned seeds (`aligned`), each seed's verdict, and the
-    mean `share` of the source that maps are right for, of seeds that have one. Nothing without verdicts.
+    """Return metrics of a row's verdicts; nothing without verdicts.
+
+    `verdict`: mean score. `aligned`: share of aligned seeds. `share`: mean share of correctly mapped source
+    vectors over seeds that are aligned or partial, 0 if none is. `by seed`: each verdict.
     """
     if not verdicts:
         return {}

@@ -33,9 +33,9 @@ def halves(
 ) -> Halves:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    No document is on both sides, unless the row says `halves: rows`. With `pairs: k`, append k texts to both
-    sides, of any document. Each of two different corpora is halved, too, so that a row's sizes do not depend
-    on the other corpus. Raises BadInput for fewer than two vectors per side.
+    No document is on both sides, unless the row says `halves: rows`. With `pairs: k`, k texts of any
+    documents are added to both sides. Two different corpora are each halved as well, so that a row's sizes do
+    not depend on the other corpus. Raises BadInput for fewer than two vectors per side.
     """
     same = one_corpus(source, target)
     if same:
@@ -45,10 +45,11 @@ def halves(
         raise BadInput(
             f"align: {row.pairs} known pairs asked for, but {source.name} and {target.name} share {common}"
         )
-    part_x, part_y = (part_of(row, number, 2, replicate, row.pairs) for number in (0, 1))
+    part_x, part_y = (part_of_row(row, number, 2, replicate, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
-    salt = "source" if same or row.splits else "target"
+    salt = "source" if same or row.splits else "target"  # two corpora have no texts to keep apart
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
+    # The same shuffle as in `rows_of_part`, which sets its first texts aside as known pairs
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
     k = torch.arange(row.pairs)
     return Halves(
@@ -67,7 +68,7 @@ def paired_rows(
     If the row names splits, the pairs are of the first split, that of the dump.
     """
     store.same_texts(source, target)
-    rows = rows_of_part(source, "source", seed, part_of(row, 0, 2))
+    rows = rows_of_part(source, "source", seed, part_of_row(row, 0, 2))
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
 
@@ -98,8 +99,9 @@ def rows_of_parts(
         for other in [*([first] if same else []), *others]:
             store.same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
-        part = part_of(row, number, len(groups), replicate)
-        rows = rows_of_part(space, salt, seed, part)[: row.limits[group[0] in row.paired]]
+        part = part_of_row(row, number, len(groups), replicate)
+        limit = row.limits[1] if group[0] in row.paired else row.limits[0]
+        rows = rows_of_part(space, salt, seed, part)[:limit]
         rows_of |= dict.fromkeys(group, rows)
     return rows_of
 
@@ -110,12 +112,12 @@ class Part(NamedTuple):
     number: int
     count: int
     split: str | None
-    replicate: bool  # of a split, which all seeds see whole, a replicate gets half: it needs other texts
+    replicate: bool  # all seeds see a split whole, and a replicate sees half of it: its texts must differ
     documents: bool  # no two parts have texts of one document
     known: int = 0
 
 
-def part_of(
+def part_of_row(
     row: Align | AlignJointly, number: int, count: int, replicate: bool = False, known: int = 0
 ) -> Part:
     """Return the part that a row gives to one of `count` sides."""
@@ -129,10 +131,10 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
     rows = shuffled(space, generator, part.split or "train")
     if part.split is None:
         rows = rows[part.known :]
-        rows = rows[parts_of(space, rows, part, generator) == part.number]
+        rows = rows[assign_parts(space, rows, part, generator) == part.number]
     elif part.replicate:
         half = part._replace(number=0, count=2)
-        rows = rows[parts_of(space, rows, half, generator) == 0]
+        rows = rows[assign_parts(space, rows, half, generator) == 0]
     if len(rows) < 2:
         raise BadInput(
             f"{space.name}: too few rows of split {part.split or 'train'!r} for this fit: {len(rows)}"
@@ -140,21 +142,24 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
     return rows
 
 
-def parts_of(space: store.Embeddings, rows: Tensor, part: Part, generator: torch.Generator) -> Tensor:
+def assign_parts(space: store.Embeddings, rows: Tensor, part: Part, generator: torch.Generator) -> Tensor:
     """Return for shuffled rows (n,) which of `part.count` parts each is in; parts are of about equal size.
 
-    Documents are taken in random order. The last one of a part stays whole, so that a part may be larger.
+    Documents are laid out in random order, and each goes to the part in which its first row lies. It stays
+    whole, so that a part may be larger.
     """
-    document, sizes, order = np.arange(len(rows)), np.ones(len(rows), int), np.arange(len(rows))
     if part.documents:
         names = space.documents[rows.numpy()]
         _, document, sizes = np.unique(names, return_inverse=True, return_counts=True)
         order = torch.randperm(len(sizes), generator=generator).numpy()
+    else:  # each row is a document of its own
+        document = order = np.arange(len(rows))
+        sizes = np.ones(len(rows), int)
     cuts = [number * len(rows) // part.count for number in range(1, part.count)]
     before = np.cumsum(sizes[order]) - sizes[order]  # rows of the documents before each
-    part_of = np.empty(len(sizes), int)
-    part_of[order] = np.searchsorted(cuts, before, side="right")
-    return torch.from_numpy(part_of[document])
+    part_of_document = np.empty(len(sizes), int)
+    part_of_document[order] = np.searchsorted(cuts, before, side="right")
+    return torch.from_numpy(part_of_document[document])
 
 
 def in_common(one: Side, other: Side) -> dict[str, int]:
@@ -163,10 +168,10 @@ def in_common(one: Side, other: Side) -> dict[str, int]:
     `shared`: texts on both sides. `shared_documents`: documents with texts on both sides. `near_duplicates`:
     texts of either side with a near-duplicate on the other.
     """
-    ids, documents, same_as = (
-        [getattr(space, column)[rows.numpy()].tolist() for space, rows in (one, other)]
-        for column in ("ids", "documents", "same_as")
-    )
+    sides = [(space, rows.numpy()) for space, rows in (one, other)]
+    ids = [space.ids[rows].tolist() for space, rows in sides]
+    documents = [space.documents[rows].tolist() for space, rows in sides]
+    same_as = [space.same_as[rows].tolist() for space, rows in sides]
     counts = {"source_documents": len({*documents[0]}), "target_documents": len({*documents[1]})}
     if not one_corpus(one[0], other[0]):
         return counts

@@ -67,8 +67,8 @@ def judge(
     verdict = verdict_of(agreement(source, translated, replicates), dimensions(translated))
     if verdict.label != "aligned":
         return verdict
-    rows = judge_parts(source, translator, target, replicates).rows(source)
-    return verdict_of(verdict.agreement, verdict.dimensions, float(rows.double().mean()))
+    right = judge_parts(source, translator, target, replicates).rows(source)  # (n,) bool
+    return verdict_of(verdict.agreement, verdict.dimensions, float(right.double().mean()))
 
 
 @torch.no_grad()
