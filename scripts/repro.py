@@ -60,7 +60,7 @@ class Repro:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self.stop, 128 + number)
         sender = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
-        with subprocess.Popen(sender, stdin=subprocess.PIPE):
+        with subprocess.Popen(sender, stdin=subprocess.PIPE, start_new_session=True):
             async with asyncio.TaskGroup() as self.tasks:
                 self.start()
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import shutil
 import signal
@@ -44,13 +45,20 @@ def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")  # MLflow caches stores by it
 
 
+@pytest.fixture(autouse=True)
+def _quiet():
+    """As in a sender's own process."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
 class InAThread:
     """A sender as a stage starts one, but with the MLflow that is imported here already."""
 
     def __init__(self, log=None):
         self.stop = threading.Event()
-        arguments = sender.tracking_uri(), self.stop, log
-        self.thread = threading.Thread(target=sender.serve, args=arguments, daemon=True)
+        self.thread = threading.Thread(target=sender.serve, args=(self.stop, log), daemon=True)
         self.thread.start()
 
     def communicate(self, timeout=None):
@@ -202,7 +210,7 @@ def test_a_temporary_experiment_reports_to_the_repository(tmp_path, monkeypatch)
     inside.mkdir(parents=True)
     monkeypatch.chdir(inside)
     assert sender.repository() == tmp_path
-    assert sender.store_file("x", ".jsonl").is_relative_to(tmp_path / ".cache")
+    assert sender.store_file(".jsonl").is_relative_to(tmp_path / ".cache")
 
 
 def test_runs_and_their_files_stay_in_a_folder_of_any_name(empty_store, tmp_path, monkeypatch):
@@ -438,11 +446,11 @@ track.Run().open()
 
 
 def test_a_run_that_is_killed_after_all_its_lines_were_sent_is_marked_killed():
-    log = sender.store_file(sender.tracking_uri(), "-1.jsonl")
+    log = sender.store_file("-1.jsonl")
     with open(log, "w") as file:
         assert sender.try_lock(file)
-        print(json.dumps(["start", 0, "embed", "x", {sender.KEY: "1"}, {}]), file=file, flush=True)
-        upload = sender.Upload(sender.client(sender.tracking_uri()), log)
+        print(json.dumps(["start", 0, "embed", "x", {}, {}]), file=file, flush=True)
+        upload = sender.Upload(sender.client(), log)
         assert not upload.advance()
         assert [run.info.status for run in runs("embed")[1]] == ["RUNNING"]
     assert upload.advance()
@@ -467,11 +475,11 @@ def test_a_stage_that_is_killed_while_the_server_is_away_is_killed_there_later(s
 
 def test_the_sender_of_a_stage_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):
     at_work = InAThread()
-    lock = sender.store_file(sender.tracking_uri(), ".lock")
+    lock = sender.store_file(".lock")
     while not lock.exists() or sender.try_lock(open(lock)):  # noqa: SIM115
         assert at_work.thread.is_alive()
     opened = []
-    monkeypatch.setattr(sender, "client", lambda uri: opened.append(uri) or MlflowClient(uri))
+    monkeypatch.setattr(sender, "client", lambda: opened.append(1) or MlflowClient(sender.tracking_uri()))
     with track.run("embed", "x", ROW, "smoke"):
         pass
     assert (sender.main([]), opened) == (0, [])
@@ -511,12 +519,11 @@ def test_a_clock_that_is_set_back_changes_no_duration(monkeypatch):
 
 def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
     with track.run("embed", "x", ROW, "smoke") as run:
-        run._file.write('["metrics", [["lo\n')
+        run._file.write(b'["metrics", [["lo\n')
         run.log({"loss": 1.0})
-        log, run._file = run._file, open("/dev/full", "w")  # noqa: SIM115 - closed by the run
+        log, run._file = run._file, open("/dev/full", "wb", 0)  # noqa: SIM115 - closed by the run
         run.log({"lost": 1.0})
-        log.write('["end", 0, "FINISHED"]\n')
-        log.flush()
+        log.write(b'["end", 0, "FINISHED"]\n')
     log.close()
     [kept] = stub.runs.values()
     assert kept["status"] == "FINISHED"

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import try_lock
 
 LOCK, RUNS = Path("dvc.lock"), Path(".cache/runs")
 DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file while it works
@@ -70,17 +71,9 @@ def _not_while_dvc_writes() -> Iterator[None]:
         with suppress(FileNotFoundError):
             file = stack.enter_context(open(DVC, encoding="utf-8"))
             until = time.monotonic() + PATIENCE
-            while not _shared(file) and time.monotonic() < until:
+            while not try_lock(file, fcntl.LOCK_SH) and time.monotonic() < until:
                 time.sleep(0.01)
         yield
-
-
-def _shared(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=2)
@@ -109,14 +102,17 @@ def read_note(stage: str) -> dict[str, Any]:
     return {}
 
 
-def write_note(tags: Mapping[str, str], began: float, seconds: float) -> Path:
-    """Note when a stage's last good run was and what it took in each study. A sender adds its MLflow run."""
+def write_note(tags: Mapping[str, str], began: float, seconds: float) -> str:
+    """Note when a stage's last good run was and what it took in each study; return the note's path.
+
+    A sender adds the MLflow run to the note.
+    """
     stage, now, path = tags["dvc.stage"], time.time(), RUNS / f"{tags['dvc.stage']}.json"
     took = read_note(stage).get("took", {}) | {tags["study"]: [seconds, tags.get("device", "")]}
     with suppress(OSError):  # a full disk
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n", encoding="utf-8")
-    return path
+    return str(path.resolve())
 
 
 def took(study: str) -> dict[str, tuple[float, str]]:

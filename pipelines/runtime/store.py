@@ -21,7 +21,6 @@ report/                                pages for people; metrics/<verb>/<row>.js
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -40,7 +39,7 @@ import pyarrow as pa
 import torch
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, draft_of, reading, sweep, writing
+from pipelines.runtime.files import atomic, draft_of, reading, sweep, try_lock, writing
 from pipelines.runtime.intact import intact
 
 DATA, RESULTS, REPORT = Path("data"), Path("results"), Path("report")
@@ -129,10 +128,8 @@ def alone(verb: str, name: str) -> Iterator[None]:
     path = LOCKS / verb / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInput(f"{verb} {name}: the same stage is already running") from None
+        if not try_lock(file):
+            raise BadInput(f"{verb} {name}: the same stage is already running")
         yield
 
 
@@ -389,6 +386,14 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_rounded(v) for v in value]
     return round(float(value), 6) if isinstance(value, (float, np.floating)) else value
+
+
+def flat(nested: Any, by: str, at: str = "") -> dict[str, Any]:
+    """Flatten nested mappings: {"a": {"b": 1}} becomes {"a/b": 1}."""
+    if not isinstance(nested, Mapping):
+        return {at: nested}
+    parts = (flat(value, by, f"{at}{by}{key}" if at else str(key)) for key, value in nested.items())
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def _existing(path: Path) -> Path:
