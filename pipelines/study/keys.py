@@ -19,7 +19,13 @@ from pipelines.study.row import Made, Ref, Row
 if TYPE_CHECKING:
     from pipelines.study.params import Study
 
-NAMES = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "none"}
+NAMES: dict[Any, str] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    type(None): "none",
+}
 
 
 def usage(verb: str, table: str | None, study: Study) -> str:
