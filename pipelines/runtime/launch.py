@@ -51,9 +51,10 @@ def launch(processes: int) -> None:
     except SignalException as signalled:
         sys.exit(128 + signalled.sigval)
     except ChildFailedError as error:
-        failure = min(error.failures.values(), key=lambda each: _blame(each.exitcode, each.timestamp))
+        failures = error.failures.items()
+        rank, failure = min(failures, key=lambda item: _blame(item[1].exitcode, item[1].timestamp))
         if failure.exitcode < 0:
-            killed = f"process {failure.global_rank} of {processes} was killed (signal {-failure.exitcode})"
+            killed = f"process {rank} of {processes} was killed (signal {-failure.exitcode})"
             raise BadInput(f"{killed}; started again, the stage continues from where it was") from None
         if failure.exitcode == BAD_INPUT:
             raise BadInput(failure.message) from None

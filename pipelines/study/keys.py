@@ -104,7 +104,7 @@ def said(hint: Any) -> str:
         return "path" if Made() in parts else " ".join([said(parts[0]), *marks])
     if origin is tuple:
         return f"list of {said(parts[0])}" if ... in parts else f"[{', '.join(map(said, parts))}]"
-    return "mapping" if origin is dict or hint is Any else NAMES.get(hint, hint.__name__)
+    return "mapping" if origin is dict or hint is Any else NAMES.get(hint) or hint.__name__
 
 
 def marked(mark: Any) -> str:
