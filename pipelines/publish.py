@@ -29,7 +29,7 @@ from pipelines.aligners.core.translator import load_seeds, read_verdicts
 from pipelines.batchwise import source_dimension
 from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import weights
-from pipelines.runtime import intact, sender, store, track
+from pipelines.runtime import intact, sender, store
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.study import Align, Finetune, Row, params
@@ -89,12 +89,12 @@ def _register(called: str, row: Row, model: Model, study: params.Study) -> int:
     """Register a model and return the number of its version. Raises what MLflow raises."""
     import mlflow
 
-    sender.client(sender.tracking_uri())  # creates the database's schema
+    sender.client()  # creates the database's schema
     mlflow.set_tracking_uri(sender.tracking_uri())
     verb = "align_jointly" if "+" in called else "align"
     mlflow.set_experiment("finetune" if isinstance(row, Finetune) else verb)
     with mlflow.start_run(run_name=called, tags={"study": study.study}):
-        settings = track.flat(row.model_dump(mode="json"), ".").items()
+        settings = store.flat(row.model_dump(mode="json"), ".").items()
         # A model takes the params of its run.
         mlflow.log_params({key: value for key, value in settings if value is not None})
         about = {"name": called, "registered_model_name": called, "tags": model.tags}
@@ -202,7 +202,7 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
     log = partial(sentence_transformers.log_model, model, create_model_card=False, **about)
     measured = []
     if _as_locked(folder, results):
-        metrics = track.flat({"similarity/dev": store.read_metrics("finetune")[name]["dev"]}, "/")
+        metrics = store.flat({"similarity/dev": store.read_metrics("finetune")[name]["dev"]}, "/")
         dev = str(store.corpus_path(row.dev))
         measured = [Measured(name, metrics, {dev: _read_by(f"finetune@{name}")[dev]})]
     return Model(log, {"sha256": weights(folder), "private": str(study.private(row.corpus))}, measured)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -21,11 +20,10 @@ import numpy as np
 import polars as pl
 import yaml
 
+from pipelines.runtime.store import flat
+
 ROOT = Path(__file__).parents[1]
 NUMBERS, RESULTS = Path("docs/numbers"), Path("results")
-VERBS = ("collect", "finetune", "align", "align_jointly", "evaluate", "attributes", "invert", "similarity")
-VERBS += ("transfer", "evaluate_image_text")
-
 _BLOCK = re.compile(r"<!-- numbers (\S+): ([^>]+) -->\n+(.+?)(?:\n\n|\Z)", re.S)
 _DECIMAL = re.compile(r"(?<![\w.])-?\d*\.\d+(?![\w.])")
 
@@ -54,10 +52,9 @@ def collected(results: Path) -> dict[str, float]:
     Of `evaluate`, `<measure>_spread` is the standard deviation over seeds or, for one, the standard error.
     """
     found = {}
-    for verb in VERBS:
-        for file in sorted((results / verb).rglob("*.json")):
-            row = file.relative_to(results / verb).with_suffix("").as_posix()
-            found |= dict(flat(f"{verb}.{row}", json.loads(file.read_text("utf-8"))))
+    for file in sorted(results.glob("*/**/*.json")):
+        verb, _, row = file.relative_to(results).with_suffix("").as_posix().partition("/")
+        found |= numbers(json.loads(file.read_text("utf-8")), f"{verb}.{row}")
     for file in sorted((results / "evaluate").rglob("seeds.csv")):
         row, seeds = file.parent.relative_to(results / "evaluate").as_posix(), pl.read_csv(file)
         for name in (column for column in seeds.columns if f"{column}_error" in seeds.columns):
@@ -65,19 +62,15 @@ def collected(results: Path) -> dict[str, float]:
             found[f"evaluate.{row}.{name}_spread"] = round(float(spread), 6)
             found |= {f"evaluate.{row}.seed-{i}.{name}": value for i, value in enumerate(seeds[name])}
     for file in sorted((results / "evaluate_image_text").rglob("seeds.csv")):
-        row = f"evaluate_image_text.{file.parent.name}"
         for values in pl.read_csv(file).iter_rows(named=True):
-            found |= dict(flat(f"{row}.seed-{values.pop('seed')}", values))
+            found |= numbers(values, f"evaluate_image_text.{file.parent.name}.seed-{values.pop('seed')}")
     return found
 
 
-def flat(name: str, tree: object) -> Iterator[tuple[str, float]]:
-    """Yield (`name.key.key`, number) of the numbers in a tree of mappings."""
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from flat(f"{name}.{key}".replace("by seed.", "seed-"), value)
-    elif isinstance(tree, (int, float)):
-        yield name, tree
+def numbers(tree: object, name: str) -> dict[str, float]:
+    """Return `name.key.key` -> number of a tree of mappings."""
+    values = flat(tree, ".", name).items()
+    return {key.replace("by seed.", "seed-"): n for key, n in values if isinstance(n, (int, float))}
 
 
 def differences(page: Path, numbers: Path) -> list[str]:

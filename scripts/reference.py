@@ -28,22 +28,18 @@ NESTED = (
     ("train_image_text: `text`", images.TextTower),
     ("train_image_text: `image`", images.ImageTower),
 )
-CORPORA = (
-    corpora.LibraryCorpus,
-    corpora.SyntheticCorpus,
-    corpora.HubCorpus,
-    corpora.PathCorpus,
-    corpora.VectorsCorpus,
-)
 
 
 def page() -> str:
     """Return the page as Markdown."""
     parts = [HEAD]
     for table, field in params.Study.model_fields.items():
-        rows = getattr(field.annotation, "__args__", ())[1:]
+        rows = get_args(field.annotation)[1:]
         if table == "corpora":
-            parts += [section(f"corpora: `source: {source_of(kind)}`", kind) for kind in CORPORA]
+            parts += [
+                section(f"corpora: `source: {source_of(kind)}`", kind)
+                for kind in get_args(get_args(corpora.AnyCorpus)[0])
+            ]
         elif rows:
             parts.append(section(table, rows[0]))
     parts += [section(title, kind) for title, kind in NESTED]

@@ -2,9 +2,9 @@
 
     python -m scripts.repro [stage ...]
 
-Each stage runs in a fork of this process, which has imported DVC. Stages of DVC's pool `gpu` run one at a
-time where there is a GPU. A stage that fails interrupts the other one; the exit code is DVC's. Ctrl-C and
-SIGTERM interrupt both; the exit code is 130 or 143. All that a stage started has ended by then.
+Each stage runs in a fork of this process, which has imported DVC. Where there is a GPU, stages of DVC's pool
+`gpu` run one at a time. A stage that fails, Ctrl-C and SIGTERM interrupt what runs, and all that a stage
+started has ended by then. The exit code is DVC's, or 130 or 143.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ dvc.lock.DEFAULT_TIMEOUT = 0.3  # seconds; DVC tries its lock six times in that 
 dvc.rwlock.make_lock = partial(dvc.lock.make_lock, wait=True)  # else a stage fails if another holds it longer
 LOG = logging.getLogger("dvc")
 LOG.setLevel(logging.WARNING)
-RWLOCK = Path(".dvc/tmp/rwlock")  # DVC's
+FORK = get_context("fork")
 SILENCE = 8.0  # seconds without a line of a stage before it is named
 GPU = any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd"))
 
@@ -53,14 +53,13 @@ class Repro:
                     self.left.append(name)
                 if GPU and (stage.meta or {}).get("pool") == "gpu":
                     self.gpu.add(name)
-        self.done = set(self.needs).difference(self.left)
 
     async def run(self) -> None:
         """Run stages until nothing is left or one fails. One sender takes the runs of all to MLflow."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self.stop, 128 + number)
         sender = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
-        with subprocess.Popen(sender, stdin=subprocess.PIPE):
+        with subprocess.Popen(sender, stdin=subprocess.PIPE, start_new_session=True):
             async with asyncio.TaskGroup() as self.tasks:
                 self.start()
 
@@ -68,10 +67,11 @@ class Repro:
         """Start the stages that may start, in DVC's order."""
         for stage in self.left.copy():
             full = len(self.running) == 2 or (stage in self.gpu and self.gpu & self.running.keys())
-            if not self.code and not full and self.needs[stage] <= self.done:
+            ready = self.needs[stage].isdisjoint([*self.left, *self.running])
+            if ready and not full and not self.code:
                 self.left.remove(stage)
                 read, write = os.pipe()
-                self.running[stage] = worker = get_context("fork").Process(target=work, args=(stage, write))
+                self.running[stage] = worker = FORK.Process(target=work, args=(stage, write))
                 worker.start()
                 os.setpgid(worker.pid or 0, 0)  # `stop` interrupts this process group
                 os.close(write)
@@ -84,8 +84,7 @@ class Repro:
         last = f" (last time {note['ended'] - note['began']:.0f} s)" if note else ""
         reads = asyncio.StreamReaderProtocol(out)
         await asyncio.get_running_loop().connect_read_pipe(lambda: reads, os.fdopen(pipe))
-        line = b"\n"
-        while line:  # empty at the end
+        while not out.at_eof():
             try:
                 line = await asyncio.wait_for(out.readline(), SILENCE)
             except TimeoutError:
@@ -94,9 +93,7 @@ class Repro:
                 print(f"    {stage}: {line.decode(errors='replace').rstrip()}", flush=True)
         worker = self.running.pop(stage)
         worker.join()
-        if not worker.exitcode:
-            self.done.add(stage)
-        elif not self.code:
+        if worker.exitcode and not self.code:
             if worker.exitcode < 0:
                 print(f"ERROR: DVC was killed while it ran {stage}", flush=True)
             self.stop(max(worker.exitcode, 1))
@@ -128,10 +125,11 @@ def work(stage: str, write: int) -> None:
 def main() -> int:
     start = time.monotonic()
     try:
-        json.loads(RWLOCK.read_text("utf-8", "replace") if RWLOCK.exists() else "{}")
+        with suppress(FileNotFoundError):
+            json.loads(Path(".dvc/tmp/rwlock").read_text("utf-8", "replace"))
         repro = Repro(sys.argv[1:])
     except json.JSONDecodeError:
-        LOG.error("%s is damaged (a dvc was killed): delete it if no dvc is running", RWLOCK)
+        LOG.error(".dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running")
         return 2
     except DvcException:
         LOG.exception("")

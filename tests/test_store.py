@@ -35,33 +35,20 @@ def corpus(**columns):
     )
 
 
-def test_embeddings_round_trip_without_a_copy():
-    vectors = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
-    embeddings(vectors, corpus="passages")
-    read = store.read_embeddings("e")
-    assert torch.equal(read.vectors, torch.from_numpy(vectors))
-    assert list(read.ids) == [f"t{i}" for i in range(7)]
-    assert read.metadata["dimension"] == "3"
-    assert len(read.rows("train")) == 7
-    assert len(read.rows("test")) == 0
-
-
-def test_embeddings_open_in_polars_and_pyarrow():
-    path = embeddings(np.ones((2, 3), np.float32))
-    assert pl.read_ipc(path)["vector"].dtype == pl.Array(pl.Float32, 3)
-    assert pa.ipc.open_file(path).read_all().column_names == ["id", "split", "vector"]
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_vectors_written_block_by_block_are_the_same_file_mapped_without_a_copy(dtype):
+@pytest.mark.parametrize("pieces", [[], [1, 64]], ids=["whole", "blocks"])
+def test_embeddings_come_back_as_written_and_are_mapped_without_a_copy(dtype, pieces):
     vectors = np.random.default_rng(0).standard_normal((70, 3)).astype(dtype)
+    blocks = iter(np.split(vectors, pieces)) if pieces else vectors
     ids, documents = [f"text {i}" for i in range(70)], ["ä"] * 70
-    whole = store.embeddings_path("e")
-    for blocks in (vectors, iter(np.split(vectors, [1, 64]))):
-        store.write_embeddings("e", ids, ["train"] * 70, blocks, {"encoder": "x"}, {"document": documents})
-        assert torch.equal(store.read_embeddings("e").vectors, torch.from_numpy(vectors).float())
-        assert len(set(store.read_embeddings("e").documents)) == 1
-        assert pa.ipc.open_file(whole).num_record_batches == 1  # else reading would copy
+    store.write_embeddings("e", ids, ["train"] * 70, blocks, {"encoder": "x"}, {"document": documents})
+    read, path = store.read_embeddings("e"), store.embeddings_path("e")
+    assert torch.equal(read.vectors, torch.from_numpy(vectors).float())
+    assert (list(read.ids), list(read.documents)) == (ids, documents)
+    assert read.metadata == {"encoder": "x", "dimension": "3"}
+    assert (len(read.rows("train")), len(read.rows("test"))) == (70, 0)
+    assert pa.ipc.open_file(path).num_record_batches == 1  # else reading would copy
+    assert pl.read_ipc(path)["vector"].dtype.shape == (3,)
 
 
 @pytest.mark.parametrize(("value", "word"), [(np.nan, "not finite"), (np.inf, "not finite"), (0.0, "zero")])
@@ -70,13 +57,6 @@ def test_bad_vectors_are_named(value, word):
     vectors[1] = value
     embeddings(vectors)
     with pytest.raises(BadInput, match=rf"1 vectors are {word}, the first with id 't1'"):
-        store.read_embeddings("e")
-
-
-def test_a_truncated_file_is_refused():
-    path = embeddings(np.ones((500, 8), np.float32))
-    path.write_bytes(path.read_bytes()[:-300])
-    with pytest.raises(BadInput, match="damaged"):
         store.read_embeddings("e")
 
 

@@ -29,9 +29,7 @@ def listed(names: Iterable[object], most: int = 20) -> str:
 
 def cut(name: object, length: int = 40) -> str:
     """Return a foreign name for a message: control characters escaped, no longer than `length`."""
-    text = (
-        str(name).encode("unicode_escape", "backslashreplace").decode()
-        if not str(name).isprintable()
-        else str(name)
-    )
+    text = str(name)
+    if not text.isprintable():
+        text = text.encode("unicode_escape", "backslashreplace").decode()
     return text if len(text) <= length else text[: length - 3] + "..."

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pipelines.runtime.errors import BadInput
+
+
+def try_lock(file: IO[Any], how: int = fcntl.LOCK_EX) -> bool:
+    """Lock a file unless another process holds its lock. The system releases locks of an ended process."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def draft_of(path: Path) -> Path:

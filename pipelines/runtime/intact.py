@@ -6,15 +6,16 @@ import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.files import try_lock
 
 LOCK, RUNS = Path("dvc.lock"), Path(".cache/runs")
 DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file while it works
@@ -54,47 +55,26 @@ def deps() -> list[tuple[str, str, str]]:
 
 def _of_every_stage(key: str) -> list[tuple[str, str, str]]:
     try:
-        with _not_while_dvc_writes():
-            stat = LOCK.stat()
-            return _files(LOCK.resolve(), stat.st_mtime_ns, stat.st_size, key)
+        with ExitStack() as stack:
+            if DVC.exists():  # DVC writes dvc.lock in place while other stages run
+                file = stack.enter_context(open(DVC, encoding="utf-8"))
+                until = time.monotonic() + PATIENCE
+                while not try_lock(file, fcntl.LOCK_SH) and time.monotonic() < until:
+                    time.sleep(0.01)
+            return _files(LOCK.resolve(), LOCK.stat().st_mtime_ns, LOCK.stat().st_size, key)
     except FileNotFoundError:
         return []
     except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
         raise BadInput(f"dvc.lock: cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
-@contextmanager
-def _not_while_dvc_writes() -> Iterator[None]:
-    """Wait for DVC's own lock, PATIENCE at most: DVC writes dvc.lock in place while other stages run."""
-    with ExitStack() as stack:
-        with suppress(FileNotFoundError):
-            file = stack.enter_context(open(DVC, encoding="utf-8"))
-            until = time.monotonic() + PATIENCE
-            while not _shared(file) and time.monotonic() < until:
-                time.sleep(0.01)
-        yield
-
-
-def _shared(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 @lru_cache(maxsize=2)
 def _files(lock: Path, changed: int, size: int, key: str) -> list[tuple[str, str, str]]:
-    content: dict[str, Any] = (
-        yaml.load(lock.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
-    )
-    stages = content.get("stages", {}).items()
-    return [
-        (name, file["path"], file["md5"])
-        for name, stage in stages
-        for file in stage.get(key, ())
-        if "md5" in file
-    ]
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found = []
+    for name, stage in ((yaml.load(lock.read_bytes(), loader) or {}).get("stages") or {}).items():
+        found += [(name, file["path"], file["md5"]) for file in stage.get(key, ()) if "md5" in file]
+    return found
 
 
 def digest_of(path: Path) -> str:
@@ -109,14 +89,17 @@ def read_note(stage: str) -> dict[str, Any]:
     return {}
 
 
-def write_note(tags: Mapping[str, str], began: float, seconds: float) -> Path:
-    """Note when a stage's last good run was and what it took in each study. A sender adds its MLflow run."""
+def write_note(tags: Mapping[str, str], began: float, seconds: float) -> str:
+    """Note when a stage's last good run was and what it took in each study; return the note's path.
+
+    A sender adds the MLflow run to the note.
+    """
     stage, now, path = tags["dvc.stage"], time.time(), RUNS / f"{tags['dvc.stage']}.json"
     took = read_note(stage).get("took", {}) | {tags["study"]: [seconds, tags.get("device", "")]}
     with suppress(OSError):  # a full disk
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n", encoding="utf-8")
-    return path
+    return str(path.resolve())
 
 
 def took(study: str) -> dict[str, tuple[float, str]]:

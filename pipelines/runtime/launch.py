@@ -51,14 +51,11 @@ def launch(processes: int) -> None:
     except SignalException as signalled:
         sys.exit(128 + signalled.sigval)
     except ChildFailedError as error:
-        rank, failure = min(
-            error.failures.items(), key=lambda item: _blame(item[1].exitcode, item[1].timestamp)
-        )
+        failures = error.failures.items()
+        rank, failure = min(failures, key=lambda item: _blame(item[1].exitcode, item[1].timestamp))
         if failure.exitcode < 0:
-            again = "started again, the stage continues from where it was"
-            raise BadInput(
-                f"process {rank} of {processes} was killed (signal {-failure.exitcode}); {again}"
-            ) from None
+            killed = f"process {rank} of {processes} was killed (signal {-failure.exitcode})"
+            raise BadInput(f"{killed}; started again, the stage continues from where it was") from None
         if failure.exitcode == BAD_INPUT:
             raise BadInput(failure.message) from None
         print(failure.message, file=sys.stderr)

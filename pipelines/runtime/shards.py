@@ -90,14 +90,15 @@ def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int) 
         names = ray.data.from_items(
             [{"shard": str(shard)} for shard in shards], override_num_blocks=len(shards)
         )
-        pool = ray.data.ActorPoolStrategy(min_size=1, max_size=workers)
-        options: dict[str, Any] = {
-            "num_cpus": 1,
-            "num_gpus": int("GPU" in ray.cluster_resources()),
-            "compute": pool,
-            "fn_constructor_args": (job,),
-        }
-        finished = names.map_batches(Worker, batch_size=1, batch_format="pyarrow", **options)
+        finished = names.map_batches(
+            Worker,
+            batch_size=1,
+            batch_format="pyarrow",
+            num_cpus=1,
+            num_gpus=int("GPU" in ray.cluster_resources()),
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
+            fn_constructor_args=(job,),
+        )
         yield from (Done(**row) for row in finished.iter_rows())
     finally:
         ray.shutdown()
@@ -133,23 +134,17 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
     # being written.
     mine = output.with_name(f".{socket.gethostname()}-{os.getpid()}-{output.name}")
     with atomic(mine) as draft, pq.ParquetFile(shard) as file:
-        batches = (
-            file.iter_batches(job.batch) if file.metadata.num_rows else [file.schema_arrow.empty_table()]
-        )
-        tables = (function(batch) for batch in batches)
+        empty = [file.schema_arrow.empty_table()]
+        tables = map(function, file.iter_batches(job.batch) if file.metadata.num_rows else empty)
         first = next(tables)
-        texts: Any = _texts(first.schema)  # Arrow's stubs know no list here
+        # Dictionaries compress texts, but not vectors. Arrow's stubs know no list here
+        texts: Any = [field.name for field in first.schema if pa.types.is_string(field.type)]
         with pq.ParquetWriter(draft, first.schema, compression="zstd", use_dictionary=texts) as writer:
             writer.add_key_value_metadata({"made_from": _made_from(shard, job)})
             writer.write_table(first)
             for table in tables:
                 writer.write_table(table)
     mine.replace(output)
-
-
-def _texts(schema: pa.Schema) -> list[str]:
-    """Return the columns that a dictionary compresses: no vectors."""
-    return [field.name for field in schema if pa.types.is_string(field.type)]
 
 
 def _made_from(shard: Path, job: Job) -> str:

@@ -21,7 +21,6 @@ report/                                pages for people; metrics/<verb>/<row>.js
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -40,7 +39,7 @@ import pyarrow as pa
 import torch
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, draft_of, reading, sweep, writing
+from pipelines.runtime.files import atomic, draft_of, reading, sweep, try_lock, writing
 from pipelines.runtime.intact import intact
 
 DATA, RESULTS, REPORT = Path("data"), Path("results"), Path("report")
@@ -129,10 +128,8 @@ def alone(verb: str, name: str) -> Iterator[None]:
     path = LOCKS / verb / name
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInput(f"{verb} {name}: the same stage is already running") from None
+        if not try_lock(file):
+            raise BadInput(f"{verb} {name}: the same stage is already running")
         yield
 
 
@@ -150,8 +147,7 @@ CORPUS_COLUMNS = {"id": pl.String, "text": pl.String, "split": pl.String, "label
 def write_corpus(name: str, frame: pl.DataFrame) -> None:
     """Write a corpus: CORPUS_COLUMNS, with null texts if it has only vectors, and any other columns."""
     check_corpus(name, frame)
-    with atomic(corpus_path(name)) as draft:
-        frame.write_parquet(draft, compression="zstd")
+    _write_parquet(corpus_path(name), frame)
 
 
 def read_corpus(name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
@@ -185,23 +181,24 @@ def check_corpus(name: str, frame: pl.DataFrame) -> None:
     for column in ("id", "split"):
         if n := frame[column].null_count():
             raise BadInput(f"{where}: {n} rows have no {column}")
-    if not frame["id"].is_unique().all():
-        raise BadInput(f"{where}: id {frame.filter(frame['id'].is_duplicated())['id'][0]!r} occurs twice")
+    if (twice := frame["id"].is_duplicated()).any():
+        raise BadInput(f"{where}: id {frame['id'].filter(twice)[0]!r} occurs twice")
     if "vector" not in frame.columns:
         _check_texts(where, frame)
 
 
 def _check_texts(where: str, frame: pl.DataFrame) -> None:
-    empty = frame.filter(pl.col("text").fill_null("").str.strip_chars() == "")
-    if len(empty):
-        raise BadInput(f"{where}: {len(empty)} texts are empty, the first with id {empty['id'][0]!r}")
-    if {"pair", "judgements", "task"} & {*frame.columns}:  # what is published may repeat texts
-        return
+    # A premise has many hypotheses
     others = [column for column in ("positive", "negative", "image") if column in frame.columns]
-    repeated = frame.select("text", *others).is_duplicated()  # with these: a premise has many hypotheses
-    if repeated.any():
-        twice = frame.filter(repeated)
-        raise BadInput(f"{where}: {len(twice)} texts are repeated, the first with id {twice['id'][0]!r}")
+    faults = {
+        "empty": frame["text"].fill_null("").str.strip_chars() == "",
+        "repeated": frame.select("text", *others).is_duplicated(),
+    }
+    if {"pair", "judgements", "task"} & {*frame.columns}:  # what is published may repeat texts
+        faults.pop("repeated")
+    for fault, found in faults.items():
+        if ids := frame["id"].filter(found).to_list():
+            raise BadInput(f"{where}: {len(ids)} texts are {fault}, the first with id {ids[0]!r}")
 
 
 # ---------------------------------------------------------------- embeddings
@@ -387,7 +384,11 @@ def read_csv(path: Path) -> pl.DataFrame:
 
 def write_scores(verb: str, name: str, frame: pl.DataFrame) -> None:
     """Write scores, one row an example."""
-    with atomic(scores_path(verb, name)) as draft:
+    _write_parquet(scores_path(verb, name), frame)
+
+
+def _write_parquet(path: Path, frame: pl.DataFrame) -> None:
+    with atomic(path) as draft:
         frame.write_parquet(draft, compression="zstd")
 
 
@@ -397,6 +398,14 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_rounded(v) for v in value]
     return round(float(value), 6) if isinstance(value, (float, np.floating)) else value
+
+
+def flat(nested: Any, by: str, at: str = "") -> dict[str, Any]:
+    """Flatten nested mappings: {"a": {"b": 1}} becomes {"a/b": 1}."""
+    if not isinstance(nested, Mapping):
+        return {at: nested}
+    parts = (flat(value, by, f"{at}{by}{key}" if at else str(key)) for key, value in nested.items())
+    return {key: value for part in parts for key, value in part.items()}
 
 
 def _existing(path: Path) -> Path:

@@ -1,8 +1,7 @@
 """The command line of studies.
 
-python -m pipelines.study check [FILE]       # validate a study
 python -m pipelines.study activate STUDY     # validate a file, or a name in studies/; make it active
-python -m pipelines.study names [FILE]       # validate the names of rows alone, in a tenth of a second
+python -m pipelines.study names              # validate the names of rows in params.yaml alone, in 0.1 s
 """
 
 from __future__ import annotations
@@ -19,39 +18,24 @@ def main(argv: list[str]) -> int:
     """Run a command. Bad input is one line on stderr and exit code 2."""
     try:
         match argv:
-            case ["names"] | ["names", _]:
-                names(argv[1] if len(argv) == 2 else "params.yaml")
-            case ["check"] | ["check", _]:
-                check(argv[1] if len(argv) == 2 else "params.yaml")
+            case ["names"]:
+                names(Path("params.yaml"))
             case ["activate", study]:
                 make_active(study)
             case _:
-                print(
-                    "usage: python -m pipelines.study check [FILE] | activate STUDY | names [FILE]",
-                    file=sys.stderr,
-                )
-                return 2
+                raise BadInput("usage: python -m pipelines.study activate STUDY | names")
     except BadInput as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def names(path: str) -> None:
+def names(path: Path) -> None:
     """Validate the names of rows, and nothing else."""
     try:
-        check_names(read(Path(path)))
+        check_names(read(path))
     except ValueError as error:
         raise BadInput(f"{path}: {error}") from None
-
-
-def check(path: str) -> None:
-    """Validate a study and print how many rows each table has."""
-    from pipelines.study import params
-
-    study = params.load(path)
-    params.check_files(study, path)
-    print(f"{study.study}: valid: " + ", ".join(f"{len(v)} {k}" for k, v in study if isinstance(v, dict)))
 
 
 def make_active(study: str) -> None:

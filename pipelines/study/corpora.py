@@ -41,19 +41,12 @@ class Chunk(Row):
         """Return the units between the beginnings of two sequences."""
         return self.stride or self.size
 
-    @property
-    def overlaps(self) -> bool:
-        """Return whether sequences of one text have words in common."""
-        return self.step < self.size
-
     @model_validator(mode="after")
     def _windows(self) -> Self:
         if self.step > self.size:
             raise ValueError(f"stride {self.stride} is more than size {self.size}: words would be lost")
-        if self.overlaps and self.first:
-            raise ValueError(
-                f"stride {self.stride} and `first` exclude each other: one sequence cannot overlap"
-            )
+        if self.step < self.size and self.first:
+            raise ValueError(f"stride {self.stride} and `first` exclude each other")
         return self
 
 

@@ -32,7 +32,7 @@ they are derived from are errors. Other keys below are defaults.
 - `matrix` lists the values of each slot. Every combination of values is a row. A key such as `a b` sets two
   slots together, and its value is a list of lists:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
-- A slot that is not in `matrix` is the name of a table in FILL, and takes the names of its rows.
+- A slot that is not in `matrix` is the name of a table in TABLES, and takes the names of its rows.
   `"{align}": {pictures: false}` in evaluate is one row for each row of align.
 - If several rows have one name, a written row wins over one from a matrix, and both win over one from a
   table.
@@ -41,9 +41,8 @@ they are derived from are errors. Other keys below are defaults.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import product
-from math import prod
 from typing import Any
 
 from pipelines.study.corpora import KINDS
@@ -53,11 +52,20 @@ Rows = dict[str, Any]
 Tables = dict[str, Any]
 
 SLOT = re.compile(r"\{(\w+)\}")
-MOST = 10_000  # rows of one table
-
+# A row may need rows of the tables before its own, and a slot may name such a table.
+TABLES = (
+    "corpora",
+    "encoders",
+    "finetune",
+    "embed",
+    "geometry",
+    "train_image_text",
+    "align",
+    "align_jointly",
+)
+TABLES += ("evaluate", "attributes", "inverters", "invert", "bulk", "evaluate_image_text")
 SIDES = ("source", "target")
 TRANSLATORS = "data/translators/"
-SCRATCH = "pipelines/contrastive/scratch.py"
 PATHS = {
     ("corpora", "library"): "constraints.txt",
     ("corpora", "synthetic"): "pipelines/corpora/sources/synthetic/words.yaml",
@@ -73,16 +81,20 @@ def expand(tree: Mapping[str, Any]) -> Tables:
     Raise ValueError if a table or a row is not a mapping, if a row names a translator that is missing, or if
     a row contradicts itself.
     """
-    study = {**tree}
-    for table in dict.fromkeys([*FILL, *tree]):  # FILL first: a slot may name a table that comes earlier
-        if table in FILL and not isinstance(study.get(table, {}), dict):
-            raise ValueError(f"{table}: a mapping of rows is needed")
-        if isinstance(rows := study.get(table), dict):
+    study: Tables = {**{table: {} for table in TABLES}, **tree}
+    for table, rows in study.items():
+        if isinstance(rows, dict):
             study[table] = _without_slots(table, rows, study)
-    for table, fill in FILL.items():
-        for name, row in list(_rows(study, table).items()):  # a list: a row may add complete rows to embed
+        elif table in TABLES:
+            raise ValueError(f"{table}: a mapping of rows is needed")
+    expansion = Expansion(study)
+    for table in TABLES:
+        for name, row in list(study[table].items()):  # a list: a row may add complete rows to embed
             if isinstance(name, str):
-                fill(f"{table}.{name}", name, row, study)
+                try:
+                    getattr(expansion, table)(name, row)
+                except ValueError as error:
+                    raise ValueError(f"{table}.{name}.{error}") from None
     return study
 
 
@@ -91,60 +103,58 @@ def expand(tree: Mapping[str, Any]) -> Tables:
 
 def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
     """Return a copy of a table in which each row with slots is replaced by the rows that it stands for."""
-    written: Rows = {}
-    from_matrix: Rows = {}
-    from_tables: Rows = {}
+    found = []
     for name, row in rows.items():
-        where = f"{table}.{name}"
         if not isinstance(row, dict):
-            raise ValueError(f"{where}: a mapping of keys is needed")
-        choices = _matrix(where, row)
-        in_matrix = {slot for values in choices for slot in values[0]}
-        tables = [slot for slot in _slots(name) if slot not in in_matrix]
-        rows_so_far = len(written) + len(from_matrix) + len(from_tables)
-        made = from_tables if tables else from_matrix if choices else written
-        choices += [_names(where, slot, study) for slot in tables]
-        if prod(map(len, choices)) + rows_so_far > MOST:
-            raise ValueError(f"{where}: more than {MOST:,} rows")
+            raise ValueError(f"{table}.{name}: a mapping of keys is needed")
+        try:
+            matrix = _matrix(row.get("matrix", {}))
+            slots = {slot for values in matrix for slot in values[0]}
+            others = [slot for slot in SLOT.findall(str(name)) if slot not in slots]
+            rank = 2 if others else 1 if matrix else 0  # a lower one wins
+            found.append((rank, name, row, matrix + [_names(slot, study) for slot in others]))
+        except ValueError as error:
+            raise ValueError(f"{table}.{name}.matrix{error}") from None
+    made: Rows = {}
+    ranks: dict[str, int] = {}
+    for rank, name, row, choices in sorted(found, key=lambda each: each[0]):
         for combination in product(*choices):
-            slots = {slot: value for values in combination for slot, value in values.items()}
+            slots = {}
+            for values in combination:
+                slots |= values
             full_name = _filled(name, slots)
+            if ranks.setdefault(full_name, rank) < rank:
+                continue
             if full_name in made:
-                raise ValueError(f"{where}: two rows are called {full_name}: put every slot into the name")
+                fault = f"two rows are called {full_name}: put every slot into the name"
+                raise ValueError(f"{table}.{name}: {fault}")
             made[full_name] = {key: _filled(value, slots) for key, value in row.items() if key != "matrix"}
-    from_matrix = {name: row for name, row in from_matrix.items() if name not in written}
-    generated = {name: row for name, row in from_tables.items() if name not in written | from_matrix}
-    return written | from_matrix | generated
+    return made
 
 
-def _slots(name: Any) -> list[str]:
-    return SLOT.findall(name) if isinstance(name, str) else []
-
-
-def _names(where: str, slot: str, study: Tables) -> list[dict[str, Any]]:
+def _names(slot: str, study: Tables) -> list[Rows]:
     """Return the values of a slot that names a table: the names of its rows."""
-    known(where, slot, FILL, "slot or table")
-    return [{slot: name} for name in _rows(study, slot)]
+    known("", slot, TABLES, "slot or table")
+    return [{slot: name} for name in study.get(slot, {})]
 
 
-def _matrix(where: str, row: Rows) -> list[list[dict[str, Any]]]:
+def _matrix(matrix: Any) -> list[list[Rows]]:
     """Return, for each key of `matrix`, the list of its values: {slot: value} or, for `a b`, two slots."""
-    matrix = row.get("matrix", {})
     if not isinstance(matrix, dict):
-        raise ValueError(f"{where}.matrix: a mapping of slots to lists is needed")
+        raise ValueError(": a mapping of slots to lists is needed")
     choices = []
     for key, values in matrix.items():
         slots = str(key).split()
         if not isinstance(values, list) or not values or not slots:
-            raise ValueError(f"{where}.matrix.{key}: a list of values is needed")
+            raise ValueError(f".{key}: a list of values is needed")
         lines = [[value] for value in values] if len(slots) == 1 else values
         if any(not isinstance(line, list) or len(line) != len(slots) for line in lines):
-            raise ValueError(f"{where}.matrix.{key}: each line needs {len(slots)} values")
+            raise ValueError(f".{key}: each line needs {len(slots)} values")
         choices.append([dict(zip(slots, line, strict=True)) for line in lines])
     return choices
 
 
-def _filled(value: Any, slots: Mapping[str, Any]) -> Any:
+def _filled(value: Any, slots: Rows) -> Any:
     """Replace slots at any depth. A text that is one slot becomes the slot's value, for example a number."""
     if isinstance(value, dict):
         return {key: _filled(inner, slots) for key, inner in value.items()}
@@ -161,184 +171,137 @@ def _filled(value: Any, slots: Mapping[str, Any]) -> Any:
 # ---------------------------------------------------------------- keys that can be derived
 
 
-def _corpus(where: str, name: str, row: Rows, study: Tables) -> None:
-    row.setdefault("kind", name if name in KINDS else "passages")
-    _path("corpora", row)
+class Expansion:
+    """Fills the rows of each table, in the method of its name. An error begins with the key at fault."""
 
+    def __init__(self, study: Tables) -> None:
+        self.study = study
 
-def _encoder(where: str, name: str, row: Rows, study: Tables) -> None:
-    row.setdefault("model", name)
-    _path("encoders", row)
+    def corpora(self, name: str, row: Rows) -> None:
+        row.setdefault("kind", name if name in KINDS else "passages")
+        self.path("corpora", row)
 
+    def encoders(self, name: str, row: Rows) -> None:
+        row.setdefault("model", name)
+        self.path("encoders", row)
 
-def _finetune(where: str, name: str, row: Rows, study: Tables) -> None:
-    if "network" in row:
-        row.setdefault("start", SCRATCH)
+    def path(self, table: str, row: Rows) -> None:
+        if path := PATHS.get((table, str(row.get("source")))):
+            row.setdefault("path", path)
 
+    def finetune(self, name: str, row: Rows) -> None:
+        if "network" in row:
+            row.setdefault("start", "pipelines/contrastive/scratch.py")
 
-def _embed(where: str, name: str, row: Rows, study: Tables) -> None:
-    for key, value in _parts(where, name, study).items():
-        row.setdefault(key, value)
+    def embed(self, name: str, row: Rows) -> None:
+        row.update(self.parts(name) | row)
 
+    def geometry(self, name: str, row: Rows) -> None:
+        row.setdefault("corpus", name)
 
-def _geometry(where: str, name: str, row: Rows, study: Tables) -> None:
-    row.setdefault("corpus", name)
+    def train_image_text(self, name: str, row: Rows) -> None:
+        """Derive nothing: this table is here because a slot may name it."""
 
+    def align(self, name: str, row: Rows) -> None:
+        for side in SIDES:
+            self.space(row.get(side))
 
-def _align(where: str, name: str, row: Rows, study: Tables) -> None:
-    for side in SIDES:
-        _space(row.get(side), study)
+    def align_jointly(self, name: str, row: Rows) -> None:
+        row.setdefault("start", f"pipelines/aligners/{row.get('aligner')}")
+        for space in row["spaces"] if isinstance(row.get("spaces"), list) else ():
+            self.space(space)
 
+    def evaluate(self, name: str, row: Rows) -> None:
+        self.translated(name, row)
+        row.pop("corpus", None)  # no key of full rows: source and target name it
 
-def _align_jointly(where: str, name: str, row: Rows, study: Tables) -> None:
-    row.setdefault("start", f"pipelines/aligners/{row.get('aligner')}")
-    for space in row["spaces"] if isinstance(row.get("spaces"), list) else ():
-        _space(space, study)
+    def attributes(self, name: str, row: Rows) -> None:
+        self.translated(name, row)
+        for side in SIDES:
+            self.derive(row, f"{side}_encoder", side)
 
+    def inverters(self, name: str, row: Rows) -> None:
+        both = "corpus" in row and "encoder" in row
+        row.setdefault("space", f"{row['corpus']}-{row['encoder']}" if both else name)
+        for key in ("corpus", "encoder"):
+            self.derive(row, key, "space")
 
-def _evaluate(where: str, name: str, row: Rows, study: Tables) -> None:
-    _translated(where, name, row, study)
-    row.pop("corpus", None)  # no key of full rows: source and target name it
+    def invert(self, name: str, row: Rows) -> None:
+        inverter = self.row("inverters", row.setdefault("inverter", name))
+        if "source" not in row and "corpus" in inverter:
+            row.setdefault("corpus", inverter["corpus"])
+        self.translated(name, row)
+        self.derive(row, "encoder", "target")
 
+    def bulk(self, name: str, row: Rows) -> None:
+        model, aligner = str(row.get("model")), "core"
+        if model.startswith(TRANSLATORS):
+            aligner = self.translator("model", model.removeprefix(TRANSLATORS).rstrip("/")).get("aligner")
+        row.setdefault("aligner", aligner)
 
-def _attributes(where: str, name: str, row: Rows, study: Tables) -> None:
-    _translated(where, name, row, study)
-    for side in SIDES:
-        _derive(where, row, f"{side}_encoder", side, study, "encoder")
+    def evaluate_image_text(self, name: str, row: Rows) -> None:
+        trained = self.row("train_image_text", row.setdefault("encoders", name))
+        if "corpus" in trained:
+            row.setdefault("corpus", trained["corpus"])
 
+    def translated(self, name: str, row: Rows) -> None:
+        """Fill translator, source, target, corpus and aligner of a row that uses a translator."""
+        fitted = self.translator("translator", row.setdefault("translator", name))
+        for side in SIDES:
+            if side not in row and side in fitted:
+                space = self.space(fitted[side])
+                corpus = row.get("corpus", space.get("corpus"))
+                # On another corpus than that of the fit, the side is the embeddings by the same encoder.
+                same = corpus == space.get("corpus")
+                row[side] = fitted[side] if same else f"{corpus}-{space.get('encoder')}"
+            self.derive(row, "corpus", side)
+        aligner = fitted.get("aligner")
+        if aligner and row.setdefault("aligner", aligner) != aligner:
+            raise ValueError(f"aligner: {row['aligner']}, but {row['translator']} is fitted by {aligner}")
 
-def _inverters(where: str, name: str, row: Rows, study: Tables) -> None:
-    both = "corpus" in row and "encoder" in row
-    row.setdefault("space", _embeddings(row["corpus"], row["encoder"], study) if both else name)
-    for key in ("corpus", "encoder"):
-        _derive(where, row, key, "space", study, key)
+    def derive(self, row: Rows, key: str, of: str) -> None:
+        """Fill `key`, the corpus or encoder of the embeddings that the row's key `of` names.
 
+        Raise ValueError if the row has another value.
+        """
+        part = key.rpartition("_")[2]
+        value = self.space(row.get(of)).get(part)
+        if value is not None and row.setdefault(key, value) != value:
+            raise ValueError(f"{key}: {row[key]}, but {of} {row[of]} is of {part} {value}")
 
-def _invert(where: str, name: str, row: Rows, study: Tables) -> None:
-    inverter = _row(study, "inverters", row.setdefault("inverter", name))
-    if "source" not in row and "corpus" in inverter:
-        row.setdefault("corpus", inverter["corpus"])
-    _translated(where, name, row, study)
-    _derive(where, row, "encoder", "target", study, "encoder")
+    def translator(self, key: str, name: Any) -> Rows:
+        """Return source, target and aligner of a translator: a row of align, or `row/source/target`."""
+        if not isinstance(name, str):
+            return {}
+        joint, *spaces = name.split("/")
+        if len(spaces) != 2:
+            known(key, name, self.study["align"])
+            return self.study["align"][name]
+        known(key, joint, self.study["align_jointly"])
+        aligner = self.study["align_jointly"][joint].get("aligner")
+        return {"source": spaces[0], "target": spaces[1], "aligner": aligner}
 
+    def space(self, name: Any) -> Rows:
+        """Return corpus and encoder of embeddings. Add the row of embed if its name says both."""
+        if not isinstance(name, str):
+            return {}
+        if name in self.study["embed"]:
+            return self.study["embed"][name]
+        trained, _, side = name.rpartition("-")  # train_image_text writes spaces <row>-image and <row>-text
+        if side in ("image", "text") and trained in self.study["train_image_text"]:
+            return {"corpus": self.row("train_image_text", trained).get("corpus"), "encoder": name}
+        if parts := self.parts(name):
+            self.study["embed"][name] = parts
+        return parts
 
-def _bulk(where: str, name: str, row: Rows, study: Tables) -> None:
-    model = str(row.get("model"))
-    if not model.startswith(TRANSLATORS):
-        row.setdefault("aligner", "core")
-    else:
-        fitted = _translator(f"{where}.model", model.removeprefix(TRANSLATORS).rstrip("/"), study)
-        row.setdefault("aligner", fitted.get("aligner"))
+    def parts(self, name: str) -> Rows:
+        """Return the corpus and the encoder of a name `<corpus>-<encoder>`. Return {} for other names."""
+        pairs = product(self.study["corpora"], self.study["encoders"])
+        fitting = [{"corpus": c, "encoder": e} for c, e in pairs if f"{c}-{e}" == name]
+        if len(fitting) > 1:
+            fault = "several corpora and encoders fit this name: write a row of embed with both"
+            raise ValueError(f"{name}: {fault}")
+        return fitting[0] if fitting else {}
 
-
-def _evaluate_image_text(where: str, name: str, row: Rows, study: Tables) -> None:
-    trained = _row(study, "train_image_text", row.setdefault("encoders", name))
-    if "corpus" in trained:
-        row.setdefault("corpus", trained["corpus"])
-
-
-FILL: dict[str, Callable[[str, str, Rows, Tables], None]] = {
-    "corpora": _corpus,
-    "encoders": _encoder,
-    "finetune": _finetune,
-    "embed": _embed,
-    "geometry": _geometry,
-    "train_image_text": lambda *_: None,  # nothing to derive, but a slot may name this table
-    "align": _align,
-    "align_jointly": _align_jointly,
-    "evaluate": _evaluate,
-    "attributes": _attributes,
-    "inverters": _inverters,
-    "invert": _invert,
-    "bulk": _bulk,
-    "evaluate_image_text": _evaluate_image_text,
-}
-
-
-def _path(table: str, row: Rows) -> None:
-    if path := PATHS.get((table, str(row.get("source")))):
-        row.setdefault("path", path)
-
-
-def _translated(where: str, name: str, row: Rows, study: Tables) -> None:
-    """Fill translator, source, target, corpus and aligner of a row that uses a translator."""
-    fitted = _translator(f"{where}.translator", row.setdefault("translator", name), study)
-    for side in SIDES:
-        fitted_on = fitted.get(side)
-        if side not in row and fitted_on is not None:
-            space = _space(fitted_on, study)
-            corpus = row.get("corpus", space.get("corpus"))
-            # On another corpus than that of the fit, the side is the embeddings by the same encoder.
-            same = corpus == space.get("corpus")
-            row[side] = fitted_on if same else _embeddings(corpus, space.get("encoder"), study)
-        _derive(where, row, "corpus", side, study, "corpus")
-    aligner = fitted.get("aligner")
-    if aligner and row.setdefault("aligner", aligner) != aligner:
-        raise ValueError(f"{where}.aligner: {row['aligner']}, but {row['translator']} is fitted by {aligner}")
-
-
-def _derive(where: str, row: Rows, key: str, of: str, study: Tables, part: str) -> None:
-    """Fill `key` with the `part` ("corpus" or "encoder") of the embeddings that the row's key `of` names.
-
-    Raise ValueError if the row has another value.
-    """
-    value = _space(row.get(of), study).get(part)
-    if value is not None and row.setdefault(key, value) != value:
-        raise ValueError(f"{where}.{key}: {row[key]}, but {of} {row[of]} is of {part} {value}")
-
-
-def _translator(where: str, name: Any, study: Tables) -> Rows:
-    """Return source, target and aligner of a translator: a row of align, or `row/source/target`."""
-    if not isinstance(name, str):
-        return {}
-    row, *spaces = name.split("/")
-    if len(spaces) == 2:
-        known(where, row, _rows(study, "align_jointly"))
-        joint = _row(study, "align_jointly", row)
-        return {"source": spaces[0], "target": spaces[1], "aligner": joint.get("aligner")}
-    known(where, name, _rows(study, "align"))
-    return _row(study, "align", name)
-
-
-def _embeddings(corpus: Any, encoder: Any, study: Tables) -> str:
-    """Return the name of the embeddings of a corpus by an encoder: `<corpus>-<encoder>`.
-
-    If there is no row of this name, but one of another name has both, return the other name.
-    """
-    name = f"{corpus}-{encoder}"
-    rows = _rows(study, "embed")
-    of = {"corpus": corpus, "encoder": encoder}
-    same = [n for n, row in rows.items() if of == {key: row.get(key) for key in of}]
-    return name if name in rows or not same else same[0]
-
-
-def _space(name: Any, study: Tables) -> Rows:
-    """Return corpus and encoder of embeddings. Add the row of embed if its name says both."""
-    if not isinstance(name, str):
-        return {}
-    rows = _rows(study, "embed")
-    trained, _, side = name.rpartition("-")  # train_image_text writes spaces <row>-image and <row>-text
-    if name not in rows and side in ("image", "text") and trained in _rows(study, "train_image_text"):
-        return {"corpus": _row(study, "train_image_text", trained).get("corpus"), "encoder": name}
-    if name not in rows and (parts := _parts(f"embed.{name}", name, study)):
-        study["embed"] = {**rows, name: parts}
-    return _row(study, "embed", name)
-
-
-def _parts(where: str, name: str, study: Tables) -> Rows:
-    """Return the corpus and the encoder of a name `<corpus>-<encoder>`. Return {} for other names."""
-    cuts = [(name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "-"]
-    pairs = [(c, e) for c, e in cuts if c in _rows(study, "corpora") and e in _rows(study, "encoders")]
-    if len(pairs) > 1:
-        raise ValueError(
-            f"{where}: several corpora and encoders fit this name: write a row of embed with both"
-        )
-    return dict(zip(("corpus", "encoder"), pairs[0], strict=True)) if pairs else {}
-
-
-def _rows(study: Tables, table: str) -> Rows:
-    return study.get(table, {})
-
-
-def _row(study: Tables, table: str, name: Any) -> Rows:
-    return _rows(study, table).get(name, {}) if isinstance(name, str) else {}
+    def row(self, table: str, name: Any) -> Rows:
+        return self.study[table].get(name, {}) if isinstance(name, str) else {}

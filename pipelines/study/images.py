@@ -66,9 +66,9 @@ class TrainImageText(Shared):
 
     corpus: Annotated[str, Ref("corpora")]  # images with captions
     seeds: Seeds = (0,)  # one training for each
-    image: ImageTower = ImageTower.model_validate({})  # see `image` below
-    text: TextTower = TextTower.model_validate({})  # see `text` below
-    head: Head = Head.model_validate({})  # see `head` below
+    image: ImageTower = ImageTower()  # see `image` below
+    text: TextTower = TextTower()  # see `text` below
+    head: Head = Head()  # see `head` below
     steps: Count = 500  # of training
     batch: Annotated[int, Bounds(ge=2)] = 256  # over all ranks
     lr: Positive = 1e-3  # learning rate

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
-from dataclasses import is_dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, get_args
+from dataclasses import MISSING, is_dataclass
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from pipelines.runtime import settings
-from pipelines.study import attacks, corpora, encoders, images, row, translation
+from pydantic_core import PydanticUndefined
+
+from pipelines.runtime.settings import Bounds
+from pipelines.study.row import Made, Ref, Row
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
 
-NAMES = {
-    "str": "text",
-    "int": "integer",
-    "float": "number",
-    "bool": "true or false",
-    "Any": "mapping",
-    "Watched": "path",
-    "Seeds": "list of seeds",
+NAMES: dict[Any, str] = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    type(None): "none",
 }
-BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-SHARED = (settings, row, corpora, encoders, images, translation, attacks)
 
 
 def usage(verb: str, table: str | None, study: Study) -> str:
@@ -54,7 +51,7 @@ def kinds(table: str, study: Study) -> dict[type, str]:
     for one in getattr(study, table).values():
         found.setdefault(type(one), f"a row of {table} with source {getattr(one, 'source', '')}")
         for key, value in one:
-            if is_dataclass(value) or isinstance(value, row.Row):
+            if is_dataclass(value) or isinstance(value, Row):
                 found.setdefault(type(value), f"aligner {one.aligner}" if key == "settings" else key)
     return found
 
@@ -64,83 +61,54 @@ def keys(kind: type) -> dict[str, tuple[str, str, str]]:
     found: dict[str, tuple[str, str, str]] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("pipelines."):
-            module = inspect.getmodule(base)
-            assert module
-            found |= own_keys(module, base.__name__)
-    return {name: cells for name, cells in found.items() if name != "settings"}
+            meanings = comments(base)
+            for name, hint in inspect.get_annotations(base, eval_str=True).items():
+                found[name] = (said(hint), default(kind, name), meanings[name])
+    found.pop("settings", None)
+    return found
 
 
-def own_keys(module: ModuleType, name: str) -> dict[str, tuple[str, str, str]]:
-    source = inspect.getsource(module)
-    lines, names = source.splitlines(), aliases(module)
-    body = next(
-        node.body for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name
-    )
-    found = {}
-    for node in body:
+def comments(kind: type) -> dict[str, str]:
+    """Return the comment at each field: those beside it, or the sentence above it; one word is a heading."""
+    source = inspect.getsource(kind)
+    lines, found = source.splitlines(), {}
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            cells = (said(node.annotation, names), default(node.value), comment(lines, node))
-            found[node.target.id] = cells
+            beside = [line.partition("  # ")[2] for line in lines[node.lineno - 1 : node.end_lineno]]
+            first = node.lineno - 1
+            while lines[first - 1].strip().startswith("# "):
+                first -= 1
+            above = " ".join(line.strip()[2:] for line in lines[first : node.lineno - 1])
+            found[node.target.id] = " ".join(filter(None, beside)) or (above if " " in above else "")
     return found
 
 
-def aliases(module: ModuleType) -> dict[str, ast.expr]:
-    """Return the types that a module and those of rows name, by name."""
-    found = {}
-    for each in (*SHARED, module):
-        for node in ast.parse(inspect.getsource(each)).body:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                found[node.targets[0].id] = node.value
-    return found
-
-
-def comment(lines: list[str], node: ast.AnnAssign) -> str:
-    """Return the comments beside a field, or the sentence above it; a heading of one word is none."""
-    beside = [line.partition("  # ")[2] for line in lines[node.lineno - 1 : node.end_lineno]]
-    if any(beside):
-        return " ".join(filter(None, beside))
-    above = []
-    for line in reversed(lines[: node.lineno - 1]):
-        if not line.strip().startswith("# "):
-            break
-        above.append(line.strip()[2:])
-    return " ".join(reversed(above)) if any(" " in line for line in above) else ""
-
-
-def default(node: ast.expr | None) -> str:
-    """Return the default of a field as code; nothing if the key is needed."""
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Field":
-        node = node.args[0] if node.args else None
-    return "" if node is None else f"`{ast.unparse(node)}`"
-
-
-def said(node: ast.expr, names: dict[str, ast.expr]) -> str:
-    """Return a type in words: `integer at least 1`, `row of embed`, `list of number`."""
-    match node:
-        case ast.Constant(value=None):
-            return "none"
-        case ast.Name(id=name):
-            alias = NAMES.get(name)
-            return alias or (said(names[name], names) if name in names else name)
-        case ast.BinOp(left=left, right=right):
-            return f"{said(left, names)} or {said(right, names)}"
-        case ast.Subscript(value=ast.Name(id="Literal"), slice=choices):
-            return re.sub(r"[()']", "", ast.unparse(choices))
-        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, *marks])):
-            return " ".join([said(kind, names), *filter(None, map(marked, marks))])
-        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[kind, ast.Constant()])):
-            return f"list of {said(kind, names)}"
-        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=kinds)):
-            return f"[{', '.join(said(kind, names) for kind in kinds)}]"
-        case _:
-            return "mapping"
-
-
-def marked(node: ast.expr) -> str:
-    """Return what a mark adds to a type: its bounds, or the table that a name is of."""
-    if not isinstance(node, ast.Call):
+def default(kind: Any, name: str) -> str:
+    """Return the default of a field; nothing if the key is needed."""
+    fields = kind.__dataclass_fields__ if is_dataclass(kind) else kind.model_fields
+    value = fields[name].default
+    if value in (MISSING, PydanticUndefined):
         return ""
-    name = getattr(node.func, "id", "")
-    if name == "Bounds":
-        return " and ".join(f"{BOUNDS[str(end.arg)]} {ast.unparse(end.value)}" for end in node.keywords)
-    return f"(a row of {ast.literal_eval(node.args[0])})" if name == "Ref" else ""
+    return "`{}`" if isinstance(value, Row) else f"`{value!r}`"
+
+
+def said(hint: Any) -> str:
+    """Return a type in words: `integer at least 1`, `row of embed`, `list of number`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(map(said, parts))
+    if origin is Literal:
+        return ", ".join(map(str, parts))
+    if origin is Annotated:
+        marks = filter(None, map(marked, parts[1:]))
+        return "path" if Made() in parts else " ".join([said(parts[0]), *marks])
+    if origin is tuple:
+        return f"list of {said(parts[0])}" if ... in parts else f"[{', '.join(map(said, parts))}]"
+    return "mapping" if origin is dict or hint is Any else NAMES.get(hint) or hint.__name__
+
+
+def marked(mark: Any) -> str:
+    """Return what a mark adds to a type: its bounds, or the table that a name is of."""
+    if isinstance(mark, Ref):
+        return f"(a row of {mark.table})"
+    return str(mark) if isinstance(mark, Bounds) else ""

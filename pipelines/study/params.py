@@ -7,7 +7,7 @@ A study is a set of tables. Each maps a row's name to its settings. The stage
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ from pipelines.study import (
 )
 from pipelines.study.expand import expand
 from pipelines.study.reading import check_names, read
-from pipelines.study.row import Made, Ref, known
+from pipelines.study.row import Made, known
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,8 @@ class Study(Row):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Study:
-        for name in sorted(set(self.align) & set(self.align_jointly)):
-            raise ValueError(
-                f"align_jointly.{name}: a row of align has this name, and so would their translators"
-            )
+        for name in sorted(self.align.keys() & self.align_jointly.keys()):
+            raise ValueError(f"align_jointly.{name}: a row of align has this name")
         # In the order of the tables: a check may rely on the rows of the tables before its own.
         for where, row in self.rows():
             row.check_references(where, self)
@@ -105,6 +103,11 @@ class Study(Row):
         for table, rows in self:
             if isinstance(rows, dict):
                 yield from ((f"{table}.{name}", row) for name, row in rows.items())
+
+    def table(self, name: str) -> Mapping[str, Any]:
+        """Return the rows of a table. `embed` and `translators` have rows of other tables, too."""
+        derived = {"embed": self.spaces, "translators": self.translators}
+        return derived[name]() if name in derived else getattr(self, name)
 
     def spaces(self) -> dict[str, Embed]:
         """Return all embeddings: the rows of `embed`, and two for each row of `train_image_text`."""
@@ -119,27 +122,19 @@ class Study(Row):
         joint = {}
         for name, row in self.align_jointly.items():
             joint |= {f"{name}/{a}/{b}": row.pair(a, b) for a, b in row.pairs()}
-        return {**joint, **self.align}
+        return joint | self.align
 
     def named(self, row: Row) -> dict[str, Row]:
         """Return the rows that decide what a row measures, under names as `align` or `source.encoder`."""
-        tables = {
-            "embed": self.spaces(),
-            "translators": self.translators(),
-            "encoders": self.encoders,
-            "inverters": self.inverters,
-            "train_image_text": self.train_image_text,
-        }
         found: dict[str, Row] = {}
-        for field, info in type(row).model_fields.items():
-            for table in (mark.table for mark in info.metadata if isinstance(mark, Ref)):
-                value = getattr(row, field)
-                if not isinstance(value, str) or value not in tables.get(table, {}):
-                    continue  # the encoder of an image-text space is in no table
-                name = "align" if table == "translators" else field
-                found[name] = tables[table][value]
-                if table == "embed":
-                    found |= {f"{name}.{inner}": of for inner, of in self.named(found[name]).items()}
+        for field, table in row.references():
+            value = getattr(row, field)
+            if table == "corpora" or not isinstance(value, str) or value not in self.table(table):
+                continue  # the encoder of an image-text space is in no table
+            name = "align" if table == "translators" else field
+            found[name] = self.table(table)[value]
+            if table == "embed":
+                found |= {f"{name}.{inner}": of for inner, of in self.named(found[name]).items()}
         return found
 
     def private(self, *corpora: str) -> bool:

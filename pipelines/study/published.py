@@ -27,4 +27,4 @@ class Published(Row):
         if self.of:
             verb, row, *_ = self.of.split(".")
             known(f"{where}.of", verb, study.tables(), "verb")
-            known(f"{where}.of", row, getattr(study, study.tables()[verb]))
+            known(f"{where}.of", row, study.table(study.tables()[verb]))

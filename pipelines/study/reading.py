@@ -37,72 +37,50 @@ for kind, pattern, first in (
 ):
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})\\Z"), list(first))
 
-MOST = 100_000  # values of a study; ours have at most 2,000
 DIGITS = 18  # longest integer: sizes in torch and polars have 64 bits
 
 
 def read(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file. Raise BadInput if it cannot be read or repeats a key."""
     try:
-        tree = _parsed(path.read_bytes().decode())
+        loader = Loader(path.read_bytes().decode())
+        node = loader.get_single_node()
+        if fault := next(faults(node), ""):
+            raise BadInput(f"{path}: {fault}")
+        tree = loader.construct_document(node) if node else None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from None
-    except RecursionError:
-        raise BadInput(f"{path}: not YAML: nested too deeply") from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
         raise BadInput(f"{path}: not a study (a mapping of tables was expected)")
     return tree
 
 
-def _parsed(text: str) -> Any:
-    loader = Loader(text)
-    node = loader.get_single_node()
-    if node is None:
-        return None
-    if size(node, {}) > MOST:
-        raise BadInput(f"its aliases stand for more than {MOST:,} values")
-    for fault in faults(node):
-        raise BadInput(fault)
-    return loader.construct_document(node)
-
-
-def size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Return how many values a node has with its aliases written out. Ten lines can have a billion."""
-    if id(node) not in known:
-        known[id(node)] = 1  # ends at an alias of the node itself, which `faults` refuses
-        inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
-        parts = [part for entry in inner for part in (entry if isinstance(entry, tuple) else (entry,))]
-        known[id(node)] = 1 + sum(size(part, known) for part in parts)
-    return known[id(node)]
-
-
-def faults(node: yaml.Node, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:
+def faults(node: yaml.Node | None, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:
     """Yield what YAML or DVC would read otherwise than it is meant, with its place."""
     if any(node is outer for outer in above):
         yield f"{at}: an alias of what it stands in"
-        return
-    if node.tag == "tag:yaml.org,2002:int" and len(str(node.value)) > DIGITS:
-        yield f"{at}: a number of more than {DIGITS} digits"
-    if isinstance(node, yaml.ScalarNode) and "${" in node.value:
-        yield f"{at}: DVC replaces ${{...}} by a value of params.yaml: write it without"
-    lines: dict[str, int] = {}
-    inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
-    for number, entry in enumerate(inner):
-        key, value = entry if isinstance(entry, tuple) else (None, entry)
-        name = str(number) if key is None else str(key.value)
-        place = f"{at}.{name}" if at else name
-        if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-            line = key.start_mark.line + 1
-            if name in lines:
+    elif isinstance(node, yaml.ScalarNode) and (fault := _misread(node)):
+        yield f"{at}: {fault}"
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            yield from faults(value, f"{at}.{number}".lstrip("."), (*above, node))
+    elif isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            name, line = str(key.value), key.start_mark.line + 1
+            place = f"{at}.{name}".lstrip(".")
+            if name in lines and name != "<<":
                 yield f"{place} stands twice: lines {lines[name]} and {line}"
             lines[name] = line
-        yield from faults(value, place, (*above, node))
+            yield from faults(value, place, (*above, node))
+
+
+def _misread(scalar: yaml.ScalarNode) -> str:
+    if scalar.tag == "tag:yaml.org,2002:int" and len(scalar.value) > DIGITS:
+        return f"a number of more than {DIGITS} digits"
+    return "DVC replaces ${...} by a value of params.yaml: write it without" if "${" in scalar.value else ""
 
 
 def check_names(tree: dict[str, Any]) -> None:

@@ -46,8 +46,7 @@ HubCorrection = NonNegative | None
 class Ref:
     """Mark a field that names a row of `table`, or is a tuple of such names, or None.
 
-    `embed` stands for all embeddings (`Study.spaces`), `translators` for `Study.translators`.
-    kind: the kind of corpus that is needed.
+    table: of `Study.table`; kind: the kind of corpus that is needed.
     """
 
     table: str
@@ -55,8 +54,7 @@ class Ref:
 
     def check(self, where: str, value: str | tuple[str, ...] | None, study: Study) -> None:
         """Raise ValueError if the row is missing or of another kind."""
-        derived = {"embed": study.spaces, "translators": study.translators}
-        rows: Any = derived[self.table]() if self.table in derived else getattr(study, self.table)
+        rows = study.table(self.table)
         for name in (value,) if isinstance(value, str) else value or ():
             known(where, name, rows)
             if self.kind and rows[name].kind != self.kind:
@@ -84,8 +82,7 @@ class Made(Ref):
         for folder, table in self.FOLDERS.items():
             if value.startswith(folder):
                 joint = study.align_jointly if table == "translators" else {}
-                rows = study.translators() if table == "translators" else getattr(study, table)
-                known(where, value.removeprefix(folder).rstrip("/"), {**joint, **rows})
+                known(where, value.removeprefix(folder).rstrip("/"), {**joint, **study.table(table)})
 
 
 Watched = Annotated[str, Field(min_length=1), Made()]  # a path that DVC watches for changes
@@ -108,6 +105,12 @@ class Row(BaseModel):
             for mark in field.metadata:
                 if isinstance(mark, Ref):
                     mark.check(f"{where}.{name}", getattr(self, name), study)
+
+    @classmethod
+    def references(cls) -> list[tuple[str, str]]:
+        """Return each field that names a row, with the table of that row."""
+        fields = cls.model_fields.items()
+        return [(name, mark.table) for name, f in fields for mark in f.metadata if type(mark) is Ref]
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if the row does not fit the rows that it names. Those are in the study."""
