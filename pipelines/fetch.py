@@ -17,7 +17,7 @@ def fetch(name: str, row: Encoder, study: params.Study, run: track.Run) -> None:
         shutil.rmtree(draft)
         store.intact(Path(row.path))  # a folder that `finetune` wrote
         sources.fetch(row, draft / "encoder")
-        store.move_into(draft / "encoder", folder)
+        store.publish_folder(draft / "encoder", folder)
     run.log({"bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())})
 
 

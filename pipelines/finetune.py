@@ -301,7 +301,7 @@ def finish(name: str, training: Training, dev: pl.DataFrame, folder: Path, run: 
     training.model.load_state_dict(files.load_state(folder / BEST))
     vectors = encode(training.model, list(dict.fromkeys([*dev["text"], *dev["pair"]])))
     training.model.save(str(folder / "model"), create_model_card=False)
-    store.move_into(folder / "model", store.trained_path(name))
+    store.publish_folder(folder / "model", store.trained_path(name))
 
     curve = store.plots_path("finetune", name) / "curve.csv"
     store.write_csv(curve, pl.DataFrame(training.curve))

@@ -64,7 +64,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
             for seed, model in zip(row.seeds, models, strict=True):
                 save(model, words, output / f"seed-{seed}")
             digest = store.digest(output / f"seed-{row.seeds[0]}.safetensors")
-            store.move_into(output, store.image_text_path(name))
+            store.publish_folder(output, store.image_text_path(name))
 
             # 4. Write the vectors of the first.
             about = {

@@ -26,7 +26,7 @@ def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run
         encode = query.as_function(folder, study.encoders[row.encoder], device)
     with store.work("train_inverter", name, row, embeddings.metadata) as folder:
         attacker.save(attacker.learn(vectors, texts, row.inverter, row.seed, run.log, encode), folder)
-        store.move_into(folder, store.inverters_path(name))
+        store.publish_folder(folder, store.inverters_path(name))
 
 
 if __name__ == "__main__":

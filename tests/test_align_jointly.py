@@ -233,7 +233,7 @@ def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
     for seed in (0, 1):
         two, three = (load_seeds(store.translators_path(f"{name}/a/b"))[seed] for name in ("two", "three"))
         assert torch.equal(two(x), three(x))
-    assert store.verdicts()["three/c/a"] == metrics["c/a"]
+    assert store.alignments()["three/c/a"] == metrics["c/a"]
     scores = json.loads((store.translators_path("three/c/a") / "verdicts.json").read_text())
     assert {seed: v["score"] for seed, v in scores.items()} == pytest.approx(
         {seed: v["score"] for seed, v in metrics["c/a"]["by seed"].items()}, abs=1e-6

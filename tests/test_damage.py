@@ -59,7 +59,7 @@ def make() -> None:
     point_sets.save(dual, Words(ids[:20]), drafts[2] / "seed-0")
     places = store.translators_path("t"), store.inverters_path("i"), store.image_text_path("p")
     for draft, place in zip(drafts, places, strict=True):
-        store.move_into(draft, place)
+        store.publish_folder(draft, place)
     store.write_metrics("align", "t", {"verdict": 1.0, "seeds": 1})
     store.write_csv(store.seeds_path("t"), pl.DataFrame({"seed": range(9), "top1": [0.125] * 9}))
     store.write_csv(store.examples_path("i"), pl.DataFrame({"id": ids, "text": ids}))

@@ -120,7 +120,7 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
             work.run.log({f"seed-{seed}/{where}": {"verdict": verdict.score, "agreement": verdict.agreement}})
         work.run.log({where: {key: value for key, value in found.items() if key != "by seed"}})
     store.write_metrics(verb, name, metrics.get("", metrics))  # of one pair: without a label
-    store.move_into(translators, store.translators_path(name))
+    store.publish_folder(translators, store.translators_path(name))
 
 
 def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]:

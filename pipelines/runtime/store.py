@@ -8,7 +8,7 @@ data/image_text/<row of train_image_text>/       seed-<n>.safetensors + .json: a
 data/translators/<row of align>/       seed-<n>.safetensors + .json; verdicts.json by seed
 data/translators/<row of align_jointly>/<source>/<target>/       the same of every ordered pair
 data/inverters/<row of inverters>/     attacker.pt: texts, their vectors, inverter, corrector
-data/bulk/<row>/*.parquet             shards, of the names of the input's
+data/bulk/<row>/*.parquet             shards, named like the input shards
 data/scores/<verb>/<row>.parquet       per-example scores of evaluate, attributes and invert
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
@@ -16,7 +16,7 @@ report/                                pages for people; metrics/<verb>/<row>.js
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 .cache/locks/<verb>/<row>              held while a stage works there
 .cache/mlflow/                         logs of runs that are not yet sent to MLflow
-.cache/runs/<verb>@<row>.json          what a stage's last good run took, and its MLflow run (of track)
+.cache/runs/<verb>@<row>.json          seconds and MLflow run of a stage's last good run
 """
 
 from __future__ import annotations
@@ -114,10 +114,10 @@ def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
         yield folder
         return
     with alone(verb, name):
-        for stale in folder.parent.glob("*") if folder.parent.is_dir() else ():
-            if stale != folder:
-                shutil.rmtree(stale)
         folder.mkdir(parents=True, exist_ok=True)
+        for other in folder.parent.iterdir():
+            if other != folder:
+                shutil.rmtree(other)
         yield folder
         shutil.rmtree(folder.parent)
 
@@ -188,13 +188,13 @@ def check_corpus(name: str, frame: pl.DataFrame) -> None:
 
 
 def _check_texts(where: str, frame: pl.DataFrame) -> None:
-    # A premise has many hypotheses
+    # A text may repeat with another hypothesis or image
     others = [column for column in ("positive", "negative", "image") if column in frame.columns]
     faults = {
         "empty": frame["text"].fill_null("").str.strip_chars() == "",
         "repeated": frame.select("text", *others).is_duplicated(),
     }
-    if {"pair", "judgements", "task"} & {*frame.columns}:  # what is published may repeat texts
+    if {"pair", "judgements", "task"} & {*frame.columns}:  # published benchmarks may repeat texts
         faults.pop("repeated")
     for fault, found in faults.items():
         if ids := frame["id"].filter(found).to_list():
@@ -215,7 +215,7 @@ class Embeddings:
     metadata: dict[str, str]  # encoder, pooling, dimension, max_tokens, weights, precision, corpus, source
     documents: np.ndarray  # (n,) of str: the document of each row; without documents, its id
     same_as: np.ndarray  # (n,) of str: the id of each row's first near-duplicate, or its own
-    judgements: np.ndarray | None = None  # (n,) of JSON, None of documents; only of kind `judged`
+    judgements: np.ndarray | None = None  # (n,): JSON of a query, None of a document; of kind `judged` alone
 
     def rows(self, split: str | None) -> torch.Tensor:
         """Return the indices of the rows of one split; None: all."""
@@ -233,13 +233,14 @@ def write_embeddings(
 ) -> None:
     """Write one Arrow IPC file: id, split, vector (fixed-size list of float32 or float16), `more` columns.
 
-    `vectors`: (n, dimension), or blocks of rows, of which memory holds one at a time. The file has one record
-    batch, so that readers map it without a copy: it is first written with zeros, which the blocks replace.
+    `vectors`: (n, dimension), or blocks of rows, of which memory holds one at a time. Readers map the file
+    without a copy only if it has one record batch, and Arrow cannot stream into a batch. So: write the file
+    with zeros as vectors, find their offset, and overwrite them block by block.
     """
     blocks = iter([vectors] if isinstance(vectors, np.ndarray) else vectors)
     first = next(blocks)
     dimension = first.shape[1]
-    zeros = np.zeros(len(ids) * dimension, first.dtype)  # zeros that are never written take no memory
+    zeros = np.zeros(len(ids) * dimension, first.dtype)  # untouched pages take no memory
     columns: dict[str, Any] = {"id": pa.array(ids, pa.string()), "split": pa.array(splits, pa.string())}
     columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(zeros), dimension)
     columns |= {column: pa.array(values, pa.string()) for column, values in more.items()}
@@ -268,10 +269,10 @@ def read_embeddings(name: str, device: torch.device | str = "cpu") -> Embeddings
     path = _existing(embeddings_path(name))
     with reading(path):
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
-        column = table["vector"].chunk(0)
-        array = column.flatten().to_numpy(zero_copy_only=True).reshape(-1, column.type.list_size)
+        lists = table["vector"].chunk(0)
+        array = lists.flatten().to_numpy(zero_copy_only=True).reshape(-1, lists.type.list_size)
         texts = table.drop_columns("vector").to_pydict()
-        columns = {name: np.asarray(values, dtype=object) for name, values in texts.items()}
+        columns = {column: np.asarray(values, dtype=object) for column, values in texts.items()}
         metadata = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
         ids, splits = columns["id"], columns["split"]
     check_vectors(str(path), array, ids)
@@ -320,8 +321,11 @@ def read_only(array: np.ndarray) -> torch.Tensor:
 # ---------------------------------------------------------------- folders
 
 
-def move_into(folder: Path, path: Path) -> None:
-    """Copy a finished folder to `path`, which appears in one rename. Raises BadInput if the disk is full."""
+def publish_folder(folder: Path, path: Path) -> None:
+    """Copy a finished folder to a draft, then put the draft in the place of `path`.
+
+    Raises BadInput if the disk is full.
+    """
     draft = draft_of(path)
     with writing(path):
         try:
@@ -363,12 +367,12 @@ def _metrics(path: Path) -> dict[str, Any]:
         return content
 
 
-def verdicts() -> dict[str, dict[str, Any]]:
+def alignments() -> dict[str, dict[str, Any]]:
     """Return the metrics of every translator, by its name in `Study.translators`."""
-    joint = {
-        f"{n}/{pair}": m for n, pairs in read_metrics("align_jointly").items() for pair, m in pairs.items()
-    }
-    return {**joint, **read_metrics("align")}
+    every = read_metrics("align")
+    for row, pairs in read_metrics("align_jointly").items():
+        every |= {f"{row}/{pair}": metrics for pair, metrics in pairs.items()}
+    return every
 
 
 def write_csv(path: Path, frame: pl.DataFrame) -> None:

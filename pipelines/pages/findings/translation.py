@@ -84,7 +84,7 @@ def translation(study: Study) -> Finding | None:
 
 def translations(study: Study) -> list[Measured]:
     """Return every row of `evaluate` that has results."""
-    judged, spaces, fits, out = store.verdicts(), study.spaces(), study.translators(), []
+    judged, spaces, fits, out = store.alignments(), study.spaces(), study.translators(), []
     for name, (row, metrics) in measured(study, "evaluate").items():
         fit, corpus = fits[row.translator], spaces[row.source].corpus
         labels = verdicts(judged.get(row.translator, {}))

@@ -48,7 +48,7 @@ def corpora_table(study: Study) -> list[str]:
 def translation_table(study: Study) -> list[str]:
     """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
     rows = {n: row for n, row in study.evaluate.items() if store.seeds_path(n).exists()}
-    judged, spaces, fits, blocks = store.verdicts(), study.spaces(), study.translators(), []
+    judged, spaces, fits, blocks = store.alignments(), study.spaces(), study.translators(), []
     metrics = store.read_metrics("evaluate")
     for source, target in dict.fromkeys((row.source, row.target) for row in rows.values()):
         names = [n for n, row in rows.items() if (row.source, row.target) == (source, target)]
@@ -122,6 +122,6 @@ def judged_table(study: Study) -> list[str]:
 
 def unmeasured(study: Study) -> dict[str, dict[str, Any]]:
     """Return the verdicts of translators that no row of `evaluate` measures, by name."""
-    evaluated, verdicts = {row.translator for row in study.evaluate.values()}, store.verdicts()
+    evaluated, verdicts = {row.translator for row in study.evaluate.values()}, store.alignments()
     names = [name for name in study.translators() if name not in evaluated]
     return {name: verdicts[name] for name in names if "verdict" in verdicts.get(name, {})}
