@@ -117,7 +117,7 @@ def fit(
         known = torch.arange(len(known))[:, None].expand(-1, 2)  # pair i is now row i on both sides
     clouds = _checked({"source": source, "target": target}, settings)
     fitting = Fitting(settings, generator, log)
-    cross = fitting.couple_clouds(clouds, "source", known.to(clouds["source"].device))["target"]
+    cross = fitting.cross_covariances(clouds, "source", known.to(clouds["source"].device))["target"]
     return fitting.translator(clouds["source"], clouds["target"], cross)
 
 
@@ -148,7 +148,7 @@ def fit_jointly(
     fitting = Fitting(settings, generator, log)
     no_pairs = torch.empty(0, 2, dtype=torch.int64)
     maps = {}
-    for name, cross in fitting.couple_clouds(clouds, lone, no_pairs).items():
+    for name, cross in fitting.cross_covariances(clouds, lone, no_pairs).items():
         maps[lone, name] = fitting.translator(clouds[lone], clouds[name], cross)
         maps[name, lone] = fitting.translator(clouds[name], clouds[lone], cross.T)
     return maps
@@ -186,20 +186,21 @@ class Fitting:
     generator: torch.Generator
     log: Log | None = None
 
-    def couple_clouds(self, clouds: Mapping[str, Tensor], lone: str, known: Tensor) -> dict[str, Tensor]:
+    def cross_covariances(self, clouds: Mapping[str, Tensor], lone: str, known: Tensor) -> dict[str, Tensor]:
         """Return the cross-covariance (d, e) of the lone cloud's points with those of each other cloud.
 
         The other clouds share their texts, so their k vectors of each text are concatenated. The division by
         sqrt(k) makes a cosine of concatenated vectors the mean of the k cosines.
         """
-        unit = {name: centred_unit(cloud) for name, cloud in clouds.items()}
-        X = unit.pop(lone)
-        Y = torch.cat([*unit.values()], 1) / len(unit) ** 0.5
+        X = centred_unit(clouds[lone])
+        others = {name: centred_unit(cloud) for name, cloud in clouds.items() if name != lone}
+        Y = torch.cat([*others.values()], 1) / len(others) ** 0.5
         if self.settings.match_in == "smaller" and X.shape[1] < Y.shape[1]:
             cross = self.consensus(Y, X, known.flip(1)).T  # cosines are taken in the second argument's space
         else:
             cross = self.consensus(X, Y, known)
-        return dict(zip(unit, cross.split([cloud.shape[1] for cloud in unit.values()], 1), strict=True))
+        widths = [cloud.shape[1] for cloud in others.values()]
+        return dict(zip(others, cross.split(widths, 1), strict=True))
 
     def translator(self, source: Tensor, target: Tensor, cross: Tensor) -> Linear:
         """Return the translator of two clouds (n, d), (m, e) from the cross-covariance of coupled points."""
@@ -234,8 +235,8 @@ class Fitting:
         """Step 1: return an orthogonal map (d, e) from each repeat, and one from the known pairs if any."""
         a, b = self._centroids(X), self._centroids(Y)  # (repeats, clusters, d), (repeats, clusters, e)
         a, b = (normalize(c - c.mean(1, keepdim=True), dim=2) for c in (a, b))
-        # Each known pair is an extra cluster whose partner is fixed. In the quadratic objective its terms
-        # with a free cluster are linear in the assignment, and occur twice by symmetry.
+        # Each known pair k is an extra cluster whose partner is fixed. In the quadratic objective its terms
+        # with free clusters are linear: 2 sum_k <a_i, x_k> <b_j, y_k> if cluster i has partner j.
         linear = 2 * (a @ X[known[:, 0]].T) @ (b @ Y[known[:, 1]].T).mT if len(known) else None
         restarts = self.settings.assignment_restarts
         partner, _ = quadratic_assignment(a @ a.mT, b @ b.mT, self.generator, linear, restarts)
@@ -274,21 +275,20 @@ class Fitting:
     def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> tuple[Tensor, float]:
         """Step 3: couple and fit in turn. Return the last cross-covariance (d, e) and mean cosine."""
         cross, cosine, refinements = given, 0.0, self.settings.refinements
-        last_sharpness = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
+        last_scale = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
         steps = range(refinements + self.settings.passes)
         for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
-            if step < refinements:
-                done, sharpness, power = step / refinements, 1.0, POWER
-                size = batch_size(round(BATCHES[0] * (BATCHES[1] / BATCHES[0]) ** done), X, Y)
-            else:
-                done, sharpness, power = 1.0, last_sharpness, 0.0
-                size = LAST_PASS
+            last = step >= refinements  # one of the passes over all vectors
+            done = 1.0 if last else step / refinements
+            grown = round(BATCHES[0] * (BATCHES[1] / BATCHES[0]) ** done)
+            size = LAST_PASS if last else batch_size(grown, X, Y)
             x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
-            coupled, cosine = couple(x, y, W, sharpness * (WARM + (COLD - WARM) * done))
+            scale = last_scale if last else 1.0
+            coupled, cosine = couple(x, y, W, scale * (WARM + (COLD - WARM) * done))
             # A softer coupling gives each point the mean of more partners. Such a mean is shorter, so known
             # pairs must weigh less, too. The square is measured: docs/experiments/sizes.md.
-            cross = coupled + sharpness**2 * given
-            W = spectral(cross, power)
+            cross = coupled + scale**2 * given
+            W = spectral(cross, 0.0 if last else POWER)
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
         return cross, cosine
