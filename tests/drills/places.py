@@ -93,7 +93,11 @@ class Place:
         shutil.copytree(self.reference / ".dvc", self.root / ".dvc", dirs_exist_ok=True)
         shutil.copy(self.reference / "mlflow.db", self.root)
         lock = yaml.safe_load((self.reference / "dvc.lock").read_text())["stages"]
-        self.stages: dict[str, Any] = lock
+        self.stages: dict[str, Any] = {  # the committed dvc.lock also has stages of study `sample`
+            name: stage
+            for name, stage in lock.items()
+            if all((self.reference / out["path"]).exists() for out in stage["outs"])
+        }
         self.restore()
         os.chdir(self.root)
 
