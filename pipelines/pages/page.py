@@ -35,7 +35,14 @@ body>ol>li>p{margin:.3rem 0}body>ol>li>p+p{color:var(--soft);font-size:.9rem}bod
 body>ol>li{display:grid;grid-template-columns:1.2rem 1fr 24rem;column-gap:1.2rem}
 body>ol>li::before{grid-row:1/span 3}body>ol>li>p{grid-column:2}
 body>ol>li>p:has(img){grid-column:3;grid-row:1/span 3}}
-@media print{div.table{overflow:visible}tr,li,img{break-inside:avoid}}
+/* on paper no column is cut, and a picture stays with what stands before it */
+@page{size:A4;margin:14mm}
+@media print{
+:root{color-scheme:light;--ink:#000;--soft:#333;--line:#999;--head:#eee;--page:#fff;--accent:#1b6ca8}
+body{font-size:10pt;max-width:none;padding:0}img{filter:none;max-height:9cm}
+div.table{overflow:visible;break-inside:avoid}table{width:100%;font-size:6.5pt}td,th{padding:1pt 2pt}
+td{overflow-wrap:anywhere}
+h1,h2,h3{break-after:avoid}tr,li,img{break-inside:avoid}p:has(img){break-before:avoid;break-inside:avoid}}
 """
 
 
