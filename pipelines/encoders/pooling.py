@@ -75,7 +75,8 @@ class SbertWk(LayerPooling):
     """SBERT-WK, see sbert_wk.py.
 
     window: neighbouring layers on each side (m in the paper). omega: 1 weighs layers by inverse alignment
-    alone, 0 by novelty alone. start: first layer used; None: a third of the layers, as the paper's 4 of 12.
+    alone, 0 by novelty alone. start: index of the first layer used; None: a third of the layer count, as the
+    paper's 4 of 12.
     """
 
     config_keys: list[str] = ["embedding_dimension", "window", "omega", "start"]
@@ -165,7 +166,7 @@ def _poolings(transformer: Any, row: Encoder) -> list[Module]:
     if row.pooling == "sbert-wk":
         module = SbertWk(width(transformer), row.window, row.omega, row.first_layer)
         start = layers // 3 if row.first_layer is None else row.first_layer
-        if layers - start < 2:  # a variance needs two differences
+        if layers - start < 2:  # three layers give the two differences of a variance
             raise BadInput(f"{asked}: {layers} layers from layer {start} on are too few: three are needed")
         return [module]
     if row.pooling == "pooler":
@@ -184,8 +185,8 @@ def trained_pooler(transformer: Any) -> list[Module]:
 
     SimCSE's checkpoints store their MLP head there.
 
-    transformers draws it at random, with a warning, if the checkpoint lacks it. Raise BadInput if the network
-    has none.
+    If the checkpoint has no pooler weights, transformers draws them at random and warns. Raise BadInput if
+    the architecture has no pooler.
     """
     own: Any = getattr(transformer.model, "pooler", None)
     if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):

@@ -28,7 +28,7 @@ from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, AlignJointly, aligner_module
 
 RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE, so that no two seeds are equal
-LARGE = 2**30  # above so many bytes of vectors each fit uses all cores, and fits run one after the other
+LARGE = 2**30  # bytes of vectors above which fits run one after the other, each on all cores
 CURVES = ".curves.jsonl"
 Fit = dict[Pair, Translator]  # the translators of one draw, by source and target space
 Result = TypeVar("Result")
@@ -81,7 +81,7 @@ class Candidate:
     def judge_by(self, others: Sequence[Fit], vectors: Mapping[str, Tensor]) -> None:
         """Compare each translator with further fits, if there are any, and keep the best verdict.
 
-        The best one is right, because two wrong fits do not agree (`core.verdict`): one right fit is enough.
+        Two wrong fits rarely agree (`core.verdict`). So agreement with one other fit is enough.
         """
         if not others:
             return
@@ -136,7 +136,8 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
     to_fit = [*row.seeds]
     for restart in range(row.restarts + 1):
         draws = [Draw(seed, restart) for seed in to_fit]
-        replicate_draws = [Draw(seed, restart, True) for seed in replicate_seeds(row) if work.judged]
+        seeds = replicate_seeds(row) if work.judged else []
+        replicate_draws = [Draw(seed, restart, replicate=True) for seed in seeds]
         made = fit_draws(work, draws + replicate_draws)  # in one call, so that they run in parallel
         new_fits = list(zip(to_fit, made[: len(draws)], strict=True))
         new_replicates = made[len(draws) :]
@@ -149,8 +150,8 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
         for seed in to_fit:
             *earlier, latest = candidates[seed]
             vectors = work.vectors(seed)
-            latest.judge_by(judges_of(seed, fits, replicates), vectors)
-            for candidate in earlier:  # only new fits can change their verdicts
+            latest.judge_by(judges_of(seed, fits, replicates), vectors)  # the new fit by all fits so far
+            for candidate in earlier:  # older fits by the new ones alone
                 candidate.judge_by(judges_of(seed, new_fits, new_replicates), vectors)
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
         wrong = [seed for seed, candidate in best.items() if candidate.worst.score < ALIGNED]

@@ -47,7 +47,8 @@ def halves(
         )
     part_x, part_y = (part_of_row(row, number, 2, replicate, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
-    salt = "source" if same or row.splits else "target"  # two corpora have no texts to keep apart
+    # Equal salts give equal shuffles, which the parts of one corpus need: else they would overlap.
+    salt = "source" if same or row.splits else "target"
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
     # The same shuffle as in `rows_of_part`, which sets its first texts aside as known pairs
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
@@ -65,7 +66,7 @@ def paired_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return true pairs, for oracles only: as many as `halves` gives to the smaller side.
 
-    If the row names splits, the pairs are of the first split, that of the dump.
+    If the row names splits, the pairs are of the first split, the source's.
     """
     store.same_texts(source, target)
     rows = rows_of_part(source, "source", seed, part_of_row(row, 0, 2))
@@ -96,7 +97,7 @@ def rows_of_parts(
     for number, group in enumerate(groups):
         space, *others = (spaces[name] for name in group)
         same = one_corpus(first, space)
-        for other in [*([first] if same else []), *others]:
+        for other in [*([first] if same else []), *others]:  # of one corpus, or paired
             store.same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
         part = part_of_row(row, number, len(groups), replicate)
@@ -107,12 +108,12 @@ def rows_of_parts(
 
 
 class Part(NamedTuple):
-    """One of `count` disjoint parts of the train texts after the first `known`, or a split of its own."""
+    """One of `count` disjoint parts of the train texts, or a whole split. The first `known` are set aside."""
 
     number: int
     count: int
     split: str | None
-    replicate: bool  # all seeds see a split whole, and a replicate sees half of it: its texts must differ
+    replicate: bool  # of a split every seed sees all, and a replicate a random half: its texts must differ
     documents: bool  # no two parts have texts of one document
     known: int = 0
 
@@ -155,10 +156,11 @@ def assign_parts(space: store.Embeddings, rows: Tensor, part: Part, generator: t
     else:  # each row is a document of its own
         document = order = np.arange(len(rows))
         sizes = np.ones(len(rows), int)
+    # document (n,): number of each row's document; sizes: rows of each document; order: of documents, random
     cuts = [number * len(rows) // part.count for number in range(1, part.count)]
-    before = np.cumsum(sizes[order]) - sizes[order]  # rows of the documents before each
+    first_row = np.cumsum(sizes[order]) - sizes[order]  # of each document, if laid out in this order
     part_of_document = np.empty(len(sizes), int)
-    part_of_document[order] = np.searchsorted(cuts, before, side="right")
+    part_of_document[order] = np.searchsorted(cuts, first_row, side="right")
     return torch.from_numpy(part_of_document[document])
 
 
@@ -195,7 +197,7 @@ def one_corpus(source: store.Embeddings, target: store.Embeddings) -> bool:
 
 
 def generator_of(salt: str, seed: int) -> torch.Generator:
-    """Return the random numbers of a seed, which differ for two corpora."""
+    """Return a generator for a salt and a seed. Equal salts give equal shuffles."""
     key = hashlib.sha256(f"{salt}:{seed}".encode()).digest()[:7]
     return torch.Generator().manual_seed(int.from_bytes(key, "big"))
 

@@ -10,18 +10,18 @@
    Keep the best of the last round.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
-   to escape poor optima. They grow, and the temperature falls. Until the last passes the map is U S^POWER V'
-   of the cross-covariance U S V', not U V'. This gives more weight to directions in which couplings agree.
-   The last passes use all vectors, at most LAST_PASS a side. With few vectors their couplings are softer
+   to escape poor optima. They grow, and the temperature falls. Let U S V' be the SVD of the
+   cross-covariance. Before the last passes the map is U S^POWER V', which gives more weight to directions in
+   which couplings agree. In the last passes it is the Procrustes solution U V'. They use all vectors, or a
+   random LAST_PASS a side if there are more. With few vectors their couplings are softer
    (`relative_size`). With `consensus`, steps 1 to 3 run several times with different clusters, and end at
    different maps. The cross-covariances are added, so that errors cancel. Runs with a clearly lower coupled
    cosine are left out.
-4  The orthogonal map ranks best. The least-squares map of the couplings has the highest cosine. Return a map
-   in between (`between`), with a correction for hubs (`core.hubness`).
+4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
+   cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
-`fit_jointly` couples one cloud with several others, which share their texts with each other, but not with
-the one cloud. Someone who runs two encoders on his own texts has such clouds. A coupling must then be right
-in all of their spaces.
+`fit_jointly` couples a lone cloud with several paired clouds. Paired clouds embed the same texts with
+different encoders; the lone cloud embeds other texts. A coupling must then be right in all paired spaces.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def fit_jointly(
         )
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
     if max(len(cloud) for cloud in clouds.values()) > SEEN:
-        # Paired clouds have one length. From one state of the generator the same rows of them are drawn.
+        # Reset the generator before each draw, so that all paired clouds keep the same rows.
         state = generator.get_state()
         clouds = {name: draw(cloud, SEEN, generator.set_state(state)) for name, cloud in clouds.items()}
     clouds = _checked(clouds, settings)
@@ -189,8 +189,8 @@ class Fitting:
     def cross_covariances(self, clouds: Mapping[str, Tensor], lone: str, known: Tensor) -> dict[str, Tensor]:
         """Return the cross-covariance (d, e) of the lone cloud's points with those of each other cloud.
 
-        The other clouds share their texts, so their k vectors of each text are concatenated. The division by
-        sqrt(k) makes a cosine of concatenated vectors the mean of the k cosines.
+        The c other clouds share their texts, so their vectors of a text are concatenated. The division by
+        sqrt(c) makes a cosine of concatenated vectors the mean of the c cosines.
         """
         X = centred_unit(clouds[lone])
         others = {name: centred_unit(cloud) for name, cloud in clouds.items() if name != lone}
@@ -214,7 +214,7 @@ class Fitting:
     def consensus(self, X: Tensor, Y: Tensor, known: Tensor) -> Tensor:
         """Return the sum of the cross-covariances (d, e) of all runs of steps 1 to 3 that did not fail.
 
-        Only the first run is logged.
+        All runs share one generator, so each draws other clusters. Only the first run is logged.
         """
         fittings = [self, *[replace(self, log=None)] * (self.settings.consensus - 1)]
         runs = [fitting.search(X, Y, known) for fitting in fittings]
@@ -253,6 +253,7 @@ class Fitting:
         rounds = self.settings.rounds
         for number, size in enumerate(rounds):
             size = batch_size(size, X, Y)
+            # The last batch is only for scoring.
             *batches, (score_x, score_y) = [
                 (draw(X, size, self.generator), draw(Y, size, self.generator)) for _ in range(ROUND_STEPS + 1)
             ]
@@ -285,8 +286,9 @@ class Fitting:
             x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
             scale = last_scale if last else 1.0
             coupled, cosine = couple(x, y, W, scale * (WARM + (COLD - WARM) * done))
-            # A softer coupling gives each point the mean of more partners. Such a mean is shorter, so known
-            # pairs must weigh less, too. The square is measured: docs/experiments/sizes.md.
+            # A softer coupling gives each point the mean of more partners, which is shorter than one vector.
+            # So known pairs are scaled down, too. The exponent 2 was found by experiment: see
+            # docs/experiments/sizes.md.
             cross = coupled + scale**2 * given
             W = spectral(cross, 0.0 if last else POWER)
             if self.log:
@@ -313,10 +315,9 @@ def couple(x: Tensor, y: Tensor, W: Tensor, inverse_temperature: float) -> tuple
 def between(X: Tensor, cross: Tensor, fidelity: float, ridge: float) -> Tensor:
     """Return the map (d, e) U S^fidelity V', where U S V' is the least-squares map of the coupled points.
 
-    Fidelity 0 is orthogonal: it keeps all lengths and ranks best. It is the Procrustes map of the
-    cross-covariance, without least squares. Fidelity 1 is least squares: it has the highest cosine, but loses
-    directions of low variance, which couplings blur most. A fidelity in between is nearly as good in ranks
-    and in cosine.
+    For fidelity 0 return the Procrustes map of the cross-covariance instead: it keeps all lengths and gives
+    the best ranks. Fidelity 1 is least squares: it has the highest cosine, but loses directions of low
+    variance, which couplings blur most. A fidelity in between is nearly as good in ranks and in cosine.
     """
     if not fidelity:
         return spectral(cross)
