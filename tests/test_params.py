@@ -130,6 +130,9 @@ def test_what_is_wrong_with_a_table_is_one_line(tmp_path, tables, line):
     assert refused(tmp_path, STUDY | tables).startswith(line)
 
 
+ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+
+
 @pytest.mark.parametrize(
     ("raw", "line"),
     [
@@ -140,6 +143,8 @@ def test_what_is_wrong_with_a_table_is_one_line(tmp_path, tables, line):
         (b"study: t\nabout: {[1]: 2}\n", "not YAML"),
         (b"study: t\nabout: " + b"[" * 3000 + b"]" * 3000 + b"\n", "not YAML"),
         (b"study: t\nembed: &a {b: *a}\n", "embed.b: an alias of what it stands in"),
+        ("\n".join(["a0: &a0 [1, 1, 1]", *ALIASES]).encode(),
+         "its aliases stand for more than 100,000 values"),
         (b"", "not a study"),
     ],
 )  # fmt: skip

@@ -37,6 +37,7 @@ for kind, pattern, first in (
 ):
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{pattern})\\Z"), list(first))
 
+MOST = 100_000  # values of a study; ours have at most 2,000
 DIGITS = 18  # longest integer: sizes in torch and polars have 64 bits
 
 
@@ -45,6 +46,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         loader = Loader(path.read_bytes().decode())
         node = loader.get_single_node()
+        if node and size(node, {}) > MOST:  # before `faults`, which visits an alias once for each use
+            raise BadInput(f"{path}: its aliases stand for more than {MOST:,} values")
         if fault := next(faults(node), ""):
             raise BadInput(f"{path}: {fault}")
         tree = loader.construct_document(node) if node else None
@@ -55,6 +58,16 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise BadInput(f"{path}: not a study (a mapping of tables was expected)")
     return tree
+
+
+def size(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many values a node has with its aliases written out. Ten lines can have a billion."""
+    if id(node) not in known:
+        known[id(node)] = 1  # ends at an alias of the node itself, which `faults` refuses
+        inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
+        parts = [part for entry in inner for part in (entry if isinstance(entry, tuple) else (entry,))]
+        known[id(node)] = 1 + sum(size(part, known) for part in parts)
+    return known[id(node)]
 
 
 def faults(node: yaml.Node | None, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:

@@ -37,7 +37,7 @@ def run(args: Namespace) -> Answer:
     about = {
         "python": platform.python_version(),
         "device": str(resolve()),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads of torch": torch.get_num_threads(),
         "free disk, GB": round(free / 1e9, 1),
     }

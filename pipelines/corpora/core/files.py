@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,11 +48,13 @@ def files_in(folder: Path) -> list[Path]:
 def quiet(where: str | Path, what: str) -> Iterator[None]:
     """Raise BadInput for a library's error about a file of texts.
 
-    It gives the kind of error, but not the library's message, which may quote a private text.
+    It gives the kind of error and its line, but not the library's message, which may quote a private text.
     """
     try:
         yield
     except BaseException as error:
         if not of_a_file(error):
             raise
-        raise BadInput(f"{where}: {what}: {type(error).__name__}") from None
+        line = re.search(r"\bline:? (\d+)", str(error))
+        at = f", {line[0]}" if line else ""
+        raise BadInput(f"{where}: {what}: {type(error).__name__}{at}") from None
