@@ -24,11 +24,11 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
 
 PICTURED = 16_384  # pairs that set the centres and axes of the picture
-SPACES = [f"{cloud}_{axis}" for cloud in ("untranslated", "translated", "target") for axis in "xy"]
+COLUMNS = [f"{cloud}_{axis}" for cloud in ("untranslated", "translated", "target") for axis in "xy"]
 
 
 def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> None:
-    """Measure every seed's translator on the pairs of one split. No earlier stage sees these pairs."""
+    """Measure every seed's translator on the pairs of one split."""
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
@@ -49,21 +49,22 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
         columns = {k: v.numpy() for k, v in scores.items()}
         frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **columns}))
-        per_seed.append({"seed": seed} | summary(scores, documents))
-        run.log({f"seed-{seed}": {"translation": {k: per_seed[-1][k] for k in scores}}})
+        found = summary(scores, documents)
+        run.log({f"seed-{seed}": {"translation": {k: found[k] for k in scores}}})
         if search:
-            per_seed[-1] |= search(target.vectors, translator(source.vectors[search.documents]))
+            found |= search(target.vectors, translator(source.vectors[search.documents]))
+        per_seed.append({"seed": seed} | found)
     store.write_scores("evaluate", name, pl.concat(frames))
     seeds = pl.DataFrame(per_seed)
     store.write_csv(store.seeds_path(name), seeds)
     run.table(per_seed, "seeds.json")
 
-    table = pl.DataFrame(schema=SPACES)
+    table = pl.DataFrame(schema=COLUMNS)
     if row.pictures:
         x, y = source.vectors[rows[:PICTURED]], target.vectors[rows[:PICTURED]]
         with torch.inference_mode():
             translated = next(iter(translators.values()))(x)
-        table = spaces(x, translated, y)
+        table = picture(x, translated, y)
     path = store.plots_path("evaluate", name) / "spaces.csv"
     store.write_csv(path, table)
     run.artifact(path)
@@ -73,8 +74,8 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     metrics["supervision"] = study.translators()[row.translator].supervision
     if search:
         metrics |= {m.name: seeds[m.name].mean() for m in retrieval.MEASURES}
-        metrics["retrieval"] = beside = search.beside(source.vectors, target.vectors)
-        metrics["retention"] = metrics["ndcg10"] / beside["re-embedded"]["ndcg10"]
+        metrics["retrieval"] = untranslated = search.without_translator(source.vectors, target.vectors)
+        metrics["retention"] = metrics["ndcg10"] / untranslated["re-embedded"]["ndcg10"]
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})
     print(", ".join(f"{m.title} {metrics[m.name]:.{m.digits}f}" for m in shown(translation.MEASURES)))
@@ -84,7 +85,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
 def scored(
     translator: Translator, source: Tensor, target: Tensor, rows: Tensor, batch: int
 ) -> dict[str, Tensor]:
-    """Return `paired_scores` for some rows of (n, d) and (n, e), on the CPU. It translates batch by batch."""
+    """Translate these rows of (n, d) by batches, and return their `paired_scores` with (n, e), on the CPU."""
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
     return {k: torch.cat([s[k] for s in scores]).cpu() for k in scores[0]}
@@ -101,7 +102,10 @@ class Search:
 
     @classmethod
     def of(cls, name: str, split: str, space: store.Embeddings) -> Search:
-        """Return the search of a split's queries in all documents. Raises BadInput without such queries."""
+        """Return the search of the queries, of split `queries <split>`, in all documents.
+
+        Raises BadInput if there are none.
+        """
         queries = space.rows(f"queries {split}")
         if space.judgements is None or not len(queries):
             there = sorted({*space.splits})
@@ -115,8 +119,8 @@ class Search:
         queries = vectors[self.queries]
         return summary(retrieval.judged_scores(queries, documents, self.ids, self.judgements))
 
-    def beside(self, source: Tensor, target: Tensor) -> dict[str, dict[str, float]]:
-        """Measure what a translation lies between, of all rows' (n, d) and (n, e) vectors.
+    def without_translator(self, source: Tensor, target: Tensor) -> dict[str, dict[str, float]]:
+        """Measure the same search without a translator, from all rows' (n, d) and (n, e) vectors.
 
         `re-embedded`: documents by the target encoder, the ceiling. `untranslated`: documents by the source
         encoder, the floor. `before`: documents and queries by the source encoder.
@@ -130,15 +134,15 @@ class Search:
         }
 
 
-def spaces(x: Tensor, translated: Tensor, y: Tensor, shown: int = 1000) -> pl.DataFrame:
+def picture(x: Tensor, translated: Tensor, y: Tensor, most: int = 1000) -> pl.DataFrame:
     """Project the first texts' centred vectors on the target's first two principal axes.
 
-    x (n, d), translated (n, e), y (n, e) -> one row per text with the columns of SPACES
+    x (n, d), translated (n, e), y (n, e) -> one row per text with COLUMNS
     """
     axes = torch.linalg.svd(centred_unit(y), full_matrices=False).Vh[:2].T  # (e, 2)
     clouds = (Identity(x.shape[1], y.shape[1])(x), translated, y)
-    points = torch.cat([centred_unit(cloud)[:shown] @ axes for cloud in clouds], 1)
-    return pl.DataFrame(points.cpu().numpy(), schema=SPACES)
+    points = torch.cat([centred_unit(cloud)[:most] @ axes for cloud in clouds], 1)
+    return pl.DataFrame(points.cpu().numpy(), schema=COLUMNS)
 
 
 if __name__ == "__main__":

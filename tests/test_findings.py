@@ -135,8 +135,8 @@ def test_a_failed_verdict_is_said_first(study):
     said = sentence(study)
     assert said.startswith("No unpaired translator is judged aligned. one -> two on mails")
     assert said.endswith(
-        "0 of 2 seeds aligned, 2 failed. To try, in this order: more texts (1,500 of mails; a fit sees half "
-        "of them, and mostly works with 10,000 on either side), `repeats: 240`, more "
+        "0 of 2 seeds aligned, 2 failed. To try, in this order: more texts (1,500 of mails; a side sees half "
+        "at most, and a fit mostly works with 10,000 on either), `repeats: 240`, more "
         "`restarts`, `match_in: smaller`, known `pairs`."
     )
 
@@ -158,7 +158,7 @@ def test_an_aligned_fit_on_real_texts_comes_before_a_failed_one_and_one_on_gener
 @pytest.mark.parametrize(
     ("label", "counted", "more"),
     [
-        ("failed", "0 of 2 seeds aligned, 2 failed.", "more texts (1,500 of mails; a fit sees half of them"),
+        ("failed", "0 of 2 seeds aligned, 2 failed.", "more texts (1,500 of mails; a side sees half at most"),
         ("aligned", "2 of 2 seeds aligned.", "can read them; an audit measures how much"),
     ],
 )

@@ -63,7 +63,7 @@ def test_bad_vectors_are_named(value, word):
 def test_ids_must_be_the_same_in_the_same_order():
     embeddings(np.ones((3, 2), np.float32), "a")
     embeddings(np.ones((3, 4), np.float32), "b", ids=["t0", "t2", "t1"])
-    with pytest.raises(BadInput, match="ids out of order: row 1 is 't1' in one, 't2' in the other"):
+    with pytest.raises(BadInput, match="row 1 is 't1' in a, 't2' in b"):
         store.same_texts(store.read_embeddings("a"), store.read_embeddings("b"))
 
 

@@ -71,7 +71,7 @@ def test_scores_do_not_depend_on_how_much_is_held_at_once(monkeypatch):
         parts = scored(translator, x, y, torch.arange(41), batch)
         assert all(torch.equal(parts[name], whole[name]) for name in whole)
         with monkeypatch.context() as patch:
-            patch.setattr(translation, "BLOCK", 3 * 8192)  # three rows
+            patch.setattr(translation, "ROWS", 3)
             held = paired_scores(x, y, batch)
         assert all(torch.equal(held[name], whole[name]) for name in ("mean_rank", "raw_mean_rank"))
 

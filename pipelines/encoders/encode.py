@@ -51,13 +51,12 @@ def encode(
 ) -> Encoded:
     """Encode `texts`. Write part files into `folder`, which is made, and reuse those already there.
 
-    Batches depend on the texts alone, so a continued run gives the same bytes. The folder must belong to
+    Batches do not depend on what is there, so a continued run gives the same bytes. The folder must belong to
     these texts, weights and row. ranks: this process's rank, and the number of processes that share the
     folder. Each encodes its parts round-robin, and reads the others' after `barrier()`.
     """
     if loaded.parts:
-        parts = [encode(part, texts, row, folder / part.name, ranks, barrier) for part in loaded.parts]
-        return _side_by_side(parts)
+        return _joined([encode(one, texts, row, folder / one.name, ranks, barrier) for one in loaded.parts])
     folder.mkdir(parents=True, exist_ok=True)
     rank, size = ranks
 
@@ -98,26 +97,26 @@ def distinct(texts: Iterable[str]) -> tuple[list[str], list[int]]:
 def encode_each(
     loaded: Loaded, texts: Sequence[str], row: Encoder, poolings: Mapping[str, Pooled], folder: Path
 ) -> dict[str, Tensor]:
-    """Encode `texts` once, and pool them in several ways. `own` is the encoder's own. -> {name: (n, d)}
+    """Encode `texts` once, and pool them in several ways. `own`: the encoder's pooling. -> {name: (n, d)}
 
     Raise BadInput if there is no transformer to pool, or if it has too few layers.
     """
     ways = [loaded.model]
     ways += [compose(loaded.model, row.model_copy(update=dict(pooled))) for pooled in poolings.values()]
     widths = [loaded.dimension, *(int(way.get_embedding_dimension() or 0) for way in ways[1:])]
-    if poolings:
+    if poolings:  # one transformer, then the later modules of each way
         together = SentenceTransformer(modules=[loaded.model[0], SideBySide(ways)], device=str(loaded.device))
         loaded = replace(loaded, model=together, dimension=sum(widths))
     vectors = torch.from_numpy(encode(loaded, texts, row, folder).vectors).float()
     return dict(zip(["own", *poolings], vectors.split(widths, 1), strict=True))
 
 
-def _side_by_side(parts: list[Encoded]) -> Encoded:
-    """Concatenate the vectors, each scaled to length 1: a cosine is then the mean of the parts' cosines."""
-    lengths = [np.linalg.norm(part.vectors, axis=1, keepdims=True) for part in parts]
-    unit = [part.vectors / np.maximum(length, 1e-30) for part, length in zip(parts, lengths, strict=True)]
-    vectors = np.hstack(unit).astype(parts[0].vectors.dtype)
-    return Encoded(vectors, max(part.truncated or 0.0 for part in parts))
+def _joined(encoded: list[Encoded]) -> Encoded:
+    """Concatenate unit vectors by several encoders: a cosine is then the mean of the encoders' cosines."""
+    lengths = [np.linalg.norm(one.vectors, axis=1, keepdims=True) for one in encoded]
+    unit = [one.vectors / np.maximum(length, 1e-30) for one, length in zip(encoded, lengths, strict=True)]
+    vectors = np.hstack(unit).astype(encoded[0].vectors.dtype)
+    return Encoded(vectors, max(one.truncated or 0.0 for one in encoded))
 
 
 def tokenise(loaded: Loaded, texts: Sequence[str]) -> Tokens:
@@ -152,18 +151,19 @@ def _truncated(loaded: Loaded, texts: Sequence[str], ids: list[Tensor]) -> float
 def plan(lengths: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
     """Yield the rows of each batch, longest texts first: at most `batch_tokens` padded tokens, or one text.
 
-    A batch that is at least half full ends where the length changes: without padding, attention needs no
-    mask.
+    If its longest texts, all of one length, fill at least half of it, the batch ends with them: without
+    padding, attention needs no mask.
     """
     order = np.argsort(-lengths, kind="stable")
-    ordered = -lengths[order]
+    ordered = lengths[order]
     start = 0
     while start < len(order):
-        size = max(1, batch_tokens // max(1, -int(ordered[start])))
+        longest = int(ordered[start])
+        size = max(1, batch_tokens // max(1, longest))
         end = min(start + size, len(order))
-        same = int(np.searchsorted(ordered, ordered[start], side="right"))
-        if start + size / 2 <= same < end:
-            end = same
+        equal = int((ordered[start:end] == longest).sum())
+        if equal >= size / 2:
+            end = start + equal
         yield order[start:end]
         start = end
 

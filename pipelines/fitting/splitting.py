@@ -25,7 +25,7 @@ class Halves:
     source: Tensor  # (n, d)
     target: Tensor  # (m, e)
     pairs: Tensor | None  # (k, 2) rows of source and target of the same texts, if the row grants known pairs
-    in_common: dict[str, int]  # what the two sides have in common besides known pairs
+    in_common: dict[str, int]  # of the texts that are not known pairs: see the function `in_common`
 
 
 def halves(
@@ -33,9 +33,10 @@ def halves(
 ) -> Halves:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    No document is on both sides, unless the row says `halves: rows`. With `pairs: k`, k texts of any
-    documents are added to both sides. Two different corpora are each halved as well, so that a row's sizes do
-    not depend on the other corpus. Raises BadInput for fewer than two vectors per side.
+    Of a split, a replicate sees half. No document is on both sides, unless the row says `halves: rows`. With
+    `pairs: k`, k texts of any documents are added to both sides. Two different corpora are each halved as
+    well, so that a row's sizes do not depend on the other corpus. Raises BadInput for fewer than two vectors
+    per side.
     """
     same = one_corpus(source, target)
     if same:
@@ -47,10 +48,10 @@ def halves(
         )
     part_x, part_y = (part_of_row(row, number, 2, replicate, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
-    # Equal salts give equal shuffles, which the parts of one corpus need: else they would overlap.
+    # Equal salts give equal shuffles: the parts of one shuffle do not overlap. Splits never do.
     salt = "source" if same or row.splits else "target"
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
-    # The same shuffle as in `rows_of_part`, which sets its first texts aside as known pairs
+    # `rows_of_part` shuffles in the same way and skips these. A row with splits has no `pairs`.
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
     k = torch.arange(row.pairs)
     return Halves(
@@ -64,10 +65,7 @@ def halves(
 def paired_rows(
     source: store.Embeddings, target: store.Embeddings, row: Align, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Return true pairs, for oracles only: as many as `halves` gives to the smaller side.
-
-    If the row names splits, the pairs are of the first split, the source's.
-    """
+    """Return true pairs, for oracles only: the texts of the source's part, up to the smaller limit."""
     store.same_texts(source, target)
     rows = rows_of_part(source, "source", seed, part_of_row(row, 0, 2))
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
@@ -93,15 +91,16 @@ def rows_of_parts(
     groups = [[name] for name in spaces if name not in row.paired]
     if row.paired:
         groups.append([*row.paired])
-    rows_of, first = {}, spaces[groups[0][0]]
+    rows_of = {}
+    first = spaces[groups[0][0]]
     for number, group in enumerate(groups):
         space, *others = (spaces[name] for name in group)
         same = one_corpus(first, space)
-        for other in [*([first] if same else []), *others]:  # of one corpus, or paired
+        for other in [first, *others] if same else others:  # of one corpus, or paired
             store.same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
         part = part_of_row(row, number, len(groups), replicate)
-        limit = row.limits[1] if group[0] in row.paired else row.limits[0]
+        limit = row.limits[1 if group[0] in row.paired else 0]  # the second is of the paired spaces
         rows = rows_of_part(space, salt, seed, part)[:limit]
         rows_of |= dict.fromkeys(group, rows)
     return rows_of
@@ -113,7 +112,7 @@ class Part(NamedTuple):
     number: int
     count: int
     split: str | None
-    replicate: bool  # of a split every seed sees all, and a replicate a random half: its texts must differ
+    replicate: bool  # take a random half of `split`, because all seeds see the same split
     documents: bool  # no two parts have texts of one document
     known: int = 0
 
@@ -134,7 +133,7 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
         rows = rows[part.known :]
         rows = rows[assign_parts(space, rows, part, generator) == part.number]
     elif part.replicate:
-        half = part._replace(number=0, count=2)
+        half = part._replace(count=2)
         rows = rows[assign_parts(space, rows, half, generator) == 0]
     if len(rows) < 2:
         raise BadInput(

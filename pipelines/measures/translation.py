@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from pipelines.measures import Measure, measure
 from pipelines.measures.vectors import centred_unit, finite
 
-BLOCK = 2**23  # entries of the similarity matrix held at once: 1,024 rows of the usual batch
+ROWS, KEYS = 1024, 8192  # of a block of the similarity matrix; fewer rows if there are more keys
 MEASURES: list[Measure] = []
 
 
@@ -93,6 +93,7 @@ def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict
     """
     translated, target = finite("translated", translated), finite("target", target)
     parts = [Pairs(translated[part], target[part]) for part in batches(len(target), batch)]
+    # Here every measure has `compute`
     return {m.name: torch.cat([m.compute(part) for part in parts]) for m in MEASURES if m.compute}
 
 
@@ -108,7 +109,7 @@ def ranks(queries: Tensor, keys: Tensor) -> Tensor:
     Takes unit rows (n, d), (n, d), returns (n,). Raises BadInput for a row that is not finite.
     """
     queries, keys = finite("queries", queries), finite("keys", keys)
-    out, block = [], max(1, BLOCK // max(len(keys), 8192))
+    out, block = [], max(1, min(ROWS, ROWS * KEYS // len(keys)))
     for i in range(0, len(queries), block):
         scores = queries[i : i + block] @ keys.T  # (block, n)
         rows = torch.arange(len(scores), device=scores.device)

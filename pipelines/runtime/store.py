@@ -1,4 +1,4 @@
-"""Paths of all artefacts, checked reads and atomic writes. No other module knows a path.
+"""Paths of artefacts, checked reads and atomic writes.
 
 data/corpora/<corpus>.parquet          id, text, split, labels, document, and what the corpus has
 data/encoders/<encoder>/               a sentence-transformers folder
@@ -105,7 +105,8 @@ def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
     """Yield a folder for checkpoints, which survives a kill and is removed when the block ends well.
 
     A digest of `made_from` (settings, digests of inputs) names the folder: a stage continues only what was
-    made from the same. The first rank cleans up. Raises BadInput while another process runs the same row.
+    made from the same. Of several processes the first (RANK 0) cleans up. Raises
+    BadInput while another process runs the same row.
     """
     key = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
     folder = WORK / verb / name / key
@@ -171,7 +172,7 @@ def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
 
 
 def check_corpus(name: str, frame: pl.DataFrame) -> None:
-    """Raise BadInput unless `frame` is a corpus: all columns, ids and texts unique, no empty text."""
+    """Raise BadInput for a missing or wrong column, a repeated id, an empty or, mostly, a repeated text."""
     where = f"corpus {name}"
     for column, dtype in CORPUS_COLUMNS.items():
         if (found := frame.schema.get(column)) != dtype:
@@ -298,8 +299,8 @@ def same_texts(source: Embeddings, target: Embeddings) -> None:
     if (differ := source.ids != target.ids).any():
         row = int(differ.argmax())
         raise BadInput(
-            f"{source.name} and {target.name}: ids out of order: "
-            f"row {row} is {source.ids[row]!r} in one, {target.ids[row]!r} in the other"
+            f"{source.name} and {target.name} do not have the same ids in the same order: "
+            f"row {row} is {source.ids[row]!r} in {source.name}, {target.ids[row]!r} in {target.name}"
         )
 
 
@@ -349,7 +350,7 @@ def sweep_drafts(verb: str, name: str) -> None:
 
 
 def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
-    """Write nested numbers as JSON, rounded to 6 digits: a difference of metrics shows changes, not noise."""
+    """Write nested numbers as JSON, rounded to 6 decimals, so that comparisons show no noise."""
     with atomic(metrics_path(verb, name)) as draft:
         draft.write_text(json.dumps(_rounded(metrics), indent=2) + "\n", encoding="utf-8")
 

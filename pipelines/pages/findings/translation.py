@@ -24,8 +24,8 @@ class Measured(NamedTuple):
     metrics: dict[str, Any]
     fit: Align
     labels: Counter[str]  # verdicts of the translator's seeds
-    home: bool  # measured on the corpus of the fit, which the verdict is about
-    real: bool
+    on_fit_corpus: bool  # measured on the corpus that the verdict is about
+    real: bool  # the corpus is not generated
 
     @property
     def aligned(self) -> bool:
@@ -42,18 +42,20 @@ class Measured(NamedTuple):
 
 
 def translation(study: Study) -> Finding | None:
-    """The unpaired translator to trust, beside an oracle and the untranslated vectors of the same pairs.
+    """The best unpaired translator, beside an oracle and the untranslated vectors of the same pairs.
 
-    A fit without a document on both sides goes before one of random halves, which is easier.
+    Better is, in this order: measured on the corpus of the fit, aligned, of real texts, without a document on
+    both sides, of higher top-1.
     """
     every = translations(study)
     unpaired = [m for m in every if m.fit.supervision == "unpaired"]
     if not unpaired:
         return None
-    best = max(unpaired, key=lambda m: (m.home, m.aligned, m.real, m.apart, m.metrics["top1"]))
+    best = max(unpaired, key=lambda m: (m.on_fit_corpus, m.aligned, m.real, m.apart, m.metrics["top1"]))
     row, fit, pairs, spaces = best.row, best.fit, best.metrics["pairs"], study.spaces()
     source, target = encoders(study, row)
-    seen = best.home and (row.split is None or row.split in (fit.splits or ("train",)))
+    fitted = fit.splits or ("train",)  # the splits that the fit saw texts of
+    seen = best.on_fit_corpus and row.split in (None, *fitted)
     among = "all" if pairs <= row.batch else f"{row.batch:,}"
     sentences = [] if best.aligned else ["No unpaired translator is judged aligned."]
     sentences += [
@@ -71,7 +73,7 @@ def translation(study: Study) -> Finding | None:
     if best.labels:
         where = (
             ", which needs no pairs,"
-            if best.home
+            if best.on_fit_corpus
             else f" on {spaces[fit.source].corpus}, the corpus of the fit,"
         )
         sentences.append(f"The verdict{where} says: {counted(best.labels)}.")
@@ -88,9 +90,9 @@ def translations(study: Study) -> list[Measured]:
     for name, (row, metrics) in measured(study, "evaluate").items():
         fit, corpus = fits[row.translator], spaces[row.source].corpus
         labels = verdicts(judged.get(row.translator, {}))
-        home = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
+        on_fit_corpus = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
         real = study.corpora[corpus].source != "synthetic"
-        out.append(Measured(name, row, metrics, fit, labels, home, real))
+        out.append(Measured(name, row, metrics, fit, labels, on_fit_corpus, real))
     return out
 
 
@@ -105,7 +107,7 @@ def best_rival(every: list[Measured], best: Measured, supervision: str) -> Measu
 
 
 def judgement(study: Study) -> Finding | None:
-    """The best verdict on unpaired translators of vectors that no true pairs measure."""
+    """The best verdict on an unpaired translator that no true pairs measure."""
     fits, spaces = study.translators(), study.spaces()
     evaluated = {row.source for row in study.evaluate.values()}
     judged = {
@@ -138,6 +140,6 @@ def what_to_try(study: Study, fit: Align) -> str:
     if fit.aligner == "wasserstein_procrustes" and fit.settings.repeats < WIDE:
         settings.insert(0, f"`repeats: {WIDE}`")
     return (
-        f"To try, in this order: more texts ({rows}; a fit sees half of them, and mostly works with "
-        f"{ENOUGH:,} on either side), {', '.join(settings)}."
+        f"To try, in this order: more texts ({rows}; a side sees half at most, and a fit mostly works "
+        f"with {ENOUGH:,} on either), {', '.join(settings)}."
     )
