@@ -14,6 +14,7 @@ import torch
 import pipelines
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.translator import Linear, save
+from pipelines.aligners.core.verdict import other_texts
 from pipelines.fitting import arrays
 from pipelines.runtime import progress
 from pipelines.runtime.errors import BadInput
@@ -98,6 +99,15 @@ def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
     assert said.startswith("failed (agreement ")
     places = [said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize(("rows", "share"), [((9000, 8000), 1 / 2), ((9000, 7999), 3 / 4)])
+def test_each_replicate_leaves_out_other_texts_and_fewer_of_few(rows, share):
+    sides = [torch.arange(n)[:, None].float() for n in rows]
+    drawn = [other_texts(*sides, number) for number in range(4)]
+    for side, *seen in zip(sides, *drawn, strict=True):
+        assert all(abs(len(texts) / len(side) - share) < 0.001 for texts in seen)
+        assert len(torch.cat(seen).unique()) == len(side)  # a text that one leaves out is in another
 
 
 def test_progress_names_the_fit(capsys, monkeypatch):

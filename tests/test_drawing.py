@@ -42,8 +42,8 @@ def study(tmp_path, monkeypatch):
     tables = {
         "finetune/r/curve": pl.DataFrame(steps, strict=False),
         "similarity/r/layers": pl.DataFrame({"0": [1.0, 0.8], "1": [0.8, 1.0]}),
-        "evaluate/r/spaces": evaluate.spaces(x, y + 1, y),
-        "evaluate/plain/spaces": evaluate.spaces(x, y + 1, y).clear(),
+        "evaluate/r/spaces": evaluate.picture(x, y + 1, y),
+        "evaluate/plain/spaces": evaluate.picture(x, y + 1, y).clear(),
         "geometry/r/pairs": pl.DataFrame({"first": ["e"], "second": ["f"], "overlap": [0.2]}),
         "evaluate_image_text/r/pmi": evaluate_image_text.sample(
             torch.randn(9, 7), torch.randn(9, 7), most=20
@@ -81,7 +81,7 @@ def test_what_a_stage_has_not_left_is_not_drawn(study):
 def test_the_plane_is_that_of_the_targets_largest_variance():
     generator = torch.Generator().manual_seed(0)
     y = torch.randn(200, 6, generator=generator) * torch.tensor([1, 9, 1, 5, 1, 1])
-    points = evaluate.spaces(torch.randn(200, 3, generator=generator), y, y).to_torch()
+    points = evaluate.picture(torch.randn(200, 3, generator=generator), y, y).to_torch()
     assert torch.equal(points[:, 2:4], points[:, 4:])  # a perfect translation lies on its target
     values = torch.linalg.svdvals(centred_unit(y))[:2]
     torch.testing.assert_close(points[:, 4:].norm(dim=0), values)

@@ -52,8 +52,8 @@ def fit(
     The method is Wasserstein Procrustes. The texts of both sides should be of one kind and in random order.
     restarts: as a row of `align` does, fit again up to this often while the fit is not *aligned*, and return
     the fit with the best verdict. A right fit looks wrong if its replicate failed; a restart makes a new
-    replicate, too. pairs: vectors (k, d), (k, e) of k texts that are known in both spaces; the fit is told
-    of them. settings: those of a row of `align`. Raises BadInput for vectors that cannot be aligned
+    replicate, of other texts. pairs: vectors (k, d), (k, e) of k texts that are known in both spaces; the fit
+    is told of them. settings: those of a row of `align`. Raises BadInput for vectors that cannot be aligned
     and for settings that do not exist.
 
     >>> from pipelines import fit
@@ -87,7 +87,7 @@ def fit(
         raise BadInput(f"fit: pairs of {len(known[0])} and {len(known[1])} vectors: each needs a partner")
 
     def made(draw: Draw, log: Log | None) -> Fit:
-        x, y = (other_texts(side) if draw.replicate else side for side in (source, target))
+        x, y = other_texts(source, target, draw.restart) if draw.replicate else (source, target)
         rows = None
         if known:
             k = torch.arange(len(known[0]))
@@ -112,8 +112,9 @@ def verdict(
     """Judge any aligner's map of source vectors (n, d) to the space of target vectors (m, e), without pairs.
 
     `fit(source, target, seed)` takes float32 arrays and returns a function of arrays (n, d) -> (n, e). It is
-    called twice, the second time with another seed on half of the vectors: two right maps agree, two wrong
-    ones do not. The verdict is meaningless for a function that always returns the same map.
+    called twice, the second time with another seed on a part of the vectors (`core.verdict.other_texts`): two
+    right maps agree, two wrong ones do not. The verdict is meaningless for a function that always returns the
+    same map.
 
     >>> from pipelines import verdict
     >>> random = np.random.default_rng(0)

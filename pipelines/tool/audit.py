@@ -253,7 +253,7 @@ def fitted(vectors: Tensor, known: Tensor, seed: int) -> tuple[Translator, Verdi
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
     If the numbers say that both are of one encoder, nothing is to be fitted. Else fit to all vectors, without
-    a pair, and judge by a replicate that sees half of them.
+    a pair, and judge by a replicate (`core.verdict.other_texts`).
     """
     if Fingerprint.of(known).names(vectors):
         same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)

@@ -31,6 +31,7 @@ ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 WHOLE = 0.85  # lowest share of an *aligned* dump: the other rows are at chance, 0.5, and add at most 0.075
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
+SMALL = 8000  # vectors of a side below which a replicate sees more than half of them
 NEXT = (
     "to try, in this order: more texts on both sides, a wider search (`repeats` 240), more `restarts`, "
     "`match_in` smaller, known `pairs`"
@@ -105,9 +106,15 @@ def verdict_of(agreed: float, width: float, share: float = 1.0) -> Verdict:
 
 def replicate(fit: Callable[[Tensor, Tensor, int], Any], source: Tensor, target: Tensor, seed: int) -> Any:
     """Fit a replicate with another seed to the `other_texts` of both sides."""
-    return fit(other_texts(source), other_texts(target), seed + REPLICATE)
+    return fit(*other_texts(source, target), seed + REPLICATE)
 
 
-def other_texts(vectors: Tensor) -> Tensor:
-    """Return every second vector (n / 2, d) of a side. The caller has shuffled the rows."""
-    return vectors[::2]
+def other_texts(source: Tensor, target: Tensor, number: int = 0) -> tuple[Tensor, Tensor]:
+    """Return the vectors of both sides that a replicate sees, from shuffled rows (n, d), (m, e).
+
+    It sees half of them. If a side has fewer than SMALL, half is too few to find the map again, and it sees
+    three quarters: docs/experiments/sizes.md. Replicates of another `number` see others.
+    """
+    parts = 4 if min(len(source), len(target)) < SMALL else 2
+    kept_x, kept_y = ((torch.arange(len(side)) + number) % parts < parts - 1 for side in (source, target))
+    return source[kept_x], target[kept_y]
