@@ -492,9 +492,9 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys):
     # What it said while it ran: which step of how many, and what is left
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("audit: step")]
     named = [line.partition(";")[0].removeprefix("audit: step ") for line in lines]
-    assert named[:3] == ["1 of 9: read the dump", "2 of 9: encoder minilm", "3 of 9: topics"]
-    assert named[-1] == "9 of 9: defence cells 4"
-    assert all("; at most about " in line for line in lines[2:])
+    assert named[:2] == ["1 of 8: encoder minilm", "2 of 8: topics"]
+    assert named[-1] == "8 of 8: defence cells 4"
+    assert all("; at most about " in line for line in lines[1:])
 
 
 def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
@@ -656,6 +656,18 @@ def test_the_best_verdict_wins_over_the_best_score(world):
     verdicts = Verdict(0.9, "failed", 0.0, 100), Verdict(0.2, "doubtful", 0.0, 100)
     found = world(*verdicts, encoders=("minilm", "use"))
     assert (found.best.encoder, found.best.verdict) == ("use", "doubtful")
+
+
+def test_an_encoder_that_the_numbers_name_is_tried_first_and_alone(world, monkeypatch, capsys):
+    def wider(texts):
+        return torch.nn.functional.pad(secret_encoder(texts), (0, 4), value=1.0)
+
+    monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder if name == "use" else wider)
+    np.save("dump.npy", secret_encoder(some_texts(400, 1)).numpy())
+    found = world(encoders=("minilm", "use", "wordllama"))
+    assert [(one.encoder, one.score) for one in found.tried] == [("use", 1.0)]
+    steps = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines() if ": step " in line]
+    assert steps == ["step 1 of 10"] + [f"step {n} of 8" for n in range(2, 9)]
 
 
 @pytest.mark.parametrize(("name", "message"), [("few.txt", "2 distinct texts"), ("no.txt", "no such file")])

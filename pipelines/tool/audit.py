@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
@@ -119,13 +119,8 @@ def audit(dump: Path, options: Options) -> Findings:
     Ctrl-C after the first fit ends the audit with what is done. Raises BadInput for a dump or texts that
     cannot be read.
     """
-    weights = {"read the dump": 0.0} | {f"encoder {name}": 1.0 for name in options.encoders}
-    weights |= {"topics": 0.0, "inverted texts": 1.0}
-    weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.every()}
-    steps = Steps("audit", weights)
-
-    # 1. The dump, and the attacker's texts.
-    steps.begin("read the dump")
+    # 1. The dump, and the attacker's texts and encoders.
+    print("audit: read the dump", file=sys.stderr, flush=True)
     known = known_texts(options)
     taken, vectors = sampled(dump, options)
     truth = true_texts(options.truth, taken)
@@ -138,8 +133,14 @@ def audit(dump: Path, options: Options) -> Findings:
         "repeated": taken.repeated,
     }
     findings = Findings(dump.name, about)
+    opened = by_width(vectors, options)
+    weights = {f"encoder {name}": 1.0 for name in opened} | {"topics": 0.0, "inverted texts": 1.0}
+    weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.every()}
+    steps = Steps("audit", weights)
+
+    # 2. The attack.
     try:
-        best = attempted(vectors, known, options, steps, findings.tried)
+        best = attempted(vectors, known, opened, options.seed, steps, findings.tried)
         if findings.evidence:
             attack(vectors, best, options, steps, findings, truth)
     except KeyboardInterrupt:
@@ -182,6 +183,9 @@ class Steps:
     def __init__(self, command: str, weights: dict[str, float]) -> None:
         self.command, self.weights, self.running = command, weights, ""
 
+    def skip(self, names: Iterable[str]) -> None:
+        self.weights = {name: weight for name, weight in self.weights.items() if name not in names}
+
     def begin(self, name: str) -> None:
         """Print that a step begins. Until a step with a weight is done there is no estimate."""
         self.running, at = name, list(self.weights).index(name)
@@ -216,17 +220,31 @@ def known_texts(options: Options) -> list[str]:
 # ---------------------------------------------------------------- 2. fits
 
 
+def by_width(vectors: Tensor, options: Options) -> dict[str, query.Encode]:
+    """Open the encoders. Those with the width of the vectors (n, d) come first."""
+    opened = {name: encoders.opened(name, vectors.device) for name in options.encoders}
+    others = {name: encode(["width"]).shape[1] != vectors.shape[1] for name, encode in opened.items()}
+    return {name: opened[name] for name in sorted(opened, key=lambda name: others[name])}
+
+
 def attempted(
-    vectors: Tensor, known: list[str], options: Options, steps: Steps, tried: list[Tried]
+    vectors: Tensor,
+    known: list[str],
+    opened: Mapping[str, query.Encode],
+    seed: int,
+    steps: Steps,
+    tried: list[Tried],
 ) -> Attempt:
-    """Fit and judge a translator for each encoder. Append the results, and return the best attempt."""
+    """Fit and judge a translator for each encoder. Append the results, and return the best attempt.
+
+    If the numbers name an encoder, those after it are not tried.
+    """
     attempts = []
-    for encoder in options.encoders:
+    for place, (encoder, encode) in enumerate(opened.items(), 1):
         steps.begin(f"encoder {encoder}")
-        encode = encoders.opened(encoder, vectors.device)
         own = encode(known).to(vectors.device)
         start = time.monotonic()
-        translator, verdict, replicates = fitted(vectors, own, options.seed)
+        translator, verdict, replicates = fitted(vectors, own, seed)
         result = Tried(
             encoder,
             len(known),
@@ -238,6 +256,9 @@ def attempted(
         )
         attempts.append(Attempt(result, known, own, encode, translator, replicates))
         tried.append(result)
+        if not replicates:  # named by its numbers
+            steps.skip([f"encoder {name}" for name in [*opened][place:]])
+            break
     return attempts[tried.index(best_of(tried))]
 
 

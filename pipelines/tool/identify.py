@@ -86,7 +86,8 @@ def texts() -> list[str]:
 def fits(path: Path, options: audit.Options) -> list[Tried]:
     """Fit the dump to each encoder, as an audit does."""
     known, (_, vectors) = audit.known_texts(options), audit.sampled(path, options)
-    steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in options.encoders})
+    opened = audit.by_width(vectors, options)
+    steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in opened})
     tried: list[Tried] = []
-    audit.attempted(vectors, known, options, steps, tried)
+    audit.attempted(vectors, known, opened, options.seed, steps, tried)
     return tried
