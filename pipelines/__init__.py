@@ -33,8 +33,8 @@ def freeze_gc() -> None:
 
 
 def __getattr__(name: str) -> object:
-    """Import `fit`, `load` and `verdict` (docs/python.md) on demand: no stage needs them."""
-    if name in ("fit", "load", "verdict"):
+    """Import `fit`, `fit_parts`, `load` and `verdict` (docs/python.md) on demand: no stage needs them."""
+    if name in ("fit", "fit_parts", "load", "verdict"):
         from pipelines.fitting import arrays
 
         return getattr(arrays, name)

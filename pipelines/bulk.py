@@ -54,7 +54,7 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
                 file.unlink()
     if faults := sorted(d.fault for d in finished if d.fault):
         raise BadInput(f"{len(faults)} of {len(todo)} shards failed: {faults[0]}")
-    metrics = counts([job.folder / shard.name for shard in inputs])
+    metrics = counts([job.folder / shard.name for shard in inputs], row.apply in ("label", "audit"))
     store.write_metrics("bulk", name, metrics)
     rate = {"rows_per_second": sum(d.rows for d in finished) / seconds} if finished else {}
     run.log({"shards": metrics["shards"], "rows": metrics["rows"]} | rate)
@@ -133,15 +133,16 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
         raise BadInput(f"{where} has {found} dimensions, but the translator reads {width}")
 
 
-def counts(outputs: list[Path]) -> dict[str, Any]:
-    """Count shards, rows, and the rows of each label, most first."""
+def counts(outputs: list[Path], labelled: bool) -> dict[str, Any]:
+    """Count shards, rows and, if they are `labelled`, the rows of each label, most first."""
     labels = Counter()
-    for output in outputs:
-        if "label" in pq.read_schema(output).names:
-            column = pq.read_table(output, columns=["label"])["label"]
-            labels.update({pair["values"]: pair["counts"] for pair in column.value_counts().to_pylist()})
+    for output in outputs if labelled else []:
+        column = pq.read_table(output, columns=["label"])["label"]
+        labels.update({pair["values"]: pair["counts"] for pair in column.value_counts().to_pylist()})
     rows = sum(pq.read_metadata(output).num_rows for output in outputs)
-    return {"shards": len(outputs), "rows": rows} | ({"labels": dict(labels.most_common())} if labels else {})
+    return {"shards": len(outputs), "rows": rows} | (
+        {"labels": dict(labels.most_common())} if labelled else {}
+    )
 
 
 def digest_of(*parts: Any) -> str:

@@ -75,7 +75,8 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     if search:
         metrics |= {m.name: seeds[m.name].mean() for m in retrieval.MEASURES}
         metrics["retrieval"] = untranslated = search.without_translator(source.vectors, target.vectors)
-        metrics["retention"] = metrics["ndcg10"] / untranslated["re-embedded"]["ndcg10"]
+        if ceiling := untranslated["re-embedded"]["ndcg10"]:
+            metrics["retention"] = metrics["ndcg10"] / ceiling
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})
     print(", ".join(f"{m.title} {metrics[m.name]:.{m.digits}f}" for m in shown(translation.MEASURES)))

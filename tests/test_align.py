@@ -36,7 +36,8 @@ A, B, EMAILS = embeddings("a"), embeddings("b"), embeddings("b", "emails")
 
 
 def row(**settings):
-    return Align.model_validate({"source": "a", "target": "b", "aligner": "identity"} | settings)
+    aligner = "wasserstein_procrustes" if settings.get("pairs") else "identity"
+    return Align.model_validate({"source": "a", "target": "b", "aligner": aligner} | settings)
 
 
 def texts(vectors):

@@ -56,7 +56,8 @@ def own(**members):
     """An aligner of one's own, with a plain dataclass."""
     module = ModuleType("mine")
     settings = make_dataclass("Settings", [("scale", float, 1.0)], frozen=True)
-    vars(module).update({"SUPERVISION": "unpaired", "THREAD_SAFE": True, "Settings": settings} | members)
+    stated = {"SUPERVISION": "unpaired", "THREAD_SAFE": True, "USES_PAIRS": False, "Settings": settings}
+    vars(module).update(stated | members)
     return module
 
 
@@ -65,9 +66,8 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
     assert missing(own(fit=identity.fit)) is None
     assert missing(own()) == "mine is no Aligner: it lacks fit"
     assert missing(own(SUPERVISION="oracle")) == "mine is no OracleAligner: it lacks fit_oracle"
-    assert (
-        missing(ModuleType("mine")) == "mine is no Aligner: it lacks fit, SUPERVISION, THREAD_SAFE, Settings"
-    )
+    lacking = "USES_PAIRS, fit, SUPERVISION, THREAD_SAFE, Settings"
+    assert missing(ModuleType("mine")) == f"mine is no Aligner: it lacks {lacking}"
     monkeypatch.setattr("importlib.import_module", lambda name: own(fit=identity.fit))
     assert settings_of("identity", {"scale": 2}).scale == 2
     with pytest.raises(ValidationError, match="unknown key; did you mean 'scale'"):

@@ -126,7 +126,9 @@ def test_docstrings_are_true():
 
 def test_the_page_is_true(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(arrays, "fit", partial(arrays.fit, **QUICK["wasserstein_procrustes"]))
+    for name in ("fit", "fit_parts"):
+        quick = partial(getattr(arrays, name), **QUICK["wasserstein_procrustes"])
+        monkeypatch.setattr(arrays, name, quick)
     random = np.random.default_rng(0)
     topics = random.normal(size=(40, 64)) * np.linspace(2, 0.5, 64)
     texts = topics[random.integers(40, size=800)] + 0.5 * random.normal(size=(800, 64))

@@ -504,7 +504,7 @@ def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
     assert sum(r["vectors"] for r in found.attributes) == (found.about["used"] + 1) // 2
     assert all(r["row"] % 2 == 0 for r in found.inversions)
     twin = twin_of(found)
-    assert "aligned with minilm (score 1.00), for 50% of the vectors" in twin
+    assert "Verdict: partial with minilm (score 1.00), for 50% of the vectors" in twin
     assert "Severity: high" in twin
 
 
@@ -520,15 +520,35 @@ def test_without_alignment_nothing_is_claimed(world, word):
     assert ("no evidence of leakage by this attack" in twin) == (word == "failed")
 
 
-def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch):
+def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
     def stopped(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(audits, "topics", stopped)
     assert "The audit was stopped in the step topics." in twin_of(world(ALIGNED))
+    assert command_line.main(["audit", "dump.npy", "--texts", "own.txt", "--limit", "300"]) == 130
+    Path("targets.yaml").write_text("verdict: aligned")
+    gated = ["audit", "dump.npy", "--texts", "own.txt", "--limit", "300", "--gate", "targets.yaml"]
+    assert command_line.main(gated) == 3
+    said = capsys.readouterr().out
+    assert said.count("The audit was stopped in the step topics.") == 2
+    assert "target missed: the audit was stopped in the step topics" in said
     monkeypatch.setattr(audits, "fitted", stopped)
     with pytest.raises(KeyboardInterrupt):
         world(ALIGNED)
+
+
+def test_a_defence_that_cannot_be_tried_is_named_and_the_others_are_tried(world):
+    np.save("dump.npy", np.abs(np.load("dump.npy")) + 0.01)  # sign bits of these are all the same
+    found = world(ALIGNED, defences=("binary", "cells 900", "rotate"))
+    assert [row["defence"] for row in found.defences] == ["none", "rotate"]
+    assert {"defence binary", "defence cells 900"} <= set(found.about)
+    assert "cannot be tried: " in twin_of(found)
+
+
+def test_columns_and_collections_of_one_dump_have_pages_of_their_own():
+    options = [audits.Options(), audits.Options(collection="a"), audits.Options(column="a", collection="b")]
+    assert len({audits.page_name(Path("dump"), one) for one in options}) == 3
 
 
 def findings(**defences):
@@ -574,7 +594,7 @@ TARGETS = [
         "{defence: cells 4, leakage: 0.1, recall: 0.99}",
         ["leakage of cells 4: 0.200;", "recall of cells 4: 0.950;"],
     ),
-    ("{defence: drop 0.5, recall: 0}", ["drop 0.5: not measured: the audit was stopped"]),
+    ("{defence: drop 0.5, recall: 0}", ["drop 0.5: not measured"]),
 ]
 
 
@@ -609,6 +629,7 @@ def test_a_gate_names_each_target_that_is_missed(gated, yaml, lines):
 def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml):
     monkeypatch.setattr(audits, "audit", None)
     assert gated(yaml, "audit", "dump.npy") == (2, [])
+    assert gated("leakage: 0.5", "audit", "dump.npy", "--defences", "") == (2, [])
 
 
 def test_the_job_of_the_docs_runs(gated):
@@ -664,7 +685,8 @@ def test_an_encoder_that_the_numbers_name_is_tried_first_and_alone(world, monkey
 
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder if name == "use" else wider)
     np.save("dump.npy", secret_encoder(some_texts(400, 1)).numpy())
-    found = world(encoders=("minilm", "use", "wordllama"))
+    monkeypatch.setattr(audits.Fingerprint, "names", lambda self, vectors: vectors.shape[1] == len(self.mean))
+    found = world(ALIGNED, encoders=("minilm", "use", "wordllama"))
     assert [(one.encoder, one.score) for one in found.tried] == [("use", 1.0)]
     steps = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines() if ": step " in line]
     assert steps == ["step 1 of 10"] + [f"step {n} of 8" for n in range(2, 9)]

@@ -1,6 +1,7 @@
 """Naming the encoder of a dump: by the numbers, from one vector on, and by a fit."""
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -55,6 +56,14 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
     assert named(capsys, vectors(1, 50), "--fit")["encoder"] == "minilm"
     monkeypatch.setattr(identify, "fits", lambda *given: tried[:1])
     assert named(capsys, vectors(3, 1000))["encoder"] is None
+
+
+def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):
+    monkeypatch.setattr(identify, "fits", lambda *given: [])
+    monkeypatch.setattr(identify, "best_of", lambda tried: Tried("use", 10, 0.99, "aligned", 1.0))
+    frame = pl.DataFrame({"vector": vectors(3, 1000).tolist()})  # as many as a fit needs
+    frame.write_parquet("dump.parquet", row_group_size=20)
+    assert said(capsys, "identify", "dump.parquet", "--encoders", "minilm,use")[1]["by"] == "by the fit"
 
 
 def test_a_fingerprint_is_made_once(tmp_path, monkeypatch, capsys):

@@ -26,7 +26,7 @@ TEXTS, TURNED = two_encoders()
 def files(tmp_path, monkeypatch):
     """Write an index of 1,500 texts, and new vectors of 1,500 others and, first, of 100 of the index."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(migrate.arrays, "fit", partial(arrays.fit, **QUICK))
+    monkeypatch.setattr(migrate.arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
     index = {"id": [f"d{i}" for i in range(1500)], "vector": TEXTS[:1500].tolist(), "page": range(1500)}
     pl.DataFrame(index).write_parquet("old.parquet")
     np.save("new.npy", np.concatenate([TURNED[:100], TURNED[1500:]]))
@@ -70,6 +70,18 @@ def test_known_pairs_and_judged_queries_measure_both_maps_and_the_better_one_mov
     assert found["retrieval"]["before"]["ndcg10"] < 0.5
 
 
+@pytest.mark.parametrize("name", ["new.jsonl", "new.csv"])
+def test_ids_of_lines_and_tables_are_those_of_the_file(name):
+    ids = [str(1000 - i) for i in range(20)]  # not the numbers of the rows
+    frame = pl.DataFrame({"id": ids, "vector": TURNED[:20].tolist()})
+    if name == "new.csv":
+        frame = frame.with_columns(vector=pl.Series([json.dumps(v) for v in TURNED[:20].tolist()]))
+        frame.write_csv(name)
+    else:
+        frame.write_ndjson(name)
+    assert migrate.Index.of(name, None).rows(["999", "990"], "pairs") == [1, 10]
+
+
 def test_pairs_are_the_first_rows_or_a_table_of_ids():
     old, new = (migrate.Index.of(name, None) for name in ("old.parquet", "new.npy"))
     pl.DataFrame({"old": [f"d{i}" for i in range(50, 60)], "new": range(10)}).write_csv("pairs.csv")
@@ -77,12 +89,21 @@ def test_pairs_are_the_first_rows_or_a_table_of_ids():
     assert migrate.known_pairs("pairs.csv", old, new).tolist() == [[i + 50, i] for i in range(10)]
 
 
-def test_a_wrong_map_moves_nothing(capsys):
+@pytest.mark.parametrize("pairs", [(), ("--pairs", "200")])
+def test_a_wrong_map_moves_nothing(capsys, pairs):
     np.save("new.npy", np.random.default_rng(1).normal(size=(1500, 64)))
-    code, found = moved(capsys)
-    assert (code, found["verdict"]["label"], found["out"]) == (3, "failed", None)
+    code, found = moved(capsys, *pairs)  # pairs of texts that do not belong together show that, too
+    assert (code, found["out"]) == (3, None)
+    assert pairs or found["verdict"]["label"] == "failed"
     with pytest.raises(FileNotFoundError):
         pl.read_parquet("moved.parquet")
+
+
+def test_judged_documents_need_ids_that_are_unique(capsys):
+    pl.DataFrame({"id": ["d0"] * 1500, "vector": TEXTS[:1500].tolist()}).write_parquet("old.parquet")
+    queries = ["--queries", "queries.parquet", "--qrels", "qrels.tsv"]
+    assert command_line.main(["migrate", "old.parquet", "new.npy", "--out", "m.parquet", *queries]) == 2
+    assert "old.parquet: ids are not unique" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -91,11 +112,15 @@ def test_a_wrong_map_moves_nothing(capsys):
         (["--pairs", "9999"], "1500 and 1600 vectors"),
         (["--pairs", "3"], "at least 10"),
         (["--pairs", "qrels.tsv"], "two are needed"),
+        (["--pairs", "twice.csv"], "an id is in two pairs"),
+        (["--qrels", "qrels.tsv", "--queries", "wide.parquet"], "vectors of 3 dimensions; 64 are needed"),
         (["--qrels", "qrels.tsv"], "needed together"),
         (["--qrels", "qrels.tsv", "--queries", "new.npy"], "no vector 'q0'"),
     ],
 )
 def test_bad_input_is_one_line(capsys, arguments, says):
+    pl.DataFrame({"old": [f"d{i}" for i in range(20)], "new": [*range(19), 0]}).write_csv("twice.csv")
+    pl.DataFrame({"id": ["q0", "q1", "q2"], "vector": [[1.0, 2.0, 3.0]] * 3}).write_parquet("wide.parquet")
     assert command_line.main(["migrate", "old.parquet", "new.npy", "--out", "m.parquet", *arguments]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1

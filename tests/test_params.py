@@ -93,6 +93,7 @@ NAN, INFINITY = float("nan"), float("inf")
         ("align", ALIGN | {"clustrs": 3}, "align.r.clustrs: unknown key; did you mean 'clusters'?"),
         ("align", ALIGN | {"clusters": 10**30}, "align.r.clusters: a number of more than 18 digits"),
         ("align", ALIGN | {"ridge": INFINITY}, "align.r.ridge: inf must be finite"),
+        ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, "pairs: procrustes cannot use known pairs"),
         ("align", ALIGN | {"seeds": [0, 0]}, "align.r.seeds: 0 stands twice"),
         ("align", ALIGN | {"seeds": [-1]}, "align.r.seeds.0: "),
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},

@@ -58,6 +58,9 @@ def test_every_command_explains_itself_with_an_example_and_exit_codes(command, c
         ("audit", "here.npy", "--limit", "3"),
         ("audit", "here.npy", "--defences", "magic"),
         ("audit", "here.npy", "--encoders", "nobody"),
+        ("audit", "here.npy", "--encoders", ""),
+        ("audit", "here.npy", "--labels", ""),
+        ("audit", "here.npy", "--seed", "-1"),
         ("translate", "apply", "no", "here.npy", "--out", "x.parquet"),
         ("translate", "apply", "no", "here.npy", "--out", "x.txt"),
         ("validate", "no.yaml"),
@@ -77,7 +80,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(tmp_path, monkeypatch, caps
     texts, turned = two_encoders()
     np.save("old.npy", texts[:1500])
     np.save("new.npy", turned[1500:])
-    monkeypatch.setattr(translate.arrays, "fit", partial(arrays.fit, **QUICK))
+    monkeypatch.setattr(translate.arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
     code, fitted = said(capsys, "translate", "fit", "old.npy", "new.npy", "--out", "map")
     assert (code, fitted["verdict"]["agreement"] > 0.5) == (0, True)
     held = texts[2900:].astype(np.float32)
@@ -94,6 +97,27 @@ def test_a_map_is_fitted_applied_and_judged_on_files(tmp_path, monkeypatch, caps
     said(capsys, "translate", "apply", "map", "held.npy", "--out", "again.parquet")
     assert pl.read_parquet("again.parquet")["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
     assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy")[1]["top1"] > 0.9
+    Path("map/parts.safetensors").unlink()
+    Path("held").mkdir()
+    for name in ("held.pq", "held/a.parquet"):  # the other columns of any parquet are kept
+        Path(name).write_bytes(Path("held.parquet").read_bytes())
+    for name in ("held.pq", "held"):
+        assert command_line.main(["translate", "--json", "apply", "map", name, "--out", "m.parquet"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == 100
+        assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
+    words = [json.dumps(vector.tolist()) for vector in held]
+    pl.DataFrame({"embedding": words}).write_parquet("words.parquet")
+    said(capsys, "translate", "apply", "map", "words.parquet", "--out", "w.npy")
+    assert np.load("w.npy") == pytest.approx(np.load("moved.npy"), abs=1e-5)
+    np.save("thin.npy", turned[:100, :3].astype(np.float32))
+    for refused in (
+        ("judge", "map", "held.parquet", "thin.npy"),
+        ("judge", "map", "thin.npy", "true.npy"),
+        ("fit", "old.npy", "new.npy", "--out", "map", "--seed", "1"),  # the folder has seed 0
+        ("fit", "old.npy", "new.npy", "--out", "old.npy"),
+    ):
+        assert command_line.main(["translate", *refused]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_an_encoder_that_two_commands_open_at_once_is_written_once(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Fit, load and judge translators from Python: `from pipelines import fit, load, verdict`."""
+"""Fit, load and judge translators from Python: `from pipelines import fit, fit_parts, load, verdict`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from pipelines.aligners.core.cloud import checked
+from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, load_seeds
 from pipelines.aligners.core.verdict import Verdict, judge, other_texts, replicate
 from pipelines.fitting.fits import Draw, Fit, Work, fit_until_aligned
@@ -69,6 +70,38 @@ def fit(
     >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but few dimensions
     (True, True, 'doubtful')
     """
+    translator, verdict, _ = _fitted(source, target, seed, restarts, pairs, settings)
+    return translator, verdict
+
+
+def fit_parts(
+    source: Any,
+    target: Any,
+    seed: int = 0,
+    restarts: int = 2,
+    pairs: tuple[Any, Any] | None = None,
+    **settings: Any,
+) -> tuple[Translator, Verdict, Parts | None]:
+    """Do as `fit`, and return for which source vectors the map is right, too; None if it is for none.
+
+    `Parts.rows(source)` marks them. A dump of two encoders is such a source.
+    """
+    translator, verdict, replicates = _fitted(source, target, seed, restarts, pairs, settings)
+    if not verdict.share:
+        return translator, verdict, None
+    x, y = _tensor("source", source), _tensor("target", target)
+    return translator, verdict, judge_parts(x, translator, y, replicates)
+
+
+def _fitted(
+    source: Any,
+    target: Any,
+    seed: int,
+    restarts: int,
+    pairs: tuple[Any, Any] | None,
+    settings: dict[str, Any],
+) -> tuple[Translator, Verdict, list[Translator]]:
+    """Return what `fit` returns, and the replicates that the verdict is of."""
     try:
         chosen = settings_of(ALIGNER, settings, ("seed", "restarts"))
         row = Align(
@@ -81,10 +114,16 @@ def fit(
         )
     except ValidationError as error:
         raise BadInput(f"fit: {one_line(error)}") from None
-    source, target = _tensor("source", source), _tensor("target", target)
-    known = [torch.as_tensor(side).float() for side in pairs or ()]
+    source = _tensor("source", source)
+    target = _tensor("target", target).to(source.device)
+    known = [_tensor("pairs", side, least=1).to(source.device) for side in pairs or ()]
     if len({len(side) for side in known}) > 1:
         raise BadInput(f"fit: pairs of {len(known[0])} and {len(known[1])} vectors: each needs a partner")
+    for side, cloud in zip(known, (source, target), strict=False):
+        if side.shape[1] != cloud.shape[1]:
+            raise BadInput(
+                f"fit: pairs of {side.shape[1]} dimensions; the other vectors have {cloud.shape[1]}"
+            )
 
     def made(draw: Draw, log: Log | None) -> Fit:
         x, y = other_texts(source, target, draw.restart) if draw.replicate else (source, target)
@@ -100,7 +139,7 @@ def fit(
         clouds = [source, target]
         work = Work(row, Run(), Path(folder), source.device, {PAIR: ""}, clouds, made, lambda _: vectors)
         best = fit_until_aligned(work)[0][seed]
-    return best.fit[PAIR], best.verdicts[PAIR]
+    return best.fit[PAIR], best.verdicts[PAIR], best.replicates[PAIR]
 
 
 def verdict(
@@ -125,16 +164,25 @@ def verdict(
     >>> verdict(guess, vectors, vectors).label
     'failed'
     """
-    source, target = _tensor("source", source), _tensor("target", target)
+    source = _tensor("source", source)
+    target = _tensor("target", target).to(source.device)
 
     def method(x: torch.Tensor, y: torch.Tensor, seed: int) -> Any:
-        map = fit(x.numpy(), y.numpy(), seed)
-        return lambda vectors: torch.as_tensor(np.asarray(map(vectors.numpy())))
+        map = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
+        return lambda vectors: torch.as_tensor(np.asarray(map(vectors.cpu().numpy()))).to(vectors.device)
 
     map, replicated = method(source, target, seed), replicate(method, source, target, seed)
     return judge(source, map, [replicated], target)
 
 
-def _tensor(name: str, vectors: Any) -> torch.Tensor:
-    """Return vectors (n, d) as float32. Raises BadInput for anything else."""
-    return checked(name, torch.as_tensor(vectors))
+def _tensor(name: str, vectors: Any, least: int = 2) -> torch.Tensor:
+    """Return vectors (n, d), at least `least`, as float32. Raises BadInput for anything else."""
+    if (
+        isinstance(vectors, np.ndarray) and vectors.dtype.kind == "f"
+    ):  # torch takes neither views nor foreign bytes
+        vectors = np.ascontiguousarray(vectors, np.float32)
+    try:
+        tensor = torch.as_tensor(vectors).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{name}: no array of numbers: {error}") from None
+    return checked(name, tensor, least) if least > 1 else tensor.float()

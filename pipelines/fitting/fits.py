@@ -73,10 +73,11 @@ class Work:
 
 @dataclass
 class Candidate:
-    """A fit, and its verdicts so far."""
+    """A fit, its best verdicts so far, and the translators that gave them."""
 
     fit: Fit
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
+    replicates: dict[Pair, list[Translator]] = field(default_factory=dict)
 
     def judge_by(self, others: Sequence[Fit], vectors: Mapping[str, Tensor]) -> None:
         """Compare each translator with further fits, if there are any, and keep the best verdict.
@@ -87,8 +88,10 @@ class Candidate:
             return
         for pair, translator in self.fit.items():
             source, target = (vectors[space] for space in pair)
-            verdict = judge(source, translator, [other[pair] for other in others], target)
-            self.verdicts[pair] = max(self.verdicts.get(pair, verdict), verdict, key=lambda v: v.score)
+            replicates = [other[pair] for other in others]
+            verdict = judge(source, translator, replicates, target)
+            if pair not in self.verdicts or verdict.score > self.verdicts[pair].score:
+                self.verdicts[pair], self.replicates[pair] = verdict, replicates
 
     @property
     def worst(self) -> Verdict:

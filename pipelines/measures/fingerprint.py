@@ -50,8 +50,9 @@ class Fingerprint:
         return max(LEAST, DEVIATIONS * float((variance / count).sqrt() / scale))
 
     def names(self, vectors: Tensor) -> bool:
-        """Return whether vectors (n, d) are of this encoder."""
-        if vectors.shape[1] != len(self.mean):
+        """Return whether vectors (n, d) are of this encoder. Vectors that are all the same tell nothing."""
+        all_the_same = len(vectors) > 1 and not vectors.var(0).any()
+        if vectors.shape[1] != len(self.mean) or all_the_same:
             return False
         return float(self.match(vectors).mean()) > self.least(len(vectors))
 

@@ -24,7 +24,7 @@ ABOUT = {  # of each section
         "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
         "share: of the vectors, for which the map is right. All that follows is about these. "
         "by numbers: share of the vectors that name the encoder, each by itself. If all together do, no fit "
-        "is needed, the score is 1, and no further encoder is tried."
+        "is needed, the score is 1, and no encoder of another width is tried."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
@@ -91,8 +91,8 @@ class Findings:
 
 
 def best_of(tried: Sequence[Tried]) -> Tried:
-    """Return the attempt with the best verdict, then with the best score."""
-    return max(tried, key=lambda t: (VERDICTS.index(t.verdict), t.score))
+    """Return the attempt with the best verdict, then with the best score, then the best named by numbers."""
+    return max(tried, key=lambda t: (VERDICTS.index(t.verdict), t.score, t.by_numbers))
 
 
 def write(findings: Findings, folder: Path, stem: str) -> Path:
@@ -122,8 +122,8 @@ def conclusion(findings: Findings) -> str:
     best = findings.best
     if findings.evidence:
         return (
-            f"Verdict: aligned with {best.encoder} (score {best.score:.2f}), for {best.share:.0%} of the "
-            "vectors. An attacker who has only these vectors and texts of his own can read them. "
+            f"Verdict: {best.verdict} with {best.encoder} (score {best.score:.2f}), for {best.share:.0%} of "
+            "the vectors. An attacker who has only these vectors and texts of his own can read them. "
             "This page shows what he reads."
         )
     if best.verdict == "doubtful":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from pipelines.aligners.core.aligner import AlignerWithRecipes, JointAligner, missing
+from pipelines.aligners.core.aligner import Aligner, AlignerWithRecipes, JointAligner, missing
 from pipelines.runtime.settings import Bounds, Natural
 from pipelines.study.row import (
     Computed,
@@ -84,6 +84,9 @@ class Align(Fitted):
             raise ValueError(f"splits: both are {self.splits[0]!r}: the target's texts would be the source's")
         if self.splits and self.pairs:
             raise ValueError("splits: two splits share no text, so `pairs` must be 0")
+        aligner = aligner_module(self.aligner)
+        if self.pairs and not (isinstance(aligner, Aligner) and aligner.USES_PAIRS):
+            raise ValueError(f"pairs: {self.aligner} cannot use known pairs; of an oracle, set `limit`")
         return self
 
     @property

@@ -10,9 +10,11 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from pipelines import freeze_gc
 from pipelines.runtime.errors import BadInput, cut
@@ -33,7 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     freeze_gc()
     module, function = args.run.split(".")
     try:
-        answer: Answer = getattr(import_module(f"pipelines.tool.{module}"), function)(args)
+        with redirect_stdout(sys.stderr):  # notes of readers: stdout is the answer's
+            answer: Answer = getattr(import_module(f"pipelines.tool.{module}"), function)(args)
     except BadInput as error:
         print(cut(f"{parser.prog} {args.command}: {error}", 1000), file=sys.stderr)
         return 2
@@ -88,8 +91,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _json(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+def _json(parser: Parser, default: Any = False) -> None:
+    parser.add_argument("--json", action="store_true", default=default, help="print one JSON object")
 
 
 def _column(parser: Parser) -> None:
@@ -155,7 +158,7 @@ def _translate(parser: Parser) -> None:
     judge.set_defaults(run="translate.judge")
     for action in (fit, apply, judge):
         _column(action)
-        _json(action)
+        _json(action, argparse.SUPPRESS)  # else it would undo a --json before the action
 
 
 def _migrate(parser: Parser) -> None:

@@ -86,6 +86,11 @@ class Options:
         for name in ("limit", "known"):
             if getattr(self, name) < LEAST:
                 raise BadInput(f"--{name} {getattr(self, name)}: at least {LEAST} are needed")
+        for name in ("encoders", "labels"):
+            if not getattr(self, name):
+                raise BadInput(f"--{name}: at least one is needed")
+        if not 0 <= self.seed < 2**32:
+            raise BadInput(f"--seed {self.seed}: a number from 0 to {2**32 - 1} is needed")
         for name in self.encoders:
             encoders.row_of(name)
         self.every()
@@ -171,7 +176,7 @@ def attack(
     if truth:
         findings.leaks = leaks(vectors, best, options, findings.inversions, [truth[i] for i in rows])
     if len(vectors) >= LEAST:
-        defended(vectors, best, options, steps, findings.defences)
+        defended(vectors, best, options, steps, findings)
 
 
 class Steps:
@@ -237,10 +242,13 @@ def attempted(
 ) -> Attempt:
     """Fit and judge a translator for each encoder. Append the results, and return the best attempt.
 
-    If the numbers name an encoder, those after it are not tried.
+    If the numbers name an encoder, those of another width are not tried.
     """
-    attempts = []
-    for place, (encoder, encode) in enumerate(opened.items(), 1):
+    attempts, named = [], False
+    for place, (encoder, encode) in enumerate(opened.items()):
+        if named and encode(["width"]).shape[1] != vectors.shape[1]:
+            steps.skip([f"encoder {name}" for name in [*opened][place:]])
+            break
         steps.begin(f"encoder {encoder}")
         own = encode(known).to(vectors.device)
         start = time.monotonic()
@@ -256,9 +264,7 @@ def attempted(
         )
         attempts.append(Attempt(result, known, own, encode, translator, replicates))
         tried.append(result)
-        if not replicates:  # named by its numbers
-            steps.skip([f"encoder {name}" for name in [*opened][place:]])
-            break
+        named |= not replicates
     return attempts[tried.index(best_of(tried))]
 
 
@@ -394,11 +400,8 @@ def parsed(names: Sequence[str]) -> list[Defence]:
         raise BadInput(f"audit: a defence is a kind and a number: {', '.join(names)}") from None
 
 
-def defended(
-    vectors: Tensor, best: Attempt, options: Options, steps: Steps, out: list[dict[str, Any]]
-) -> None:
-    """Append what each defence keeps of retrieval (utility: recall@10), and what it leaves of the attack
-    (leakage).
+def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings) -> None:
+    """Add what each defence keeps of retrieval (utility: recall@10), and leaves of the attack (leakage).
 
     The attack on the bare vectors names 10 known texts for each. Leakage is the share of them that a new
     attack on the defended vectors names, too, beyond chance. `none` repeats the attack with another seed, for
@@ -416,8 +419,7 @@ def defended(
         chance = NEAREST / len(texts)
         return max(float((share - chance) / (1 - chance)), 0.0)
 
-    for defence in options.every():
-        steps.begin(f"defence {defence}")
+    def tried(defence: Defence) -> dict[str, Any]:
         kept = defend(bare, defence, options.seed)
         keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
@@ -431,7 +433,14 @@ def defended(
                 # Who knows pairs may also do without them, or use fewer.
                 least = max(least, *(leakage(best.translator(x), named[n:]) for x in attacks))
                 line[f"{n} pairs"] = least
-        out.append(line | {"verdict": verdict.label, "score": verdict.score})
+        return line | {"verdict": verdict.label, "score": verdict.score}
+
+    for defence in options.every():
+        steps.begin(f"defence {defence}")
+        try:
+            findings.defences.append(tried(defence))
+        except BadInput as error:  # such as sign bits of vectors that are all positive
+            findings.about[f"defence {defence}"] = f"cannot be tried: {error}"
 
 
 # ---------------------------------------------------------------- the command
@@ -444,7 +453,7 @@ def run(args: Namespace) -> Answer:
     targets = gate.targets_of(args.gate, options.every(), bool(options.truth)) if args.gate else None
     findings = audit(dump, options)
     findings.made = made(dump, options)
-    page = audit_page.write(findings, args.out, page_name(dump))
+    page = audit_page.write(findings, args.out, page_name(dump, options))
     failed = gate.missed(targets, findings) if targets else []
     advice = [audit_page.conclusion(findings), *audit_page.advice(findings)]
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}
@@ -452,8 +461,11 @@ def run(args: Namespace) -> Answer:
     with atomic(page.with_suffix(".json")) as draft:  # for Dagster's check
         draft.write_text(json.dumps(data, indent=2, default=str), encoding="utf-8")
     beside = page.with_suffix(".md").name
+    if findings.stopped:
+        advice.append(f"The audit was stopped in the step {findings.stopped}.")
     said = [*advice, f"the page, with the texts that were read: {page}, and {beside} beside it"]
-    return Answer(said + [f"target missed: {line}" for line in failed], data, code=3 if failed else 0)
+    code = 3 if failed else 130 if findings.stopped else 0
+    return Answer(said + [f"target missed: {line}" for line in failed], data, code)
 
 
 def made(dump: Path, options: Options) -> dict[str, str]:
@@ -474,10 +486,11 @@ def check_folder(folder: Path) -> None:
         raise BadInput(f"{folder}: the page cannot be written there: {error.strerror}") from None
 
 
-def page_name(dump: Path) -> str:
-    """Return a name for the page of a dump. Two dumps with one name, in two folders or two formats, have
-    two.
+def page_name(dump: Path, options: Options) -> str:
+    """Return a name for the page of a dump. Two dumps with one name, in two folders or two formats, have two,
+    and two columns or collections of a dump have two.
     """
-    digest = hashlib.sha256(os.fsencode(dump.resolve())).hexdigest()[:6]
+    which = [chosen for chosen in (options.column, options.collection) if chosen]
+    digest = hashlib.sha256(b"\0".join(map(os.fsencode, [dump.resolve(), *which]))).hexdigest()[:6]
     readable = re.sub(r"[^\w.-]+", "_", dump.stem)[:60]
     return f"{readable}-{digest}"

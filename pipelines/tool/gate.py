@@ -42,6 +42,9 @@ def targets_of(path: Path, defences: Sequence[Defence], truth: bool) -> Targets:
         raise BadInput(f"{path}: {one_line(error)}") from None
     if targets.defence not in ("none", *map(str, defences)):
         raise BadInput(f"{path}: defence: {targets.defence!r} is not tried")
+    by_defence = targets.leakage is not None or targets.recall is not None
+    if by_defence and not defences:
+        raise BadInput(f"{path}: leakage and recall are measured only with --defences")
     if not truth and (needed := [name for name in LEAKS if getattr(targets, name) is not None]):
         raise BadInput(f"{path}: {needed[0]}: is measured only with --truth, the texts behind the dump")
     return targets
@@ -53,8 +56,8 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     Defences are tried only against an attack that works. If none works, leakage is 0 and recall is not
     compared.
     """
-    out = []
     best, named = findings.best, findings.named
+    out = [f"the audit was stopped in the step {findings.stopped}"] if findings.stopped else []
     if targets.verdict and VERDICTS.index(best.verdict) > VERDICTS.index(targets.verdict):
         out.append(f"verdict: {best.verdict} with {best.encoder}; at most {targets.verdict}")
     if targets.encoder is not None and named > targets.encoder:
@@ -65,7 +68,7 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     limits = {name: limit for name in LEAKS if (limit := getattr(targets, name)) is not None}
     for name, limit in limits.items():
         if name not in found:
-            out.append(f"{name}: not measured: the audit was stopped")
+            out.append(f"{name}: not measured")
         elif found[name]["found"] > limit * found[name]["of"]:
             out.append(f"{name}: {found[name]['found']} of {found[name]['of']}; at most {limit:g}")
     return out + _missed_by_defence(targets, findings)
@@ -77,7 +80,7 @@ def _missed_by_defence(targets: Targets, findings: Findings) -> list[str]:
         return []
     row = next((row for row in findings.defences if row["defence"] == targets.defence), None)
     if row is None:
-        return [f"{targets.defence}: not measured: the audit was stopped"]
+        return [f"{targets.defence}: not measured"]
     out = []
     left, kept = leakage_to_best(row), row["utility"]
     if targets.leakage is not None and left > targets.leakage:

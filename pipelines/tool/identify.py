@@ -13,6 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from pipelines.tool import Answer, audit, encoders
 
 PACKAGES = ("numpy", "polars", "torch", "transformers")  # whose docstrings fingerprints are made from
 TEXTS, LONGEST = 1000, 300  # of a fingerprint, and the characters of each
+FIRST = 8192  # vectors whose numbers are looked at
 FITTED = 1000  # fewer vectors are not fitted unasked: no verdict was aligned
 
 
@@ -55,9 +57,13 @@ def run(args: Namespace) -> Answer:
 
 
 def first(path: Path, options: audit.Options) -> Tensor:
-    """Return the finite vectors that are not zero of the first block of a dump. (n, d) Raises BadInput."""
-    block = next(formats.blocks(path, options.column, options.collection))
-    vectors = torch.from_numpy(block.astype("float32"))
+    """Return the finite vectors that are not zero of the first FIRST of a dump. (n, d) Raises BadInput."""
+    taken: list[np.ndarray] = [np.empty((0, 0), "float32")]
+    for block in formats.blocks(path, options.column, options.collection):
+        taken = [*(one for one in taken if one.size), block.astype("float32")]
+        if sum(map(len, taken)) >= FIRST:
+            break
+    vectors = torch.from_numpy(np.concatenate(taken)[:FIRST])
     squares = vectors.double().square().sum(1)
     vectors = vectors[squares.isfinite() & (squares > 0)]
     if not len(vectors):

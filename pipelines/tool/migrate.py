@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from pipelines.aligners import procrustes
-from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Translator
 from pipelines.corpora.core.files import located
 from pipelines.corpora.kinds.judged import qrels
@@ -27,10 +26,13 @@ from pipelines.tool.translate import check_output, write
 
 HELD_OUT = 5  # every fifth known pair measures the maps, and is told to none of them
 LEAST = 10  # known pairs
+RIGHT = 0.1  # highest FOSCTTM of a right map, as in `core.verdict`
+IDS = ("id", "ids", "_id")
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
 ADVICE = {
-    "failed": "The map is wrong: nothing is written. Embed the documents again, or name known pairs.",
+    "failed": "The map is wrong: nothing is written. Embed the documents again, or name (more) known pairs.",
     "doubtful": "The map may be wrong: measure it on known pairs, or embed the documents again.",
-    "partial": "The map is right where column `aligned` is true: embed the other documents again.",
+    "partial": "The map is right for a part: column `aligned` (not in .npy) marks it. Embed the rest again.",
     "aligned": "The map is right, but loses detail: embed texts that you have again (docs/migrate.md).",
 }
 
@@ -47,25 +49,39 @@ class Index:
     def of(cls, name: str, column: str | None) -> Index:
         path = located(name)
         vectors = torch.from_numpy(matrix(path, column))
-        ids = formats.words(path, None, ("id", "ids", "_id")) or [str(row) for row in range(len(vectors))]
-        return cls(path, vectors, ids)
+        return cls(path, vectors, ids_of(path) or [str(row) for row in range(len(vectors))])
 
     def rows(self, ids: list[str], where: str) -> list[int]:
-        """Return the rows of these ids. Raises BadInput for an id that is not there."""
+        """Return the rows of these ids. Raises BadInput for an id that is not there, or there twice."""
+        store = self.path.is_dir() or self.path.suffix.lower() in (".json", ".copy", *formats.SQLITE)
+        if store and ids_of(self.path) is None:
+            raise BadInput(f"{self.path}: its ids are not read; those of parquet with a column `id` are")
         at = {name: row for row, name in enumerate(self.ids)}
+        if len(at) < len(self.ids):
+            raise BadInput(f"{self.path}: ids are not unique")
         if missing := [name for name in ids if name not in at]:
             raise BadInput(f"{where}: {self.path} has no vector {missing[0]!r} ({len(missing)} such ids)")
         return [at[name] for name in ids]
 
 
+def ids_of(path: Path) -> list[str] | None:
+    """Return the ids of a file's rows; None if it has none, or if they are not read from such files."""
+    if path.suffix.lower() not in TABLES:
+        return formats.words(path, None, IDS)
+    table = read(path)
+    name = next((name for name in IDS if name in table.columns), None)
+    return [str(value) for value in table[name]] if name else None
+
+
 def migrate(args: Namespace) -> Answer:
     """Fit a map from OLD to NEW, measure it, and write OLD as vectors of the new encoder.
 
-    Exit code 3, and no file, if the verdict is *failed* and no known pairs show another map to be right.
+    Exit code 3, and no file, if the map is wrong: by known pairs that no map was told of or, without any, by
+    its verdict.
     """
-    check_output(args.out)
+    check_output(args.out, located(args.old), args.column)
     old, new = Index.of(args.old, args.column), Index.of(args.new, args.column)
-    judged = Judged.of(args, old)
+    judged = Judged.of(args, old, new.vectors.shape[1])
     known = known_pairs(args.pairs, old, new)
     held = torch.arange(len(known)) % HELD_OUT == HELD_OUT - 1
     told, measured = known[~held], known[held]
@@ -74,32 +90,39 @@ def migrate(args: Namespace) -> Answer:
     pairs = (old.vectors[told[:, 0]], new.vectors[told[:, 1]]) if len(told) else None
     unseen = torch.isin(torch.arange(len(new.ids)), measured[:, 1])  # else these texts would be on both sides
     target = new.vectors[~unseen]
-    unpaired, verdict = arrays.fit(old.vectors, target, args.seed, args.restarts, pairs, match_in="smaller")
+    unpaired, verdict, parts = arrays.fit_parts(
+        old.vectors, target, args.seed, args.restarts, pairs, match_in="smaller"
+    )
     maps: dict[str, Translator] = {"unpaired": unpaired}
     if pairs:
         maps["procrustes"] = procrustes.fit_oracle(*pairs, procrustes.Settings(), args.seed)
 
     # 2. What each finds again of the pairs that were held out.
-    top1 = {name: found_again(map, old, new, measured) for name, map in maps.items()}
-    best = max(maps, key=lambda name: top1[name])
+    top1, foscttm = {}, {}
+    for name, map in maps.items():
+        top1[name], foscttm[name] = found_again(map, old, new, measured)
+    best = max(maps, key=lambda name: (top1[name], -foscttm[name]))
+    partial = verdict.label == "partial" and best == "unpaired"
+    label = verdict.label
+    if pairs and not partial:
+        label = "aligned" if foscttm[best] <= RIGHT else "failed"
     lines = [f"verdict: {verdict.label} (agreement {verdict.agreement:.2f}), {len(old.ids)} vectors"]
     if pairs:
         found = f"of {len(measured)} known pairs are nearest among {len(new.ids)} new vectors"
         lines += [f"{name}: {share:.3f} {found}" for name, share in top1.items()]
-    data: dict[str, Any] = {"verdict": asdict(verdict), "top1": top1, "map": best, "out": None}
+    data: dict[str, Any] = {"verdict": asdict(verdict), "map": best, "out": None}
+    data |= {"top1": top1, "foscttm": foscttm} if pairs else {}
     if judged:
         data["retrieval"] = judged.by(maps[best](old.vectors))
         for name, scores in data["retrieval"].items():
             means = (f"{m.title} {scores[m.name]:.3f}" for m in shown(retrieval.MEASURES))
             lines.append(f"{name}: {', '.join(means)}")
-    lines.append(ADVICE["aligned" if best == "procrustes" else verdict.label])
-    if verdict.label == "failed" and best == "unpaired":
+    lines.append(ADVICE[label])
+    if label == "failed":
         return Answer(lines, data, 3)
 
     # 3. The file.
-    partial = verdict.label == "partial" and best == "unpaired"
-    parts = judge_parts(old.vectors, unpaired, new.vectors) if partial else None
-    write(args.out, old.path, args.column, maps[best], parts)
+    write(args.out, old.path, args.column, maps[best], parts if partial else None)
     lines.append(f"{args.out}: {len(old.ids)} vectors, moved by the map {best}")
     return Answer(lines, data | {"out": str(args.out)})
 
@@ -117,25 +140,28 @@ def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
         table = read(located(pairs))
         if table.width != 2:
             raise BadInput(f"{pairs}: {table.width} columns; two are needed: ids of OLD and of NEW")
-        sides = (
-            index.rows([str(i) for i in table.to_series(n)], pairs) for n, index in enumerate((old, new))
-        )
+        ids = [[str(i) for i in column] for column in table.unique(maintain_order=True)]
+        for of_side in ids:
+            if len({*of_side}) < len(of_side):
+                raise BadInput(f"{pairs}: an id is in two pairs: each text needs one vector on each side")
+        sides = (index.rows(of_side, pairs) for index, of_side in zip((old, new), ids, strict=True))
         rows = torch.tensor([*sides]).T
     if len(rows) < LEAST:
         raise BadInput(f"--pairs {pairs}: {len(rows)} known pairs; at least {LEAST} are needed")
     return rows
 
 
-def found_again(map: Translator, old: Index, new: Index, pairs: Tensor) -> float:
-    """Return the share of pairs (k, 2) whose new vector is the nearest of all to the moved one; else 0."""
+def found_again(map: Translator, old: Index, new: Index, pairs: Tensor) -> tuple[float, float]:
+    """Return top-1 and FOSCTTM of pairs (k, 2) among all new vectors; 0 and 1 without pairs."""
     if not len(pairs):
-        return 0.0
+        return 0.0, 1.0
     true = pairs[:, 1]
     others = ~torch.isin(torch.arange(len(new.ids)), true)
     keys = torch.cat([new.vectors[true], new.vectors[others]])
     moved, mean = map(old.vectors[pairs[:, 0]]), keys.mean(0)
     normalized = torch.nn.functional.normalize(moved - mean, dim=1)
-    return float((translation.ranks(normalized, centred_unit(keys)) <= 1).float().mean())
+    rank = translation.ranks(normalized, centred_unit(keys))
+    return float((rank < 2).float().mean()), float((rank - 1).mean() / (len(keys) - 1))
 
 
 @dataclass(frozen=True)
@@ -147,18 +173,22 @@ class Judged:
     judgements: list[Mapping[str, float]]  # of each query
 
     @classmethod
-    def of(cls, args: Namespace, index: Index) -> Judged | None:
-        """Read them. Raises BadInput if they do not fit each other."""
+    def of(cls, args: Namespace, index: Index, width: int) -> Judged | None:
+        """Read them. Raises BadInput if they do not fit each other. width: of the new encoder's vectors."""
         if not (args.qrels and args.queries):
             if args.qrels or args.queries or args.old_queries:
                 raise BadInput("--queries and --qrels are needed together")
             return None
         file = located(args.qrels)
         of = qrels(file, read(file))
+        index.rows([], args.qrels)  # their ids must be read, and unique
         if not {name for grades in of.values() for name in grades} & {*index.ids}:
             raise BadInput(f"{args.qrels}: no document of it is in {index.path}")
         files = {"moved": args.queries, "before": args.old_queries}
         sides = {name: Index.of(file, args.column) for name, file in files.items() if file}
+        for name, needed in (("moved", width), ("before", index.vectors.shape[1])):
+            if name in sides and (found := sides[name].vectors.shape[1]) != needed:
+                raise BadInput(f"{files[name]}: vectors of {found} dimensions; {needed} are needed")
         queries = {name: side.vectors[side.rows([*of], args.qrels)] for name, side in sides.items()}
         return cls(index, queries, [*of.values()])
 

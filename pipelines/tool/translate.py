@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import torch
 
 from pipelines import batchwise
-from pipelines.aligners.core.parts import Parts, judge_parts
+from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Translator, save
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import formats, limits, matrix
@@ -32,16 +33,25 @@ PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors 
 
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
+    check_map(args.out, args.seed)
     source, target = (matrix(located(path), args.column) for path in (args.source, args.target))
-    translator, verdict = arrays.fit(source, target, args.seed, args.restarts)
+    translator, verdict, parts = arrays.fit_parts(source, target, args.seed, args.restarts)
     args.out.mkdir(parents=True, exist_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
     write_verdicts(args.out, {args.seed: verdict})
     (args.out / PARTS).unlink(missing_ok=True)
-    if verdict.share:
-        judge_parts(torch.from_numpy(source), translator, torch.from_numpy(target)).save(args.out / PARTS)
+    if parts:
+        parts.save(args.out / PARTS)
     said = f"{len(source)} vectors to {len(target)}: {args.out}"
     return Answer([said, str(verdict)], {"map": str(args.out), "verdict": asdict(verdict)})
+
+
+def check_map(folder: Path, seed: int) -> None:
+    """Raise BadInput, before any work, if the folder of a map is a file or has a map of another seed."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder}: a file, not a folder")
+    if others := sorted(path.stem for path in folder.glob("seed-*.json") if path.stem != f"seed-{seed}"):
+        raise BadInput(f"{folder}: the map of {others[0]} is there: choose another folder")
 
 
 def apply(args: Namespace) -> Answer:
@@ -49,16 +59,18 @@ def apply(args: Namespace) -> Answer:
 
     A column `aligned` tells for which rows the map is right, if `fit` found any.
     """
-    check_output(args.out)
+    check_output(args.out, located(args.source), args.column)
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
     rows = write(args.out, located(args.source), args.column, arrays.load(args.map), parts)
     return Answer([f"{rows} vectors: {args.out}"], {"out": str(args.out), "rows": rows})
 
 
-def check_output(path: Path) -> None:
-    """Raise BadInput, before any work, for a file that `write` cannot write."""
+def check_output(path: Path, source: Path, column: str | None) -> None:
+    """Raise BadInput, before any work, for a file that `write` cannot write, or cannot read."""
     if path.suffix not in WRITTEN:
         raise BadInput(f"{path}: vectors are written to {', '.join(WRITTEN)}")
+    if next(iter(formats.blocks(source, column)), None) is None:
+        raise BadInput(f"{source}: no vectors")
 
 
 def write(
@@ -94,10 +106,17 @@ def write(
 
 
 def _batches(source: Path, column: str | None) -> tuple[str, Iterator[pa.RecordBatch]]:
-    """Return the column of vectors and all batches: of parquet with all columns, else with `vector` alone."""
-    if source.suffix == ".parquet":
-        file = pq.ParquetFile(source)
-        return formats.column_of(source, file.schema_arrow, column), file.iter_batches(limits.BLOCK)
+    """Return the column of vectors and all batches.
+
+    Of parquet with a column of lists all columns are kept, else there is `vector` alone.
+    """
+    if files := formats.parquet_files(source):
+        schema = pq.ParquetFile(files[0]).schema_arrow
+        [name, *others] = formats.columns_of(source, schema, column)
+        if not others and batchwise.is_vectors(schema.field(name).type):
+            return name, chain.from_iterable(
+                pq.ParquetFile(file).iter_batches(limits.BLOCK) for file in files
+            )
     blocks = (np.asarray(block, np.float32) for block in formats.blocks(source, column))
     return "vector", (
         pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
@@ -110,7 +129,10 @@ def judge(args: Namespace) -> Answer:
     source, target = (torch.from_numpy(matrix(located(p), args.column)) for p in (args.source, args.target))
     if len(source) != len(target):
         raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
-    found = summary(scored(arrays.load(args.map), source, target, torch.arange(len(source)), BATCH))
+    translator = arrays.load(args.map)
+    if (width := translator(source[:1]).shape[1]) != target.shape[1]:
+        raise BadInput(f"{args.target}: vectors of {target.shape[1]} dimensions; the map gives {width}")
+    found = summary(scored(translator, source, target, torch.arange(len(source)), BATCH))
     lines = [f"{len(source)} pairs, ranked in batches of at most {BATCH}"]
     for m in shown(translation.MEASURES):
         lines.append(f"{m.title}: {found[m.name]:.{m.digits}f} ± {found[f'{m.name}_error']:.{m.digits}f}")

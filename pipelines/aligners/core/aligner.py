@@ -32,6 +32,8 @@ class Method(Protocol):
 class Aligner(Method, Protocol):
     """Fit a translator without pairs, or with a few known pairs."""
 
+    USES_PAIRS: bool  # False: a row of this aligner cannot name known pairs
+
     def fit(
         self,
         source: Tensor,

@@ -56,7 +56,7 @@ class InvertedSoftmax(Linear):
         return self
 
     def set_hub_correction(self, strength: float) -> None:
-        self.strength = strength
+        self.strength = self.config["strength"] = strength
 
     def forward(self, vectors: Tensor) -> Tensor:
         translated = super().forward(vectors)  # (n, target_dim)

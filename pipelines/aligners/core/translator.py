@@ -32,9 +32,12 @@ class Translator(nn.Module):
         self.register_forward_hook(_refuse_what_is_not_finite)
 
     def __call__(self, vectors: Any) -> Any:
-        if isinstance(vectors, Tensor):
-            return super().__call__(vectors.float())
         width = self.config.get("source_dim", vectors.shape[-1])
+        if isinstance(vectors, Tensor):
+            if vectors.shape[-1] != width:
+                got = f"got {tuple(vectors.shape)}"
+                raise BadInput(f"{type(self).__name__}: vectors must be (n, {width}), {got}")
+            return super().__call__(vectors.float())
         if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or vectors.shape[1] != width:
             got = f"got {vectors.shape} {vectors.dtype}"
             raise BadInput(f"{type(self).__name__}: vectors must be numbers (n, {width}), {got}")

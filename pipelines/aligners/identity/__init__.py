@@ -13,6 +13,7 @@ from pipelines.runtime.log import Log
 
 SUPERVISION = "naive"
 THREAD_SAFE = True
+USES_PAIRS = False
 
 
 @dataclass(frozen=True)

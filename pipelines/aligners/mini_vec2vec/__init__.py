@@ -37,6 +37,7 @@ from pipelines.runtime.settings import Bounds, Checked, Count, Natural
 
 SUPERVISION = "unpaired"
 THREAD_SAFE = True
+USES_PAIRS = False
 
 SAMPLE = 10_000  # rows per side for k-means
 REFINE_BATCH = 1000  # the paper says 10,000; the published numbers were made with the notebook's 1,000

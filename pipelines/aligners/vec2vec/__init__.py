@@ -29,6 +29,7 @@ from pipelines.runtime.progress import progress
 
 SUPERVISION = "unpaired"
 THREAD_SAFE = False
+USES_PAIRS = False
 NEEDS_PAIRED = False
 EXTENDS = True
 HELD_OUT = 1024  # rows per encoder that are never trained on, at most a tenth

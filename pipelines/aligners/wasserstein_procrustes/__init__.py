@@ -50,6 +50,7 @@ from pipelines.runtime.settings import Bounds, Checked, Count, Natural, NonNegat
 # What this aligner can do: see `core.aligner`
 SUPERVISION = "unpaired"
 THREAD_SAFE = True
+USES_PAIRS = True
 NEEDS_PAIRED = True
 EXTENDS = False
 

@@ -114,12 +114,18 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
         return {name: archive[name].tolist() for name in names if name in archive.files}
     if READERS.get(suffix) is arrow:
         table = pa.Table.from_batches(_batches(path))
-    elif path.is_dir() or READERS.get(suffix) is parquet:
-        files = shards(path, files_in(path)) if path.is_dir() else [path]
+    elif files := parquet_files(path):
         table = pa.concat_tables(pq.ParquetFile(file).read(columns=list(names)) for file in files)
     else:
         return {}
     return {name: table[name].to_pylist() for name in names if name in table.column_names}
+
+
+def parquet_files(path: Path) -> list[Path]:
+    """Return the files of a table of parquet: the path, or those in a folder that is no store's."""
+    if path.is_dir() and not (path / stores.CHROMA).is_file():
+        return shards(path, files_in(path))
+    return [path] if READERS.get(path.suffix.lower()) is parquet else []
 
 
 # ---------------------------------------------------------------- tables
@@ -130,7 +136,7 @@ def parquet(path: Path, column: str | None) -> Blocks:
     one column for each dimension.
     """
     file = pq.ParquetFile(path)
-    names = _columns_of(path, file.schema_arrow, column)
+    names = columns_of(path, file.schema_arrow, column)
     return _rows_of(path, _of_groups(path, file, names), names)
 
 
@@ -147,7 +153,7 @@ def _of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[p
 def arrow(path: Path, column: str | None) -> Blocks:
     """Yield the same of an Arrow IPC file or stream."""
     for batch in _batches(path):
-        names = _columns_of(path, batch.schema, column)
+        names = columns_of(path, batch.schema, column)
         step = height(path, max(1, sum(batch.column(n).nbytes for n in names) // (8 * max(len(batch), 1))))
         yield from _rows_of(path, (batch[at : at + step] for at in range(0, len(batch), step)), names)
 
@@ -162,7 +168,7 @@ def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
     tables = [path] if path.suffix == ".lance" else sorted(path.glob("*.lance"))
     place = tables[one_of(path, "tables of LanceDB", [table.stem for table in tables], collection)]
     table = lancedb.connect(place.parent).open_table(place.stem)
-    names = _columns_of(path, table.schema, column)
+    names = columns_of(path, table.schema, column)
     kind = table.schema.field(names[0]).type
     width = kind.list_size if pa.types.is_fixed_size_list(kind) else len(names)
     batches = table.search().select(names).to_batches(batch_size=height(path, width))
@@ -177,10 +183,10 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         return iter(pa.ipc.open_stream(pa.memory_map(str(path))))
 
 
-def _columns_of(path: Path, schema: pa.Schema, column: str | None) -> list[str]:
+def columns_of(path: Path, schema: pa.Schema, column: str | None) -> list[str]:
     """Return the column of vectors, or the columns of numbers that are one dimension each."""
     one = {name for name in schema.names if name in NAMES or _is_vector(schema.field(name).type)}
-    if column not in schema.names and not one:
+    if column not in schema.names and (column or not one):
         numbers = [f.name for f in schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
         if wide := _wide(numbers, column):
             return wide
