@@ -14,8 +14,8 @@ import torch
 import pipelines
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.translator import Linear, save
-from pipelines.aligners.core.verdict import other_texts
-from pipelines.fitting import arrays
+from pipelines.aligners.core.verdict import Verdict, other_texts
+from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
 from pipelines.runtime.errors import BadInput
 from tests.small import QUICK
@@ -99,6 +99,20 @@ def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
     assert said.startswith("failed (agreement ")
     places = [said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")]
     assert places == sorted(places)
+
+
+def test_fit_refits_a_map_that_looks_right_for_a_part_and_keeps_the_better_verdict(monkeypatch):
+    x = torch.randn(400, 60, generator=torch.Generator().manual_seed(0))
+    right = Linear.of(torch.eye(60), x, x)
+    part = Verdict(0.96, "partial", 0.2, 100, 0.6)
+    whole = Verdict(0.99, "aligned", 0.5, 100, 1.0)
+    for verdicts, label, judged in (((part, whole, part), "aligned", 3), ((part,) * 9, "partial", 6)):
+        said = iter(verdicts)
+        calls = []
+        monkeypatch.setattr(wasserstein_procrustes, "fit", lambda *_: right)
+        monkeypatch.setattr(fits, "judge", lambda *_: calls.append(1) or next(said))  # noqa: B023
+        assert pipelines.fit(x, x)[1].label == label
+        assert len(calls) == judged
 
 
 @pytest.mark.parametrize(("rows", "share"), [((9000, 8000), 1 / 2), ((9000, 7999), 3 / 4)])

@@ -20,7 +20,7 @@ from torch import Tensor
 from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator, load, save
-from pipelines.aligners.core.verdict import ALIGNED, REPLICATE, Verdict, judge
+from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import store, track
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import about
@@ -94,6 +94,11 @@ class Candidate:
                 self.verdicts[pair], self.replicates[pair] = verdict, replicates
 
     @property
+    def aligned(self) -> bool:
+        """Whether all verdicts are. A poor replicate can make a right map look right for a part alone."""
+        return all(verdict.label == "aligned" for verdict in self.verdicts.values())
+
+    @property
     def worst(self) -> Verdict:
         return min(self.verdicts.values(), key=lambda verdict: verdict.score)
 
@@ -157,7 +162,7 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
             for candidate in earlier:  # older fits by the new ones alone
                 candidate.judge_by(judges_of(seed, new_fits, new_replicates), vectors)
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
-        wrong = [seed for seed, candidate in best.items() if candidate.worst.score < ALIGNED]
+        wrong = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
         if not to_fit:
             break
