@@ -31,6 +31,8 @@ $(READY): pyproject.toml constraints.txt
 # The user's own corpora: CORPORA_ROOT=/somewhere make ... links it to data/raw, which studies name.
 .PHONY: raw
 raw:
+	@if [ -n "$$CORPORA_ROOT" ] && [ -d data/raw ] && [ ! -L data/raw ]; then \
+	  echo "data/raw is a folder: move it away, or unset CORPORA_ROOT" >&2; exit 2; fi
 	@if [ -n "$$CORPORA_ROOT" ]; then mkdir -p data && ln -sfn "$$(realpath "$$CORPORA_ROOT")" data/raw; fi
 
 # A copy without git, such as a ZIP of the repository: DVC must be told.
@@ -73,4 +75,5 @@ publish: $(READY)  ## make publish ROW=wasserstein [SEED=1]: register its transl
 	@python -m pipelines.publish "$$ROW" $${SEED:+"$$SEED"}
 
 ui: $(READY) scm  ## Dagster and MLflow side by side; Ctrl-C stops both
+	@python -m pipelines.study names
 	@scripts/ui

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def last_run(root: Path, stage: Stage) -> dict[str, Any]:
         server = os.environ.get("MLFLOW_TRACKING_URI", "")
         if not server.startswith("http"):
             server = f"http://127.0.0.1:{os.environ.get('MLFLOW_PORT', '5000')}"
+        server = re.sub(r"//[^/@]*@", "//", server).rstrip("/")  # Dagster must not keep a password
         page = f"{server}/#/experiments/{run['experiment']}/runs/{run['run']}"
         return seconds | {"mlflow": dg.MetadataValue.url(page)}
     except (OSError, ValueError, KeyError, TypeError):

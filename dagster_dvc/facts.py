@@ -7,6 +7,7 @@ import csv
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,11 @@ def show(path: Path) -> Any:
         if path.suffix == ".png":
             picture = base64.b64encode(path.read_bytes()).decode()
             return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{picture})")
-        if path.suffix == ".md":
-            return dg.MetadataValue.md(path.read_text(encoding="utf-8"))
-        if path.suffix in DELIMITERS and (rows := _rows(path)):
-            return dg.MetadataValue.table(rows)
+        with suppress(ValueError, csv.Error):  # not UTF-8, or not a table: nothing that a stage must fail for
+            if path.suffix == ".md":
+                return dg.MetadataValue.md(path.read_text(encoding="utf-8"))
+            if path.suffix in DELIMITERS and (rows := _rows(path)):
+                return dg.MetadataValue.table(rows)
     return dg.MetadataValue.path(str(path))
 
 

@@ -31,7 +31,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             data = halves(source, target, row, seed)
             return {row.source: data.source, row.target: data.target}
 
-        unfinished = store.work("align", name, row, source.metadata, target.metadata)
+        vectors_of = [store.digest(store.embeddings_path(space)) for space in pair]
+        unfinished = store.work("align", name, row, *vectors_of)
         with distributed.on_rank_zero(unfinished) as folder:
             work = Work(
                 row,

@@ -27,7 +27,10 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
         spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
         for space in spaces:
             run.input(store.embeddings_path(space), "space")
-        made_from = (row, *(space.metadata for space in spaces.values()))
+        made_from = [row, *(store.digest(store.embeddings_path(space)) for space in spaces)]
+        if row.extends:
+            files = sorted(store.translators_path(row.extends).rglob("*.safetensors"))
+            made_from += [store.digest(file) for file in files]
         with distributed.on_rank_zero(store.work("align_jointly", name, *made_from)) as folder:
             work = Work(
                 row,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -40,6 +41,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         query.as_function(store.intact(store.encoder_path(n)), study.encoders[n], device)
         for n in (row.source_encoder, row.target_encoder)
     )
+    documents = torch.from_numpy(np.unique(source.documents[rows.numpy()], return_inverse=True)[1])
     near_x, near_y = nearest(x, row.neighbours), nearest(y, row.neighbours)
     metrics, frames = {}, []
     for wording in row.wordings:
@@ -53,7 +55,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         ranked["majority"] = measures.majority(true)
         scores = {method: measures.scores(order, true, row.k) for method, order in ranked.items()}
         scores["chance"] = measures.chance(true, row.k)
-        metrics[wording] = means(scores)
+        metrics[wording] = means(scores, documents)
         frames += [frame(source.ids[rows], wording, method, s) for method, s in scores.items()]
     store.write_scores("attributes", name, pl.concat(frames))
     metrics |= {"examples": len(rows), "labels": len(names), "seeds": len(translators)}
@@ -95,9 +97,12 @@ def nearest(vectors: Tensor, k: int) -> Tensor | None:
     return neighbours(x, x, k)
 
 
-def means(scores: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, float]]:
-    """Return each method's mean and standard error of each measure; `translated` is the mean over seeds."""
-    out = {method: summary(measured) for method, measured in scores.items()}
+def means(scores: dict[str, dict[str, Tensor]], documents: Tensor) -> dict[str, dict[str, float]]:
+    """Return each method's mean and standard error of each measure; `translated` is the mean over seeds.
+
+    documents (n,): the number of each example's document.
+    """
+    out = {method: summary(measured, documents) for method, measured in scores.items()}
     seeds = [out.pop(method) for method in list(out) if method.startswith("translated")]
     return {"translated": {k: sum(s[k] for s in seeds) / len(seeds) for k in seeds[0]}, **out}
 

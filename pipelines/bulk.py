@@ -50,7 +50,7 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
         seconds = time.perf_counter() - started
         names = {shard.name for shard in inputs}
         for file in job.folder.iterdir():  # outputs of removed shards, and drafts of killed workers
-            if file.name not in names:
+            if file.is_file() and file.name not in names:
                 file.unlink()
     if faults := sorted(d.fault for d in finished if d.fault):
         raise BadInput(f"{len(faults)} of {len(todo)} shards failed: {faults[0]}")

@@ -38,7 +38,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
     trained = study.train_image_text[row.encoders]
     train, test = (frame.filter(pl.col("split") == split) for split in ("train", "test"))
     if test.is_empty() and row.corpus != trained.corpus:
-        test = frame
+        test, train = frame, frame.clear()  # no image is in both
     if len(test) < 2:
         raise BadInput(
             f"evaluate_image_text.{name}: corpus {row.corpus} has {len(test)} test images; two are needed"
@@ -78,7 +78,7 @@ def measure(
         scores, numbers = classification(model, words, row, train, test)
     class_names = "captions" not in test.columns and test["text"].n_unique() <= test.height // 2
     if not class_names:
-        frame, dim = test.head(row.limit), model.row.head.dim
+        frame, dim = some(test, row.limit), model.row.head.dim
         similarity, texts, right = similarities(model, words, frame)
         scores |= image_text.retrieval(similarity, right)
         if "scene" in frame.columns:
@@ -102,7 +102,7 @@ def classification(
     truth = torch.tensor([classes.index(label) for label in test["label"].to_list()])
     sets = sets_of(model.image_sets, images)
     scores = zero_shot(model, words, sets, truth, classes, row.templates)
-    train = train.filter(pl.col("labels").list.len() == 1).head(row.probe)
+    train = some(train.filter(pl.col("labels").list.len() == 1), row.probe)
     if len(train) < LEAST:
         return scores, numbers
     seen = probe_features(model, pixels_of(train, size), row.features)
@@ -112,13 +112,17 @@ def classification(
     return scores, numbers
 
 
+def some(frame: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Return at most so many rows, drawn at random: a table may be sorted by class."""
+    return frame if len(frame) <= most else frame.sample(most, seed=0, shuffle=True)
+
+
 def single_label(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Return the rows with exactly one label, and the classes. Raise BadInput for fewer than two classes."""
     frame = frame.filter(pl.col("labels").list.len() == 1).with_columns(label=pl.col("labels").list.first())
     classes = frame["label"].unique().sort().to_list()
     if len(classes) < 2:
-        names = ", ".join(classes)
-        raise BadInput(f"{len(classes)} class among the images with one label ({names}); two are needed")
+        raise BadInput(f"{len(classes)} class among the images with one label; two are needed")
     return frame, classes
 
 
@@ -133,7 +137,7 @@ def zero_shot(
     for template in templates:
         prompts = words([template.format(name.replace("_", " ")) for name in classes])[0]
         scores = exact(sets, sets_of(model.text_sets, prompts), model.kernel).cpu()
-        total += scores
+        total += scores.exp() if model.kernel.log else scores
         singles.append(image_text.top1(scores, labels))
     one_template = torch.stack(singles).mean(0)
     return {"zero_shot": image_text.top1(total, labels), "zero_shot_one_template": one_template}

@@ -69,10 +69,11 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
     for role, path in paths.items():
         run.input(path, role)
+    start = [store.digest(file) for file in sorted(Path(row.start).rglob("*.safetensors"))]
     with (
         distributed.process_group(resolve(row.device)),
         distributed.on_rank_zero(
-            store.work("finetune", name, row, *map(store.digest, paths.values()))
+            store.work("finetune", name, row, start, *map(store.digest, paths.values()))
         ) as folder,
     ):
         # 2. Build the network, or resume.

@@ -23,8 +23,10 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     Embeddings are taken by name, so that the order of rows in params.yaml changes no number.
     """
     names = sorted(embedding for embedding, e in study.embed.items() if e.corpus == row.corpus)
-    if len(names) < 2:
-        raise BadInput(f"geometry.{name}: corpus {row.corpus} has {len(names)} embeddings; two are needed")
+    encoders = {study.embed[n].encoder for n in names}
+    if len(encoders) < 2:
+        found = f"corpus {row.corpus} is embedded by {len(encoders)} encoders"
+        raise BadInput(f"geometry.{name}: {found}; two are needed")
     device = resolve(row.device, float64=True)
     sides = {study.embed[n].encoder: store.read_embeddings(n, device) for n in names}
     first_side = next(iter(sides.values()))

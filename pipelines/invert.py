@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -223,10 +224,12 @@ def summary(table: pl.DataFrame, victim: Victim, known: list[str]) -> dict[str, 
     out: dict[str, Any] = {"texts": len(victim.texts), "documents": len(set(victim.documents))}
     unknown, found = facts.unknown_to(known, victim.facts), {}
     measures = [m.name for m in MEASURES] + (["judged"] if "judged" in table.columns else [])
+    documents = torch.from_numpy(np.unique(victim.documents, return_inverse=True)[1])
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
         means: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:
-            means[m], means[f"{m}_error"] = mean_and_error(torch.tensor(part[m].cast(pl.Float64).to_list()))
+            scores = torch.tensor(part[m].cast(pl.Float64).to_list())
+            means[m], means[f"{m}_error"] = mean_and_error(scores, documents)
         # Facts found in the guess by pattern, right or wrong.
         means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)
         found[kind, method] = facts.grouped(facts.check(part["guess"].to_list(), victim.facts), unknown)

@@ -205,7 +205,18 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
         metrics = store.flat({"similarity/dev": store.read_metrics("finetune")[name]["dev"]}, "/")
         dev = str(store.corpus_path(row.dev))
         measured = [Measured(name, metrics, {dev: _read_by(f"finetune@{name}")[dev]})]
-    return Model(log, {"sha256": weights(folder), "private": str(study.private(row.corpus))}, measured)
+    private = study.private(*_corpora(row, study))
+    return Model(log, {"sha256": weights(folder), "private": str(private)}, measured)
+
+
+def _corpora(row: Finetune, study: params.Study) -> Iterator[str]:
+    """Yield the corpora that an encoder was trained on: the row's, and those of the rows it starts from."""
+    yield row.corpus
+    folder, _, start = row.start.removeprefix("data/").rstrip("/").partition("/")
+    if folder == "encoders" and start in study.encoders:
+        folder, _, start = study.encoders[start].path.removeprefix("data/").rstrip("/").partition("/")
+    if folder == "trained" and start in study.finetune:
+        yield from _corpora(study.finetune[start], study)
 
 
 # ---------------------------------------------------------------- the command

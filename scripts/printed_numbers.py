@@ -60,7 +60,8 @@ def collected(results: Path) -> dict[str, float]:
         for name in (column for column in seeds.columns if f"{column}_error" in seeds.columns):
             spread = np.std(seeds[name].to_numpy(), ddof=1) if len(seeds) > 1 else seeds[f"{name}_error"][0]
             found[f"evaluate.{row}.{name}_spread"] = round(float(spread), 6)
-            found |= {f"evaluate.{row}.seed-{i}.{name}": value for i, value in enumerate(seeds[name])}
+            by_seed = zip(seeds["seed"], seeds[name], strict=True)
+            found |= {f"evaluate.{row}.seed-{seed}.{name}": value for seed, value in by_seed}
     for file in sorted((results / "evaluate_image_text").rglob("seeds.csv")):
         for values in pl.read_csv(file).iter_rows(named=True):
             found |= numbers(values, f"evaluate_image_text.{file.parent.name}.seed-{values.pop('seed')}")

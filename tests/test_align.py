@@ -187,6 +187,20 @@ def test_a_killed_row_keeps_the_seeds_that_it_has_fitted(stage):
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)
 
 
+def test_a_killed_row_keeps_nothing_that_was_fitted_to_other_vectors(stage):
+    def killed(source, target, seed):
+        if seed == 1:
+            raise KeyboardInterrupt
+        return signed(5, source, target)
+
+    with pytest.raises(KeyboardInterrupt):
+        stage(killed)
+    e = embeddings("a", value=np.ones((N, 3), np.float32) + np.arange(N, dtype=np.float32)[:, None])
+    store.write_embeddings("a", list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)  # same metadata
+    stage(lambda source, target, seed: signed(7, source, target))
+    assert scales() == [7, 7]
+
+
 @pytest.mark.parametrize("seeds", [[0, 2], [0, REPLICATE], [20261121]])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_seeds_that_share_the_dump_are_judged_by_a_replicate_that_sees_half_of_it(stage, seeds, sign):

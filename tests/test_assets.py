@@ -146,6 +146,9 @@ def test_what_ran_outside_carries_its_seconds_and_its_mlflow_run(tmp_path, monke
     found = last_run(tmp_path, stage)
     assert found["seconds"] == 4.5
     assert found["mlflow"].value == "http://127.0.0.1:5000/#/experiments/7/runs/r1"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@mlflow.example/")
+    page = last_run(tmp_path, stage)["mlflow"].value
+    assert page == "https://mlflow.example/#/experiments/7/runs/r1"  # Dagster keeps and shows it
     os.utime(tmp_path / "metrics.json", (written + 60, written + 60))  # as `git checkout` of another commit's
     assert "seconds" not in last_run(tmp_path, stage)
 

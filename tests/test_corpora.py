@@ -18,6 +18,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.corpora import core
 from pipelines.corpora.core import collect
 from pipelines.corpora.core.chunk import cut
 from pipelines.corpora.kinds.tweets import TOPICS, named
@@ -288,6 +289,32 @@ def test_chunks_have_ids_and_labels_of_their_text_and_none_twice(tmp_path, capsy
     assert dict(frame.select("id", "text").iter_rows()) == texts
     assert frame["labels"].to_list() == [["l"] if name[0] == "p" else [] for name in texts]
     assert f"1 empty or repeated texts of {len(ids)} dropped" in capsys.readouterr().out
+
+
+def test_held_out_documents_have_texts_that_can_be_held_out():
+    assert core._held_out(np.array([0, 500, 600]), 400, 0).tolist() == [False, True, False]
+
+
+def test_no_document_is_on_both_sides_of_a_split_of_the_source(tmp_path, capsys):
+    words = " ".join(f"w{i}" for i in range(40))
+    texts = [words, f"{words} again", "of another kind", "the last one"]
+    source = write(tmp_path / "t.csv", id=range(4), text=texts, split=["train", "test", "train", "test"])
+    frame = collect(file(source))
+    assert dict(frame.select("id", "split").iter_rows()) == {"1": "test", "2": "train", "3": "test"}
+    assert "1 train texts of documents in another split dropped" in capsys.readouterr().out
+
+
+def test_validation_rows_of_tasks_are_the_ones_that_select_and_chunks_of_them_are_refused(tmp_path):
+    columns = {"text": TEXTS, "labels": [["l"]] * 20, "task": ["T"] * 20}
+    source = write(tmp_path / "t.parquet", **columns, split=["train", "validation", "test", "train"] * 5)
+    assert set(collect(file(source, "tasks"))["split"]) == {"train", "dev", "test"}
+    with pytest.raises(BadInput, match="kind tasks has no `chunk`"):
+        collect(file(source, "tasks", chunk={"size": 4}))
+
+
+def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "t.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n')
+    assert collect(file(tmp_path / "t.jsonl"))["text"].to_list() == ["one", "two"]
 
 
 def test_overlapping_chunks_are_on_one_side_and_those_held_out_do_not_overlap(tmp_path):

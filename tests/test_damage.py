@@ -19,7 +19,7 @@ from pipelines.aligners.core.translator import Linear, load_best, load_seeds, sa
 from pipelines.contrastive import point_sets
 from pipelines.contrastive.towers import Words
 from pipelines.inverters import Space, attacker, decoder
-from pipelines.runtime import stage, store, track
+from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
@@ -234,19 +234,23 @@ def test_a_broken_dvc_lock_is_one_line(artefacts):
     assert refused(lambda: store.read_corpus("c")).startswith("dvc.lock: cannot be read: ")
 
 
-def test_drafts_of_dead_processes_are_removed_and_those_of_others_stay(artefacts):
+def test_drafts_of_dead_processes_are_removed_and_those_of_others_stay(artefacts, monkeypatch):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    folder = Path(f"data/translators/.t.{dead.pid}.part")
+    monkeypatch.setattr(os, "getpid", lambda: dead.pid)
+    folder = files.draft_of(Path("data/translators/t"))
     folder.mkdir()
-    left = [Path(f"data/embeddings/.a.arrow.{dead.pid}.part"), folder / "x"]
-    left += [Path(f"results/evaluate/t/.seeds.csv.{dead.pid}.part")]
-    alive = Path(f"data/embeddings/.b.arrow.{os.getppid()}.part")
-    for path in (*left, alive):
+    left = [files.draft_of(Path(p)) for p in ("data/embeddings/a.arrow", "results/evaluate/t/seeds.csv")]
+    left.append(folder / "x")
+    other_machine = Path(f"data/embeddings/.b.arrow.node-7.{dead.pid}.part")
+    monkeypatch.setattr(os, "getpid", os.getppid)
+    alive = files.draft_of(Path("data/embeddings/b.arrow"))
+    for path in (*left, alive, other_machine):
         path.touch()
     store.sweep_drafts("evaluate", "t")
     assert not any(path.exists() for path in (*left, folder))
     assert alive.exists()
+    assert other_machine.exists()
 
 
 STAGE = """

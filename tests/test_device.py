@@ -260,6 +260,11 @@ def test_every_rank_has_its_own_gpu(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert resolve() == resolve("cuda") == torch.device("cuda", 1)
     assert resolve("cuda:0") == torch.device("cuda", 0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv(VARIABLE, "cuda:0")
+    with pytest.raises(BadInput, match="cuda:0 is one of several processes: `cuda` gives each its own"):
+        resolve()
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
     with pytest.raises(BadInput, match=r"^device: cuda:2 is not here: this machine has 2 of type cuda$"):
         resolve("cuda:2")
 

@@ -287,6 +287,15 @@ def test_the_prompt_stands_before_every_text(folders, tmp_path):
     np.testing.assert_array_equal(run(prompted, TEXTS, tmp_path / "b").vectors, expected)
 
 
+@pytest.mark.parametrize("keys", [{}, {"rotation": 1}, {"pooling": "mean"}, {"layer": 1}])
+def test_an_encoder_keeps_its_own_prompts_with_another_pooling_or_a_rotation(folders, tmp_path, keys):
+    own = SentenceTransformer(str(folders["bert"]), device="cpu")
+    own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
+    own.save(str(tmp_path / "prompted"), create_model_card=False)
+    loaded = load(tmp_path / "prompted", row(**keys))
+    assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
+
+
 def test_float16_files_hold_the_rounded_vectors(folders, tmp_path):
     loaded = load(folders["bert"], row())
     half = run(loaded, TEXTS, tmp_path / "a", row(store="float16")).vectors

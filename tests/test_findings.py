@@ -187,6 +187,9 @@ def test_vectors_of_the_fit_are_not_called_held_out(study):
     row = study.evaluate["blind"].model_copy(update={"split": "train"})
     seen = study.model_copy(update={"evaluate": study.evaluate | {"blind": row}})
     assert "4,096 texts of the fit are found" in sentence(seen)
+    fit = study.align["blind"].model_copy(update={"source": next(iter(study.embed)), "splits": None})
+    half = seen.model_copy(update={"align": study.align | {"blind": fit}})
+    assert "held-out" not in sentence(half).partition(" are found")[0]
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,12 @@ def test_the_names_of_rows_are_checked_before_dvc_runs(make):
     assert make("publish", "ROW=x") == [["-m", "pipelines.publish", "x"]]
 
 
+def test_a_folder_of_the_user_s_own_files_is_not_taken_for_the_link(make, tmp_path):
+    (tmp_path / "data/raw").mkdir(parents=True)
+    assert make("study", "STUDY=x", CORPORA_ROOT=str(tmp_path)) == []
+    assert list((tmp_path / "data/raw").iterdir()) == []
+
+
 SERVES = f"""#!{sys.executable}
 import os, socket, sys
 from pathlib import Path

@@ -82,6 +82,8 @@ NAN, INFINITY = float("nan"), float("inf")
         ("encoders", {"source": "path", "path": "data/${study}"}, "encoders.r.path: DVC replaces ${...}"),
         ("corpora", {"source": "internet", "path": "x"}, "corpora.r"),
         ("corpora", {"source": "path"}, "corpora.r.path: missing"),
+        ("corpora", {"source": "hub", "id": "a/b", "data_files": "/x.csv"}, "corpora.r: data_files: a path"),
+        ("corpora", {"source": "hub", "id": "a/b", "data_files": "s3://x"}, "corpora.r: data_files: a path"),
         ("embed", TEXTS | {"encoder": "miniml"},
          "embed.r.encoder: there is no row 'miniml'; did you mean 'minilm'?"),
         ("embed", TEXTS | {"corpus": "leak"},
@@ -93,7 +95,7 @@ NAN, INFINITY = float("nan"), float("inf")
         ("align", ALIGN | {"clustrs": 3}, "align.r.clustrs: unknown key; did you mean 'clusters'?"),
         ("align", ALIGN | {"clusters": 10**30}, "align.r.clusters: a number of more than 18 digits"),
         ("align", ALIGN | {"ridge": INFINITY}, "align.r.ridge: inf must be finite"),
-        ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, "pairs: procrustes cannot use known pairs"),
+        ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, "align.r: pairs: procrustes cannot use"),
         ("align", ALIGN | {"seeds": [0, 0]}, "align.r.seeds: 0 stands twice"),
         ("align", ALIGN | {"seeds": [-1]}, "align.r.seeds.0: "),
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},
@@ -182,6 +184,10 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
     assert capsys.readouterr().out == f"params.yaml is now studies/mine.yaml{kept}\n"
     assert set(yaml.safe_load(Path("params.yaml").read_text())) == set(params.Study.model_fields)
     assert Path("params.yaml.bak").read_text() == "study: before\n"
+    Path("params.yaml").write_text("study: later\n")
+    assert main(["activate", "mine"]) == 0
+    assert Path("params.yaml.bak").read_text() == "study: before\n"  # an earlier edit is not lost
+    assert Path("params.yaml.bak2").read_text() == "study: later\n"
     assert not list(Path().glob(".*"))
 
 

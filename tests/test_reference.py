@@ -18,9 +18,9 @@ def test_the_reference_is_current_and_has_a_line_for_every_key_of_a_study():
     assert all(f"\n## {table}" in made for table in params.Study.tables().values())
 
 
-def test_a_column_s_title_links_to_its_definition(tmp_path, monkeypatch):
+def test_a_column_s_title_links_to_its_definition(monkeypatch):
     monkeypatch.chdir(ROOT)
-    html = page.rendered("t", "| FOSCTTM | nothing |\n|---|---|\n| 0 | 1 |\n", tmp_path)
-    assert "<th><a href='../docs/glossary.md#foscttm'>FOSCTTM</a></th><th>nothing</th>" in html.replace(
-        "\n", ""
-    )
+    for folder, up in (("report", ".."), ("report/audit", "../..")):
+        html = page.rendered("t", "| FOSCTTM | nothing |\n|---|---|\n| 0 | 1 |\n", Path(folder))
+        link = f"<th><a href='{up}/docs/glossary.md#foscttm'>FOSCTTM</a></th><th>nothing</th>"
+        assert link in html.replace("\n", "")

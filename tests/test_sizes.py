@@ -42,6 +42,13 @@ def test_rows_that_differ_in_size_alone_are_one_curve(study):
     }
 
 
+@pytest.mark.parametrize("keys", [{"halves": "rows"}, {"restarts": 2}])
+def test_rows_of_one_size_that_differ_in_more_are_no_point_of_the_curve(study, keys):
+    fit = study.align["turn-300"].model_copy(update=keys)
+    other = study.model_copy(update={"align": study.align | {"turn-300": fit}})
+    assert not [curve for curve in sizes(other, VECTORS) if curve.startswith("turn")]
+
+
 def test_rows_that_differ_in_known_pairs_alone_are_one_curve_and_oracles_another(study):
     assert sizes(study, PAIRS) == {
         "known: wasserstein_procrustes, one -> two": {key: [0.3, 0.3] for key in (0, 10, 100)},

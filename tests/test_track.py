@@ -157,6 +157,9 @@ def test_the_command_that_makes_a_result_again_names_commit_and_study_and_what_i
     Path("dvc.lock").write_text("changed by every run")
     line = f"git checkout {head} && make study STUDY=own && dvc repro align@t"
     assert again("own", "align@t") == line
+    Path("studies/own.yaml").write_text("study: own\nabout: another")  # params.yaml was not made from this
+    assert "make study" not in again("own")
+    Path("studies/own.yaml").write_text("study: own")
     Path("code.py").write_text("changed")
     assert again("own", "align@t") == f"{line}  # with uncommitted changes: code.py"
     Path("params.yaml").write_text("a: 2")

@@ -36,6 +36,8 @@ def test_a_split_of_its_own_is_used_and_only_its_test_sentences_count():
     vectors = np.eye(3, 8, dtype=np.float32)[labels.astype(int)] + 0.1 * draw.normal(size=(240, 8))
     split = np.array(["train"] * 150 + ["dev"] * 50 + ["test"] * 40)
     assert transfer.correct("x", vectors, sentences(labels, split), 0).tolist() == [1.0] * 40
+    with pytest.raises(BadInput, match="x: split test, but no split train: Train, test"):
+        transfer.correct("x", vectors, sentences(labels, np.where(split == "test", "test", "Train")), 0)
 
 
 def test_the_mean_of_tasks_has_a_narrower_interval_than_each():

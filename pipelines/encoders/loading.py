@@ -55,8 +55,10 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
     precision = _precision(row, device)
     with reading(folder):
         digest = weights(folder)
-    model = compose(_open(folder, precision), row).to(device).eval()
-    prompt = row.prompt or model.prompts.get(model.default_prompt_name or "") or ""
+    own = _open(folder, precision)
+    prompts, default = own.prompts, own.default_prompt_name or ""  # `compose` keeps neither
+    model = compose(own, row).to(device).eval()
+    prompt = row.prompt or prompts.get(default) or ""
     _cast(model, DTYPES[precision])
     return Loaded(
         model=model,
@@ -65,7 +67,7 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
         dimension=int(model.get_embedding_dimension() or 0),
         max_tokens=_limit(model, row),
         prompt=prompt,
-        query_prompt=row.prompt or model.prompts.get("query") or prompt,
+        query_prompt=row.prompt or prompts.get("query") or prompt,
         precision=precision,
         device=device,
         weights=digest,

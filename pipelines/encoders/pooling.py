@@ -150,8 +150,7 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
     if row.rotation is None:
         return model
     rotation = Rotation(model.get_embedding_dimension() or 0, row.rotation)
-    prompts: Any = model.prompts
-    return SentenceTransformer(modules=[*modules, rotation], device=str(model.device), prompts=prompts)
+    return SentenceTransformer(modules=[*modules, rotation], device=str(model.device))
 
 
 def _poolings(transformer: Any, row: Encoder) -> list[Module]:

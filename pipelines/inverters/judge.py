@@ -61,7 +61,7 @@ def _leaks(question: str, s: Settings, cache: Path) -> bool:
         return json.loads(kept.read_text(encoding="utf-8"))["leaks"]
     answer = _answer(question, s)
     if not answer.startswith(("yes", "no")):
-        raise BadInput(f"judge: {s.endpoint}: neither yes nor no: {answer[:40]!r}")
+        raise BadInput(f"judge: {s.endpoint}: an answer of {len(answer)} characters, neither yes nor no")
     leaks = answer.startswith("yes")
     with files.atomic(kept) as draft:
         draft.write_text(json.dumps({"leaks": leaks, "model": s.model}), encoding="utf-8")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import html
+import os
 import re
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -71,15 +73,15 @@ def rendered(title: str, markdown: str, folder: Path) -> str:
     head += f"<title>{html.escape(title)}</title><style>{STYLE}</style>"
     body = parser.renderer.render(tokens, parser.options, {})
     body = body.replace("<table>", "<div class='table'><table>").replace("</table>", "</table></div>")
-    body = re.sub("<th>([^<]+)</th>", defined, body)
+    body = re.sub("<th>([^<]+)</th>", partial(defined, folder), body)
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
 
 
-def defined(title: re.Match) -> str:
-    """Link a column's title to its definition in the glossary, if it has one."""
+def defined(folder: Path, title: re.Match) -> str:
+    """Link a column's title, on a page of the folder, to its definition in the glossary if it has one."""
     text = title[1]
     if GLOSSARY.is_file() and f"\n## {text}\n" in GLOSSARY.read_text(encoding="utf-8"):
-        text = f"<a href='../{GLOSSARY}#{slug(text)}'>{text}</a>"
+        text = f"<a href='{os.path.relpath(GLOSSARY, folder)}#{slug(text)}'>{text}</a>"
     return f"<th>{text}</th>"
 
 

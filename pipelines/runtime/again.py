@@ -5,16 +5,16 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from pipelines.runtime.errors import BadInput
+
 
 def again(study: str, stage: str = "") -> str:
     """Return the command that makes a stage's results again, or those of all stages.
 
     A comment at its end says so if tracked files differ from the commit. dvc.lock and report/ are results.
     """
-    from pipelines.study.activate import edited  # its libraries are of [pipeline]: the command has none
-
     steps = [f"dvc repro {stage}".strip()]
-    if git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and not edited(Path("params.yaml")):
+    if git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and made_from(study):
         steps.insert(0, f"make study STUDY={study}")
     changed = set(git("diff", "--name-only", "HEAD", "--", ".", ":!dvc.lock", ":!report").splitlines())
     if len(steps) == 2:
@@ -26,6 +26,16 @@ def again(study: str, stage: str = "") -> str:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         said = f"with uncommitted changes: {min(changed)}{more}"
     return " && ".join(steps) + (f"  # {said}" if said else "")
+
+
+def made_from(study: str) -> bool:
+    """Return whether params.yaml is what `make study` writes for this study now."""
+    from pipelines.study.activate import full_text  # its libraries are of [pipeline]: the command has none
+
+    try:
+        return full_text(Path(f"studies/{study}.yaml")) == Path("params.yaml").read_text(encoding="utf-8")
+    except (BadInput, OSError, ValueError):
+        return False
 
 
 def git(*arguments: str) -> str:

@@ -28,6 +28,8 @@ def resolve(name: str = "auto", float64: bool = False) -> torch.device:
         raise BadInput(f"device: {name!r} is none of auto, cpu, cuda, cuda:<number>, mps") from None
     if device.type == "cpu":
         return torch.device("cpu")
+    if device.index is not None and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+        raise BadInput(f"device: {name} is one of several processes: `cuda` gives each its own")
     if device.type == "mps" and float64:
         raise BadInput("device: mps has no float64, which this stage needs; take cpu or cuda")
     index = int(os.environ.get("LOCAL_RANK", "0")) if device.index is None else device.index

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import platform
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipelines.runtime.errors import BadInput
+
+MACHINE = re.sub(r"\W", "-", platform.node()) or "here"  # nodes of a cluster may share a folder
 
 
 def try_lock(file: IO[Any], how: int = fcntl.LOCK_EX) -> bool:
@@ -24,14 +28,14 @@ def try_lock(file: IO[Any], how: int = fcntl.LOCK_EX) -> bool:
 
 
 def draft_of(path: Path) -> Path:
-    """Return a temporary neighbour of a path, with this process's number in its name."""
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Return a temporary neighbour of a path, with this machine and this process's number in its name."""
+    return path.with_name(f".{path.name}.{MACHINE}.{os.getpid()}.part")
 
 
 def sweep(folders: Iterable[Path]) -> None:
-    """Remove the drafts in these folders whose processes have ended."""
+    """Remove the drafts in these folders whose processes, of this machine, have ended."""
     for folder in folders:
-        for draft in folder.glob(".*.part"):
+        for draft in folder.glob(f".*.{MACHINE}.*.part"):
             pid = draft.name.split(".")[-2]
             if pid.isdigit() and not _alive(int(pid)):
                 shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ BAD_INPUT = 2  # exit code
 
 
 def needed(processes: int) -> bool:
-    """Return whether this process starts others: not if we, torchrun or srun started it as one of several."""
+    """Return whether this process starts others: not if we or torchrun started it as one of several."""
     return processes > 1 and "WORLD_SIZE" not in os.environ
 
 

@@ -23,7 +23,7 @@ from pipelines.runtime import files, intact, sender, store
 from pipelines.runtime.again import again, git
 from pipelines.runtime.device import resolve
 
-REFUSED = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric
+REFUSED = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric or param
 Rows = Mapping[str, BaseModel | None]
 PATIENCE = 25.0  # seconds; MLflow gives up a locked SQLite file after 20, and says so
 
@@ -132,5 +132,6 @@ def _settings(rows: Rows) -> dict[str, str]:
     values = {}
     for name, row in rows.items():
         for key, value in store.flat(row.model_dump(mode="json") if row else {}, ".").items():
-            values[f"{name}.{key.removeprefix('settings.')}" if name else key] = value
+            key = f"{name}.{key.removeprefix('settings.')}" if name else key
+            values[REFUSED.sub("_", key)] = value
     return {key: str(value) for key, value in values.items() if value is not None}

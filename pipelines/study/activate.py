@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import shutil
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,13 @@ HEADER = (
 def activate(path: str | Path, to: str | Path = "params.yaml") -> Path | None:
     """Validate the study at `path` and write its full rows to `to`, in one atomic step.
 
-    Return where the old file is kept if somebody had edited it: `to` with .bak. Raise BadInput.
+    Return where the old file is kept if somebody had edited it: `to` with .bak, .bak2, ... Raise BadInput.
     """
     params.check_files(params.load(path), path)
     to, kept = Path(to), None
     if edited(to):
-        kept = to.with_name(f"{to.name}.bak")
+        names = (f"{to.name}.bak{number if number > 1 else ''}" for number in count(1))
+        kept = next(path for name in names if not (path := to.with_name(name)).exists())
         shutil.copyfile(to, kept)
     with files.atomic(to) as draft:
         draft.write_text(full_text(Path(path)), encoding="utf-8")

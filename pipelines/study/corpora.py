@@ -91,6 +91,14 @@ class HubCorpus(Corpus):
     document: Text | None = None  # their column that names the document of a text; None: each its own
     chunk: Chunk | None = None  # cut long texts; None: as they are
 
+    @model_validator(mode="after")
+    def _on_the_hub(self) -> Self:
+        """Refuse files that `datasets` would read from this machine or from another server."""
+        parts = (self.data_files or "").split("/")
+        if "" in parts[:-1] or ".." in parts or "://" in (self.data_files or ""):
+            raise ValueError("data_files: a path inside the repository is needed")
+        return self
+
 
 class PathCorpus(Corpus):
     """The user's table, document or mbox; a folder of tables of one kind, of documents, or of mails."""

@@ -129,7 +129,7 @@ class Computed(Row):
 class Shared(Computed):
     """A row whose stage can run as several processes of one machine, each with its own GPU if any."""
 
-    # The stage's command starts them. Under torchrun or srun, as many as these start.
+    # The stage's command starts them. Under torchrun, as many as it starts.
     processes: Count = 1
 
     @model_validator(mode="after")

@@ -18,7 +18,8 @@ import yaml
 
 from tests.drills.places import Place, Tally, running
 
-LIMITED = ["prlimit", "--cpu=40", f"--as={12 * 2**30}"]  # seconds and bytes of a stage, its imports included
+# Seconds (SIGXCPU, later SIGKILL) and bytes of a stage, its imports included
+LIMITED = ["prlimit", "--cpu=40:60", f"--as={12 * 2**30}"]
 VALUES = yaml.safe_load("""
 [null, "", abc, "a\\nb", -1, 0, 1, 2, 3, 7, 64, 1000, -0.5, 0.1, 0.5, 1.5, 1.0e-9, .inf, .nan, true, false,
  [], {}, [1, 1], [0, 1], [a], {a: 1}, auto, fp32, train, test]

@@ -15,6 +15,7 @@ from pipelines.study import AnyCorpus
 
 FIRST = ("id", "text", "split", "labels")  # columns that every corpus has
 SECOND = {"pair", "positive", "image", "judgements", "task"}  # with one of these, texts may repeat
+CHUNKED = ("passages", "emails", "tweets", "notes", "judged")  # kinds that `chunk` is for
 
 
 def collect(row: AnyCorpus) -> pl.DataFrame:
@@ -42,6 +43,8 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
 
 
 def _read(row: AnyCorpus) -> pl.DataFrame:
+    if row.kind not in CHUNKED and getattr(row, "chunk", None):
+        raise BadInput(f"{name_of(row)}: kind {row.kind} has no `chunk`: only {', '.join(CHUNKED)} have")
     source: Any = import_module(f"pipelines.corpora.sources.{row.source}")
     if row.source == "vectors":
         return source.rows(row)
@@ -63,7 +66,8 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
         every = -(-chunk.size // chunk.step)
         apart = (frame["id"].str.extract(r"#(\d+)$").cast(pl.Int64) % every == 0).to_numpy()
     if "split" in frame.columns:
-        return frame.filter((pl.col("split") == "train") | apart)
+        frame = frame.filter((pl.col("split") == "train") | apart)
+        return frame if SECOND & set(frame.columns) else _without_held_documents(frame, name_of(row))
     if row.test >= apart.sum():
         raise BadInput(f"{name_of(row)}: test: {row.test} leaves no row of {apart.sum()} to train on")
     names, document = np.unique(frame["document"], return_inverse=True)
@@ -77,6 +81,15 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
     return frame.filter(train)
 
 
+def _without_held_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Leave out the train texts of documents that have texts in another split of the source."""
+    train = frame["split"] == "train"
+    shared = train & frame["document"].is_in(frame["document"].filter(~train).unique().implode())
+    if shared.any():
+        print(f"{where}: {shared.sum()} train texts of documents in another split dropped")
+    return frame.filter(~shared)
+
+
 def _held_out(sizes: np.ndarray, test: int, seed: int) -> np.ndarray:
     """Return a mask of documents (n,) that have `test` texts together, or a few more.
 
@@ -87,5 +100,5 @@ def _held_out(sizes: np.ndarray, test: int, seed: int) -> np.ndarray:
         if 0 < sizes[document] <= test:
             mask[document], test = True, test - int(sizes[document])
     if test:
-        mask[np.where(mask, sizes.max() + 1, sizes).argmin()] = True
+        mask[np.where(mask | (sizes == 0), sizes.max() + 1, sizes).argmin()] = True
     return mask

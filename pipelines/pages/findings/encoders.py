@@ -69,7 +69,7 @@ def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
     for row, metrics in measured(study, "similarity").values():
         encoder = study.encoders[row.encoder]
         own_pooling = row.pooling is None and encoder.pooling is None and encoder.layer is None
-        of_dev_corpus = row.corpus == study.finetune[name].dev and row.split != "dev"
+        of_dev_corpus = row.corpus == study.finetune[name].dev and row.split not in (None, "dev")
         if trained_as(study, row.encoder) == name and own_pooling and of_dev_corpus:
             return metrics
     return None

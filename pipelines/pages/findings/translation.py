@@ -55,7 +55,8 @@ def translation(study: Study) -> Finding | None:
     row, fit, pairs, spaces = best.row, best.fit, best.metrics["pairs"], study.spaces()
     source, target = encoders(study, row)
     fitted = fit.splits or ("train",)  # the splits that the fit saw texts of
-    seen = best.on_fit_corpus and row.split in (None, *fitted)
+    of_fit = spaces[row.source].corpus in (spaces[fit.source].corpus, spaces[fit.target].corpus)
+    seen = of_fit and row.split in (None, *fitted)
     among = "all" if pairs <= row.batch else f"{row.batch:,}"
     sentences = [] if best.aligned else ["No unpaired translator is judged aligned."]
     sentences += [

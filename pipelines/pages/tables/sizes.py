@@ -96,9 +96,8 @@ def shared(study: Study, row: Evaluate, fit: Align, of: str) -> tuple:
     return (
         f"{fit.aligner} (oracle)" if oracle else fit.aligner,
         " -> ".join(encoders(study, row)),
-        row.source,
-        fit.source,
-        row.split,
+        row.model_dump_json(exclude={"translator", "pictures"}),
+        (fit.source, fit.target, fit.halves, fit.splits, fit.restarts),
         str(fit.settings),
         None if oracle else str(fit.limit if of == PAIRS else fit.pairs),
         fit.limit[1] if isinstance(fit.limit, tuple) else None,

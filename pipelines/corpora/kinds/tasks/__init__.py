@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.corpora.core import texts
+from pipelines.corpora.core.paired import SPLITS
 from pipelines.study import HubCorpus, PathCorpus
 
 SOURCES = ("hub", "path")
@@ -25,4 +26,5 @@ def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
     empty = texts.empty(frame["text"])  # seven of CR's
     if empty.any():
         print(f"{where}: {empty.sum()} empty texts of {len(frame)} dropped")
-    return frame.filter(~empty).with_columns(pl.col("task").cast(pl.String))
+    frame = frame.filter(~empty).with_columns(pl.col("task").cast(pl.String))
+    return frame.with_columns(pl.col("split").replace(SPLITS)) if "split" in frame.columns else frame

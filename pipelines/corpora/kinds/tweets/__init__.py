@@ -53,4 +53,4 @@ def named(labels: list[str]) -> list[str]:
     """Return the labels of a text as names of topics."""
     if len(labels) == len(TOPICS) and all(label in ("0", "1") for label in labels):
         return [topic for topic, label in zip(TOPICS, labels, strict=True) if label == "1"]
-    return [TOPICS[int(x)] if x.isdigit() and int(x) < len(TOPICS) else x for x in labels]
+    return [TOPICS[int(x)] if x.isdecimal() and int(x) < len(TOPICS) else x for x in labels]

@@ -6,6 +6,7 @@ between texts, otherwise for each line.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import re
@@ -102,7 +103,7 @@ def _file(path: Path) -> pl.DataFrame:
             return _separated(path, "\t" if kind == "tsv" else ",")
         case "jsonl":
             _check_json(path)
-            return pl.read_ndjson(path, infer_schema_length=None)
+            return pl.read_ndjson(path.read_bytes().removeprefix(codecs.BOM_UTF8), infer_schema_length=None)
         case "documents":
             return pl.DataFrame({"text": _pieces(formats.text(path))}, schema={"text": pl.String})
     if suffix == ".mbox":
