@@ -175,6 +175,21 @@ def test_a_run_with_nothing_to_do_says_so_and_a_failed_one_ends_as_dvc_does(repo
     )
 
 
+def test_a_dvc_killed_while_it_wrote_its_run_cache_does_not_stop_the_next_run(repository, tmp_path):
+    runs = repository / ".dvc/cache/runs"
+    shutil.copytree(runs, tmp_path / "runs")
+    cached = [path for path in runs.glob("*/*") if path.is_dir()]
+    for folder in cached:
+        shutil.rmtree(folder)
+        folder.mkdir()
+    lock = yaml.safe_load(Path("dvc.lock").read_text())
+    lock["stages"].pop("evaluate@wasserstein")
+    Path("dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
+    assert cached
+    assert "evaluate@wasserstein" in talk()
+    shutil.copytree(tmp_path / "runs", runs, dirs_exist_ok=True)
+
+
 def test_metrics_and_plots_are_shown(repository):
     assert "top1" in dvc("metrics", "show")
     page = dvc("plots", "show").strip().splitlines()[-1].removeprefix("file://")
