@@ -230,7 +230,7 @@ def test_several_poolings_of_one_pass_measure_what_each_measures_alone(pairs):
 def test_too_few_pairs_or_embeddings_are_named(pairs):
     with pytest.raises(BadInput, match="0 pairs of split 'dev'"):
         measured(split="dev")
-    with pytest.raises(BadInput, match="corpus sts has 0 embeddings; two are needed"):
+    with pytest.raises(BadInput, match="corpus sts is embedded by 0 encoders; two are needed"):
         run_stage("geometry", study().model_copy(update={"embed": {}}))
 
 

@@ -326,8 +326,7 @@ def test_a_large_picture_is_named_and_not_embedded(tmp_path):
     assert show(large).value == str(large)
 
 
-@pytest.mark.parametrize(("name", "content"), [("t.csv", b"a,b\n\xe9,1\n"), ("t.md", b"caf\xe9"),
-                                               ("t.csv", b"a\n" + b"x" * 200_000)])  # fmt: skip
+@pytest.mark.parametrize(("name", "content"), [("t.csv", b"a,b\n\xe9,1\n"), ("t.md", b"caf\xe9")])
 def test_a_table_that_cannot_be_read_is_named_and_no_stage_fails_for_it(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     assert show(tmp_path / name).value == str(tmp_path / name)
