@@ -11,7 +11,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines import align, report
+from pipelines import align, fetch, report
 from pipelines.runtime import stage
 from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
@@ -221,6 +221,17 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(tmp_path, monkeypatch, cap
     stage.main(report.report)
     assert capsys.readouterr().out.endswith("\nusage: python -m pipelines.report\n")
     assert not list(tmp_path.glob("re*"))
+
+
+def test_a_newline_in_a_value_of_a_study_does_not_break_the_line_that_names_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    encoders = {"wordllama": {"source": "wheel", "path": "x", "model": "a\nb"}}
+    Path("params.yaml").write_text(yaml.safe_dump({"study": "t", "encoders": encoders}))
+    monkeypatch.setattr("sys.argv", ["fetch", "wordllama"])
+    with pytest.raises(SystemExit) as ended:
+        stage.main(fetch.fetch)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("fetch wordllama: encoder a\\nb: no such wheel")
 
 
 def test_names_are_checked_without_the_rest(tmp_path, monkeypatch, capsys):

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from pipelines import freeze_gc
 from pipelines.runtime import launch, store, track
-from pipelines.runtime.errors import BadInput
+from pipelines.runtime.errors import BadInput, cut
 from pipelines.runtime.files import unwritable
 from pipelines.study import params
 from pipelines.study.keys import usage
@@ -33,7 +33,7 @@ def main(verb: Callable[..., None]) -> None:
     try:
         _run(verb)
     except BadInput as error:
-        _refuse(verb.__name__, str(error))
+        _refuse(verb.__name__, cut(error, 2000))  # a name of a study may hold a newline
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
