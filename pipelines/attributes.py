@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from torch import Tensor
 from pipelines.aligners.core.translator import Identity, load_seeds
 from pipelines.encoders import query
 from pipelines.measures import attributes as measures
-from pipelines.measures import summary
+from pipelines.measures import numbered, summary
 from pipelines.measures.vectors import centred_unit, neighbours
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -41,7 +40,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         query.as_function(store.intact(store.encoder_path(n)), study.encoders[n], device)
         for n in (row.source_encoder, row.target_encoder)
     )
-    documents = torch.from_numpy(np.unique(source.documents[rows.numpy()], return_inverse=True)[1])
+    documents = numbered(source.documents[rows.numpy()])
     near_x, near_y = nearest(x, row.neighbours), nearest(y, row.neighbours)
     metrics, frames = {}, []
     for wording in row.wordings:

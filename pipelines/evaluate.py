@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
 
 from pipelines.aligners.core.translator import Identity, Translator, load_seeds
-from pipelines.measures import retrieval, shown, summary, translation
+from pipelines.measures import numbered, retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
@@ -41,8 +40,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
         run.input(path, "pairs")
 
-    names = source.documents[rows.numpy()]
-    documents = torch.from_numpy(np.unique(names, return_inverse=True)[1])
+    documents = numbered(source.documents[rows.numpy()])
     search = Search.of(name, row.queries, target) if row.queries else None
     per_seed, frames = [], []
     for seed, translator in translators.items():

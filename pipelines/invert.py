@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from pipelines.inverters.decoder import Decoder
 from pipelines.inverters.judge import judge
 from pipelines.inverters.search import search
 from pipelines.inverters.vec2text import Vec2Text
-from pipelines.measures import facts, mean_and_error
+from pipelines.measures import facts, mean_and_error, numbered
 from pipelines.measures.facts import Found
 from pipelines.measures.inversion import MEASURES, text_scores
 from pipelines.runtime import stage, store, track
@@ -224,7 +223,7 @@ def summary(table: pl.DataFrame, victim: Victim, known: list[str]) -> dict[str, 
     out: dict[str, Any] = {"texts": len(victim.texts), "documents": len(set(victim.documents))}
     unknown, found = facts.unknown_to(known, victim.facts), {}
     measures = [m.name for m in MEASURES] + (["judged"] if "judged" in table.columns else [])
-    documents = torch.from_numpy(np.unique(victim.documents, return_inverse=True)[1])
+    documents = numbered(victim.documents)
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
         means: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:

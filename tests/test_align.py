@@ -172,14 +172,18 @@ def scales():
     return [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()]
 
 
-def test_a_killed_row_keeps_the_seeds_that_it_has_fitted(stage):
-    def killed(source, target, seed):
+def killed_after_its_first_seed(stage):
+    def fit(source, target, seed):
         if seed == 1:
             raise KeyboardInterrupt
         return signed(5, source, target)
 
     with pytest.raises(KeyboardInterrupt):
-        stage(killed)
+        stage(fit)
+
+
+def test_a_killed_row_keeps_the_seeds_that_it_has_fitted(stage):
+    killed_after_its_first_seed(stage)
     assert not store.translators_path("r").exists()
     found = stage(lambda source, target, seed: signed(7, source, target))
     assert scales() == [5, 7]
@@ -188,13 +192,7 @@ def test_a_killed_row_keeps_the_seeds_that_it_has_fitted(stage):
 
 
 def test_a_killed_row_keeps_nothing_that_was_fitted_to_other_vectors(stage):
-    def killed(source, target, seed):
-        if seed == 1:
-            raise KeyboardInterrupt
-        return signed(5, source, target)
-
-    with pytest.raises(KeyboardInterrupt):
-        stage(killed)
+    killed_after_its_first_seed(stage)
     e = embeddings("a", value=np.ones((N, 3), np.float32) + np.arange(N, dtype=np.float32)[:, None])
     store.write_embeddings("a", list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)  # same metadata
     stage(lambda source, target, seed: signed(7, source, target))

@@ -70,36 +70,25 @@ def fit(
     >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but few dimensions
     (True, True, 'doubtful')
     """
-    translator, verdict, _ = _fitted(source, target, seed, restarts, pairs, settings)
+    translator, verdict, _ = _fitted(source, target, seed, restarts, pairs, **settings)
     return translator, verdict
 
 
-def fit_parts(
-    source: Any,
-    target: Any,
-    seed: int = 0,
-    restarts: int = 2,
-    pairs: tuple[Any, Any] | None = None,
-    **settings: Any,
-) -> tuple[Translator, Verdict, Parts | None]:
+def fit_parts(source: Any, target: Any, **how: Any) -> tuple[Translator, Verdict, Parts | None]:
     """Do as `fit`, and return for which source vectors the map is right, too; None if it is for none.
 
-    `Parts.rows(source)` marks them. A dump of two encoders is such a source.
+    `Parts.rows(source)` marks them. A dump of two encoders is such a source. how: the other arguments of
+    `fit`, by name.
     """
-    translator, verdict, replicates = _fitted(source, target, seed, restarts, pairs, settings)
+    translator, verdict, replicates = _fitted(source, target, **how)
     if not verdict.share:
         return translator, verdict, None
-    x, y = _tensor("source", source), _tensor("target", target)
+    x, y = _sides(source, target)
     return translator, verdict, judge_parts(x, translator, y, replicates)
 
 
 def _fitted(
-    source: Any,
-    target: Any,
-    seed: int,
-    restarts: int,
-    pairs: tuple[Any, Any] | None,
-    settings: dict[str, Any],
+    source: Any, target: Any, seed: int = 0, restarts: int = 2, pairs: Any = None, **settings: Any
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return what `fit` returns, and the replicates that the verdict is of."""
     try:
@@ -114,9 +103,8 @@ def _fitted(
         )
     except ValidationError as error:
         raise BadInput(f"fit: {one_line(error)}") from None
-    source = _tensor("source", source)
-    target = _tensor("target", target).to(source.device)
-    known = [_tensor("pairs", side, least=1).to(source.device) for side in pairs or ()]
+    source, target = _sides(source, target)
+    known = [_floats("pairs", side).float().to(source.device) for side in pairs or ()]
     if len({len(side) for side in known}) > 1:
         raise BadInput(f"fit: pairs of {len(known[0])} and {len(known[1])} vectors: each needs a partner")
     for side, cloud in zip(known, (source, target), strict=False):
@@ -164,8 +152,7 @@ def verdict(
     >>> verdict(guess, vectors, vectors).label
     'failed'
     """
-    source = _tensor("source", source)
-    target = _tensor("target", target).to(source.device)
+    source, target = _sides(source, target)
 
     def method(x: torch.Tensor, y: torch.Tensor, seed: int) -> Any:
         map = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
@@ -175,14 +162,17 @@ def verdict(
     return judge(source, map, [replicated], target)
 
 
-def _tensor(name: str, vectors: Any, least: int = 2) -> torch.Tensor:
-    """Return vectors (n, d), at least `least`, as float32. Raises BadInput for anything else."""
-    if (
-        isinstance(vectors, np.ndarray) and vectors.dtype.kind == "f"
-    ):  # torch takes neither views nor foreign bytes
-        vectors = np.ascontiguousarray(vectors, np.float32)
+def _sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both sides as float32 on the source's device. Raises BadInput for what cannot be aligned."""
+    x, y = checked("source", _floats("source", source)), checked("target", _floats("target", target))
+    return x, y.to(x.device)
+
+
+def _floats(name: str, vectors: Any) -> torch.Tensor:
+    """Return vectors as a tensor, of an array as float32. Raises BadInput for anything else."""
+    if isinstance(vectors, np.ndarray) and vectors.dtype.kind == "f":
+        vectors = np.ascontiguousarray(vectors, np.float32)  # torch takes neither views nor foreign bytes
     try:
-        tensor = torch.as_tensor(vectors).detach()
+        return torch.as_tensor(vectors).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise BadInput(f"{name}: no array of numbers: {error}") from None
-    return checked(name, tensor, least) if least > 1 else tensor.float()

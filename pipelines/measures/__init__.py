@@ -7,10 +7,11 @@ numbers and MLflow's view read these lists, so a new measure is declared once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,6 +55,11 @@ def summary(scores: dict[str, Tensor], documents: Tensor | None = None) -> dict[
     found = {name: mean_and_error(values, documents) for name, values in scores.items()}
     errors = {f"{name}_error": error for name, (_, error) in found.items()}
     return {name: mean for name, (mean, _) in found.items()} | errors
+
+
+def numbered(documents: Sequence[str] | np.ndarray) -> Tensor:
+    """Number the documents of examples, for `summary`. -> (n,)"""
+    return torch.from_numpy(np.unique(documents, return_inverse=True)[1])
 
 
 def mean_and_error(scores: Tensor, documents: Tensor | None = None) -> tuple[float, float]:

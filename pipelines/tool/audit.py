@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
@@ -64,6 +64,9 @@ DEFENCES = (
 )  # fmt: skip
 INVERTER = decoder.Settings(vocabulary=3000, width=128, layers=2, epochs=4)
 SEARCH = search.Settings(splices=4)
+
+
+Opened = dict[str, tuple[query.Encode, bool]]  # encoders, and whether they have the dump's width
 
 
 @dataclass(frozen=True)
@@ -225,17 +228,19 @@ def known_texts(options: Options) -> list[str]:
 # ---------------------------------------------------------------- 2. fits
 
 
-def by_width(vectors: Tensor, options: Options) -> dict[str, query.Encode]:
+def by_width(vectors: Tensor, options: Options) -> Opened:
     """Open the encoders. Those with the width of the vectors (n, d) come first."""
-    opened = {name: encoders.opened(name, vectors.device) for name in options.encoders}
-    others = {name: encode(["width"]).shape[1] != vectors.shape[1] for name, encode in opened.items()}
-    return {name: opened[name] for name in sorted(opened, key=lambda name: others[name])}
+    opened = {}
+    for name in options.encoders:
+        encode = encoders.opened(name, vectors.device)
+        opened[name] = encode, encode(["width"]).shape[1] == vectors.shape[1]
+    return dict(sorted(opened.items(), key=lambda item: not item[1][1]))
 
 
 def attempted(
     vectors: Tensor,
     known: list[str],
-    opened: Mapping[str, query.Encode],
+    opened: Opened,
     seed: int,
     steps: Steps,
     tried: list[Tried],
@@ -245,8 +250,8 @@ def attempted(
     If the numbers name an encoder, those of another width are not tried.
     """
     attempts, named = [], False
-    for place, (encoder, encode) in enumerate(opened.items()):
-        if named and encode(["width"]).shape[1] != vectors.shape[1]:
+    for place, (encoder, (encode, fits)) in enumerate(opened.items()):
+        if named and not fits:
             steps.skip([f"encoder {name}" for name in [*opened][place:]])
             break
         steps.begin(f"encoder {encoder}")

@@ -58,12 +58,12 @@ def run(args: Namespace) -> Answer:
 
 def first(path: Path, options: audit.Options) -> Tensor:
     """Return the finite vectors that are not zero of the first FIRST of a dump. (n, d) Raises BadInput."""
-    taken: list[np.ndarray] = [np.empty((0, 0), "float32")]
+    taken = []
     for block in formats.blocks(path, options.column, options.collection):
-        taken = [*(one for one in taken if one.size), block.astype("float32")]
+        taken.append(block.astype("float32"))
         if sum(map(len, taken)) >= FIRST:
             break
-    vectors = torch.from_numpy(np.concatenate(taken)[:FIRST])
+    vectors = torch.from_numpy(np.concatenate(taken)[:FIRST]) if taken else torch.empty(0, 0)
     squares = vectors.double().square().sum(1)
     vectors = vectors[squares.isfinite() & (squares > 0)]
     if not len(vectors):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +44,27 @@ class Index:
 
     path: Path
     vectors: Tensor  # (n, d)
-    ids: list[str]
 
     @classmethod
     def of(cls, name: str, column: str | None) -> Index:
         path = located(name)
-        vectors = torch.from_numpy(matrix(path, column))
-        return cls(path, vectors, ids_of(path) or [str(row) for row in range(len(vectors))])
+        return cls(path, torch.from_numpy(matrix(path, column)))
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids of the rows. Raises BadInput if they are not unique, or not read from such a store."""
+        ids = ids_of(self.path)
+        if ids is None:
+            if self.path.is_dir() or self.path.suffix.lower() in (".json", ".copy", *formats.SQLITE):
+                raise BadInput(f"{self.path}: its ids are not read; those of parquet with a column `id` are")
+            return [str(row) for row in range(len(self.vectors))]
+        if len({*ids}) < len(ids):
+            raise BadInput(f"{self.path}: ids are not unique")
+        return ids
 
     def rows(self, ids: list[str], where: str) -> list[int]:
-        """Return the rows of these ids. Raises BadInput for an id that is not there, or there twice."""
-        store = self.path.is_dir() or self.path.suffix.lower() in (".json", ".copy", *formats.SQLITE)
-        if store and ids_of(self.path) is None:
-            raise BadInput(f"{self.path}: its ids are not read; those of parquet with a column `id` are")
+        """Return the rows of these ids. Raises BadInput for an id that is not there."""
         at = {name: row for row, name in enumerate(self.ids)}
-        if len(at) < len(self.ids):
-            raise BadInput(f"{self.path}: ids are not unique")
         if missing := [name for name in ids if name not in at]:
             raise BadInput(f"{where}: {self.path} has no vector {missing[0]!r} ({len(missing)} such ids)")
         return [at[name] for name in ids]
@@ -88,11 +94,11 @@ def migrate(args: Namespace) -> Answer:
 
     # 1. The map without pairs, or told of some; beside it Procrustes of these pairs.
     pairs = (old.vectors[told[:, 0]], new.vectors[told[:, 1]]) if len(told) else None
-    unseen = torch.isin(torch.arange(len(new.ids)), measured[:, 1])  # else these texts would be on both sides
+    # The target leaves out the measured pairs: else their texts would be on both sides.
+    unseen = torch.isin(torch.arange(len(new.vectors)), measured[:, 1])
     target = new.vectors[~unseen]
-    unpaired, verdict, parts = arrays.fit_parts(
-        old.vectors, target, args.seed, args.restarts, pairs, match_in="smaller"
-    )
+    how = {"seed": args.seed, "restarts": args.restarts, "pairs": pairs, "match_in": "smaller"}
+    unpaired, verdict, parts = arrays.fit_parts(old.vectors, target, **how)
     maps: dict[str, Translator] = {"unpaired": unpaired}
     if pairs:
         maps["procrustes"] = procrustes.fit_oracle(*pairs, procrustes.Settings(), args.seed)
@@ -106,9 +112,9 @@ def migrate(args: Namespace) -> Answer:
     label = verdict.label
     if pairs and not partial:
         label = "aligned" if foscttm[best] <= RIGHT else "failed"
-    lines = [f"verdict: {verdict.label} (agreement {verdict.agreement:.2f}), {len(old.ids)} vectors"]
+    lines = [f"verdict: {verdict.label} (agreement {verdict.agreement:.2f}), {len(old.vectors)} vectors"]
     if pairs:
-        found = f"of {len(measured)} known pairs are nearest among {len(new.ids)} new vectors"
+        found = f"of {len(measured)} known pairs are nearest among {len(new.vectors)} new vectors"
         lines += [f"{name}: {share:.3f} {found}" for name, share in top1.items()]
     data: dict[str, Any] = {"verdict": asdict(verdict), "map": best, "out": None}
     data |= {"top1": top1, "foscttm": foscttm} if pairs else {}
@@ -123,7 +129,7 @@ def migrate(args: Namespace) -> Answer:
 
     # 3. The file.
     write(args.out, old.path, args.column, maps[best], parts if partial else None)
-    lines.append(f"{args.out}: {len(old.ids)} vectors, moved by the map {best}")
+    lines.append(f"{args.out}: {len(old.vectors)} vectors, moved by the map {best}")
     return Answer(lines, data | {"out": str(args.out)})
 
 
@@ -133,8 +139,9 @@ def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
         return torch.empty(0, 2, dtype=torch.int64)
     if pairs.isdigit():
         count = int(pairs)
-        if count > min(len(old.ids), len(new.ids)):
-            raise BadInput(f"--pairs {count}: the files have {len(old.ids)} and {len(new.ids)} vectors")
+        sizes = len(old.vectors), len(new.vectors)
+        if count > min(sizes):
+            raise BadInput(f"--pairs {count}: the files have {sizes[0]} and {sizes[1]} vectors")
         rows = torch.stack([torch.arange(count)] * 2, 1)
     else:
         table = read(located(pairs))
@@ -156,7 +163,7 @@ def found_again(map: Translator, old: Index, new: Index, pairs: Tensor) -> tuple
     if not len(pairs):
         return 0.0, 1.0
     true = pairs[:, 1]
-    others = ~torch.isin(torch.arange(len(new.ids)), true)
+    others = ~torch.isin(torch.arange(len(new.vectors)), true)
     keys = torch.cat([new.vectors[true], new.vectors[others]])
     moved, mean = map(old.vectors[pairs[:, 0]]), keys.mean(0)
     normalized = torch.nn.functional.normalize(moved - mean, dim=1)
@@ -181,7 +188,6 @@ class Judged:
             return None
         file = located(args.qrels)
         of = qrels(file, read(file))
-        index.rows([], args.qrels)  # their ids must be read, and unique
         if not {name for grades in of.values() for name in grades} & {*index.ids}:
             raise BadInput(f"{args.qrels}: no document of it is in {index.path}")
         files = {"moved": args.queries, "before": args.old_queries}

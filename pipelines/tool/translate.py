@@ -35,7 +35,7 @@ def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
     check_map(args.out, args.seed)
     source, target = (matrix(located(path), args.column) for path in (args.source, args.target))
-    translator, verdict, parts = arrays.fit_parts(source, target, args.seed, args.restarts)
+    translator, verdict, parts = arrays.fit_parts(source, target, seed=args.seed, restarts=args.restarts)
     args.out.mkdir(parents=True, exist_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
     write_verdicts(args.out, {args.seed: verdict})
