@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ import pyarrow.parquet as pq
 VECTORS = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
 TEXTS = [f"The text number {i} of a few." for i in range(40)]
 DEEP = 100_000
-QUOTE = '"'
 Write = Callable[[Path], Any]
 
 
@@ -46,15 +45,13 @@ def npy(shape: tuple[int, ...], data: bytes = b"") -> bytes:
     return file.getvalue() + data
 
 
-def bomb(path: Path, shape: tuple[int, int]) -> None:
-    """A member of ones, written piece by piece: 800 MB come to 4 MB."""
+def bomb(path: Path) -> None:
+    """A member of ones, written row by row: 800 MB come to 4 MB."""
     packing = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
     with packing as archive, archive.open("vectors.npy", "w", force_zip64=True) as file:
-        file.write(npy(shape))
-        piece, left = np.ones(2**20, "<f4").tobytes(), shape[0] * shape[1] * 4
-        while left > 0:
-            file.write(piece[:left])
-            left -= len(piece)
+        file.write(npy((200, 1_000_000)))
+        for _ in range(200):
+            file.write(np.ones(1_000_000, "<f4").tobytes())
 
 
 def altered(change: Callable[[bytearray], None]) -> Write:
@@ -75,11 +72,6 @@ def encrypt(archive: bytearray) -> None:
 
 def break_deflate(archive: bytearray) -> None:
     archive[80:120] = b"\xff" * 40
-
-
-def rename_member(archive: bytearray) -> None:
-    at = archive.rindex(b"vectors.npy")
-    archive[at : at + 11] = b"nothing.npy"
 
 
 def table(**columns: Any) -> Write:
@@ -116,10 +108,8 @@ def chroma(
         "topic text default 'persistent://a/c');"
     )
     usual = [(v.tobytes(), "FLOAT32") for v in VECTORS]
-    queued = enumerate(usual if rows is None else rows, 1)
     base.executemany(
-        "insert into embeddings_queue (seq_id, vector, encoding) values (?, ?, ?)",
-        [(i, *row) for i, row in queued],
+        "insert into embeddings_queue (vector, encoding) values (?, ?)", usual if rows is None else rows
     )
     base.executescript(more)
     base.commit()
@@ -135,14 +125,12 @@ def vec0(
     vectors: np.ndarray = VECTORS,
     name: str = "items",
     columns: str = "(embedding float[8])",
-    there: bytes = b"",
     more: str = "",
 ) -> None:
     """A database of sqlite-vec, made without it: the virtual table is only named. Chunks hold 64 rows."""
     base = sqlite3.connect(path)
-    table, chunks, held = (
-        f'"{name.replace(QUOTE, 2 * QUOTE)}{end}"' for end in ("", "_chunks", "_vector_chunks00")
-    )
+    quoted = name.replace('"', '""')
+    table, chunks, held = (f'"{quoted}{end}"' for end in ("", "_chunks", "_vector_chunks00"))
     base.executescript(
         f"create table {table} (x); create table {chunks} (chunk_id integer primary key, validity);"
         f"create table {held} (rowid primary key, vectors); pragma writable_schema = on;"
@@ -153,7 +141,7 @@ def vec0(
         rows = np.zeros((64, vectors.shape[1]), np.float32)
         rows[: len(vectors) - chunk] = vectors[chunk : chunk + 64]
         bits = np.packbits(np.arange(64) < len(vectors) - chunk, bitorder="little").tobytes()
-        base.execute(f"insert into {chunks} values (?, ?)", (chunk, there or bits))
+        base.execute(f"insert into {chunks} values (?, ?)", (chunk, bits))
         base.execute(f"insert into {held} values (?, ?)", (chunk, rows.tobytes()))
     base.executescript(more)
     base.commit()
@@ -184,6 +172,10 @@ def png(width: int, height: int, data: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
+def faiss(width: int, rows: int, numbers: int, data: bytes = b"") -> Write:
+    return content(b"IxF2" + struct.pack("<iqqq?iQ", width, rows, 0, 0, True, 1, numbers) + data)
+
+
 def lines(*rows: str) -> Write:
     return lambda path: path.write_text("\n".join(rows) + "\n")
 
@@ -192,8 +184,6 @@ def content(of: bytes) -> Write:
     return lambda path: path.write_bytes(of)
 
 
-HEAD = struct.pack("<i6Q", 1, 0, 512, 3, 52, 44, 12)
-FAISS = b"IxF2" + struct.pack("<iqqq?i", 8, 40, 1 << 20, 1 << 20, True, 1)
 ELEMENT = np.zeros((40, 52), np.uint8)
 ELEMENT[:, 12:44] = VECTORS.view(np.uint8)
 HNSWLIB = struct.pack("<6Q", 0, 64, 40, 52, 44, 12) + bytes(48) + ELEMENT.tobytes()
@@ -201,7 +191,6 @@ LISTS = [json.dumps(vector.tolist()) for vector in VECTORS]
 ROW = '{"id": "%s", "text": "text %s"}'
 PICKLES = [("dump", suffix) for suffix in ("npy", "npz", "jsonl", "parquet", "arrow", "faiss")]
 PICKLES += [("texts", "parquet"), ("texts", "csv"), ("mail", "mbox"), ("images", "parquet")]
-NULLS = pa.array([None] * 9, pa.list_(pa.float32()))
 
 
 class Code:
@@ -230,92 +219,57 @@ FILES: dict[str, Write] = {
     # dumps of vectors
     "dump-encrypted.npz": altered(encrypt),
     "dump-broken deflate.npz": altered(break_deflate),
-    "dump-missing member.npz": altered(rename_member),
-    "dump-bomb.npz": lambda path: bomb(path, (200, 1_000_000)),
-    "dump-declared too large.npz": lambda path: npz(path, npy((10**9, 64), b"1234")),
-    "dump-no header.npz": lambda path: npz(path, b"nothing"),
-    "dump-empty archive.npz": lambda path: zipfile.ZipFile(path, "w").close(),
-    "dump-deep header.npz": lambda path: npz(path, b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000),
-    "dump-complex numbers.npz": lambda path: np.savez(path, vectors=VECTORS.astype(complex)),
+    "dump-bomb.npz": bomb,
+    "dump-declared too large.npz": partial(npz, header=npy((10**9, 64), b"1234")),
+    "dump-deep header.npz": partial(npz, header=b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + b"(" * 9000),
     "dump-a name \udcff.npy": lambda path: np.save(path, VECTORS),
-    "dump-truncated.npz": lambda path: (np.savez(path, v=VECTORS), os.truncate(path, 300)),
     "dump-huge shape.npy": content(npy((10**12, 10**6))),
-    "dump-negative shape.npy": content(npy((-4, 8), bytes(999))),
-    "dump-no columns.npy": lambda path: np.save(path, np.zeros((9, 0))),
-    "dump-beyond float32.npy": lambda path: np.save(path, VECTORS.astype(np.float64) * 1e100),
-    "dump-text.npy": lambda path: np.save(path, np.array([["a", "b"]])),
-    "dump-huge integer.jsonl": lines(f"[1, {'9' * 400}]", "[1, 2]"),
     "dump-longer integer.jsonl": lines(f"[1, {'9' * 5000}]"),
     "dump-deep.jsonl": lines("[" * DEEP),
     "dump-deep string.jsonl": lines(json.dumps({"vector": "[" * DEEP})),
     "dump-no newline.jsonl": content(b"[" + b"1," * 2**24),
     "dump-truths.jsonl": lines("[true, {}]", "[[1], 2]"),
-    "dump-a number.jsonl": lines("7", "8"),
-    "dump-null.jsonl": lines('{"vector": null}'),
     "dump-empty lists.jsonl": lines("[]", "[]"),
     "dump-not UTF-8.jsonl": content(b'{"vector": [1, 2], "\xff": 1}\n[2, 1]\n[1, 1]\n'),
-    "dump-all null.parquet": table(vector=NULLS),
-    "dump-timestamps.parquet": table(vector=[datetime(2026, 1, 1)] * 9),
-    "dump-lists of timestamps.parquet": table(vector=[[datetime(2026, 1, 1)]] * 9),
+    "dump-all null.parquet": table(vector=pa.nulls(9, pa.list_(pa.float32()))),
     "dump-binary.parquet": table(vector=[b"\xff\x00"] * 9),
-    "dump-nested lists.parquet": table(vector=[[[1.0]]] * 9),
-    "dump-json of nothing.parquet": table(vector=["{}"] * 9),
-    "dump-not json.parquet": table(vector=["[1,"] * 9),
-    "dump-deep json.parquet": table(vector=["[" * DEEP] * 2),
     "dump-wide.parquet": table(vector=[np.zeros(2**17, np.float32)] * 3),
     "dump-footer.parquet": content(b"PAR1" + b"\xff" * 64 + struct.pack("<I", 64) + b"PAR1"),
     "dump-offsets.arrow": offsets,
     "dump-cut.arrow": lambda path: (arrow(vector=VECTORS.tolist())(path), os.truncate(path, 700)),
-    "dump-no schema.arrow": content(b"ARROW1\0\0" + b"\xff" * 99),
-    "dump-negative.faiss": content(
-        b"IxF2" + struct.pack("<iqqq?iQ", -8, -40, 0, 0, True, 1, 320) + bytes(1280)
-    ),
-    "dump-nothing in it.faiss": content(b"IxF2" + struct.pack("<iqqq?iQ", 0, 0, 0, 0, True, 1, 0)),
-    "dump-cut head.faiss": content(b"IxF2\1"),
-    "dump-far too many.faiss": content(FAISS + struct.pack("<Q", 2**62)),
-    "dump-a # in its name?": chroma,
-    "dump-a % 41 in its name": chroma,
-    "dump-queue of text": lambda path: chroma(path, rows=[("text", "FLOAT32"), (7, "FLOAT32")]),
-    "dump-queue of odd bytes": lambda path: chroma(path, rows=[(b"abc", "FLOAT32")] * 3),
-    "dump-queue of two widths": lambda path: chroma(
-        path, rows=[(bytes(8), "FLOAT32"), (bytes(12), "FLOAT32")]
-    ),
-    "dump-endless view": lambda path: chroma(
-        path,
+    "dump-negative.faiss": faiss(-8, -40, 320, bytes(1280)),
+    "dump-nothing in it.faiss": faiss(0, 0, 0),
+    "dump-far too many.faiss": faiss(8, 40, 2**62),
+    "dump-a # and a %41 in its name?": chroma,
+    "dump-queue of text": partial(chroma, rows=[("text", "FLOAT32"), (7, "FLOAT32")]),
+    "dump-endless view": partial(
+        chroma,
         more="drop table segments; create view segments as with recursive r(id, scope) as "
         "(select 1, 'x' union all select id + 1, 'x' from r) select * from r;",
     ),
-    "dump-huge blob": lambda path: chroma(
-        path,
-        rows=[],
+    "dump-huge blob": partial(
+        chroma,
         more="drop table embeddings_queue; create table embeddings_queue (seq_id integer primary key, "
         "encoding text, topic text, vector blob as (zeroblob(900000000)));"
         "insert into embeddings_queue values (1, 'FLOAT32', 'a/c');",
     ),
     "dump-no tables": lambda path: (path.mkdir(), sqlite3.connect(path / "chroma.sqlite3").close()),
-    "dump-no database": lambda path: (path.mkdir(), (path / "chroma.sqlite3").write_bytes(b"\xff" * 9999)),
-    "dump-cut header": lambda path: chroma(path, header=HEAD[:9]),
-    "dump-header of many": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 0, 1, 2**60, 52, 44, 12)),
-    "dump-header of links": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 2**50, 1, 3, 52, 44, 12)),
-    "dump-odd vectors": lambda path: chroma(path, header=struct.pack("<i6Q", 1, 0, 1, 3, 52, 43, 12)),
+    "dump-cut header": partial(chroma, header=bytes(9)),
+    "dump-header of links": partial(chroma, header=struct.pack("<i6Q", 1, 2**50, 1, 3, 52, 44, 12)),
     "dump-header of many.bin": content(struct.pack("<6Q", 0, 9, 2**60, 52, 44, 12) + bytes(99)),
     "dump-header of links.bin": content(struct.pack("<6Q", 0, 9, 3, 52, 44, 2**50) + bytes(999)),
-    "dump-cut header.hnsw": content(bytes(40)),
-    "dump-no rows.bin": content(struct.pack("<6Q", 0, 9, 3, 52, 44, 12) + bytes(48)),
-    "dump-other width.db": lambda path: vec0(path, columns="(embedding float[7])"),
-    "dump-far too wide.db": lambda path: vec0(path, columns="(embedding float[999999999])"),
-    "dump-no width.db": lambda path: vec0(path, columns="(embedding float[0])"),
-    "dump-no columns.db": lambda path: vec0(path, columns="(x)"),
-    "dump-few bits.db": lambda path: vec0(path, there=b"\1"),
-    "dump-text for bits.db": lambda path: vec0(path, more="update items_chunks set validity = 'text';"),
-    "dump-a quote.db": lambda path: vec0(path, name='a " b'),
-    "dump-endless view.db": lambda path: vec0(
-        path,
+    "dump-other width.db": partial(vec0, columns="(embedding float[7])"),
+    "dump-far too wide.db": partial(vec0, columns="(embedding float[999999999])"),
+    "dump-no columns.db": partial(vec0, columns="(x)"),
+    "dump-few bits.db": partial(vec0, more="update items_chunks set validity = x'01';"),
+    "dump-a quote.db": partial(vec0, name='a " b'),
+    "dump-endless view.db": partial(
+        vec0,
         more="drop table items_chunks; create view items_chunks as with recursive r(chunk_id, validity) as "
         "(select 1, x'ff' union all select chunk_id + 1, x'ff' from r) select * from r;",
     ),
-    "dump-huge blob.db": lambda path: vec0(
-        path,
+    "dump-huge blob.db": partial(
+        vec0,
         more="drop table items_chunks; create table items_chunks "
         "(chunk_id integer primary key, validity as (zeroblob(900000000)));"
         "insert into items_chunks values (0);",
@@ -323,41 +277,24 @@ FILES: dict[str, Write] = {
     "dump-no database.db": content(b"\xff" * 9999),
     "dump-not numbers.csv": lines("dim_0,dim_1", "a private text,1"),
     "dump-columns without end.csv": lines(",".join(f"d{i}" for i in range(2**17)), "1"),
-    "dump-fields without end.csv": content(b"1," * 2**24),
-    "dump-two widths.copy": lines("[1,2]", "[1,2,3]"),
-    "dump-other brackets.copy": lines("[1,,]", "[1,2]"),
     "dump-no table.lance": lambda path: path.mkdir(),
     # vectors as a corpus: what the readers above do not see
     "vectors-null ids.parquet": table(id=[*"ab", None], vector=VECTORS[:3].tolist()),
-    "vectors-null splits.parquet": table(
-        id=[*"abc"], split=["train", None, "test"], vector=VECTORS[:3].tolist()
-    ),
-    "vectors-bomb.npz": lambda path: os.link(path.with_name("dump-bomb.npz"), path),
     "vectors-beyond float32.npy": lambda path: np.save(path, VECTORS.astype(np.float64) * 1e100),
-    "vectors-one number.npy": lambda path: np.save(path, np.float32(1)),
     # texts
     "texts-binary.parquet": table(text=[b"\xff\xfe", b"\x00"]),
     "texts-struct.parquet": table(text=[{"a": 1}, {"a": 2}]),
-    "texts-lists.parquet": table(text=[["a"], ["b"]]),
     "texts-null ids.parquet": table(id=[None, "b"], text=["one", "two"]),
     "texts-all null.parquet": table(text=pa.nulls(3)),
     "texts-labels of structs.parquet": table(text=["a", "b"], labels=[[{"x": 1}], []]),
     "texts-labels of bytes.parquet": table(text=["a", "b"], labels=[b"\xff", b"\xfe"]),
-    "texts-footer.parquet": content(b"PAR1" + b"\xff" * 64 + struct.pack("<I", 64) + b"PAR1"),
     "texts-empty.parquet": content(b""),
-    "texts-not UTF-8.csv": content(b"text\n\xff\xfe\n"),
     "texts-nothing.csv": content(b""),
-    "texts-one quote.csv": content(b'text\n"a\nb\n'),
-    "texts-ragged.csv": content(b"text,id\na\nb,c,d,e\n"),
-    "texts-zeros.csv": content(bytes(999)),
     "texts-names twice.csv": content(b"text,text\na,b\n"),
     "texts-deep.jsonl": lines('{"text": ' + "[" * 5000),
     "texts-deep labels.csv": content(b'text,labels\na,"' + b"[" * DEEP + b'"\n'),
     "texts-mixed.jsonl": lines('{"text": 1}', '{"text": [1]}', "7"),
-    "texts-cut.jsonl": lines(ROW % (1, 1), '{"text": "two'),
-    "texts-null ids.jsonl": lines('{"id": null, "text": "a b"}', ROW % (2, 2)),
     "texts-huge integer.jsonl": lines(f'{{"text": {"9" * 400}}}'),
-    "texts-not UTF-8.txt": content(b"one\n\xff\n"),
     "texts-nested strings.jsonl": lines('{"text": "' + '\\"[' * 500_000),
     "texts-names": lambda path: (
         path.mkdir(),
@@ -367,11 +304,7 @@ FILES: dict[str, Write] = {
     # e-mail
     "mail-deep": tree(nested_mail(20_000)),
     "mail-less deep": tree(nested_mail(300)),
-    "mail-deep.mbox": content(b"From a@b Thu Jan  1 00:00:00 2026\n" + nested_mail(5000)),
-    "mail-comments": tree(b"From: " + b"(" * 10_000 + b"\n\nbody\n"),
-    "mail-tags": tree(b"Content-Type: text/html\n\n" + b"<" * 500_000 + b"\n"),
     "mail-addresses": tree(b"To: " + b"a@b, " * 100_000 + b"\n\nbody\n"),
-    "mail-zeros.mbox": content(bytes(999)),
     "mail-headers": tree(
         b"From: =?utf-8?b?//8=?=\nTo: \xff\xfe <\n>>@\nSubject: =?x?q?=FF?=\nDate: 99\n\n\xff\n"
     ),
@@ -381,13 +314,6 @@ FILES: dict[str, Write] = {
     "mail-names": lambda path: (path.mkdir(), (path / "a\udcfe").write_bytes(b"From: a@b\n\nbody\n")),
     # images
     "images-bomb.parquet": table(image=[png(60_000, 60_000, b"x")], text=["a"]),
-    "images-many pixels.parquet": table(image=[png(13_000, 13_000, b"x")], text=["a"]),
-    "images-postscript.parquet": table(
-        image=[b"%!PS-Adobe-3.0 EPSF-3.0\n%%EndComments\n{} loop\n"], text=["a"]
-    ),
-    "images-zeros.parquet": content(bytes(4000)),
-    "images-lists.parquet": table(image=[[1, 2]] * 3, text=["a", "b", "c"]),
-    "images-numbers.parquet": table(image=[1, 2], text=["a", "b"]),
     "images-paths.parquet": table(image=["\0", "/"], text=["a", "b"]),
 }
 
@@ -403,9 +329,8 @@ def written(folder: Path, files: dict[str, Write]) -> Path:
 
 def read(path: Path) -> str:
     """Return "" if a file was read, else the line of BadInput, else any other exception after a `!`."""
-    from pipelines.corpora.core import texts
     from pipelines.corpora.core.files import located
-    from pipelines.corpora.kinds import images
+    from pipelines.corpora.kinds import images, passages
     from pipelines.corpora.sources import path as source
     from pipelines.corpora.sources import vectors
     from pipelines.corpora.sources.vectors import dumps
@@ -421,9 +346,7 @@ def read(path: Path) -> str:
             vectors.rows(VectorsCorpus(source="vectors", path=str(path), kind="passages"))
         else:
             corpus = PathCorpus(source="path", path=str(path), kind="passages", columns=columns)
-            frame = (
-                images.rows(corpus, source) if kind == "images" else texts.rows(corpus, source.table(corpus))
-            )
+            frame = (images if kind == "images" else passages).rows(corpus, source)
             assert frame.select(pl.col(pl.String)).height
     except BadInput as error:
         return str(error)

@@ -9,14 +9,10 @@ faster, autocast changes no dtype, and inference mode is `no_grad`. `record` cou
 of `pipelines/` how often the host waits for the device.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -43,27 +39,26 @@ class Backend(backend_registration._DummyBackendModule):
 
     random = torch.Generator().manual_seed(0).get_state()
 
-    def manual_seed_all(self, seed: int) -> None:
+    def manual_seed_all(self, seed):
         self.random = torch.Generator().manual_seed(seed).get_state()
 
-    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+    def get_rng_state(self, device=None):
         return self.random.clone()
 
-    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+    def set_rng_state(self, state, device=None):
         self.random = state.clone()
 
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+    def get_amp_supported_dtype(self):
         return [torch.bfloat16, torch.float16]
 
-    def is_available(self) -> bool:
+    def is_available(self):
         return Mode.current is not None
 
 
 class Hook(backend_registration._DummyPrivateUse1Hook):
     """Hide the device from tests of other modules."""
 
-    def is_available(self) -> bool:
-        return Mode.current is not None
+    is_available = Backend.is_available
 
 
 BACKEND = Backend()
@@ -76,10 +71,10 @@ class Record:
     """What happened on the device."""
 
     operations: int = 0
-    waits_at: Counter[tuple[str, str]] = field(default_factory=Counter)  # by file:line and operation
+    waits_at: Counter = field(default_factory=Counter)  # by file:line and operation
 
     @property
-    def waits(self) -> int:
+    def waits(self):
         """Return how often the host waited: for values, and for copies to the host."""
         return self.waits_at.total()
 
@@ -87,36 +82,28 @@ class Record:
 class OnDevice(torch.Tensor):
     """A tensor that claims to be on the device. `held` has its numbers, on the CPU."""
 
-    held: torch.Tensor
-
     @staticmethod
-    def __new__(cls, held: torch.Tensor) -> OnDevice:
+    def __new__(cls, held):
         layout = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
-        return torch.Tensor._make_wrapper_subclass(cls, held.shape, device=DEVICE, **layout)  # pyright: ignore[reportAttributeAccessIssue]
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, device=DEVICE, **layout)
 
-    def __init__(self, held: torch.Tensor) -> None:
+    def __init__(self, held):
         self.held = held
 
-    def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return f"OnDevice({self.held})"
-
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index):
         return super().__getitem__(_indices(index))
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index, value):
         super().__setitem__(_indices(index), value)
 
-    def tolist(self) -> Any:
+    def tolist(self):
         return self.detach().cpu().tolist()
 
-    def numpy(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy; use Tensor.cpu() first")
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.numpy()
+    def numpy(self, *args, **kwargs):
+        raise TypeError("numpy() of a tensor of the device: use Tensor.cpu() first")
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         assert Mode.current is not None, "a tensor of the pretend device outlived its `with` block"
         return Mode.current.run(func, args, kwargs or {})
 
@@ -124,16 +111,16 @@ class OnDevice(torch.Tensor):
 class Mode(TorchDispatchMode):
     """See every operation, also those that create a tensor on the device."""
 
-    current: Mode | None = None
+    current = None
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.record = Record()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return self.run(func, args, kwargs or {})
 
-    def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def run(self, func, args, kwargs):
         """Refuse what a GPU refuses, count, and compute on the CPU."""
         leaves = tree_leaves((args, kwargs))
         here = any(isinstance(a, OnDevice) for a in leaves)
@@ -146,7 +133,7 @@ class Mode(TorchDispatchMode):
         self.record.operations += 1
         if _waits(name, args, here, wanted):
             self.record.waits_at[(_line(), name)] += 1
-        plain_args, plain = tree_map(_held, args), tree_map(_held, kwargs)
+        plain_args, plain = tree_map(lambda a: a.held if isinstance(a, OnDevice) else a, (args, kwargs))
         if wanted == NAME:
             plain["device"] = torch.device("cpu")
         draws = torch.Tag.nondeterministic_seeded in func.tags
@@ -159,18 +146,15 @@ class Mode(TorchDispatchMode):
 
 
 @contextmanager
-def _random_state() -> Iterator[None]:
+def _random_state():
     """Draw from the device's random state, and leave that of the CPU as it is."""
-    cpu = torch.get_rng_state()
-    torch.set_rng_state(BACKEND.random)
-    try:
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(BACKEND.random)
         yield
-    finally:
         BACKEND.random = torch.get_rng_state()
-        torch.set_rng_state(cpu)
 
 
-def _refuse(name: str, first: Any, leaves: list[Any]) -> None:
+def _refuse(name, first, leaves):
     """Raise RuntimeError for what a GPU cannot do."""
     for a in leaves:
         if isinstance(a, torch.Generator):
@@ -183,7 +167,7 @@ def _refuse(name: str, first: Any, leaves: list[Any]) -> None:
             )
 
 
-def _waits(name: str, args: Any, here: bool, wanted: str | None) -> bool:
+def _waits(name, args, here, wanted):
     """Whether the host waits for the device: for a value, a copy to the host, or a mask as an index."""
     if name == "_to_copy":
         return here and wanted not in (None, NAME)
@@ -193,18 +177,14 @@ def _waits(name: str, args: Any, here: bool, wanted: str | None) -> bool:
     return name in SYNCS or (name in INDEXING and any(i.dtype == torch.bool for i in tensors))
 
 
-def _indices(index: Any) -> Any:
+def _indices(index):
     """Make tensors of lists: torch would move them to the device where no mode sees it."""
     if isinstance(index, tuple):
         return tuple(_indices(part) for part in index)
     return torch.tensor(index, dtype=torch.int64) if isinstance(index, list) else index
 
 
-def _held(value: Any) -> Any:
-    return value.held if isinstance(value, OnDevice) else value
-
-
-def _line() -> str:
+def _line():
     """Return the innermost line of `pipelines/` on the stack."""
     frame = sys._getframe()
     while frame is not None and "/pipelines/" not in frame.f_code.co_filename:
@@ -212,13 +192,13 @@ def _line() -> str:
     return f"{frame.f_code.co_filename.split('/pipelines/')[-1]}:{frame.f_lineno}" if frame else "?"
 
 
-def _no_grad(on: bool) -> Any:
+def _no_grad(on):
     """Replace inference mode, whose tensors cannot be wrapped."""
     return torch.no_grad() if on else nullcontext()
 
 
 @contextmanager
-def started() -> Iterator[Record]:
+def started():
     """Provide the device within the block. Autograd runs in this thread, where operations are seen."""
     Mode.current = mode = Mode()
     one_thread = torch.autograd.set_multithreading_enabled(False)

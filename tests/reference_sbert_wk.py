@@ -23,7 +23,7 @@ def layer_weights(vectors: np.ndarray, window: int, omega: float) -> np.ndarray:
 def importance(vectors: np.ndarray) -> float:
     """Variance of the cosines between adjacent layers. (layers, dim) -> scalar"""
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return float(np.var([units[k] @ units[k + 1] for k in range(len(units) - 1)], ddof=1))
+    return float(np.var((units[1:] * units[:-1]).sum(1), ddof=1))
 
 
 def pool(layers: np.ndarray, mask: np.ndarray, window: int = 2, omega: float = 0.5) -> np.ndarray:
@@ -32,7 +32,8 @@ def pool(layers: np.ndarray, mask: np.ndarray, window: int = 2, omega: float = 0
     """
     sentences = []
     for b in range(layers.shape[1]):
-        tokens = np.flatnonzero(mask[b])[:-1] if mask[b].sum() > 1 else np.flatnonzero(mask[b])
+        tokens = np.flatnonzero(mask[b])
+        tokens = tokens[:-1] if len(tokens) > 1 else tokens
         words, weights = [], []
         for t in tokens:
             vectors = layers[:, b, t].astype(np.float64)

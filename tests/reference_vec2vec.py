@@ -55,37 +55,31 @@ class Reference:
     def __init__(self, training: Training, d: int, e: int) -> None:
         s = self.settings = training.settings
         norm = nn.BatchNorm1d if s.norm == "batch" else nn.LayerNorm
-        self.A1 = Block(s.adapter_depth, d, s.width, s.width, norm)
-        self.A2 = Block(s.adapter_depth, e, s.width, s.width, norm)
-        self.B1 = Block(s.adapter_depth, s.width, s.width, d, norm)
-        self.B2 = Block(s.adapter_depth, s.width, s.width, e, norm)
+        self.A1, self.A2 = (Block(s.adapter_depth, size, s.width, s.width, norm) for size in (d, e))
+        self.B1, self.B2 = (Block(s.adapter_depth, s.width, s.width, size, norm) for size in (d, e))
         self.T = Block(s.backbone_depth, s.width, s.width, s.width, norm)
-        self.D1, self.D2, self.DL = (critic(s.disc_depth, size, s.disc_width) for size in (d, e, s.width))
         m, D = training.model, training.discriminators
         self.translator = nn.ModuleList([self.A1, self.A2, self.B1, self.B2, self.T]).double()
-        self.critics = nn.ModuleList([self.D1, self.D2, self.DL]).double()
+        critics = [critic(s.disc_depth, size, s.disc_width) for size in (d, e, s.width)]
+        self.critics = nn.ModuleList(critics).double()
         theirs = [*m.inputs.values(), *m.outputs.values(), m.backbone, D["source"], D["target"], D["latent"]]
         for mine, other in zip([*self.translator, *self.critics], theirs, strict=True):
             for a, b in zip(mine.parameters(), other.parameters(), strict=True):
                 a.data.copy_(b.data)
         self.optimiser = torch.optim.Adam(self.translator.parameters(), lr=s.lr, betas=(0.5, 0.999))
         adam = {"lr": s.disc_lr, "betas": (0.5, 0.999), "eps": 6.25e-10}
-        self.critic_optimisers = [torch.optim.Adam(critic.parameters(), **adam) for critic in self.critics]
-        optimisers = [self.optimiser, *self.critic_optimisers]
-        self.schedules = [torch.optim.lr_scheduler.LambdaLR(each, self.growth) for each in optimisers]
+        self.critic_optimiser = torch.optim.Adam(self.critics.parameters(), **adam)
 
-    def growth(self, step: int) -> float:
-        return min((step + self.settings.warmup_from) / self.settings.warmup, 1)
+        def growth(step: int) -> float:
+            return min((step + s.warmup_from) / s.warmup, 1)
+
+        optimisers = self.optimiser, self.critic_optimiser
+        self.schedules = [torch.optim.lr_scheduler.LambdaLR(each, growth) for each in optimisers]
+        self.names = [name for name, _ in m.named_buffers() if "running" in name or "batches" in name]
 
     def statistics(self) -> dict[str, Tensor]:
-        """Running means and variances, and how many batches they are of, by part and layer."""
-        names = ["inputs.source", "inputs.target", "outputs.source", "outputs.target", "backbone"]
-        return {
-            f"{name}.layers.{layer + 1}.2.{key}": value
-            for name, part in zip(names, self.translator, strict=True)
-            for layer, block in enumerate(part.middle)
-            for key, value in block[2].named_buffers()
-        }
+        """Running means and variances, and how many batches they are of, under the names of the model."""
+        return dict(zip(self.names, self.translator.buffers(), strict=True))
 
     def step(self, x: Tensor, y: Tensor) -> dict[str, float]:
         s = self.settings
@@ -102,38 +96,29 @@ class Reference:
         self.B1(zfy)
         found = {}
         contests = [("source", x, fy), ("target", y, fx), ("latent", zx, zy)]
-        for (name, real, fake), critic, optimiser in zip(
-            contests, self.critics, self.critic_optimisers, strict=True
-        ):
-            critic.requires_grad_(True)
-            loss = ((critic(real.detach()) ** 2).mean() + ((critic(fake.detach()) - 1) ** 2).mean()) / 2
-            optimiser.zero_grad()
-            loss.backward()
+        for (name, real, fake), critic in zip(contests, self.critics, strict=True):
+            errors = (critic(real.detach()) ** 2).mean() + ((critic(fake.detach()) - 1) ** 2).mean()
+            found[f"discriminator_{name}"] = errors / 2
+        self.critic_optimiser.zero_grad()
+        sum(found.values()).backward()
+        for critic in self.critics:
             nn.utils.clip_grad_norm_(critic.parameters(), s.max_grad_norm)
-            optimiser.step()
-            critic.requires_grad_(False)
-            found[f"loss/discriminator_{name}"] = loss
+        self.critic_optimiser.step()
         for (name, _, fake), critic in zip(contests, self.critics, strict=True):
-            found[f"loss/generator_{name}"] = (critic(fake) ** 2).mean() / 2
-        found["loss/reconstruction"] = (
-            1 - (cosine_similarity(x, rx).mean() + cosine_similarity(y, ry).mean()) / 2
-        )
-        found["loss/cycle"] = 1 - (cosine_similarity(x, cx).mean() + cosine_similarity(y, cy).mean()) / 2
-        found["loss/vsp"] = (gram_difference(x, rx) + gram_difference(y, ry)) / 2
-        found["loss/cycle_vsp"] = (gram_difference(x, cx) + gram_difference(y, cy)) / 2
-        total = (
-            s.rec_weight * found["loss/reconstruction"]
-            + s.cycle_weight * found["loss/cycle"]
-            + s.vsp_weight * found["loss/vsp"]
-            + s.cycle_vsp_weight * found["loss/cycle_vsp"]
-            + s.gan_weight * (found["loss/generator_source"] + found["loss/generator_target"])
-            + s.latent_gan_weight * found["loss/generator_latent"]
-        )
+            found[f"generator_{name}"] = (critic(fake) ** 2).mean() / 2
+        found["reconstruction"] = 1 - (cosine_similarity(x, rx).mean() + cosine_similarity(y, ry).mean()) / 2
+        found["cycle"] = 1 - (cosine_similarity(x, cx).mean() + cosine_similarity(y, cy).mean()) / 2
+        found["vsp"] = (gram_difference(x, rx) + gram_difference(y, ry)) / 2
+        found["cycle_vsp"] = (gram_difference(x, cx) + gram_difference(y, cy)) / 2
+        weights = {"reconstruction": s.rec_weight, "cycle": s.cycle_weight, "vsp": s.vsp_weight}
+        weights |= {"cycle_vsp": s.cycle_vsp_weight, "generator_latent": s.latent_gan_weight}
+        weights |= {"generator_source": s.gan_weight, "generator_target": s.gan_weight}
+        total = sum(weight * found[name] for name, weight in weights.items())
         self.optimiser.zero_grad()
         total.backward()
         nn.utils.clip_grad_norm_(self.translator.parameters(), s.max_grad_norm)
         self.optimiser.step()
         for schedule in self.schedules:
             schedule.step()
-        found["loss/translator"] = total
-        return {name: float(loss.detach()) for name, loss in found.items()}
+        found["translator"] = total
+        return {f"loss/{name}": loss.item() for name, loss in found.items()}

@@ -2,6 +2,8 @@
 
 import importlib
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -11,8 +13,11 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.aligners.core.aligner import OracleAligner
+from pipelines.contrastive import scratch
+from pipelines.encoders import pooling
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
+from pipelines.study import Network
 from pipelines.study.params import Study
 
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
@@ -54,6 +59,14 @@ def static_encoder(name, words, table):
     model = SentenceTransformer(modules=[StaticEmbedding(tokens, torch.as_tensor(table))], device="cpu")
     store.encoder_path(name).mkdir(parents=True)
     model.save(str(store.encoder_path(name)), create_model_card=False)
+
+
+def write_network(folder, texts):
+    """Write an encoder: an untrained network with one of our own poolers."""
+    with TemporaryDirectory() as new:
+        transformer = scratch.network(texts, Network(**NETWORK), 0, Path(new))
+        modules = [transformer, pooling.pooler("first-last", NETWORK["width"])]
+        SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
 
 
 def quick_fit(name, source, target, *pairs, **more):

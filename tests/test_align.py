@@ -91,10 +91,9 @@ def test_what_two_halves_have_in_common_is_counted():
     apart = halves(a, b, row(), 0).in_common
     assert apart["source_documents"] + apart["target_documents"] == 5
     assert (apart["shared"], apart["shared_documents"], apart["near_duplicates"]) == (0, 0, 0)
-    mixed = [halves(a, b, row(halves="rows"), seed) for seed in range(4)]
-    assert all(len(data.source) == len(data.target) == 25 for data in mixed)
-    assert all(data.in_common["shared_documents"] == 5 for data in mixed)
-    assert {data.in_common["near_duplicates"] for data in mixed} == {0, 2}
+    mixed = [halves(a, b, row(halves="rows"), seed).in_common for seed in range(4)]
+    assert {common["shared_documents"] for common in mixed} == {5}
+    assert {common["near_duplicates"] for common in mixed} == {0, 2}
 
 
 def test_an_oracle_sees_true_pairs_as_many_as_a_half_has():
@@ -117,12 +116,12 @@ def test_the_same_seed_draws_the_same_halves_and_another_draws_others():
     assert first == again != other
 
 
-@pytest.mark.parametrize("seed", [0, 999_999, REPLICATE, 20261121])
+@pytest.mark.parametrize("seed", [0, REPLICATE])
 def test_of_two_splits_one_is_the_dump_and_the_other_the_attackers(seed):
     apart = row(splits=["test", "train"])
     data, half = (halves(A, B, apart, seed, replicate) for replicate in (False, True))
-    assert min(texts(data.source)) > N - TEST >= max(texts(data.target))
-    assert (len(data.source), len(data.target)) == (TEST, N - TEST)
+    assert texts(data.source) == set(range(N - TEST + 1, N + 1))
+    assert texts(data.target) == set(range(1, N - TEST + 1))
     assert (len(half.source), len(half.target)) == (TEST // 2, (N - TEST) // 2)
     x, y = paired_rows(A, B, apart, seed)  # an oracle is told which texts are those of the dump
     assert torch.equal(x, y)
@@ -148,6 +147,11 @@ def signed(sign, source, target):
     return Linear.of(sign * torch.eye(3), source, target)
 
 
+def write(name, vectors):
+    e = embeddings(name, value=vectors.astype(np.float32))
+    store.write_embeddings(name, list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)
+
+
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     """Return a function that runs a row of two seeds with `fit(source, target, seed)`, for its metrics."""
@@ -155,12 +159,10 @@ def stage(tmp_path, monkeypatch):
     monkeypatch.setattr(verdict, "FEW", 0)  # these vectors have three dimensions
     rng = np.random.default_rng(0)
     for name in "ab":
-        e = embeddings(name, value=rng.standard_normal((N, 3), dtype=np.float32))
-        store.write_embeddings(name, list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)
+        write(name, rng.standard_normal((N, 3)))
 
     def align(fit, **more):
-        called = lambda source, target, settings, seed, *_: fit(source, target, seed)  # noqa: E731
-        monkeypatch.setattr(wasserstein_procrustes, "fit", called)
+        monkeypatch.setattr(wasserstein_procrustes, "fit", lambda x, y, settings, seed, *_: fit(x, y, seed))
         keys = {"aligner": "wasserstein_procrustes", "seeds": [0, 1]} | more
         verb.align("r", row(**keys), None, Run())
         return store.read_metrics("align")["r"]
@@ -172,34 +174,24 @@ def scales():
     return [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()]
 
 
-def killed_after_its_first_seed(stage):
-    def fit(source, target, seed):
+@pytest.mark.parametrize(("others", "kept"), [(False, [5, 7]), (True, [7, 7])])
+def test_a_killed_row_keeps_the_seeds_that_it_has_fitted_to_these_vectors(stage, others, kept):
+    def killed_after_its_first_seed(source, target, seed):
         if seed == 1:
             raise KeyboardInterrupt
         return signed(5, source, target)
 
     with pytest.raises(KeyboardInterrupt):
-        stage(fit)
-
-
-def test_a_killed_row_keeps_the_seeds_that_it_has_fitted(stage):
-    killed_after_its_first_seed(stage)
+        stage(killed_after_its_first_seed)
     assert not store.translators_path("r").exists()
+    if others:
+        write("a", 1 + np.arange(3 * N).reshape(N, 3))
     found = stage(lambda source, target, seed: signed(7, source, target))
-    assert scales() == [5, 7]
-    assert set(found["by seed"]) == {"0", "1"}
+    assert scales() == kept
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)
 
 
-def test_a_killed_row_keeps_nothing_that_was_fitted_to_other_vectors(stage):
-    killed_after_its_first_seed(stage)
-    e = embeddings("a", value=np.ones((N, 3), np.float32) + np.arange(N, dtype=np.float32)[:, None])
-    store.write_embeddings("a", list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)  # same metadata
-    stage(lambda source, target, seed: signed(7, source, target))
-    assert scales() == [7, 7]
-
-
-@pytest.mark.parametrize("seeds", [[0, 2], [0, REPLICATE], [20261121]])
+@pytest.mark.parametrize("seeds", [[0, REPLICATE], [20261121]])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_seeds_that_share_the_dump_are_judged_by_a_replicate_that_sees_half_of_it(stage, seeds, sign):
     """Seeds on one dump always agree with each other."""
@@ -236,13 +228,15 @@ def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, wrong, 
     assert all(seen[restart, seed] == seen[0, seed] for restart, seed in seen)  # the same vectors
     assert scales() == [1, 1]
     assert found["restarts"] == len(fitted) - 2
-    assert all(v["agreement"] > 0.9 for v in found["by seed"].values())
 
 
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_a_lone_seed_restarts_with_its_replicate(stage, restarts):
     """A wrong replicate makes a right fit look wrong: both are fitted again."""
-    fit = lambda source, target, seed: signed(-1 if seed == REPLICATE else 1, source, target)  # noqa: E731
+
+    def fit(source, target, seed):
+        return signed(-1 if seed == REPLICATE else 1, source, target)
+
     found = stage(fit, seeds=[0], restarts=restarts)
     assert (found["by seed"]["0"]["agreement"] > 0.9) == bool(restarts)
-    assert found.get("restarts", 0) == (1 if restarts else 0)
+    assert found.get("restarts", 0) == bool(restarts)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import make_dataclass, replace
 from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 import torch
 from pydantic import ValidationError
 
 from pipelines.aligners import identity, network, procrustes, wasserstein_procrustes
-from pipelines.aligners.core.aligner import Aligner, missing
+from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import spectral
-from pipelines.aligners.core.translator import Linear, Translator, load, save
+from pipelines.aligners.core.translator import load
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 from pipelines.study import settings_of
@@ -23,7 +24,7 @@ SMALL = wasserstein_procrustes.Settings(
 )
 
 
-def clouds(d: int, e: int, n: int = 600, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def clouds(d, e, n=600, seed=0):
     """Return disjoint halves (n, d), (n, e) of one clustered cloud, and the true map (d, e) between them."""
     g = torch.Generator().manual_seed(seed)
     rank = min(d, e)
@@ -40,7 +41,7 @@ def wasserstein(source, target, seed=0, settings=SMALL, **more):
     return wasserstein_procrustes.fit(source, target, settings, seed, **more)
 
 
-def agreement(translator: Linear, source: torch.Tensor, W: torch.Tensor) -> float:
+def agreement(translator, source, W):
     """Mean cosine, about the centre, between translated and truly turned vectors."""
     moved, true = translator(source) - translator.target_mean, (source - source.mean(0)) @ W
     return torch.nn.functional.cosine_similarity(moved, true).mean().item()
@@ -62,9 +63,7 @@ def own(**members):
 
 
 def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
-    assert isinstance(own(fit=identity.fit), Aligner)
     assert missing(own(fit=identity.fit)) is None
-    assert missing(own()) == "mine is no Aligner: it lacks fit"
     assert missing(own(SUPERVISION="oracle")) == "mine is no OracleAligner: it lacks fit_oracle"
     lacking = "USES_PAIRS, fit, SUPERVISION, THREAD_SAFE, Settings"
     assert missing(ModuleType("mine")) == f"mine is no Aligner: it lacks {lacking}"
@@ -74,21 +73,7 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
         settings_of("identity", {"sacle": 2})
 
 
-def test_saved_and_loaded_translators_are_the_same(tmp_path):
-    source, target, _ = clouds(8, 10)
-    fitted: list[Translator] = [
-        identity.fit(source, target, identity.Settings(), 0),
-        procrustes.fit_oracle(source, target, procrustes.Settings(), 0),
-        network.fit_oracle(source, target, network.Settings(width=4, steps=2), 0),
-        wasserstein(source, target),
-    ]
-    for n, translator in enumerate(fitted):
-        save(translator, tmp_path / str(n))
-        assert torch.equal(load(tmp_path / str(n))(source), translator(source))
-        assert translator(source).shape == target.shape
-
-
-@pytest.mark.parametrize(("d", "e"), [(6, 9), (9, 6), (5, 5)])
+@pytest.mark.parametrize(("d", "e"), [(6, 9), (9, 6)])
 @pytest.mark.parametrize("power", [0.0, 0.25, 1.0])
 def test_spectral_is_the_power_of_the_singular_values(d, e, power):
     cross = torch.randn(d, e, generator=torch.Generator().manual_seed(0))
@@ -117,8 +102,7 @@ def test_orthogonal_oracle_recovers_a_rotation(d, e):
 
 
 def test_least_squares_oracle_is_the_normal_equation():
-    g = torch.Generator().manual_seed(1)
-    source, target = torch.randn(60, 4, generator=g), torch.randn(60, 3, generator=g)
+    source, target, _ = clouds(4, 3, n=60)
     found = procrustes.fit_oracle(source, target, procrustes.Settings(map="least_squares", ridge=0.1), 0)
     X, Y = ((c := x - x.mean(0)) / c.norm(dim=1, keepdim=True) for x in (source.double(), target.double()))
     W = torch.linalg.inv(X.T @ X + 0.1 * 60 * torch.eye(4)) @ X.T @ Y
@@ -129,20 +113,17 @@ def test_a_network_begins_at_the_orthogonal_map_and_learns_what_bends(monkeypatc
     source, _, W = clouds(8, 8, n=2000)
     target = source @ W + (source @ W).abs()  # no linear map does this
     seen, unseen = slice(0, 1500), slice(1500, None)
-    middle = target[seen].mean(0)
 
-    def cosine(translator: Translator) -> float:
-        moved, true = translator(source[unseen]) - middle, target[unseen] - middle
-        return float(torch.cosine_similarity(moved, true).mean())
+    def error(aligner, **settings):
+        translator = aligner.fit_oracle(source[seen], target[seen], aligner.Settings(**settings), 0)
+        moved, true = (side - target[seen].mean(0) for side in (translator(source[unseen]), target[unseen]))
+        return 1 - float(torch.cosine_similarity(moved, true).mean())
 
-    def trained(steps: int, rate: float) -> float:
-        monkeypatch.setattr(network, "RATE", rate)
-        settings = network.Settings(width=64, steps=steps)
-        return cosine(network.fit_oracle(source[seen], target[seen], settings, 0))
-
-    line = cosine(procrustes.fit_oracle(source[seen], target[seen], procrustes.Settings(), 0))
-    assert trained(1, 1e-9) == pytest.approx(line, abs=1e-4)
-    assert 1 - trained(150, 3e-3) < 0.7 * (1 - line)
+    line = error(procrustes)
+    monkeypatch.setattr(network, "RATE", 1e-9)
+    assert error(network, width=64, steps=1) == pytest.approx(line, abs=1e-4)
+    monkeypatch.setattr(network, "RATE", 3e-3)
+    assert error(network, width=64, steps=150) < 0.7 * line
 
 
 @pytest.mark.parametrize("directions", [256, 5])
@@ -150,9 +131,7 @@ def test_a_network_begins_at_the_orthogonal_map_and_learns_what_bends(monkeypatc
 def test_rotation_is_recovered_without_pairs(d, e, directions, monkeypatch):
     monkeypatch.setattr(wasserstein_procrustes, "DIRECTIONS", directions)
     source, target, W = clouds(d, e)
-    translator = wasserstein(source, target)
-    assert isinstance(translator, Linear)
-    assert agreement(translator, source, W) > 0.98
+    assert agreement(wasserstein(source, target), source, W) > 0.98
 
 
 def test_matched_in_the_smaller_space_one_matrix_reads_both_ways():
@@ -163,10 +142,6 @@ def test_matched_in_the_smaller_space_one_matrix_reads_both_ways():
     assert agreement(there, source, W) > 0.98
     plain = replace(both, match_in="target")
     assert not torch.allclose(there.map, wasserstein(source, target, settings=plain).map, atol=1e-4)
-    equal, same, _ = clouds(9, 9)
-    assert torch.equal(
-        wasserstein(equal, same, settings=both).map, wasserstein(equal, same, settings=plain).map
-    )
 
 
 def test_a_consensus_is_nearer_than_each_run_and_leaves_failed_runs_out(monkeypatch):
@@ -175,15 +150,12 @@ def test_a_consensus_is_nearer_than_each_run_and_leaves_failed_runs_out(monkeypa
     noisy = [(W + 0.3 * torch.randn(30, 30, generator=g), 0.30) for _ in range(3)]
     failed = (10 * torch.randn(30, 30, generator=g), 0.28)
 
-    def consensus(*runs):
-        one_by_one = iter(runs)
-        monkeypatch.setattr(wasserstein_procrustes.Fitting, "search", lambda *_: next(one_by_one))
+    def error(*runs):
+        monkeypatch.setattr(wasserstein_procrustes.Fitting, "search", Mock(side_effect=runs))
         settings = replace(SMALL, consensus=len(runs))
-        return spectral(wasserstein_procrustes.Fitting(settings, g).consensus(W, W, W))
+        return float((spectral(wasserstein_procrustes.Fitting(settings, g).consensus(W, W, W)) - W).norm())
 
-    errors = [float((consensus(run) - W).norm()) for run in noisy]
-    assert float((consensus(*noisy, failed) - W).norm()) < 0.7 * min(errors)
-    torch.testing.assert_close(consensus(noisy[0], noisy[0]), consensus(noisy[0]))
+    assert error(*noisy, failed) < 0.7 * min(map(error, noisy))
 
 
 def test_same_seed_same_bytes():
@@ -205,32 +177,22 @@ def test_known_pairs_turn_a_hopeless_case(seen, monkeypatch):
     target = torch.cat([source[:40] @ W, torch.randn(360, 6, generator=g)])
     order = torch.randperm(400, generator=g)
     known, target = torch.stack([torch.arange(40), order.argsort()[:40]], 1), target[order]
-
-    def right(pairs):
-        return agreement(wasserstein(source, target, pairs=pairs), source, W)
-
-    assert right(None) < 0.8
-    assert right(known) > 0.9
+    assert agreement(wasserstein(source, target), source, W) < 0.8
+    assert agreement(wasserstein(source, target, pairs=known), source, W) > 0.9
 
 
 def test_live_curves_are_logged():
     source, target, _ = clouds(8, 8)
-    curves: dict[str, list[int]] = {}
-
-    def log(metrics: dict[str, float], step: int) -> None:
-        for name, value in metrics.items():
-            assert isinstance(value, float)
-            curves.setdefault(name, []).append(step)
-
-    wasserstein(source, target, log=log)
-    assert curves["coupled_cosine"] == list(range(SMALL.refinements + SMALL.passes))
-    assert curves["competition/best"] == curves["competition/worst"] == [0, 1, 2]
+    last = {}
+    wasserstein(source, target, log=lambda metrics, step: last.update(dict.fromkeys(metrics, step)))
+    steps = SMALL.refinements + SMALL.passes
+    assert last == {"competition/best": 2, "competition/worst": 2, "coupled_cosine": steps - 1}
 
 
 KINDS, SLOW = ("float16", "float64", "far from zero", "one-hot"), pytest.mark.slow
 
 
-def spaces(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+def spaces(kind):
     random = torch.randn(120, 5000, generator=torch.Generator().manual_seed(0))
     few = random[:, :6]
     one_hot = torch.eye(12)[torch.arange(120) % 12]
@@ -243,7 +205,6 @@ def spaces(kind: str) -> tuple[torch.Tensor, torch.Tensor]:
         "5,000 dimensions": (few, random),
         "one dimension": (few, random[:, :1]),
         "too large": (few, few * 1e30),
-        "too small": (few, few * 1e-30),
     }[kind]
 
 
@@ -261,7 +222,6 @@ def test_every_aligner_takes_vectors_of_any_float_type_and_dimension(name, kind)
     [
         ("one dimension", "target: vectors of dimension 1 have no geometry"),
         ("too large", r"target: values range over \de\+\d\d, which float32 cannot normalise"),
-        ("too small", r"target: values range over \de-\d\d, which float32 cannot normalise"),
     ],
 )
 def test_every_aligner_refuses_vectors_without_usable_geometry(name, kind, line):
@@ -281,12 +241,10 @@ def test_a_map_of_equal_clouds_is_right_in_any_float_type(kind):
     ("spoil", "says"),
     [
         (lambda x: x[:11], "11 distinct vectors"),
-        (lambda x: x[:3].repeat(20, 1), "3 distinct vectors"),
         (lambda x: x[:3].repeat(200, 1), "3 distinct vectors"),
         (lambda x: x.index_fill(0, torch.tensor([4, 7]), float("nan")), "row 4 is not finite .2 such rows"),
         (lambda x: torch.ones_like(x), "are the same"),
         (lambda x: x[:1], "1 vectors"),
-        (lambda x: x[0], "must be a floating point matrix"),
         (lambda x: x.long(), "must be a floating point matrix"),
     ],
 )

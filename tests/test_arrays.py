@@ -2,8 +2,6 @@
 
 import doctest
 import re
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -42,8 +40,8 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
     for translator, seed in ((pipelines.load(row), 1), (pipelines.load(str(row), seed=0), 0)):
         translated = translator(x)
         assert (type(translated), translated.dtype) == (np.ndarray, np.float32)
-        assert (translated == linear(seed)(same).numpy()).all()
         assert torch.equal(translator(same), linear(seed)(same))
+        assert (translated == translator(same).numpy()).all()
 
 
 @pytest.mark.parametrize(
@@ -59,46 +57,17 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
             lambda row: pipelines.fit(np.eye(9), np.eye(9), pairs=(np.eye(9)[:3], np.eye(9)[:2])),
             "fit: pairs of 3 and 2 vectors: each needs a partner",
         ),
-        (lambda row: pipelines.load(row)(np.full((3, 6), np.nan)), "row 0 is not finite"),
-        (lambda row: pipelines.fit(np.zeros((3, 5)), np.zeros((3, 5))), "source: all 3 vectors are the same"),
-        (
-            lambda row: pipelines.fit(np.eye(5), np.eye(5), clustrs=3),
-            "clustrs: unknown key; did you mean 'clusters'",
-        ),
         (
             lambda row: pipelines.fit(np.eye(5), np.eye(5), restart=3),
             "restart: unknown key; did you mean 'restarts'",
         ),
         (lambda row: pipelines.fit(np.eye(5), np.eye(5), seed=-1), "seeds.0: -1 must be at least 0"),
-        (lambda row: pipelines.fit(np.eye(5, dtype=int), np.eye(5)), "must be a floating point matrix"),
     ],
 )
 def test_bad_input_is_one_line(row, call, line):
     with pytest.raises(BadInput, match=line) as error:
         call(row)
     assert "\n" not in str(error.value)
-
-
-def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
-    x = torch.randn(400, 60, generator=torch.Generator().manual_seed(0))
-    replicates, guess = [], torch.Generator().manual_seed(1)
-
-    def first_replicate_fails(source, target, settings, seed, pairs):
-        right = Linear.of(torch.eye(60), source, target)
-        if len(source) == len(x):
-            return right
-        replicates.append(seed)
-        wrong = torch.linalg.qr(torch.randn(60, 60, generator=guess))[0]
-        return Linear.of(wrong, source, target) if len(replicates) == 1 else right
-
-    monkeypatch.setattr(wasserstein_procrustes, "fit", first_replicate_fails)
-    assert pipelines.fit(x, x)[1].label == "aligned"
-    assert len(set(replicates)) == 2  # one restart was enough
-    replicates.clear()
-    said = str(pipelines.fit(x, x, restarts=0)[1])
-    assert said.startswith("failed (agreement ")
-    places = [said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")]
-    assert places == sorted(places)
 
 
 def test_fit_refits_a_map_that_looks_right_for_a_part_and_keeps_the_better_verdict(monkeypatch):
@@ -151,9 +120,3 @@ def test_the_page_is_true(tmp_path, monkeypatch):
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S):
         exec(block, names)
     assert names["translated"].shape == (400, 64)
-
-
-def test_stages_do_not_pay_for_it():
-    code = "import sys, pipelines.study; print({'torch', 'pipelines.fitting.arrays'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "arrays" not in done.stdout

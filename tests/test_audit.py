@@ -35,7 +35,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
-from tests.hostile import arrow, chroma, content, lines, table, vec0
+from tests.hostile import chroma, content, lines, table, vec0
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -43,16 +43,12 @@ VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 # ---------------------------------------------------------------- readers
 
 
-def write_faiss(path, wrapped=False):
-    head = struct.pack("<iqqq?i", 8, 300, 1 << 20, 1 << 20, True, 1)
-    body = b"IxF2" + head + struct.pack("<Q", VECTORS.size) + VECTORS.tobytes()
-    path.write_bytes(
-        (b"IxMp" + head + body + struct.pack("<Q", 300) + np.arange(300).tobytes()) if wrapped else body
-    )
+HEAD = struct.pack("<iqqq?i", 8, 300, 1 << 20, 1 << 20, True, 1)
+FLAT = b"IxF2" + HEAD + struct.pack("<Q", VECTORS.size) + VECTORS.tobytes()
 
 
 def write_chroma(folder, queued=50, more=""):
-    """250 vectors in hnsw, one of them marked deleted, and the rest still in the queue of sqlite."""
+    """Write vectors to hnsw, one of them marked deleted, and leave the rest in the queue of sqlite."""
     rows = [(v.tobytes(), "FLOAT32") for v in VECTORS]
     seen = 300 - queued  # one before these is in both
     more += f"update max_seq_id set seq_id = {seen}; delete from embeddings_queue where seq_id < {seen};"
@@ -67,7 +63,7 @@ def write_chroma(folder, queued=50, more=""):
 
 
 def write_stream(path):
-    made = pa.table({"id": [str(i) for i in range(300)], "vector": FIXED})
+    made = pa.table({"vector": FIXED})
     with pa.ipc.new_stream(path, made.schema) as file:
         file.write_table(made, max_chunksize=90)
 
@@ -83,30 +79,21 @@ ELEMENTS = np.concatenate(
 HNSWLIB = struct.pack("<6Q", 0, 512, 300, 52, 44, 12) + bytes(48)
 FIXED = pa.array(LISTS, pa.list_(pa.float32(), 8))
 WRITERS = {
-    "lists.parquet": table(id=range(300), vector=LISTS),
     "fixed.parquet": lambda p: pq.write_table(pa.table({"embedding": FIXED}), p, row_group_size=70),
     "pgvector.parquet": table(embedding=[json.dumps(v) for v in LISTS]),
     "qdrant.parquet": table(vector=[{"default": v} for v in LISTS]),
-    "qdrant.jsonl": lines(*(json.dumps({"id": 1, "vector": {"text": v}, "payload": {}}) for v in LISTS)),
-    "pgvector.jsonl": lines(*(json.dumps({"embedding": json.dumps(v)}) for v in LISTS)),
+    "qdrant.jsonl": lines(*(json.dumps({"vector": {"text": v}}) for v in LISTS)),
     "bare.jsonl": lines(*map(json.dumps, LISTS)),
-    "a.npy": lambda p: np.save(p, VECTORS),
-    "double.npy": lambda p: np.save(p, VECTORS.astype(np.float64)),
-    "a.npz": lambda p: np.savez(p, ids=np.arange(300), vectors=VECTORS),
-    "packed.npz": lambda p: np.savez_compressed(p, VECTORS),
-    "flat.faiss": write_faiss,
-    "wrapped.index": lambda p: write_faiss(p, wrapped=True),
-    "file.arrow": arrow(id=[str(i) for i in range(300)], vector=FIXED),
+    "flat.faiss": content(FLAT),
+    "wrapped.index": content(b"IxMp" + HEAD + FLAT + struct.pack("<Q", 300) + np.arange(300).tobytes()),
     "stream.arrow": write_stream,
     "scroll.json": lines(json.dumps({"result": {"points": [{"vector": v} for v in LISTS]}})),
-    "rows.json": lines(*(json.dumps({"vector": v}) for v in LISTS)),
     "elastic.json": lines(*(json.dumps({"_source": {"embedding": v}}) for v in LISTS)),
     "pgvector.csv": lambda p: pl.DataFrame({"embedding": list(map(json.dumps, LISTS))}).write_csv(p),
     "pgvector.copy": lines(*(f"1\t{json.dumps(v)}" for v in LISTS)),
     "missing.copy": lines("a\t\\N", *(f'"\\t\t{json.dumps(v)}' for v in LISTS)),  # a quote is no quote there
-    "wide.parquet": lambda p: WIDE.write_parquet(p),
-    "wide.arrow": lambda p: WIDE.write_ipc(p),
-    "wide.csv": lambda p: WIDE.write_csv(p),
+    "wide.parquet": WIDE.write_parquet,
+    "wide.csv": WIDE.write_csv,
     "matrix.csv": lambda p: np.savetxt(p, VECTORS, delimiter=","),
     "unusual.csv": lambda p: pl.DataFrame({"id": range(300), "v": list(map(json.dumps, LISTS))}).write_csv(p),
     "sqlite-vec.db": lambda p: vec0(p, VECTORS),
@@ -125,25 +112,13 @@ def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
     assert np.array_equal(found.places, np.arange(300) + ("missing" in name))
 
 
-def write_shards(folder, tables):
-    (folder / "_temporary").mkdir(parents=True)
-    (folder / "_SUCCESS").touch()
-    for number, shard in enumerate(tables):
-        pq.write_table(shard, folder / f"part-{number:05}.parquet")
-    (folder / "_temporary" / "part-00000.parquet").write_bytes(b"half a file")
-
-
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ([], r"dump: a folder with no \*\.parquet, no \*\.lance and no chroma\.sqlite3"),
+        ([], r"a folder with no \*\.parquet, no \*\.lance and no chroma\.sqlite3"),
         (
             [{"vector": [[1.0, 2.0]]}] * 2 + [{"vector": [[1.0]]}] * 2,
             "part-00002.parquet: vectors of 1 dimensions; in part-00000",
-        ),
-        (
-            [{"vector": [[1.0]], "id": [1]}, {"vector": [[1.0]], "id": ["a"]}],
-            "part-00001.parquet: column 'id' is string; in part-0",
         ),
         (
             [{"vector": [[1.0]]}, {"other": [[1.0]]}],
@@ -152,23 +127,22 @@ def write_shards(folder, tables):
     ],
 )
 def test_shards_of_no_one_table_are_named(tmp_path, tables, message):
-    write_shards(tmp_path / "dump", [pa.table(table) for table in tables])
+    for number, shard in enumerate(tables):
+        table(**shard)(tmp_path / f"part-{number:05}.parquet")
     with pytest.raises(BadInput, match=message):
-        dumps.sample(tmp_path / "dump", 10)
+        dumps.sample(tmp_path, 10)
 
 
-@pytest.mark.parametrize("queued", [50, 300])
-def test_chroma_hnsw_and_queue(tmp_path, queued):
+@pytest.mark.parametrize(("queued", "deleted"), [(50, [7]), (300, [])])
+def test_chroma_hnsw_and_queue(tmp_path, queued, deleted):
     write_chroma(tmp_path / "dump", queued)
     found = dumps.sample(tmp_path / "dump", 1000)
-    kept = np.delete(VECTORS, 7, axis=0) if queued == 50 else VECTORS
-    assert np.array_equal(found.vectors, kept)
+    assert np.array_equal(found.vectors, np.delete(VECTORS, deleted, axis=0))
 
 
 SEVERAL = [  # a dump, what it has more than one of, and one choice or more that name the vectors
     ("chroma", {}, "2 collections", {"collection": "mail"}),
     ("chroma", {"collection": "no"}, "none is called 'no'", {"collection": "mail"}),
-    ("two.db", {}, "2 tables", {"collection": "items", "column": "embedding"}),
     ("two.db", {"collection": "items"}, "2 columns", {"collection": "items", "column": "embedding"}),
     ("weaviate.jsonl", {}, "2 named.*choose one with --co", {"column": "title"}),
 ]
@@ -191,17 +165,12 @@ def test_of_several_collections_tables_columns_or_named_vectors_one_must_be_chos
 def test_a_sample_is_uniform_and_seeded_and_never_holds_the_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "BLOCK", 16)
     np.save(tmp_path / "a.npy", VECTORS)
-    first, again, other = (dumps.sample(tmp_path / "a.npy", 20, seed) for seed in (0, 0, 1))
+    first, again, *others = (dumps.sample(tmp_path / "a.npy", 20, seed) for seed in (0, *range(150)))
     assert first.vectors.shape == (20, 8)
     assert np.array_equal(first.vectors, again.vectors)
-    assert not np.array_equal(first.vectors, other.vectors)
-    counts = np.zeros(300)
-    where = {v.tobytes(): i for i, v in enumerate(VECTORS)}
-    for seed in range(150):
-        for v in dumps.sample(tmp_path / "a.npy", 20, seed).vectors:
-            counts[where[v.tobytes()]] += 1
-    assert counts.sum() == 3000
-    assert abs(counts[:150].sum() - 1500) < 5 * (3000 * 0.25) ** 0.5
+    places = np.array([again.places, *(other.places for other in others)])
+    assert len(np.unique(places, axis=0)) == 150
+    assert abs((places < 150).sum() - 1500) < 5 * (3000 * 0.25) ** 0.5
 
 
 def sampled(folder, vectors):
@@ -215,7 +184,7 @@ def test_nan_zero_and_repeated_rows_are_left_out_and_counted(tmp_path):
     assert (found.rows, found.left_out, found.repeated, len(found.vectors)) == (306, 4, 2, 300)
 
 
-@pytest.mark.parametrize("factor", [1e4, 1e6, 1e30, 3e37])
+@pytest.mark.parametrize("factor", [1e4, 3e37])
 def test_a_row_far_off_is_left_out_and_counted(tmp_path, factor):
     far = VECTORS.copy()
     far[5] *= factor
@@ -244,9 +213,9 @@ def test_lengths_that_vary_and_copies_are_not_far_off(tmp_path):
 def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     tmp_path_factory, seed, scale, shift, powers, empty
 ):
-    """A dump of 400 vectors moved by `shift` in every coordinate, then copies of rows times 10^power, then
-    rows of NaN, all of it times 10^scale. True pairs stand in for a fit, so that only the centre and the
-    lengths decide.
+    """Times 10^scale: 400 vectors moved by `shift`, copies of rows times 10^power, and rows of NaN.
+
+    True pairs stand in for a fit, so that only the centre and the lengths decide.
     """
     rng = np.random.default_rng(seed)
     clean = rng.normal(size=(400, 40))
@@ -262,45 +231,27 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     fits = [procrustes.fit_oracle(good[i::2], known[i::2], procrustes.Settings(), 0) for i in (0, 1)]
     assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:], known).label == "aligned"
     partners = torch.cat([known, known[: len(taken.vectors) - 400]])
+    # One map for all that is taken, as an attack fits it
     together = procrustes.fit_oracle(torch.from_numpy(taken.vectors), partners, procrustes.Settings(), 0)
-    assert (
-        torch.cosine_similarity(together(good), known).mean() > 0.95
-    )  # one map for all that is taken, as an attack fits it
+    assert torch.cosine_similarity(together(good), known).mean() > 0.95
 
 
 BAD = {
     "mixed.jsonl": (lines("[1, 2]", "[1, 2, 3]"), "different dimensions: 2, and 3 in line 2"),
-    "mixed.parquet": (table(vector=[[1.0], [1.0, 2.0]]), "different dimensions"),
     "one.npy": (lambda p: np.save(p, VECTORS[:1]), "1 vector: nothing to align"),
     "same.npy": (lambda p: np.save(p, np.ones((50, 4))), "all 50 vectors are the same"),
-    "nan.npy": (lambda p: np.save(p, np.full((9, 4), np.nan)), "9 of 9 vectors are zero or not finite"),
     "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
-    "cut.parquet": (content(b"PAR1 nothing"), "not a whole parquet file"),
-    "cut.faiss": (lambda p: (write_faiss(p), p.write_bytes(p.read_bytes()[:-4])), "truncated"),
     "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS index of whole vectors"),
-    "words.parquet": (table(text=["a"]), "which column holds the vectors"),
     "words.jsonl": (lines('{"text": "a"}'), "line 1 has no 'vector'"),
     "broken.jsonl": (lines("[1, 2"), "line 1 is not JSON"),
     "dump.xyz": (content(b"insert"), "vectors are read from"),
     "dump.sql": (content(b"insert"), "SQL is not run"),
-    "dump.snapshot": (content(b"x"), "Qdrant: save the answer of its points/scroll"),
     "model.pkl": (content(b"x"), "a pickle runs the program in it"),
-    "none.db": (
-        lambda p: sqlite3.connect(p).execute("create table a (b)").connection.close(),
-        "no table of sqlite-vec",
-    ),
+    "none.db": (lambda p: sqlite3.connect(p).close(), "no table of sqlite-vec"),
     "log.db": (lambda p: (p.touch(), p.with_name("log.db-wal").write_bytes(b"x")), "wal_checkpoint"),
     "none.copy": (lines("1\t\\N"), "which column holds the vectors"),
     "two.npz": (lambda p: np.savez(p, a=VECTORS, b=VECTORS), "which array holds the vectors"),
-}
-
-
-BIG = "[1" + "0" * 400 + ", 2]"
-BAD |= {
-    "big.csv": (lines("vector", f'"{BIG}"'), "row 1: a number that no float holds$"),
-    "big.jsonl": (lines("[1, 2]", BIG), "line 2: a number that no float holds$"),
-    "absent.npy": (lambda p: None, "no such file"),
-    "folder": (lambda p: p.mkdir(), "no chroma"),
+    "big.jsonl": (lines("[1, 2]", f"[1{'0' * 400}, 2]"), "line 2: a number that no float holds$"),
 }
 
 
@@ -319,8 +270,8 @@ def test_a_bad_dump_is_one_line(tmp_path, name):
 def test_what_defences_cost_in_retrieval():
     vectors = torch.from_numpy(VECTORS)
     names = ("none", "rotate", "int8", "binary", "noise 0.1", "noise 1", "drop 0.5", "round 2")
-    defences = zip(names, audits.parsed(names), strict=True)
-    kept = {name: float(recall_kept(vectors, defend(vectors, defence)).mean()) for name, defence in defences}
+    stored = {str(defence): defend(vectors, defence) for defence in audits.parsed(names)}
+    kept = {name: float(recall_kept(vectors, after).mean()) for name, after in stored.items()}
     assert kept["none"] == 1
     assert kept["rotate"] > 0.99
     assert min(kept["int8"], kept["round 2"]) > 0.9
@@ -353,11 +304,10 @@ def test_the_owner_finds_what_others_do_not():
     stored, cells = defend(vectors, Defence("cells", 9), 0), keys.cells(vectors)
     unit, locked = normalize(vectors, dim=1), normalize(stored, dim=1)
     exact = neighbours(unit[:40], unit, 10, others=True)
-    assert overlap(exact, keys.search(unit[:40], locked, cells, probes=9)).mean() > 0.99
     one, three, all_cells = (
         overlap(exact, keys.search(unit[:40], locked, cells, probes=p)).mean() for p in (1, 3, 9)
     )
-    assert recall_kept(vectors, stored).mean() < one < three < all_cells
+    assert recall_kept(vectors, stored).mean() < one < three < 0.99 < all_cells
     assert recall_kept(vectors, stored, 40, keys=keys).mean() == pytest.approx(three.item())
     few = keys.search(unit[:40], locked, cells, k=len(unit), probes=1)
     assert (few >= 0).sum(1).tolist() == [(cells == cell).sum() - 1 for cell in cells[:40]]
@@ -369,25 +319,17 @@ def test_known_pairs_undo_one_rotation_and_not_one_for_each_cell():
         torch.randn(1200, 32, generator=generator) + 2 * torch.randn(32, generator=generator), dim=1
     )
 
-    def error(kind, cells, pairs):
+    def error(cells, pairs):
         """Least mean squared error of any attacker, a share of that of guessing the mean."""
-        stored = defend(vectors, Defence(kind, cells), 5)
-        at = (
-            Keys.drawn(vectors, cells, 5).cells(vectors)
-            if kind == "cells"
-            else torch.zeros(len(vectors), dtype=torch.long)
-        )
+        stored, at = defend(vectors, Defence("cells", cells), 5), Keys.drawn(vectors, cells, 5).cells(vectors)
         rest = vectors[pairs:]
         errors = [(x - rest).square().sum(1).mean() for x in known_pair_attacks(stored, vectors[:pairs], at)]
         return float(min(errors) / (rest - rest.mean(0)).square().sum(1).mean())
 
-    assert error("rotate", 0, 32) < 1e-9  # as many pairs as dimensions
-    assert error("cells", 1, 32) < 1e-9
-    assert 0.1 < error("rotate", 0, 16) < error("rotate", 0, 8)
-    assert error("cells", 24, 100) > 0.5
-    assert (
-        error("cells", 4, 600) < 1e-9
-    )  # with as many pairs in each cell as dimensions it falls, cell by cell
+    assert error(1, 32) < 1e-9  # as many pairs as dimensions
+    assert 0.1 < error(1, 16) < error(1, 8)
+    assert error(24, 100) > 0.5
+    assert error(4, 600) < 1e-9  # with as many pairs in each cell as dimensions it falls, cell by cell
 
 
 def test_noise_is_as_long_as_it_says():
@@ -401,7 +343,6 @@ def test_noise_is_as_long_as_it_says():
     ("name", "message"),
     [
         ("magic", "no 'magic'"),
-        ("cells 0", "whole number of cells"),
         ("cells 2.5", "whole number of cells"),
         ("cells 301", "301 cells are more than the 300 vectors"),
         ("noise much", "a kind and a number"),
@@ -424,10 +365,8 @@ TABLE = {
 
 def secret_encoder(texts):
     """Texts -> (n, 16): what both sides' encoders share."""
-    words = [
-        [TABLE[w] for w in t.strip(".").split() if w in TABLE] or [torch.full((16,), 0.01)] for t in texts
-    ]
-    return torch.stack([torch.stack(w).sum(0) + 0.01 for w in words])
+    subjects = [[TABLE[w] for w in t.strip(".").split() if w in TABLE] for t in texts]
+    return torch.stack([sum(of, torch.full((16,), 0.01)) for of in subjects])
 
 
 def some_texts(count, seed):
@@ -477,24 +416,24 @@ def twin_of(found):
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys):
     found = world(ALIGNED)
     assert sum(r["vectors"] for r in found.attributes) == found.about["used"] == 300 - found.about["repeated"]
-    assert [len(r["guess"]) > 0 for r in found.inversions] == [True] * 3
+    assert len(found.inversions) == 3
+    assert all(row["guess"] for row in found.inversions)
     undone = {d["defence"]: d["50 pairs"] for d in found.defences}
     assert list(undone) == ["none", "noise 1", "drop 0.5", "rotate", "cells 4"]
     assert min(undone["none"], undone["rotate"]) > 0.99
     assert all("1000 pairs" not in d for d in found.defences)  # more than there are vectors
     page = audit_page.write(found, Path("out"), "dump")
     text, twin = page.read_text(), page.with_suffix(".md").read_text()
-    assert "aligned with minilm" in text
+
     assert "data:image/png;base64," in text
     assert "http" not in text.replace("http-equiv", "")
     shown = ["What to do", "This audit", "The dump", "Encoders tried", "Inferred topics", "Inverted texts"]
     assert re.findall("## (.+)", twin) == [*shown, "Defences"]
     # What it said while it ran: which step of how many, and what is left
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("audit: step")]
-    named = [line.partition(";")[0].removeprefix("audit: step ") for line in lines]
-    assert named[:2] == ["1 of 8: encoder minilm", "2 of 8: topics"]
-    assert named[-1] == "8 of 8: defence cells 4"
-    assert all("; at most about " in line for line in lines[1:])
+    first, *others = re.findall("audit: step (.*)", capsys.readouterr().err)
+    assert first == "1 of 8: encoder minilm"
+    assert all("; at most about " in line for line in others)
+    assert others[-1].startswith("8 of 8: defence cells 4;")
 
 
 def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
@@ -526,13 +465,12 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
 
     monkeypatch.setattr(audits, "topics", stopped)
     assert "The audit was stopped in the step topics." in twin_of(world(ALIGNED))
-    assert command_line.main(["audit", "dump.npy", "--texts", "own.txt", "--limit", "300"]) == 130
+    arguments = ["audit", "dump.npy", "--texts", "own.txt", "--limit", "300"]
+    assert command_line.main(arguments) == 130
+    assert "The audit was stopped in the step topics." in capsys.readouterr().out
     Path("targets.yaml").write_text("verdict: aligned")
-    gated = ["audit", "dump.npy", "--texts", "own.txt", "--limit", "300", "--gate", "targets.yaml"]
-    assert command_line.main(gated) == 3
-    said = capsys.readouterr().out
-    assert said.count("The audit was stopped in the step topics.") == 2
-    assert "target missed: the audit was stopped in the step topics" in said
+    assert command_line.main([*arguments, "--gate", "targets.yaml"]) == 3
+    assert "target missed: the audit was stopped in the step topics" in capsys.readouterr().out
     monkeypatch.setattr(audits, "fitted", stopped)
     with pytest.raises(KeyboardInterrupt):
         world(ALIGNED)
@@ -562,10 +500,9 @@ def findings(**defences):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"noise 1": (0.4, 0.0, 0.0)}, "No defence that was tried keeps 90% of retrieval and leaves 50%"),
         (
             {"noise 1": (0.4, 0.0, 0.0), "cells 4": (0.82, 0.0, 0.0)},
-            "The nearest miss: `cells 4` keeps 82% of retrieval, and leaves 0%",
+            "50% or less of the leakage. The nearest miss: `cells 4` keeps 82% of retrieval, and leaves 0%",
         ),
         (
             {"cells 4": (0.95, 0.1, 0.2), "drop": (0.95, 0.3, 0.3)},
@@ -585,7 +522,6 @@ TARGETS = [
         "{texts: 0.2, labels: 0.2, facts: 0.2, encoder: 0.5}",
         ["encoder: one is named of 1.000; at most 0.5", "texts: 3 of 10; at most 0.2", "labels:", "facts:"],
     ),
-    ("verdict: doubtful", ["verdict: aligned with one; at most doubtful"]),
     ("verdict: partial", ["verdict: aligned with one; at most partial"]),
     ("verdict: aligned", []),
     ("leakage: 0.5", ["leakage of none: 0.800; at most 0.5"]),
@@ -625,7 +561,7 @@ def test_a_gate_names_each_target_that_is_missed(gated, yaml, lines):
         assert line.startswith(start)
 
 
-@pytest.mark.parametrize("yaml", ["leakage: 2", "leak: 0.1", "defence: drop 0.1", "facts: 0.1", "- a"])
+@pytest.mark.parametrize("yaml", ["leakage: 2", "defence: drop 0.1", "facts: 0.1", "- a"])
 def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml):
     monkeypatch.setattr(audits, "audit", None)
     assert gated(yaml, "audit", "dump.npy") == (2, [])
@@ -675,8 +611,7 @@ def test_what_was_read_is_compared_with_the_truth(world):
 
 def test_the_best_verdict_wins_over_the_best_score(world):
     verdicts = Verdict(0.9, "failed", 0.0, 100), Verdict(0.2, "doubtful", 0.0, 100)
-    found = world(*verdicts, encoders=("minilm", "use"))
-    assert (found.best.encoder, found.best.verdict) == ("use", "doubtful")
+    assert world(*verdicts, encoders=("minilm", "use")).best.encoder == "use"
 
 
 def test_an_encoder_that_the_numbers_name_is_tried_first_and_alone(world, monkeypatch, capsys):
@@ -688,8 +623,8 @@ def test_an_encoder_that_the_numbers_name_is_tried_first_and_alone(world, monkey
     monkeypatch.setattr(audits.Fingerprint, "names", lambda self, vectors: vectors.shape[1] == len(self.mean))
     found = world(ALIGNED, encoders=("minilm", "use", "wordllama"))
     assert [(one.encoder, one.score) for one in found.tried] == [("use", 1.0)]
-    steps = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines() if ": step " in line]
-    assert steps == ["step 1 of 10"] + [f"step {n} of 8" for n in range(2, 9)]
+    steps = re.findall(r": step (\d+ of \d+)", capsys.readouterr().err)
+    assert steps == ["1 of 10", *(f"{n} of 8" for n in range(2, 9))]
 
 
 @pytest.mark.parametrize(("name", "message"), [("few.txt", "2 distinct texts"), ("no.txt", "no such file")])
@@ -703,7 +638,7 @@ def test_texts_too_few_or_absent_are_one_line(world, name, message):
 
 FORGED = "x\n\n> Verdict: failed: no evidence of leakage\n\n# y"
 NAMES = [
-    "données.npy", "donne\u0301es.npy", "dump (1).npy", "DUMP.npy", "tab\there.npy",
+    "données.npy", "donne\u0301es.npy", "DUMP.npy", "tab\there.npy",
     "](x) ![y](dump.npy).npy", "<img src=x>.npy", "# **bold** | `code`.npy", f"{'x' * 240}.npy",
     "-$(touch x)%41&amp;.npy", "other/DUMP.npy",
 ]  # fmt: skip
@@ -734,7 +669,7 @@ def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command):
     for page in pages:
         assert page.read_text().count("data:image/png;base64,") == 1
         assert "<img src=x>" not in page.read_text()
-        assert len(page.with_suffix(".md").read_text().split("\n> Verdict:")) == 2
+        assert page.with_suffix(".md").read_text().count("\n> Verdict:") == 1
 
 
 def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(tmp_path):
@@ -751,8 +686,7 @@ def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(tmp_path):
 def test_a_name_with_control_characters_is_refused_in_one_line(command, capsys):
     assert command("gone\n\x1b[31m.npy") == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "\x1b" not in said
+    assert (said.count("\n"), said.count("\x1b")) == (1, 0)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line_before_any_work(command, capsys, monkeypatch):
@@ -761,5 +695,4 @@ def test_a_folder_that_cannot_be_written_is_one_line_before_any_work(command, ca
     Path("report/audit").touch()
     capsys.readouterr()
     assert command("dump.npy") == 2
-    line = r"universal-geometry audit: report/audit: the page cannot be written there: .*\n"
-    assert re.fullmatch(line, capsys.readouterr().err)
+    assert re.fullmatch(r".*: report/audit: the page cannot be written there: .*\n", capsys.readouterr().err)

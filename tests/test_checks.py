@@ -12,7 +12,7 @@ from dagster_dvc.graph import Stage
 from pipelines.runtime import store
 
 
-def stage(name: str) -> Stage:
+def stage(name):
     several = dict.fromkeys(("upstream", "outs", "metrics", "plots", "read", "sources"), ())
     return Stage(name=name, code_version="", op="x", cmd="", desc="", pool=None, **several)
 
@@ -22,7 +22,7 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def said(name: str, check: str) -> dg.AssetCheckResult:
+def said(name, check):
     """One check as Dagster runs it."""
     definition = checks(Path(), stage(name), StudyComponent(project=Path()).checks_of(stage(name)))
     asset = dg.AssetKey(name.split("@"))
@@ -31,17 +31,14 @@ def said(name: str, check: str) -> dg.AssetCheckResult:
     def something() -> None: ...
 
     job = dg.define_asset_job("j", dg.AssetSelection.checks(dg.AssetCheckKey(asset, check)))
-    found = (
-        dg.Definitions(assets=[something], asset_checks=[definition], jobs=[job])
-        .resolve_job_def("j")
-        .execute_in_process()
-    )
+    definitions = dg.Definitions(assets=[something], asset_checks=[definition], jobs=[job])
+    found = definitions.resolve_job_def("j").execute_in_process()
     (evaluation,) = found.get_asset_check_evaluations()
     assert evaluation.severity is dg.AssetCheckSeverity.WARN
     return evaluation
 
 
-def numbers(evaluation) -> dict[str, float]:
+def numbers(evaluation):
     return {name: value.value for name, value in evaluation.metadata.items()}
 
 

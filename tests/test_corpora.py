@@ -8,7 +8,6 @@ import random
 import string
 import subprocess
 import sys
-from email.message import EmailMessage
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.corpora import core
 from pipelines.corpora.core import collect
 from pipelines.corpora.core.chunk import cut
 from pipelines.corpora.kinds.tweets import TOPICS, named
@@ -46,6 +44,11 @@ def write(path: Path, **columns) -> Path:
     return path
 
 
+def collected(folder: Path, columns: dict, **keys) -> pl.DataFrame:
+    """Return the corpus of a parquet file with these columns."""
+    return collect(file(write(folder / "t.parquet", **columns), **keys))
+
+
 def refused(row, says: str) -> str:
     with pytest.raises(BadInput, match=says) as caught:
         collect(row)
@@ -58,17 +61,13 @@ def refused(row, says: str) -> str:
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv", "jsonl"])
 def test_tables_are_read_with_a_column_mapping(tmp_path, suffix):
-    theirs = write(
-        tmp_path / f"t.{suffix}", note=range(20), body=TEXTS, topic=['["a", "b"]'] * 20, who=["x"] * 20
-    )
-    columns = {"id": "note", "text": "body", "labels": "topic", "author": "who"}
-    frame = collect(file(theirs, columns=columns, test=5))
+    theirs = write(tmp_path / f"t.{suffix}", note=range(20), body=TEXTS, topic=['["a", "b"]'] * 20)
+    columns = {"id": "note", "text": "body", "labels": "topic"}
+    frame = collect(file(theirs, columns=columns))
     check_corpus("t", frame)
-    assert frame.columns == ["id", "text", "split", "labels", "author", "document", "same_as"]
-    assert frame["id"].to_list() == [str(i) for i in range(20)]
-    assert frame["text"].to_list() == TEXTS
+    assert frame.columns == ["id", "text", "split", "labels", "document", "same_as"]
+    assert dict(frame.select("id", "text").iter_rows()) == {str(i): text for i, text in enumerate(TEXTS)}
     assert frame["labels"][0].to_list() == ["a", "b"]  # written as JSON
-    assert (frame["split"] == "test").sum() == 5
 
 
 def test_txt_is_a_text_per_line_or_per_paragraph_or_per_file_of_a_folder(tmp_path):
@@ -80,28 +79,25 @@ def test_txt_is_a_text_per_line_or_per_paragraph_or_per_file_of_a_folder(tmp_pat
     assert collect(file(tmp_path))["id"].to_list() == ["a/lines.txt", "paragraphs.txt"]
 
 
-def message(body: str, subject: str = "Gas") -> EmailMessage:
-    mail = EmailMessage()
-    mail["From"], mail["To"], mail["Subject"] = "ann@x.com", "bob@y.com", subject
-    mail.set_content(body)
-    return mail
+def message(body: str) -> bytes:
+    return f"From: ann@x.com\nContent-Type: text/plain; charset=utf-8\n\n{body}\n".encode()
 
 
 def test_mbox_and_mail_trees(tmp_path):
     box = mailbox.mbox(tmp_path / "m.mbox")
-    for i in range(3):
-        box.add(message(f"Body {i} costs 5 £."))
+    for body in ("Gas costs 5 £.", "Oil, too."):
+        box.add(message(body))
     box.close()
     frame = collect(file(tmp_path / "m.mbox", "emails", columns={"sender": "from"}))
-    assert sorted(frame["text"]) == [f"Body {i} costs 5 £." for i in range(3)]
-    assert set(frame["sender"]) == {"ann@x.com"}
+    assert frame.select("text", "sender").rows() == [
+        (s, "ann@x.com") for s in ("Gas costs 5 £.", "Oil, too.")
+    ]
     for owner in ("allen-p", "bass-e"):
         folder = tmp_path / "tree" / owner / "inbox"
         folder.mkdir(parents=True)
-        (folder / "1.").write_bytes(message(f"Mail of {owner}").as_bytes())
+        (folder / "1.").write_bytes(message(f"Mail of {owner}"))
     frame = collect(file(tmp_path / "tree", "emails", columns={"labels": "owner", "folder": "folder"}))
-    assert frame["labels"].to_list() == [["allen-p"], ["bass-e"]]
-    assert frame["folder"].to_list() == ["inbox", "inbox"]
+    assert frame.select("labels", "folder").rows() == [(["allen-p"], "inbox"), (["bass-e"], "inbox")]
 
 
 def test_draw_is_seeded_and_keeps_the_order(tmp_path, monkeypatch):
@@ -123,9 +119,7 @@ PRIVATE = "my secret diagnosis"
         ("t.csv", "prose,title\nx,y\n", "no column 'text'; there are: prose, title"),
         ("t.csv", "text\na\n \nb\n", "empty, the first is row 2"),
         ("t.csv", "text\na\nb\na\n", "2 rows share their text, the first is row 1"),
-        ("t.csv", "text,id\na,1\nb,1\n", "share their id"),
         ("t.csv", "text\n", "no rows"),
-        ("broken.parquet", "PAR1 no", "not a whole parquet file"),
         ("x.odt", "", ".odt is none of"),
         ("few.txt", "one\n", "leaves no row"),
         ("quote.csv", f'text,id\nfine,1\n"{PRIVATE}\nmore,2\n', "line 3: unexpected end of data"),
@@ -142,11 +136,10 @@ def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(tmp_path, capsys, 
     assert "secret" not in line + "".join(capsys.readouterr())
 
 
-def test_a_missing_file_or_column_and_bytes_that_are_not_text_are_named(tmp_path):
+def test_a_missing_file_and_bytes_that_are_not_text_are_named(tmp_path):
     (tmp_path / "latin.csv").write_bytes(b"text\nfine\ncaf\xe9\n")
     refused(file(tmp_path / "latin.csv"), "line 3 is not UTF-8")
     refused(file(tmp_path / "gone.csv"), "no such file")
-    refused(file(write(tmp_path / "t.csv", body=["x"]), columns={"text": "bdy"}), "no column 'bdy'")
 
 
 def test_a_kind_is_a_package_of_kinds_and_names_its_sources(tmp_path):
@@ -189,9 +182,8 @@ def test_a_folder_of_documents_is_read_whatever_their_suffix_and_says_what_is_sk
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     frame = collect(file(tmp_path, test=1))
-    assert dict(zip(frame["id"], frame["text"], strict=True)) == {
-        "B.TXT": "bee", "a.md": "# A", "c/a.html": "T\n\none\n\ntwo & three"
-    }  # fmt: skip
+    shown = {"B.TXT": "bee", "a.md": "# A", "c/a.html": "T\n\none\n\ntwo & three"}
+    assert dict(frame.select("id", "text").iter_rows()) == shown
     assert "1 txt, 1 md, 1 html read; skipped 1 md, 1 csv" in capsys.readouterr().out
     (tmp_path / "latin.md").write_bytes(b"caf\xe9")
     assert "latin.md: not UTF-8" in refused(file(tmp_path, test=1), "not UTF-8")
@@ -212,16 +204,14 @@ def test_folders_without_texts_and_missing_packages_are_named_as_the_user_names_
     assert "mine: an empty folder" in refused(file(tmp_path / "raw"), "an empty folder")
     (tmp_path / "mine/x.png").write_bytes(b"\x89PNG\n")
     refused(file(tmp_path / "raw"), "nothing in it can be read: 1 png; what can: parquet")
-    for module in ("pypdf", "docx"):
-        monkeypatch.setitem(sys.modules, module, None)
-    for kind, package in (("pdf", "pypdf"), ("docx", "python-docx")):
-        (tmp_path / f"x.{kind}").touch()
-        refused(file(tmp_path / f"x.{kind}"), f"{kind} files need the package {package}")
+    monkeypatch.setitem(sys.modules, "docx", None)
+    (tmp_path / "x.docx").touch()
+    refused(file(tmp_path / "x.docx"), "docx files need the package python-docx")
 
 
 def test_a_mail_that_cannot_be_parsed_is_named_and_the_others_are_read(tmp_path, capsys):
     (tmp_path / "bad").write_bytes(b"From: " + b"(" * 10_000 + b"\n\nbody\n")
-    (tmp_path / "good").write_bytes(message("Fine.").as_bytes())
+    (tmp_path / "good").write_bytes(message("Fine."))
     assert collect(file(tmp_path, "emails"))["text"].to_list() == ["Fine."]
     assert "1 mails cannot be read and are left out, the first is bad" in capsys.readouterr().out
 
@@ -251,55 +241,41 @@ def test_notes_that_unpack_to_far_more_than_text_are_refused(tmp_path):
 
 
 @settings(deadline=None)
-@given(st.integers(0, 60), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
+@given(st.integers(0, 60), st.integers(1, 12), st.none() | st.integers(1, 12), st.integers(1, 12))
 def test_a_stride_cuts_at_every_offset_and_loses_nothing_but_short_tails(count, size, stride, least):
-    size, stride, least = max(size, least), min(stride, max(size, least)), least
+    size = max(size, least, stride or 1)
     words = [str(i) for i in range(count)]
     pieces = [piece.split() for piece in cut(" ".join(words), Chunk(size=size, stride=stride, least=least))]
-    assert pieces == [words[i : i + size] for i in range(0, count, stride) if count - i >= least]
-    if least == 1:
-        assert set().union(*pieces) == set(words)
-    plain = list(cut(" ".join(words), Chunk(size=size, least=least)))
-    if stride == size:
-        assert [" ".join(piece) for piece in pieces] == plain
-    if size % stride == 0:
-        assert [" ".join(piece) for piece in pieces[:: size // stride]] == plain
+    starts = range(0, count, stride or size)
+    assert pieces == [words[i : i + size] for i in starts if count - i >= least]
 
 
 def test_token_chunks_keep_the_characters():
     text = "Unbelievable embeddings of Zürich; " * 60
     pieces = list(cut(text, Chunk(unit="tokens", size=64, least=1)))
     assert len(pieces) > 5
-    assert all(piece in text for piece in pieces)
     assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
 
 
 @pytest.mark.parametrize(
     ("chunk", "texts"),
     [
-        ({"size": 2}, {"p#0": "a b", "p#1": "c d", "p#2": "e", "r#1": "x"}),  # r begins as p does
+        ({"size": 2}, {"p#0": "a b", "p#1": "c d", "p#2": "e", "r#1": "x", "s#0": "f"}),  # r begins as p does
         ({"size": 2, "first": True}, {"p#0": "a b", "s#0": "f"}),
     ],
 )
 def test_chunks_have_ids_and_labels_of_their_text_and_none_twice(tmp_path, capsys, chunk, texts):
-    ids = ["p", "q", "r", *("s" * chunk.get("first", 0))]
     columns = {"text": ["a b c d e", "", "a b x", "f"], "labels": [["l"], [], [], []]}
-    theirs = write(tmp_path / "t.parquet", id=ids, **{k: v[: len(ids)] for k, v in columns.items()})
-    frame = collect(file(theirs, chunk=chunk))
+    frame = collected(tmp_path, {"id": list("pqrs")} | columns, chunk=chunk)
     assert dict(frame.select("id", "text").iter_rows()) == texts
     assert frame["labels"].to_list() == [["l"] if name[0] == "p" else [] for name in texts]
-    assert f"1 empty or repeated texts of {len(ids)} dropped" in capsys.readouterr().out
-
-
-def test_held_out_documents_have_texts_that_can_be_held_out():
-    assert core._held_out(np.array([0, 500, 600]), 400, 0).tolist() == [False, True, False]
+    assert "1 empty or repeated texts of 4 dropped" in capsys.readouterr().out
 
 
 def test_no_document_is_on_both_sides_of_a_split_of_the_source(tmp_path, capsys):
     words = " ".join(f"w{i}" for i in range(40))
     texts = [words, f"{words} again", "of another kind", "the last one"]
-    source = write(tmp_path / "t.csv", id=range(4), text=texts, split=["train", "test", "train", "test"])
-    frame = collect(file(source))
+    frame = collected(tmp_path, {"id": range(4), "text": texts, "split": ["train", "test"] * 2})
     assert dict(frame.select("id", "split").iter_rows()) == {"1": "test", "2": "train", "3": "test"}
     assert "1 train texts of documents in another split dropped" in capsys.readouterr().out
 
@@ -319,20 +295,19 @@ def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
 
 def test_overlapping_chunks_are_on_one_side_and_those_held_out_do_not_overlap(tmp_path):
     texts = [" ".join(f"{i}{c}" for c in "abcdefghij") for i in range(30)]
-    source = write(tmp_path / "t.parquet", text=texts)
 
-    def cut_to(**chunk):
-        return collect(file(source, chunk={"size": 4, **chunk}, test=21))
+    def cut_to(stride):
+        return collected(tmp_path, {"text": texts}, chunk={"size": 4, "stride": stride}, test=21)
 
-    plain, frame, uneven = cut_to(), cut_to(stride=2), cut_to(stride=3)
+    def side(frame, split):
+        return frame.filter(pl.col("split") == split)["text"].to_list()
+
+    plain, frame, uneven = map(cut_to, (4, 2, 3))
     sides = frame.group_by("document").agg(pl.col("split").unique())
     assert sorted(sides["split"].to_list()) == [["test"]] * 7 + [["train"]] * 23
-    assert frame["document"].to_list() == frame["id"].str.split("#").list[0].to_list()
-    held, train = (frame.filter(pl.col("split") == split)["text"].to_list() for split in ("test", "train"))
-    assert held == plain.filter(pl.col("split") == "test")["text"].to_list()
-    assert len(train) == 23 * 5
-    assert set(train) > set(plain.filter(pl.col("split") == "train")["text"])
-    words = [word for text in uneven.filter(pl.col("split") == "test")["text"] for word in text.split()]
+    assert side(frame, "test") == side(plain, "test")
+    assert set(side(frame, "train")) > set(side(plain, "train"))
+    words = " ".join(side(uneven, "test")).split()
     assert len(words) == len(set(words))
 
 
@@ -346,21 +321,20 @@ def sentence(*seed: int) -> str:
 
 
 def test_a_column_names_documents_and_test_documents_are_whole(tmp_path):
-    titles = [f"t{i // 4}" for i in range(40)]
-    source = write(tmp_path / "t.parquet", text=[sentence(i) for i in range(40)], title=titles)
-    frame = collect(file(source, document="title", test=10))
+    columns = {"text": [sentence(i) for i in range(40)], "title": [f"t{i // 4}" for i in range(40)]}
+    frame = collected(tmp_path, columns, document="title", test=10)
     sides = frame.group_by("document").agg(pl.col("split").n_unique())
     assert (sides["split"] == 1).all()
     assert (frame["split"] == "test").sum() == 10
     assert len(frame) == 38  # two texts of the third test document are dropped
-    refused(file(source, document="name"), "there is no column 'name'")
+    refused(file(tmp_path / "t.parquet", document="name"), "there is no column 'name'")
 
 
 def test_a_mail_and_its_reply_are_one_document(tmp_path):
     mail = sentence(0)
     reply, part = f"Yes. > {mail.upper()!r} Best, Ann", " ".join(mail.split()[:20])
     texts = [mail, sentence(1), reply, sentence(2), part]
-    frame = collect(file(write(tmp_path / "t.parquet", id=list("abcde"), text=texts)))
+    frame = collected(tmp_path, {"id": list("abcde"), "text": texts})
     assert frame["document"].to_list() == ["a", "b", "a", "d", "a"]
     assert frame["same_as"].to_list() == ["a", "b", "a", "d", "a"]
 
@@ -371,15 +345,14 @@ BOILERPLATE = [f"{sentence(0)} {i}" for i in range(300)]
 
 @pytest.mark.parametrize("texts", [COMMON, BOILERPLATE], ids=["words in common", "boilerplate of many"])
 def test_what_makes_no_near_duplicates(tmp_path, texts):
-    frame = collect(file(write(tmp_path / "t.parquet", text=texts)))
-    assert frame["document"].n_unique() == len(texts)
+    assert collected(tmp_path, {"text": texts})["document"].n_unique() == len(texts)
 
 
 def test_near_duplicates_of_large_documents_are_dropped_so_that_these_stay_apart(tmp_path, capsys):
     texts = [sentence(i) for i in range(60)]
     texts[45] = texts[5] + " again"
     owners = [f"o{i // 30}" for i in range(60)]
-    frame = collect(file(write(tmp_path / "t.parquet", text=texts, owner=owners), document="owner"))
+    frame = collected(tmp_path, {"text": texts, "owner": owners}, document="owner")
     assert frame["document"].value_counts(sort=True)["count"].to_list() == [30, 29]
     assert "1 texts of 60 repeat texts of other documents: dropped" in capsys.readouterr().out
 
@@ -399,19 +372,17 @@ def test_a_stride_that_cannot_be_is_refused(keys, line):
 # ---------------------------------------------------------------- notes, tweets, hub
 
 
-@pytest.fixture(params=["NOTEEVENTS.csv", "NOTEEVENTS.csv.gz"])
-def noteevents(request, tmp_path) -> Path:
+@pytest.fixture
+def noteevents(tmp_path) -> Path:
     lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
     lines += [f'{i},"Nursing","","Note {i}:\n he said ""hello""."' for i in range(30)]
     lines += ['30,"Nursing","1","an error"', lines[1].replace("0", "31", 1)]
-    data = ("\n".join(lines) + "\n").encode()
-    (tmp_path / request.param).write_bytes(gzip.compress(data) if request.param.endswith("gz") else data)
+    (tmp_path / "NOTEEVENTS.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     return tmp_path
 
 
 def test_noteevents_without_errors_and_repeats(noteevents):
     frame = collect(file(noteevents, "notes", test=3))
-    check_corpus("notes", frame)
     assert frame["id"].to_list() == [str(i) for i in range(30)]
     assert frame["text"][4] == 'Note 4:\n he said "hello".'
     assert len(collect(file(noteevents, "notes", rows=6))) == 6
@@ -453,23 +424,22 @@ def test_hub_rows_are_mapped(reachable, monkeypatch):
     sets = {"train": Dataset.from_dict({"passage": TEXTS}), "dev": Dataset.from_dict({"passage": ["other"]})}
     monkeypatch.setattr("datasets.load_dataset", lambda *_, split, **__: sets[split])
     frame = collect(of_hub(hub_split="train+dev"))
-    check_corpus("hub", frame)
     assert frame["text"].to_list() == [*TEXTS, "other"]
     assert frame["split"].to_list() == ["train"] * 20 + ["dev"]
 
 
 def test_one_file_of_a_hub_set_that_holds_several(reachable, monkeypatch, tmp_path):
-    triples = [("A dog runs.", "A dog moves.", "A dog sleeps."), ("None came.", "n/a", "All came.")]
-    (tmp_path / "wiki.txt").write_text("one sentence\nanother sentence\n")
-    (tmp_path / "nli.csv").write_text("\n".join(map(",".join, [("sent0", "sent1", "hard_neg"), *triples])))
+    triple = ("None came.", "n/a", "All came.")
+    (tmp_path / "wiki.txt").write_text("one sentence\n")
+    (tmp_path / "nli.csv").write_text(f"sent0,sent1,hard_neg\n{','.join(triple)}\n")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    wiki, nli, none = (
-        of_hub(str(tmp_path), data_files=name, kind="nli" if name == "nli.csv" else "passages")
-        for name in ("wiki.txt", "nli.csv", "none.txt")
+    wiki, nli = (
+        of_hub(str(tmp_path), data_files="wiki.txt"),
+        of_hub(str(tmp_path), data_files="nli.csv", kind="nli"),
     )
-    assert collect(wiki)["text"].to_list() == ["one sentence", "another sentence"]
-    assert collect(nli).select("text", "positive", "negative").rows() == triples
-    refused(none, "none")
+    assert collect(wiki)["text"].to_list() == ["one sentence"]
+    assert collect(nli).select("text", "positive", "negative").rows() == [triple]
+    refused(of_hub(str(tmp_path), data_files="none.txt"), "none")
 
 
 def test_first_chunks_of_a_hub_set_are_as_many_as_were_asked_for(reachable, monkeypatch):
@@ -485,71 +455,56 @@ def vectors(path: Path, **more) -> VectorsCorpus:
     return VectorsCorpus.model_validate({"source": "vectors", "path": str(path), **more})
 
 
-def save(path: Path, array: np.ndarray) -> Path:
-    keys = [f"k{i}" for i in range(len(array))]
-    match path.suffix:
-        case ".npy":
-            np.save(path, array)
-        case ".npz":
-            np.savez(path, vectors=array, ids=np.array(keys))
-        case ".arrow":
-            pl.DataFrame({"key": keys, "vector": array}).write_ipc(path)
-        case _:
-            write(path, key=keys, vector=array)
-    return path
+ARRAY = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
+KEYS = [f"k{i}" for i in range(50)]
+KEYED = pl.DataFrame({"id": KEYS, "vector": ARRAY})
+SAVED = {
+    "npy": lambda path: np.save(path, ARRAY),
+    "npz": lambda path: np.savez(path, vectors=ARRAY, ids=np.array(KEYS)),
+    "arrow": lambda path: KEYED.write_ipc(path),
+}
 
 
-@pytest.mark.parametrize("suffix", ["npy", "npz", "parquet", "arrow"])
-def test_vectors_of_every_format(tmp_path, suffix):
-    array = np.random.default_rng(0).standard_normal((12, 5)).astype(np.float32)
-    columns = {"id": "key"} if suffix in ("parquet", "arrow") else {}
-    frame = collect(vectors(save(tmp_path / f"v.{suffix}", array), columns=columns, test=2))
+@pytest.mark.parametrize("suffix", SAVED)
+def test_vectors_have_the_ids_of_their_file_or_are_numbered(tmp_path, suffix):
+    SAVED[suffix](tmp_path / f"v.{suffix}")
+    frame = collect(vectors(tmp_path / f"v.{suffix}", test=2))
     check_corpus("v", frame)
     assert frame["vector"].dtype == pl.Array(pl.Float32, 5)
-    assert np.array_equal(frame["vector"].to_numpy(), array)
+    assert np.array_equal(frame["vector"].to_numpy(), ARRAY)
     assert frame["text"].is_null().all()
     assert frame["id"][3] == ("v-3" if suffix == "npy" else "k3")
 
 
 def test_a_folder_of_shards_is_one_table(tmp_path):
-    array = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
-    whole = pl.DataFrame({"key": [f"k{i}" for i in range(50)], "vector": array}).with_columns(body="key")
+    whole = KEYED.rename({"id": "key"})
     (tmp_path / "table" / "_temporary").mkdir(parents=True)
     (tmp_path / "table" / "_temporary" / "0.parquet").write_bytes(b"half a file")
-    (tmp_path / "table" / "_SUCCESS").touch()
     whole.write_parquet(tmp_path / "table.parquet")
     for number, shard in enumerate(whole.iter_slices(5)):
         shard.write_parquet(tmp_path / "table" / f"{number}.parquet")
-    for row, columns in ((vectors, {"id": "key"}), (vectors, {}), (file, {"text": "body"})):
+    for row, columns in ((vectors, {"id": "key"}), (file, {"text": "key"})):
         one, many = (collect(row(tmp_path / name, columns=columns)) for name in ("table.parquet", "table"))
         assert many.equals(one)
 
 
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        ([[1, 1], [1, 1], [1, np.nan]], "not finite, the first in row 3"),
-        ([[1, 1], [0, 0], [1, 1]], "zero, the first in row 2"),
-        ([[1, 1]], "1 vectors are too few to align"),
-        ([1, 1], "not one vector"),
-    ],
-)
-def test_bad_vectors_get_one_line(tmp_path, rows, says):
-    refused(vectors(save(tmp_path / "v.npy", np.array(rows, np.float32))), says)
+def test_bad_vectors_get_one_line(tmp_path):
+    np.save(tmp_path / "v.npy", [[1, 1], [1, 1], [1, np.nan]])
+    refused(vectors(tmp_path / "v.npy"), "not finite, the first in row 3")
 
 
 # ---------------------------------------------------------------- library
 
-DOCSTRING = """Fit the model to the data and return the fitted estimator, which can be used for prediction.
+DOCSTRING = """Fit the model to the data and return the fitted estimator.
 
-The algorithm of :class:`~pkg.Model` iterates until ``tolerance`` is reached. See the notes.
+The algorithm of :class:`~pkg.Model` iterates until ``tolerance`` is reached.
 
 >>> model.fit(x)
 
 Parameters
 ----------
 x : array
-    The training data is described here in a long sentence that must not be kept.
+    The training data is described here.
 
 Args:
     y: Another one.
@@ -564,9 +519,8 @@ Licensed under the terms of a licence.
 
 def test_prose_is_what_is_left_of_a_docstring():
     assert library.prose(DOCSTRING) == [
-        "Fit the model to the data and return the fitted estimator, which can be used for prediction.",
+        "Fit the model to the data and return the fitted estimator.",
         "The algorithm of pkg.Model iterates until tolerance is reached.",
-        "See the notes.",
         "Convergence is guaranteed only for convex problems.",
     ]
 
@@ -582,13 +536,11 @@ def test_sequences_have_their_length(lengths, shortest, more):
 
 def test_library_reads_what_constraints_name_up_to_the_cap(tmp_path):
     pins = tmp_path / "constraints.txt"
-    pins.write_text(
-        "tqdm==0\nPyYAML==0\nno-such-package==1\n# polars==1\nnumpy==0\n" + library.END + "\npolars==1\n"
-    )
+    pins.write_text(f"tqdm==0\nno-such-package==1\n# polars==1\nnumpy==0\n{library.END}\npolars==1\n")
     row = LibraryCorpus.model_validate({"source": "library", "path": str(pins), "per_package": 40, "test": 5})
     frame = collect(row)
     check_corpus("library", frame)
-    assert set(frame["package"]) <= {"tqdm", "PyYAML", "numpy"}
+    assert set(frame["package"]) == {"tqdm", "numpy"}
     assert (frame["package"] == "numpy").sum() == 40
     assert frame["text"].str.split(" ").list.len().is_between(18, 45).all()
     assert frame.equals(collect(row))

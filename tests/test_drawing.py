@@ -32,28 +32,21 @@ def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     x, y = torch.randn(60, 5), torch.randn(60, 4)
-    steps = {
-        "step": [0, 1],
-        "loss": [float("nan"), 2.0],
-        "spearman": [1.0, 2.0],
-        "alignment": [0.5, 0.4],
-        "uniformity": [-1, -2],
-    }
+    curve = {"step": [0, 1], "loss": [float("nan"), 2.0], "spearman": [1.0, 2.0]}
+    curve |= {"alignment": [0.5, 0.4], "uniformity": [-1.0, -2.0]}
+    spaces = evaluate.picture(x, y + 1, y)
     tables = {
-        "finetune/r/curve": pl.DataFrame(steps, strict=False),
+        "finetune/r/curve": pl.DataFrame(curve),
         "similarity/r/layers": pl.DataFrame({"0": [1.0, 0.8], "1": [0.8, 1.0]}),
-        "evaluate/r/spaces": evaluate.picture(x, y + 1, y),
-        "evaluate/plain/spaces": evaluate.picture(x, y + 1, y).clear(),
+        "evaluate/r/spaces": spaces,
+        "evaluate/plain/spaces": spaces.clear(),
         "geometry/r/pairs": pl.DataFrame({"first": ["e"], "second": ["f"], "overlap": [0.2]}),
-        "evaluate_image_text/r/pmi": evaluate_image_text.sample(
-            torch.randn(9, 7), torch.randn(9, 7), most=20
-        ),
+        "evaluate_image_text/r/pmi": evaluate_image_text.sample(*torch.randn(2, 9, 7), most=20),
     }
     for name, table in tables.items():
         store.write_csv(Path("results") / f"{name}.csv", table)
     for name in ("r", "again"):
-        metrics = {"uniformity": -2.0, "alignment": 0.3, "spearman": 80.0}
-        store.write_metrics("similarity", name, metrics)
+        store.write_metrics("similarity", name, {"uniformity": -2.0, "alignment": 0.3, "spearman": 80.0})
     return params.Study.model_validate(STUDY)
 
 
@@ -62,7 +55,7 @@ def drawn(study):
     return {path.name: path.read_bytes() for path in drawing.FOLDER.iterdir()}
 
 
-def test_every_table_is_drawn_to_the_same_bytes_each_time(study):
+def test_every_table_that_there_is_is_drawn_to_the_same_bytes_each_time(study):
     first = drawn(study)
     assert set(first) == {
         "finetune.r.curve.png", "finetune.r.steps.png", "similarity.r.layers.png", "evaluate.r.spaces.png",
@@ -71,11 +64,6 @@ def test_every_table_is_drawn_to_the_same_bytes_each_time(study):
     }  # fmt: skip
     assert all(content.startswith(b"\x89PNG") for content in first.values())
     assert drawn(study) == first
-
-
-def test_what_a_stage_has_not_left_is_not_drawn(study):
-    (store.plots_path("geometry", "r") / "pairs.csv").unlink()
-    assert "geometry.r.neighbours.png" not in drawn(study)
 
 
 def test_the_plane_is_that_of_the_targets_largest_variance():
@@ -90,7 +78,6 @@ def test_the_plane_is_that_of_the_targets_largest_variance():
 def test_pairs_of_image_and_caption_are_drawn_at_regular_intervals_and_where_true():
     pmi = torch.full((10, 10), -2.0).fill_diagonal_(3.0)
     table = evaluate_image_text.sample(2 * pmi, pmi, most=25)
-    assert table["true"].sum() == 10
-    assert (~table["true"]).sum() == 25
+    assert (table["true"].sum(), len(table)) == (10, 35)
     assert (table.filter("true")["pmi"] == 3).all()
     assert (table["similarity"] == 2 * table["pmi"]).all()

@@ -4,10 +4,9 @@ returns.
 
 import json
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 from unittest.mock import Mock
 
 import huggingface_hub.constants
@@ -35,22 +34,23 @@ from transformers import (
 )
 
 from pipelines.encoders import loading, sources
-from pipelines.encoders.encode import Encoded, encode, group, plan
+from pipelines.encoders.encode import encode, plan
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
+from tests.hostile import Code
 
 WORDS = "the a cat dog house river runs sleeps under over old red quick and".split()  # noqa: SIM905
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 SIZES |= {"num_attention_heads": 4, "vocab_size": len(SPECIAL + WORDS)}
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 24, 60)]
 
 
-def tokenizer(template: str, **special: str) -> PreTrainedTokenizerFast:
+def tokenizer(template, **special):
     vocabulary = {w: i for i, w in enumerate(SPECIAL + WORDS)}
     rust = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     rust.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -61,7 +61,7 @@ def tokenizer(template: str, **special: str) -> PreTrainedTokenizerFast:
     )
 
 
-def saved(folder: Path, network, tokens, *later) -> Path:
+def saved(folder, network, tokens, *later):
     plain = folder / "transformer"
     network.save_pretrained(plain)
     tokens.save_pretrained(plain)
@@ -72,24 +72,24 @@ def saved(folder: Path, network, tokens, *later) -> Path:
     return folder / "model"
 
 
-def bert(folder: Path) -> Path:
+def bert(folder):
     config = BertConfig(**SIZES, max_position_embeddings=40)
     return saved(folder, BertModel(config), tokenizer("[CLS] $A [SEP]"), Pooling(32, "mean"), Normalize())
 
 
-def t5(folder: Path) -> Path:
+def t5(folder):
     config = T5Config(vocab_size=len(SPECIAL + WORDS), d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     later = Pooling(32, "mean"), Dense(32, 24, bias=False), Normalize()
     return saved(folder, T5EncoderModel(config), tokenizer("$A [SEP]", eos_token="[SEP]"), *later)
 
 
-def qwen(folder: Path) -> Path:
+def qwen(folder):
     config = Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=8, pad_token_id=0)
     tokens = tokenizer("$A [SEP]", padding_side="left")
     return saved(folder, Qwen3Model(config), tokens, Pooling(32, "lasttoken"))
 
 
-def clip(folder: Path) -> Path:
+def clip(folder):
     text = SIZES | {"max_position_embeddings": 30, "bos_token_id": 2, "eos_token_id": 3}
     vision = SIZES | {"image_size": 8, "patch_size": 4}
     config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=24)
@@ -108,75 +108,80 @@ def folders(tmp_path_factory):
     return made
 
 
-def row(**more) -> Encoder:
+def row(**more):
     usual = {"path": "constraints.txt", "source": "path", "model": "tiny", "batch_tokens": 128}
     return Encoder(**usual | more)
 
 
-def run(loaded, texts, folder, settings=None) -> Encoded:
-    return encode(loaded, texts, settings or row(), folder)
+def run(loaded, texts=TEXTS, folder=None, **keys):
+    """Encode texts, in a new folder if none is given."""
+    with TemporaryDirectory() as new:
+        return encode(loaded, texts, row(**keys), folder or Path(new))
+
+
+def vectors(folder, texts=TEXTS, **keys):
+    return run(load(folder, row(**keys)), texts, **keys).vectors
 
 
 # ---------------------------------------------------------------- encode
 
 
 @pytest.mark.parametrize("kind", ["bert", "t5", "qwen"])
-def test_vectors_are_those_of_the_published_model(kind, folders, tmp_path):
-    loaded = load(folders[kind], row())
+def test_vectors_are_those_of_the_published_model(kind, folders):
     plain = SentenceTransformer(str(folders[kind]), device="cpu").encode(TEXTS, batch_size=1)
-    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, plain, atol=1e-5)
+    np.testing.assert_allclose(vectors(folders[kind]), plain, atol=1e-5)
+
+
+def test_float16_files_hold_the_rounded_vectors(folders):
+    half = vectors(folders["bert"], store="float16")
+    assert half.dtype == np.float16
+    np.testing.assert_array_equal(half, vectors(folders["bert"]).astype(np.float16))
 
 
 def test_several_models_are_one_encoder_side_by_side(folders, tmp_path, monkeypatch):
     copies = {kind: partial(sources._copy, folders[kind]) for kind in ("bert", "qwen")}
     monkeypatch.setattr(sources, "WHEELS", copies)
-    both = row(source="wheel", model="bert+qwen")
-    fetch(both, tmp_path / "both")
-    loaded = load(tmp_path / "both", both)
-    alone = [run(load(folders[kind], row()), TEXTS, tmp_path / kind).vectors for kind in copies]
+    loaded = fetched(tmp_path / "both", source="wheel", model="bert+qwen")
+    alone = [vectors(folders[kind]) for kind in copies]
     unit = np.hstack([v / np.linalg.norm(v, axis=1, keepdims=True) for v in alone])
     for _ in range(2):  # the second run reads its parts from the disk
-        vectors = run(loaded, TEXTS, tmp_path / "work", both).vectors
-        np.testing.assert_allclose(vectors, unit, atol=1e-6)
+        np.testing.assert_allclose(run(loaded, folder=tmp_path / "work").vectors, unit, atol=1e-6)
     assert (loaded.name, loaded.dimension) == ("bert+qwen", 64)
 
 
-def by_hand(network, folder, texts, vector) -> np.ndarray:
+def by_hand(network, folder, texts, vector):
     """Return `vector(output)` of each text by itself."""
     tokens = AutoTokenizer.from_pretrained(folder)
+    each = [tokens(text, return_tensors="pt", return_token_type_ids=False) for text in texts]
     with torch.no_grad():
-        return np.stack([vector(network.eval()(**tokens(t, return_tensors="pt"))) for t in texts])
+        return np.stack([vector(network.eval()(**features)) for features in each])
 
 
-def test_clip_is_its_text_side(folders, tmp_path):
+def test_clip_is_its_text_side(folders):
     loaded = load(folders["clip"], row())
-    whole = CLIPModel.from_pretrained(folders["clip"]).eval()
-    tokens = AutoTokenizer.from_pretrained(folders["clip"])
-    expected = []
-    for text in TEXTS:
-        features = tokens(text, return_tensors="pt", return_token_type_ids=False)
-        end = whole.text_model(**features).last_hidden_state[0, -1]  # [SEP] ends every text
-        expected.append(whole.text_projection(end).detach())
-    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, torch.stack(expected), atol=1e-5)
+    whole = CLIPModel.from_pretrained(folders["clip"])
+
+    def at_end(output):
+        return whole.text_projection(output.last_hidden_state[0, -1])  # [SEP] ends every text
+
+    expected = by_hand(whole.text_model, folders["clip"], TEXTS, at_end)
+    np.testing.assert_allclose(run(loaded).vectors, expected, atol=1e-5)
     assert (loaded.pooling, loaded.dimension) == ("eos", 24)
     assert not [n for n, _ in loaded.model.named_parameters() if "vision" in n]
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2])
-def test_a_layer_is_the_mean_over_its_tokens(layer, folders, tmp_path):
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_layer_is_the_mean_over_its_tokens(layer, folders):
     loaded = load(folders["bert"], row(layer=layer))
     network = BertModel.from_pretrained(folders["bert"], output_hidden_states=True)
     expected = by_hand(network, folders["bert"], TEXTS, lambda output: output.hidden_states[layer][0].mean(0))
-    np.testing.assert_allclose(run(loaded, TEXTS, tmp_path).vectors, expected, atol=1e-5)
-    assert (loaded.pooling, loaded.dimension) == ("layer-mean", 32)
+    np.testing.assert_allclose(run(loaded).vectors, expected, atol=1e-5)
+    assert loaded.pooling == "layer-mean"
 
 
-def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders, tmp_path):
-    def vectors(name, rotation=None):
-        return run(load(folders["t5"], row(rotation=rotation)), TEXTS, tmp_path / name).vectors
-
-    plain, one, other = vectors("plain"), vectors("one", 3), vectors("other", 4)
-    assert np.array_equal(one, vectors("again", 3))
+def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders):
+    plain, one, again, other = (vectors(folders["t5"], rotation=seed) for seed in (None, 3, 3, 4))
+    assert np.array_equal(one, again)
     for rotated in (one, other):
         np.testing.assert_allclose(rotated @ rotated.T, plain @ plain.T, atol=1e-5)
         assert np.abs((rotated * plain).sum(1) / (plain * plain).sum(1)).max() < 0.9
@@ -197,14 +202,11 @@ def test_what_an_encoder_does_not_have_is_refused(folders, keys, message):
         load(folders["bert"], row(**keys))
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_bf16_is_close_to_float32(kind, folders, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+def test_bf16_is_close_to_float32(kind, folders, monkeypatch):
     monkeypatch.setattr(loading, "_has_bf16", lambda device: True)
-    exact = run(load(folders[kind], row()), TEXTS, tmp_path / "a").vectors
-    loaded = load(folders[kind], row(precision="bf16"))
-    close = run(loaded, TEXTS, tmp_path / "b").vectors
+    exact, close = vectors(folders[kind]), vectors(folders[kind], precision="bf16")
     cosine = (exact * close).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(close, axis=1)
-    assert loaded.precision == "bf16"
     assert cosine.min() > 0.999
     assert np.abs(exact - close).max() > 0  # else it was float32 after all
 
@@ -217,12 +219,10 @@ def test_without_bf16_instructions_float32_is_used_and_said(folders, monkeypatch
 
 @given(st.permutations(range(len(TEXTS))), st.integers(1, 400))
 @settings(max_examples=8, deadline=None)
-def test_a_vector_does_not_depend_on_the_other_texts_of_its_batch(folders, tmp_path_factory, order, batch):
+def test_a_vector_does_not_depend_on_the_other_texts_of_its_batch(folders, order, batch):
     loaded = load(folders["bert"], row())
-    expected = run(loaded, TEXTS, tmp_path_factory.mktemp("a")).vectors
-    shuffled, small = [TEXTS[i] for i in order], row(batch_tokens=batch)
-    vectors = run(loaded, shuffled, tmp_path_factory.mktemp("b"), small).vectors
-    np.testing.assert_allclose(vectors, expected[list(order)], atol=1e-5)
+    shuffled = run(loaded, [TEXTS[i] for i in order], batch_tokens=batch).vectors
+    np.testing.assert_allclose(shuffled, run(loaded).vectors[list(order)], atol=1e-5)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 500))
@@ -231,63 +231,36 @@ def test_the_plan_covers_every_text_once_within_the_budget(lengths, budget):
     batches = list(plan(lengths, budget))
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
     assert all(len(b) == 1 or len(b) * lengths[b].max() <= budget for b in batches)
-    assert [b for part in group(iter(batches)) for b in part] == batches
 
 
-@pytest.fixture
-def in_parts(folders, tmp_path, monkeypatch):
-    """Return an encoder whose part files are small, and the vectors of an undisturbed run."""
+def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
     loaded = load(folders["bert"], row())
-    return loaded, run(loaded, TEXTS, tmp_path / "whole").vectors
-
-
-def test_a_killed_run_continues_to_the_same_bytes(in_parts, tmp_path, monkeypatch):
-    loaded, whole = in_parts
+    whole = run(loaded).vectors
     forward = Mock(side_effect=[loaded.model[0].forward] * 7 + [KeyboardInterrupt])
     with monkeypatch.context() as patch:
         patch.setattr(loaded.model[0], "forward", lambda features: forward()(features))
         with pytest.raises(KeyboardInterrupt):
-            run(loaded, TEXTS, tmp_path / "killed")
+            run(loaded, folder=tmp_path / "killed")
     done = {f: f.stat().st_mtime_ns for f in (tmp_path / "killed").iterdir()}
-    assert 0 < len(done) < len(list((tmp_path / "whole").iterdir()))
-    resumed = run(loaded, TEXTS, tmp_path / "killed")
-    assert resumed.vectors.tobytes() == whole.tobytes()
+    assert done
+    assert run(loaded, folder=tmp_path / "killed").vectors.tobytes() == whole.tobytes()
     assert {f: f.stat().st_mtime_ns for f in done} == done
 
 
-def test_two_processes_encode_half_of_the_parts_each(in_parts, tmp_path):
-    (loaded, whole), folder = in_parts, tmp_path / "shared"
-    folder.mkdir()
-    parts_of_first, second = [], []
-
-    def the_other_runs():
-        parts_of_first.extend(folder.iterdir())
-        second.append(encode(loaded, TEXTS, row(), folder, (1, 2)))
-
-    first = encode(loaded, TEXTS, row(), folder, (0, 2), the_other_runs)
-    assert first.vectors.tobytes() == second[0].vectors.tobytes() == whole.tobytes()
-    assert len(parts_of_first) == -(-len(list(folder.iterdir())) // 2)
-
-
-def test_truncated_is_the_share_of_texts_that_did_not_fit(folders, tmp_path):
-    short = row(max_tokens=10)
-    loaded = load(folders["bert"], short)
-    encoded = run(loaded, TEXTS, tmp_path, short)
-    cut = run(loaded, [" ".join(t.split()[:8]) for t in TEXTS], tmp_path / "cut", short)
+def test_truncated_is_the_share_of_texts_that_did_not_fit(folders):
+    loaded = load(folders["bert"], row(max_tokens=10))
+    encoded, cut = run(loaded), run(loaded, [" ".join(t.split()[:8]) for t in TEXTS])
     assert encoded.truncated == pytest.approx(np.mean([len(t.split()) > 8 for t in TEXTS]))
-    assert cut.truncated == 0
     np.testing.assert_allclose(encoded.vectors, cut.vectors, atol=1e-5)
 
 
-def test_the_prompt_stands_before_every_text(folders, tmp_path):
-    prompted = load(folders["bert"], row(prompt="the old "))
-    plain = replace(prompted, prompt="")
-    expected = run(plain, ["the old " + t for t in TEXTS], tmp_path / "a").vectors
-    np.testing.assert_array_equal(run(prompted, TEXTS, tmp_path / "b").vectors, expected)
+def test_the_prompt_stands_before_every_text(folders):
+    expected = vectors(folders["bert"], ["the old " + t for t in TEXTS])
+    np.testing.assert_array_equal(vectors(folders["bert"], prompt="the old "), expected)
 
 
-@pytest.mark.parametrize("keys", [{}, {"rotation": 1}, {"pooling": "mean"}, {"layer": 1}])
+@pytest.mark.parametrize("keys", [{"rotation": 1}, {"pooling": "mean"}])
 def test_an_encoder_keeps_its_own_prompts_with_another_pooling_or_a_rotation(folders, tmp_path, keys):
     own = SentenceTransformer(str(folders["bert"]), device="cpu")
     own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
@@ -296,53 +269,39 @@ def test_an_encoder_keeps_its_own_prompts_with_another_pooling_or_a_rotation(fol
     assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
 
 
-def test_float16_files_hold_the_rounded_vectors(folders, tmp_path):
-    loaded = load(folders["bert"], row())
-    half = run(loaded, TEXTS, tmp_path / "a", row(store="float16")).vectors
-    assert half.dtype == np.float16
-    np.testing.assert_array_equal(half, run(loaded, TEXTS, tmp_path / "b").vectors.astype(np.float16))
-
-
 # ---------------------------------------------------------------- fetch: wheels
 
 
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory):
-    root = tmp_path_factory.mktemp("wheels")
-    for name in ("minilm", "wordllama"):
-        fetch(row(source="wheel", model=name), root / name)
-    return root
+SENTENCES = ["A man is eating food.", "Ships sail the northern sea when the wind allows it.", "Yes"]
 
 
-SENTENCES = [
-    "A man is eating food.",
-    "Ships sail the northern sea in winter, when the wind allows it.",
-    "Yes",
-]
+def fetched(folder, **keys):
+    fetch(row(**keys), folder)
+    return load(folder, row(**keys))
 
 
-def test_minilm_is_the_normalised_mean_of_its_token_states(wheels, tmp_path):
-    loaded = load(wheels / "minilm", row(source="wheel", model="minilm"))
-    network = AutoModel.from_pretrained(wheels / "minilm").double()
-    expected = by_hand(network, wheels / "minilm", SENTENCES, lambda o: o.last_hidden_state[0].mean(0))
+def test_minilm_is_the_normalised_mean_of_its_token_states(tmp_path):
+    folder = tmp_path / "minilm"
+    loaded = fetched(folder, source="wheel", model="minilm")
+    network = AutoModel.from_pretrained(folder).double()
+    expected = by_hand(network, folder, SENTENCES, lambda o: o.last_hidden_state[0].mean(0))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(run(loaded, SENTENCES, tmp_path).vectors, expected, atol=1e-5)
-    assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean", 384, 256)
-    assert loaded.weights == sources.MINILM
+    np.testing.assert_allclose(run(loaded, SENTENCES).vectors, expected, atol=1e-5)
+    assert (loaded.dimension, loaded.max_tokens) == (384, 256)
 
 
-def test_wordllama_is_what_its_own_package_computes(wheels, tmp_path):
+def test_wordllama_is_what_its_own_package_computes(tmp_path):
     from safetensors.numpy import load_file
     from wordllama.inference import WordLlamaInference
 
     package = sources._package("wordllama", "wordllama")
     table = load_file(package / "weights/l2_supercat_256.safetensors")["embedding.weight"]
     words = Tokenizer.from_file(str(package / "tokenizers/l2_supercat_tokenizer_config.json"))
-    loaded = load(wheels / "wordllama", row(source="wheel", model="wordllama"))
+    loaded = fetched(tmp_path / "model", source="wheel", model="wordllama")
     texts = [*SENTENCES, "Größe naïve 漢字 \U0001f600", "long " * 700]
     expected = WordLlamaInference(table, words).embed(texts)
-    np.testing.assert_allclose(run(loaded, texts, tmp_path).vectors, expected, atol=1e-6)
-    assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean", 256, None)
+    np.testing.assert_allclose(run(loaded, texts).vectors, expected, atol=1e-6)
+    assert (loaded.dimension, loaded.max_tokens) == (256, None)
 
 
 def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
@@ -403,31 +362,18 @@ def test_a_folder_that_is_no_model_is_refused(files, message, tmp_path):
         fetch(row(path=str(folder)), tmp_path / "out")
 
 
-class Malicious:
-    """Write a file when it is unpickled."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = str(file)
-
-    def __reduce__(self):
-        return open, (self.file, "w")
-
-
 @pytest.mark.parametrize("damage", ["hostile weights", "half a config", "own code"])
 def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, tmp_path):
-    model, ran = tmp_path / "model", tmp_path / "ran"
+    model, ran = tmp_path / "model", tmp_path / "code-was-run"
     fetch(row(path=str(folders["bert"])), model)
     if damage == "hostile weights":
         (model / "model.safetensors").unlink()
-        torch.save(Malicious(ran), model / "pytorch_model.bin")
+        torch.save(Code(model), model / "pytorch_model.bin")
     elif damage == "half a config":
         (model / "config.json").write_text('{"model_type":')
-        (model / "modules.json").unlink()
     else:
         theirs = {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}
-        config = json.loads((model / "config.json").read_text())
-        config |= {"model_type": "theirs", "auto_map": theirs}
-        (model / "config.json").write_text(json.dumps(config))
+        (model / "config.json").write_text(json.dumps({"model_type": "theirs", "auto_map": theirs}))
         (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
     with pytest.raises(BadInput, match="no sentence-transformers model") as error:
         load(model, row())
@@ -447,9 +393,7 @@ def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, tmp_path):
     if "text_config" in config:
         config["text_config"] |= evil
     path.write_text(json.dumps(config))
-    vectors = run(load(tmp_path / "model", row()), TEXTS, tmp_path / "out").vectors
-    expected = run(load(folders[kind], row()), TEXTS, tmp_path / "expected").vectors
-    np.testing.assert_array_equal(vectors, expected)
+    np.testing.assert_array_equal(vectors(tmp_path / "model"), vectors(folders[kind]))
 
 
 def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, tmp_path):

@@ -1,4 +1,4 @@
-"""The examples run as they stand, and are short."""
+"""The examples run as they stand."""
 
 import json
 import re
@@ -10,16 +10,10 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_is_short(path):
-    assert len(path.read_text().splitlines()) <= 40
-
-
 @pytest.mark.slow
 def test_two_arrays_are_aligned(capsys):
     runpy.run_path(str(EXAMPLES / "align_two_arrays.py"), run_name="__main__")
-    top1 = float(re.search(r"top-1 of 500: ([\d.]+)", capsys.readouterr().out)[1])
-    assert top1 > 0.05
+    assert float(re.search(r"top-1 of 500: ([\d.]+)", capsys.readouterr().out)[1]) > 0.05
 
 
 @pytest.mark.slow
@@ -30,10 +24,9 @@ def test_a_dump_is_audited(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_every_cell_of_the_tour_runs(capsys):
+def test_every_cell_of_the_tour_runs():
     names = {}
     for cell in json.loads((EXAMPLES / "tour.ipynb").read_text())["cells"]:
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)
     assert names["top1"] > 0.05
-    assert "top-1: " in capsys.readouterr().out

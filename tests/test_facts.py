@@ -15,16 +15,14 @@ def test_annotates_by_pattern():
         "and 1/15/01; call (713) 853-4567 or write to j.smith@enron.com. Please ask Mary Jones."
     )
     found = facts.annotate(text)
-    assert found["amounts"] == ["$2.5 million"]
-    assert found["dates"] == ["March 3, 2001", "1/15/01"]
-    assert found["phones"] == ["(713) 853-4567"]
-    assert found["emails"] == ["j.smith@enron.com"]
-    assert "John Q. Smith" in found["names"]
-    assert "Mary Jones" in found["names"]
-    assert found["companies"] == ["Enron Capital Corp"]
-
-
-def test_a_text_without_facts_has_none():
+    assert {"John Q. Smith", "Mary Jones"} <= set(found.pop("names"))
+    assert found == {
+        "amounts": ["$2.5 million"],
+        "dates": ["March 3, 2001", "1/15/01"],
+        "phones": ["(713) 853-4567"],
+        "emails": ["j.smith@enron.com"],
+        "companies": ["Enron Capital Corp"],
+    }
     assert facts.annotate("please let me know what you think about this when you can") == {}
 
 
@@ -35,7 +33,6 @@ def test_a_text_without_facts_has_none():
         ("mr john smith called", "John Smith", True),
         ("john called smith", "John Smith", False),
         ("the fee is 5.20", "$5.20", False),
-        ("johnsmith", "John Smith", False),
         ("about 125 dollars", "25 dollars", False),
         ("", "John", False),
         ("anything", "...", False),
@@ -71,8 +68,7 @@ def test_facts_of_one_document_are_not_independent():
     floor = [replace(one, recovered=one.example == 4) for one in ours]
     newcombe = difference(40, 100, 1, 100)
     apart = facts.above_floor(ours, floor, [str(i) for i in range(100)])
-    assert apart.low <= newcombe.low
-    assert apart.high >= newcombe.high
+    assert apart.low <= newcombe.low < newcombe.high <= apart.high
     together = facts.above_floor(ours, floor, [str(i % 10) for i in range(100)])
     means = np.array([1.0, 1, 1, 1, -0.1, 0, 0, 0, 0, 0])  # gain of each document
     error = means.std(ddof=1) / np.sqrt(10)
@@ -84,7 +80,6 @@ def test_facts_of_one_document_are_not_independent():
 
 def test_a_text_states_each_fact_once():
     assert facts.stated("Ann Smith owes Bo Jones $5; Ann Smith pays.") == ["$5", "Ann Smith", "Bo Jones"]
-    assert facts.stated("nothing to see") == []
 
 
 @pytest.mark.parametrize(

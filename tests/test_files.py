@@ -12,23 +12,16 @@ from pipelines.runtime.files import load_state, save_state
 
 def test_a_state_comes_back_bit_for_bit_and_its_bytes_do_not_depend_on_the_file(tmp_path):
     x = torch.randn(3, 4)
-    tensors = {
-        "x": x,
-        "view": x.T,
-        "half": x.bfloat16(),
-        "bytes": torch.get_rng_state(),
-        "empty": torch.empty(0),
-    }
-    values = {"a": {"b": x[1], 3: [(x[2], math.inf, math.nan), None, True, "text"]}, "n": 10**30}
+    tensors = {"view": x.T, "half": x.bfloat16(), "bytes": torch.get_rng_state(), "empty": torch.empty(0)}
+    values = {"a": {"b": x[1], 3: [(math.inf, math.nan), None, True, "text"]}, "n": 10**30}
     for name in ("a.pt", "b.pt"):
         save_state(tmp_path / name, {**tensors, **values})
     read = load_state(tmp_path / "a.pt")
     assert list(read) == [*tensors, *values]
     for name, tensor in tensors.items():
         assert (read[name].dtype, torch.equal(read[name], tensor)) == (tensor.dtype, True)
-    [(inner, infinite, nan), *rest] = read["a"][3]
+    [(infinite, nan), *rest] = read["a"][3]
     assert torch.equal(read["a"]["b"], x[1])
-    assert torch.equal(inner, x[2])
     assert (infinite, math.isnan(nan), rest, read["n"]) == (math.inf, True, [None, True, "text"], 10**30)
     assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
 

@@ -20,50 +20,35 @@ from pipelines.study import params
 from scripts import views
 
 ROOT = Path(__file__).parents[1]
+SAMPLE = params.load(ROOT / "studies/sample.yaml")
 FACTS = {"recoverable": 171, "recovered": 57, "above_floor": 38 / 171, "low": 0.1, "high": 0.3}
 RESULTS = {  # of every row of a verb, with more in it than a headline
-    "align": {
-        "seeds": 2,
-        "verdict": 0.999998,
-        "aligned": 1.0,
-        "by seed": {"0": {"score": 0.999998, "label": "aligned"}},
-    },
-    "evaluate": {"top1": 0.78, "top10": 0.9, "pairs": 2048, "mean_rank": 2.9},
+    "align": {"seeds": 2, "verdict": 0.999998, "aligned": 1.0},
+    "evaluate": {"top1": 0.78, "top10": 0.9, "pairs": 2048},
     "attributes": {"name": {"translated": {"top1": 0.25}, "majority": {"top1": 0.05}}, "examples": 1900},
-    "invert": {
-        "translated": {"corrected": {"token_f1": 0.1, "facts": {"all": FACTS}}},
-    },
+    "invert": {"translated": {"corrected": {"token_f1": 0.1, "facts": {"all": FACTS}}}},
     "finetune": {"before": {"spearman": 84.6}, "dev": {"spearman": 87.468508, "step": 40}},
     "similarity": {"spearman": 96.827217, "pearson": 96.6},
-    "geometry": {
-        "texts": 2048,
-        "chance": 0.005,
-        "a:b": {"overlap": 0.3, "cka": 0.5},
-        "a:c": {"overlap": 0.1, "cka": 0.5},
-    },
-    "evaluate_image_text": {"zero_shot": 0.423077, "zero_shot_error": 0.05, "linear": 0.6},
+    "geometry": {"texts": 2048, "a:b": {"overlap": 0.3, "cka": 0.5}, "a:c": {"overlap": 0.1, "cka": 0.5}},
+    "evaluate_image_text": {"zero_shot": 0.423077, "linear": 0.6},
 }
 
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
     """Study `sample`, every row of it measured, in a repository of its own. -> the numbers of each file"""
-    study = params.load(ROOT / "studies/sample.yaml")
     for name in (".dvcignore", "dvc.yaml", "params.yaml"):
         shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / ".dvc").mkdir()
-    (tmp_path / ".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
     monkeypatch.chdir(tmp_path)
+    Path(".dvc").mkdir()
+    Path(".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
     for verb, metrics in RESULTS.items():
-        for name in getattr(study, verb):
-            judged = verb == "align" and study.align[name].supervision == "unpaired"
-            store.write_metrics(verb, name, metrics if judged or verb != "align" else {"seeds": 1})
-    headlines.write(study)
-    folder = headlines.FOLDER
-    return {
-        str(path.relative_to(folder).with_suffix("")): json.loads(path.read_text())
-        for path in folder.rglob("*.json")
-    }
+        for name, row in getattr(SAMPLE, verb).items():
+            unjudged = verb == "align" and row.supervision != "unpaired"
+            store.write_metrics(verb, name, {"seeds": 1} if unjudged else metrics)
+    headlines.write(SAMPLE)
+    files = headlines.FOLDER.rglob("*.json")
+    return {f"{path.parent.name}/{path.stem}": json.loads(path.read_text()) for path in files}
 
 
 def test_a_number_is_that_of_the_results_and_says_what_no_attacker_has(written):
@@ -74,20 +59,17 @@ def test_a_number_is_that_of_the_results_and_says_what_no_attacker_has(written):
     assert written["finetune/simcse"] == {"spearman": 87.4685}
     assert written["geometry/docstrings"] == {"overlap": 0.2}
     assert written["evaluate_image_text/scenes-clip"] == {"zero_shot": 0.4231}
-
-
-def test_a_leak_is_what_stands_above_its_floor(written):
     assert written["attributes/docstrings"] == {"label_leak": 0.2}
     assert written["invert/synthetic-emails"] == {"fact_leak": round((57 - 19) / 171, 4)}
 
 
-def test_every_row_that_measures_has_a_headline_and_dvc_shows_them_all_on_one_screen(written, monkeypatch):
+def test_every_row_that_measures_has_a_headline_and_dvc_shows_all_on_one_screen(written, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    study = params.load(ROOT / "studies/sample.yaml")
-    assert set(written) == {f"{verb}/{name}" for verb in headlines.HEADLINES for name in getattr(study, verb)}
+    rows = {f"{verb}/{name}" for verb in headlines.HEADLINES for name in getattr(SAMPLE, verb)}
+    assert set(written) == rows
     command = [sys.executable, "-m", "dvc", "metrics", "show"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert {Path(line.split()[0]).stem for line in lines[1:]} == {name.partition("/")[2] for name in written}
+    assert {Path(line.split()[0]).stem for line in lines[1:]} == {name.partition("/")[2] for name in rows}
     assert max(map(len, lines)) <= 160
     assert len(lines) <= 60
 
@@ -119,7 +101,6 @@ def test_a_measure_of_translation_is_declared_once(tmp_path, monkeypatch):
 
     try:
         scores = translation.paired_scores(torch.eye(4), torch.eye(4))
-        assert scores["doubled"].tolist() == [2, 2, 2, 2]
         pl.DataFrame([summary(scores)]).write_csv(tmp_path / "r")
         assert seed_cells("r")[-1] == "2.00 ± 0.00"
         numbers = {"top1": 0.5, "doubled": 2.0}

@@ -1,5 +1,7 @@
 """Naming the encoder of a dump: by the numbers, from one vector on, and by a fit."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import polars as pl
 import pytest
@@ -14,7 +16,7 @@ from tests.test_tool import said
 DRAW = np.random.default_rng(0)
 
 
-def vectors(seed: int, count: int, subject: float = 0.0) -> np.ndarray:
+def vectors(seed, count, subject=0.0):
     """Vectors of one encoder: its own covariance and mean, moved by a subject."""
     own, rng = np.random.default_rng(seed), np.random.default_rng([seed, count])
     basis = np.linalg.qr(own.normal(size=(64, 64)))[0] * np.linspace(2, 0.2, 64)
@@ -23,7 +25,7 @@ def vectors(seed: int, count: int, subject: float = 0.0) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _two_encoders(tmp_path, monkeypatch):
-    """Two encoders of one width: `one`, `two`; `wide` has another."""
+    """Two encoders of one width, minilm and use; wordllama has another."""
     made = {"minilm": vectors(1, 1000), "use": vectors(2, 1000), "wordllama": DRAW.normal(size=(1000, 32))}
     prints = {name: Fingerprint.of(torch.from_numpy(rows)) for name, rows in made.items()}
     monkeypatch.setattr(identify, "fingerprint_of", lambda name: prints[name])
@@ -32,9 +34,7 @@ def _two_encoders(tmp_path, monkeypatch):
 
 def named(capsys, rows, *more):
     np.save("dump.npy", rows)
-    code, found = said(capsys, "identify", "dump.npy", "--encoders", "minilm,use,wordllama", *more)
-    assert code == 0
-    return found
+    return said(capsys, "identify", "dump.npy", "--encoders", "minilm,use,wordllama", *more)[1]
 
 
 @pytest.mark.parametrize("count", [1, 100])
@@ -59,23 +59,21 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
 
 
 def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):
-    monkeypatch.setattr(identify, "fits", lambda *given: [])
-    monkeypatch.setattr(identify, "best_of", lambda tried: Tried("use", 10, 0.99, "aligned", 1.0))
+    monkeypatch.setattr(identify, "fits", lambda *given: [Tried("use", 10, 0.99, "aligned", 1.0)])
     frame = pl.DataFrame({"vector": vectors(3, 1000).tolist()})  # as many as a fit needs
     frame.write_parquet("dump.parquet", row_group_size=20)
     assert said(capsys, "identify", "dump.parquet", "--encoders", "minilm,use")[1]["by"] == "by the fit"
 
 
-def test_a_fingerprint_is_made_once(tmp_path, monkeypatch, capsys):
+def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(identify, "texts", lambda: [f"text {i}" for i in range(300)])
-    calls = []
-    encode = lambda texts: calls.append(texts) or torch.from_numpy(vectors(1, len(texts)))  # noqa: E731
+    monkeypatch.setattr(identify, "texts", list)
+    encode = Mock(return_value=torch.from_numpy(vectors(1, 300)))
     monkeypatch.setattr(encoders, "opened", lambda name, device: encode)
     made, again = identify.fingerprint_of("minilm"), identify.fingerprint_of("minilm")
     assert torch.equal(made.covariance, again.covariance)
-    assert len(calls) == 1
+    encode.assert_called_once()
 
 
 @pytest.mark.parametrize("rows", [np.zeros((3, 8)), np.full((3, 8), np.nan)])

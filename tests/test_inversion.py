@@ -2,8 +2,9 @@
 
 import io
 import json
-import re
+import math
 from dataclasses import asdict, replace
+from itertools import product
 from typing import Any
 
 import polars as pl
@@ -15,7 +16,7 @@ from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from pipelines import invert
-from pipelines.aligners.core.translator import Linear, load_aligned, load_best, load_seeds, save
+from pipelines.aligners.core.translator import Linear, load_seeds, save
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.encoders import query
 from pipelines.fitting.fits import write_verdicts
@@ -29,7 +30,7 @@ from pipelines.measures import inversion
 from pipelines.runtime import progress, store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
-from tests.small import run_stage
+from tests.small import run_stage, write_corpus
 
 # ---------------------------------------------------------------- measures
 
@@ -42,9 +43,7 @@ def test_worked_by_hand():
     assert inversion.rouge_l(guess, true) == pytest.approx(10 / 12)
     # 1..4-gram hits: 5/6; (3+1)/(5+1); (1+1)/(4+1); (0+1)/(3+1)
     assert inversion.bleu(guess, true) == pytest.approx((5 / 6 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
-    assert inversion.bleu(guess[:3], true) == pytest.approx(
-        (2 / 3 * 2 / 3 * 1 / 2 * 1) ** 0.25 * 2.718281828 ** (1 - 6 / 3)
-    )
+    assert inversion.bleu(guess[:3], true) == pytest.approx((2 / 3 * 2 / 3 * 1 / 2) ** 0.25 * math.exp(-1))
 
 
 @given(WORDS, WORDS)
@@ -61,7 +60,6 @@ def test_set_f1_keeps_case_and_marks_and_counts_nothing_twice():
     assert inversion.set_f1("The cat, the CAT.", "the cat!") == pytest.approx(2 * 2 / (6 + 3))
     assert inversion.set_f1("a a a b", "b a") == 1
     assert (inversion.set_f1("", "a"), inversion.set_f1("", "")) == (0, 1)
-    assert inversion.text_scores(["a b"], ["a c"])["set_f1"].tolist() == [0.5]
 
 
 def test_case_and_punctuation_do_not_count_but_money_does():
@@ -83,12 +81,9 @@ def test_a_vocabulary_spells_what_it_never_saw():
 
 # ---------------------------------------------------------------- a world small enough to learn
 
-NAMES, VERBS, THINGS = (
-    ["ann", "bo", "cy", "dee", "eli"],
-    ["buys", "sells", "wants"],
-    ["rice", "gold", "tea", "salt"],
-)
-TEXTS = [f"{n} {v} {t}" for n in NAMES for v in VERBS for t in THINGS]
+NAMES, VERBS = ["ann", "bo", "cy", "dee", "eli"], ["buys", "sells", "wants"]
+THINGS = ["rice", "gold", "tea", "salt"]
+TEXTS = [" ".join(words) for words in product(NAMES, VERBS, THINGS)]
 
 
 def direction(number):
@@ -109,10 +104,13 @@ ORDER = torch.randperm(len(TEXTS), generator=torch.Generator().manual_seed(0)).t
 KNOWN, SECRET = [TEXTS[i] for i in ORDER[:48]], [TEXTS[i] for i in ORDER[48:]]
 
 
+SPACE = Space.of(encode(KNOWN))
+LEARNT, ATTACKED = SPACE(encode(KNOWN)), SPACE(encode(SECRET))
+
+
 @pytest.fixture(scope="module")
 def trained():
-    space = Space.of(encode(KNOWN))
-    return decoder.train(space(encode(KNOWN)), KNOWN, SMALL, 0), space
+    return decoder.train(LEARNT, KNOWN, SMALL, 0)
 
 
 def f1(guesses, texts):
@@ -123,12 +121,12 @@ def greedy(model, vectors):
     return [model.text(d) for d in model.propose(vectors)]
 
 
-def searched(model, space, vectors, corrector=None, near=(), **settings):
+def searched(model, corrector=None, **settings):
     """Guesses, and the number of queries."""
-    queries = Queries(encode, space)
-    given = {"samples": 1, "rounds": 0} | settings
-    near = near or [[]] * len(vectors)
-    return search.search(model, vectors, queries, search.Settings(**given), 0, corrector, near), queries.count
+    queries = Queries(encode, SPACE)
+    given = search.Settings(**{"samples": 1, "rounds": 0, "nearest": 0} | settings)
+    near = attacker.Attacker(SPACE, LEARNT, KNOWN, model).nearest(ATTACKED, 5)
+    return search.search(model, ATTACKED, queries, given, 0, corrector, near), queries.count
 
 
 def no_further(before, after):
@@ -136,37 +134,24 @@ def no_further(before, after):
 
 
 def test_the_decoder_writes_texts_that_it_has_never_seen_from_their_vectors(trained):
-    model, space = trained
-    vectors = space(encode(SECRET))
-    assert f1(greedy(model, vectors), SECRET) > 0.8
-    assert f1(greedy(model, vectors.roll(1, 0)), SECRET) < 0.6
-    assert f1(greedy(model, model.blind.detach().expand(len(SECRET), -1)), SECRET) < 0.6
-
-
-def test_same_seed_same_decoder(trained):
-    space = trained[1]
-    a, b = (decoder.train(space(encode(KNOWN)), KNOWN, replace(SMALL, epochs=2), 3) for _ in range(2))
-    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+    assert f1(greedy(trained, ATTACKED), SECRET) > 0.8
+    assert f1(greedy(trained, ATTACKED.roll(1, 0)), SECRET) < 0.6
+    assert f1(greedy(trained, trained.blind.detach().expand(len(SECRET), -1)), SECRET) < 0.6
 
 
 @pytest.mark.parametrize(
     "extra", [{"samples": 4}, {"beams": 2, "stride": 3}, {"rounds": 3}, {"splices": 3}, {"nearest": 2}]
 )
-def test_correction_never_gets_further_from_the_vector_and_counts_what_it_asks(trained, extra, monkeypatch):
-    model, space = trained
-    vectors, known = space(encode(SECRET)), space(encode(KNOWN))
-    near = attacker.Attacker(space, known, KNOWN, model).nearest(vectors, 5)
-    before, _ = searched(model, space, vectors)
-    after, count = searched(model, space, vectors, near=near, **{"nearest": 0} | extra)
+def test_correction_never_gets_further_from_the_vector_and_counts_what_it_asks(trained, extra):
+    before, _ = searched(trained)
+    after, count = searched(trained, **extra)
     assert no_further(before, after)
     assert count > 0
-    for guess, vector in zip(after, vectors, strict=True):
-        found = space(encode([model.text(guess.draft) or "."]))[0]
-        assert float(found @ vector) == pytest.approx(guess.cosine, abs=1e-5)
-    if extra.get("nearest"):
-        assert all(
-            g.cosine >= b - 1e-5 for g, b in zip(after, (vectors @ known.T).max(1).values, strict=True)
-        )
+    found = SPACE(encode([trained.text(guess.draft) or "." for guess in after]))
+    cosines = torch.tensor([guess.cosine for guess in after])
+    torch.testing.assert_close((found * ATTACKED).sum(1), cosines, atol=1e-5, rtol=0)
+    if "nearest" in extra:
+        assert (cosines >= (ATTACKED @ LEARNT.T).max(1).values - 1e-5).all()
 
 
 def test_a_query_is_asked_once():
@@ -179,23 +164,17 @@ def test_a_query_is_asked_once():
 
 
 def test_swaps_undo_a_wrong_word(trained):
-    model, space = trained
-    vectors = space(encode(["ann buys rice"]))
-    draft = model.draft("bo buys rice")
-    run = search.Search(
-        model, vectors, Queries(encode, space), search.Settings(), torch.Generator().manual_seed(0)
-    )
-    pools = model.alternatives(vectors, [draft], 40, run.generator)
-    assert model.text(run.nearer([search.Guess(draft, -1.0)], pools)[0].draft) == "ann buys rice"
-    assert model.alternatives(vectors, [Draft((), True)], 40, run.generator) == [[]]
+    vectors, once = SPACE(encode(["ann buys rice"])), search.Settings(rounds=1, swaps=40)
+    run = search.Search(trained, vectors, Queries(encode, SPACE), once, torch.Generator().manual_seed(0))
+    wrong = search.Guess(trained.draft("bo buys rice"), -1.0)
+    assert trained.text(run.swap([wrong])[0].draft) == "ann buys rice"
+    assert trained.alternatives(vectors, [Draft((), True)], 40, run.generator) == [[]]
 
 
-def test_the_corrector_only_helps(trained):
-    space = trained[1]
-    short = decoder.train(space(encode(KNOWN)), KNOWN, replace(SMALL, epochs=20), 0)
-    corrector = train_corrector(short, space(encode(KNOWN)), KNOWN, Queries(encode, space), 0)
-    vectors = space(encode(SECRET))
-    plain, better = (searched(short, space, vectors, corrector, corrections=n)[0] for n in (0, 2))
+def test_the_corrector_only_helps():
+    short = decoder.train(LEARNT, KNOWN, replace(SMALL, epochs=20), 0)
+    corrector = train_corrector(short, LEARNT, KNOWN, Queries(encode, SPACE), 0)
+    plain, better = (searched(short, corrector, corrections=n)[0] for n in (0, 2))
     assert no_further(plain, better)
     assert any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True))
 
@@ -203,14 +182,6 @@ def test_the_corrector_only_helps(trained):
 def test_too_few_texts_is_one_line():
     with pytest.raises(BadInput, match="1 text to learn from"):
         attacker.learn(torch.ones(1, 4), ["a"], SMALL, 0)
-
-
-def test_noise_is_bounded_and_keeps_length():
-    vectors = normalize(torch.randn(500, 64, generator=torch.Generator().manual_seed(0)), dim=1)
-    moved = writer.noisy(vectors, torch.Generator().manual_seed(1))
-    assert moved.norm(dim=1) == pytest.approx(torch.ones(500), abs=1e-5)
-    # The tangent from outside to a ball of this radius.
-    assert float((moved * vectors).sum(1).min()) > (1 - writer.NOISE**2) ** 0.5 - 1e-4
 
 
 # ---------------------------------------------------------------- hub models, from folders made here
@@ -229,20 +200,13 @@ def tiny_model(folder):
 
 
 def test_a_language_model_is_conditioned_on_the_vector(tmp_path, monkeypatch):
-    folder = tiny_model(tmp_path / "lm")
-    space = Space.of(encode(KNOWN))
     monkeypatch.setattr(writer, "BATCH", 16)
     monkeypatch.setattr(hub, "LR", 1e-2)
-    s = hub.Settings(model=folder, tokens=12, epochs=15)
-    losses = []
-    model = hub.train(space(encode(KNOWN)), KNOWN, s, 0, lambda m, step: losses.append(m["inverter_loss"]))
-    assert losses[-1] < losses[0]
-    vectors = space(encode(SECRET))
-    assert f1(greedy(model, vectors), SECRET) > f1(greedy(model, vectors.roll(1, 0)), SECRET)
-    found, count = searched(model, space, vectors[:3], samples=2, rounds=1, swaps=4)
-    assert len(found) == 3
-    assert count > 3
-    assert greedy(hub.restored(model.state()), vectors) == greedy(model, vectors)
+    s = hub.Settings(model=tiny_model(tmp_path / "lm"), tokens=12, epochs=15)
+    model = hub.train(LEARNT, KNOWN, s, 0)
+    assert f1(greedy(model, ATTACKED), SECRET) > f1(greedy(model, ATTACKED.roll(1, 0)), SECRET)
+    assert len(searched(model, samples=2, rounds=1, swaps=4)[0]) == len(SECRET)
+    assert greedy(hub.restored(model.state()), ATTACKED) == greedy(model, ATTACKED)
 
 
 def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
@@ -268,7 +232,6 @@ def test_splicing_puts_sentences_and_names_of_several_texts_together():
     assert ((queries(found) * vectors).sum(1) > before).all()
     assert "Cy reads books." in found[0]
     assert "Bo Jones" in found[0]
-    assert {"Ann Smith", "Bo Jones pays rent."} & set(found[1].split("\n"))
     short = splice(vectors, [known, known[::-1]], queries, lambda text: len(text) < 20, rounds=6, tried=8)
     assert all(len(text) < 20 or text.replace("\n", " ") in known for text in short)
 
@@ -276,11 +239,8 @@ def test_splicing_puts_sentences_and_names_of_several_texts_together():
 @settings(deadline=None)
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=5))
 def test_agreement_is_token_f1_of_each_pair(some):
-    expected = [
-        [inversion.token_f1(inversion.words(a), inversion.words(b)) if a and b else 0.0 for b in some]
-        for a in some
-    ]
-    torch.testing.assert_close(agreement(some), torch.tensor(expected))
+    f1s = [inversion.token_f1(a.split(), b.split()) if a and b else 0.0 for a, b in product(some, some)]
+    torch.testing.assert_close(agreement(some).flatten(), torch.tensor(f1s))
 
 
 def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest(monkeypatch):
@@ -288,28 +248,22 @@ def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest(
     known = normalize(torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.99, 0.12], [0.99, 0.14], [0.0, 1.0]]), dim=1)
     vector = torch.tensor([[1.0, 0.0]])
     monkeypatch.setattr(voting, "NEAR", 4)
-    for concentration, agreed in ((1.0, "the rent is due"), (1e4, texts[0])):
+    for concentration, agreed in ((1.0, "the rent is due"), (1e4, "an odd one out")):
         monkeypatch.setattr(voting, "CONCENTRATION", concentration)
         assert consensus(vector, known, texts) == [agreed]
 
 
 def test_voters_state_what_is_peculiar_to_them_and_is_not_said_already(monkeypatch):
-    texts = [
-        "Ann Smith asked Cy Reed.",
-        "Ann Smith asked Bo Jones.",
-        "Bo Jones owes Ann Smith.",
-        *["Thanks, Ann Smith"] * 5,
-    ]
+    texts = ["Ann Smith asked Cy Reed.", "Ann Smith asked Bo Jones.", "Bo Jones owes Ann Smith."]
+    texts += ["Thanks, Ann Smith"] * 5
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)
     voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
 
     assert voters.peculiar(vectors) == [[]]  # all vote: nothing is peculiar
     monkeypatch.setattr(voting, "VOTERS", 3)
     peculiar = voters.peculiar(vectors)
-    assert stating(["a guess"], peculiar, 1) == ["a guess\nBo Jones"]
     assert stating(["a guess"], peculiar, 2) == ["a guess\nBo Jones; Cy Reed"]
     assert stating(["to bo jones"], peculiar, 1) == ["to bo jones\nCy Reed"]
-    assert stating(["a guess"], peculiar, 0) == ["a guess"]
 
 
 # ---------------------------------------------------------------- judge
@@ -357,11 +311,11 @@ def test_an_answer_that_is_neither_yes_nor_no_is_one_line_and_not_remembered(ask
 # ---------------------------------------------------------------- the stage
 
 
-SIDES = {"translator": "t", "source": "s", "target": "v"}
+ATTACK = {"translator": "t", "source": "s", "target": "v", "inverter": "i", "texts": 12}
+ATTACK |= {"search": {"samples": 2, "rounds": 2}}
 
 
 def study_of(inverter=None, corrector=False, **row):
-
     inverter = inverter or asdict(SMALL) | {"epochs": 75}
     learnt = {"space": "v", "inverter": inverter, "corrector": corrector}
     return params.Study.model_validate({
@@ -371,23 +325,17 @@ def study_of(inverter=None, corrector=False, **row):
         "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
         "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
         "inverters": {"i": learnt},
-        "invert": {"r": SIDES | {"inverter": "i", "texts": 12, "search": {"samples": 2, "rounds": 2}} | row},
+        "invert": {"r": ATTACK | row},
     })  # fmt: skip
 
 
 @pytest.fixture
 def stored(tmp_path, monkeypatch):
     """Texts whose planted facts are their names, embedded, with a translator that is right."""
-
     monkeypatch.chdir(tmp_path)
     texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
     split = ["train"] * 48 + ["test"] * 12
-    frame = pl.DataFrame({"id": ids, "text": texts, "split": split}).with_columns(
-        labels=pl.Series([[]] * 60, dtype=pl.List(pl.String)),
-        names=pl.Series([[t.split()[0]] for t in texts]),
-        codes=pl.Series([["never written"]] * 60),
-    )
-    store.write_corpus("c", frame)
+    write_corpus("c", texts, split, names=[text.split()[:1] for text in texts], codes=[["unwritten"]] * 60)
     vectors = encode(texts)
     store.write_embeddings("s", ids, split, (-vectors).numpy(), {"corpus": "c"})
     store.write_embeddings("v", ids, split, vectors.numpy(), {"corpus": "c"})
@@ -402,13 +350,9 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
         run_stage("invert", study, "r")
     run_stage("train_inverter", study, "i")
     monkeypatch.setattr(progress, "SECONDS", 0.0)
-    capsys.readouterr()
     found = run_stage("invert", study, "r")
-    lines = capsys.readouterr().err.splitlines()
-    assert not [line for line in lines if not re.fullmatch(r"[^:]+: \d+ of \d+ [^,]+, [\d:?]+ left", line)]
-    phases = {line.partition(":")[0] for line in lines}
+    phases = {line.partition(":")[0] for line in capsys.readouterr().err.splitlines()}
     assert phases >= {"invert", "write", "swap words", "consensus", "measure"}
-    assert any(line.startswith("invert: 2 of 3 attacks, ") for line in lines)
     assert (found["texts"], found["known"]) == (12, 48)
     mine, best = found["translated"]["corrected"], found["ceiling"]["corrected"]
     assert best["token_f1"] >= mine["token_f1"] - 0.1 > found["mismatched"]["corrected"]["token_f1"]
@@ -416,70 +360,43 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
     assert mine["facts"]["names"]["recoverable"] == 12
     lucky = found["mismatched"]["corrected"]["facts"]["names"]
     assert mine["facts"]["names"]["recovered"] > lucky["recovered"]
+    codes = best["facts"]["codes"]
+    assert (codes["recovered"], codes["recoverable"], codes["above_floor"]) == (0, 12, 0)
+    assert codes["low"] < 0 < codes["high"]
     assert mine["queries"] > 0
     assert found["translated"]["generated"]["queries"] == found["translated"]["retrieved"]["queries"] == 0
     kept = pl.read_parquet(store.scores_path("invert", "r"))
-    assert kept.height == 12 * 13
-    assert set(kept["text"]) == set(SECRET)
     assert not (set(kept.filter(pl.col("method") == "retrieved")["guess"]) & set(SECRET))
     assert invert.examples(kept)[0, "facts"]
 
 
-def test_facts_that_never_come_back_are_counted(stored):
-    store.write_corpus("c", store.read_corpus("c").drop("names"))
-    study = study_of()
-    run_stage("train_inverter", study, "i")
-    found = run_stage("invert", study, "r")
-    codes = found["ceiling"]["corrected"]["facts"]["codes"]
-    assert (codes["recovered"], codes["recoverable"], codes["above_floor"]) == (0, 12, 0)
-    assert codes["low"] < 0 < codes["high"]
-    assert all("facts" not in own and own["token_f1"] > 0 for own in found["of_ceiling"].values())
+def test_no_share_of_facts_is_given_where_none_can_be_recovered():
+    attack = {"token_f1": 0.2, "facts": {"all": {"recovered": 0}}}
+    assert invert.share(attack, attack) == {"token_f1": 1}
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"split": "train"}, "the attacker's texts are the attacked ones"),
-        ({"search": {"corrections": 1}}, "corrections need an inverter with a `corrector`"),
-    ],
-)
-def test_rows_that_cannot_be_are_refused(row, message):
-    with pytest.raises(ValueError, match=message):
-        study_of(**row)
+def test_the_attackers_own_texts_are_not_attacked():
+    with pytest.raises(ValueError, match="the attacker's texts are the attacked ones"):
+        study_of(split="train")
 
 
 def test_the_attack_takes_the_best_translator_or_the_mean_of_all_that_are_aligned(stored):
     folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])
-    for seed, error in ((1, 0.3), (2, 9.0)):
-        save(Linear.of(error * torch.eye(24) - torch.eye(24), -vectors, vectors), folder / f"seed-{seed}")
-    fits = load_seeds(folder)
-
-    def seeds(translators):
-        return [next(s for s, fit in fits.items() if torch.equal(fit.map, t.map)) for t in translators]
-
-    assert seeds([load_best(folder)]) == [0]
-    for labels, scores, best, aligned in (
-        (("doubtful",) * 3, (0.2, 0.9, 0.5), 1, [1]),  # none is aligned: the best alone
-        (("aligned", "aligned", "failed"), (0.9, 0.8, 0.7), 0, [0, 1]),
-    ):
-        verdicts = {s: Verdict(scores[s], labels[s], 0.5, 50) for s in fits}
-        write_verdicts(folder, verdicts)
-        assert (seeds([load_best(folder)]), seeds(load_aligned(folder))) == ([best], aligned)
-
-    def attacked(**row):
-        study = study_of(**row)
-        victim = invert.attacked("r", study.invert["r"], known)
-        space = store.read_embeddings("s")
-        return (
-            victim.translated,
-            space.vectors[[int(i) for i in victim.ids]],
-            space.vectors[space.rows("test")],
-        )
-
+    for seed in (1, 2):
+        turn = torch.linalg.qr(torch.stack([direction(seed * n) for n in range(24)]))[0]
+        save(Linear.of(turn, -vectors, vectors), folder / f"seed-{seed}")
+    fits, space = load_seeds(folder), store.read_embeddings("s")
     none: Any = None
     known = attacker.Attacker(Space(torch.arange(24.0)), torch.empty(0, 24), [], none)
-    for row, used in (({}, [0]), ({"seeds": "aligned"}, [0, 1])):
-        got, *given = attacked(**row)
-        own, dump = (sum(fits[s](vectors) for s in used) / len(used) for vectors in given)
+    for keys, labels, used in (
+        ({}, ("aligned", "failed", "aligned"), [2]),
+        ({"seeds": "aligned"}, ("aligned", "failed", "aligned"), [0, 2]),
+        ({"seeds": "aligned"}, ("doubtful",) * 3, [2]),  # none is aligned: the best alone
+    ):
+        scores = zip((0.8, 0.7, 0.9), labels, strict=True)
+        write_verdicts(folder, {s: Verdict(*score, 0.5, 50) for s, score in enumerate(scores)})
+        victim = invert.attacked("r", study_of(**keys).invert["r"], known)
+        translated = sum(fits[seed](space.vectors) for seed in used) / len(used)
         # The dump's mean is moved to that of the attacker's texts
-        torch.testing.assert_close(got, own - dump.mean(0) + known.space.mean)
+        shift = known.space.mean - translated[space.rows("test")].mean(0)
+        torch.testing.assert_close(victim.translated, translated[[int(i) for i in victim.ids]] + shift)

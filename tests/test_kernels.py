@@ -12,12 +12,7 @@ import torch
 from pipelines.contrastive import kernels
 from pipelines.contrastive.kernels import Kernel, PointSets, exact, features, fourier
 
-KERNELS = [
-    Kernel("gaussian", 0.5),
-    Kernel("imq", 0.5),
-    Kernel("gaussian", 1.3, 0.2, 0.9),
-    Kernel("imq", 2.0, 1.0, 0.0),
-]
+KERNELS = [Kernel("gaussian", 0.5), Kernel("imq", 0.5), Kernel("gaussian", 1.3, 0.2, 0.9)]
 
 
 @pytest.fixture
@@ -32,18 +27,18 @@ def sets(n, points, dim, seed, dtype=torch.float64):
 
 
 def double_loop(x, y, kernel):
-    """The definition, one pair of points at a time."""
-    out = np.zeros((len(x.weights), len(y.weights)))
+    """The definition, one pair of sets at a time."""
+    out, c = np.zeros((len(x.weights), len(y.weights))), kernel.scale
     for a, b in np.ndindex(out.shape):
-        for v, w in zip(x.points[a].numpy(), x.weights[a].numpy(), strict=True):
-            for t, u in zip(y.points[b].numpy(), y.weights[b].numpy(), strict=True):
-                r2, c = float(((v - t) ** 2).sum()), kernel.scale
-                k = math.exp(-r2 / (2 * c * c)) if kernel.law == "gaussian" else c / math.sqrt(c * c + r2)
-                out[a, b] += w * u * (kernel.linear * float(v @ t) + kernel.nonlinear * k)
+        v, t = x.points[a].numpy(), y.points[b].numpy()
+        r2 = ((v[:, None] - t) ** 2).sum(2)
+        k = np.exp(-r2 / (2 * c * c)) if kernel.law == "gaussian" else c / np.sqrt(c * c + r2)
+        similar = kernel.linear * v @ t.T + kernel.nonlinear * k
+        out[a, b] = x.weights[a].numpy() @ similar @ y.weights[b].numpy()
     return out / (x.weights.shape[1] * y.weights.shape[1])
 
 
-@pytest.mark.parametrize("block", [kernels.BLOCK, 2 * 4 * 7], ids=["all at once", "one pair of sets"])
+@pytest.mark.parametrize("block", [kernels.BLOCK, 2 * 4 * 7])  # all at once, one pair of sets
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_exact_is_the_double_loop(kernel, block, pair, monkeypatch):
     monkeypatch.setattr(kernels, "BLOCK", block)
@@ -52,9 +47,9 @@ def test_exact_is_the_double_loop(kernel, block, pair, monkeypatch):
 
 def test_the_similarity_of_kme_clip_is_the_logarithm_of_the_sum_over_positive_terms(pair):
     x, y = (replace(s, weights=s.weights.abs()) for s in pair)
-    expected = np.log(double_loop(x, y, Kernel("gaussian", 0.5, 0.0, 1.0)))
-    found = exact(x, y, Kernel("gaussian", 0.5, 0.0, 1.0, log=True))
-    assert np.abs(found.numpy() - expected).max() < 1e-12
+    kernel = Kernel("gaussian", 0.5, 0.0, 1.0)
+    found = exact(x, y, replace(kernel, log=True))
+    assert np.abs(found.numpy() - np.log(double_loop(x, y, kernel))).max() < 1e-12
 
 
 @pytest.mark.parametrize("kernel", KERNELS[:2])
@@ -75,15 +70,15 @@ def test_without_a_nonlinear_part_features_are_the_mean_weighted_point():
 def test_training_never_holds_a_tensor_of_all_pairs_of_points(monkeypatch):
     """Largest tensor of a forward and a backward pass, watched through every operation's result."""
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
 
     class Largest(TorchDispatchMode):
         numel = 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
-            for tensor in out if isinstance(out, (tuple, list)) else (out,):
-                if isinstance(tensor, torch.Tensor):
-                    self.numel = max(self.numel, tensor.numel())
+            sizes = [leaf.numel() for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+            self.numel = max([self.numel, *sizes])
             return out
 
     n, points, D = 32, 16, 64
@@ -91,17 +86,18 @@ def test_training_never_holds_a_tensor_of_all_pairs_of_points(monkeypatch):
     x, y = sets(n, points, 4, 0, torch.float32), sets(n, points, 4, 1, torch.float32)
     x.points.requires_grad_()
     draw = fourier(Kernel(), 4, D, torch.Generator().manual_seed(0))
-    with Largest() as seen:
-        (features(x, Kernel(), draw) @ features(y, Kernel(), draw).T).logsumexp(1).sum().backward()
-    assert seen.numel == n * points * D < (n * points) ** 2
-    with Largest() as seen:
-        exact(x, y, Kernel()).logsumexp(1).sum().backward()
-    assert seen.numel <= n * points * D
+    for similarity in (
+        lambda: features(x, Kernel(), draw) @ features(y, Kernel(), draw).T,
+        lambda: exact(x, y, Kernel()),
+    ):
+        with Largest() as seen:
+            similarity().logsumexp(1).sum().backward()
+        assert 0 < seen.numel <= n * points * D < (n * points) ** 2
 
 
 def test_the_gradient_of_blocks_is_that_of_one(pair, monkeypatch):
     (x, y), gradients = pair, []
-    for block in (1 << 22, 2 * 4 * 7):
+    for block in (kernels.BLOCK, 2 * 4 * 7):
         monkeypatch.setattr(kernels, "BLOCK", block)
         w, v = x.weights.clone().requires_grad_(), x.points.clone().requires_grad_()
         gradients.append(torch.autograd.grad(exact(PointSets(v, w), y, Kernel()).logsumexp(1).sum(), (w, v)))

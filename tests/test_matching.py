@@ -7,14 +7,9 @@ import itertools
 import pytest
 import torch
 from sklearn.cluster import KMeans, kmeans_plusplus
+from torch.nn.functional import normalize
 
-from pipelines.aligners.core.matching import (
-    csls,
-    mutual,
-    objective,
-    quadratic_assignment,
-    transport,
-)
+from pipelines.aligners.core.matching import csls, mutual, objective, quadratic_assignment, transport
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans_from, kmeans_plus_plus
 from pipelines.measures.vectors import kmeans
 
@@ -29,7 +24,7 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-@pytest.mark.parametrize("C", [1, 2, 5, 7])
+@pytest.mark.parametrize("C", [1, 6])
 @pytest.mark.parametrize("with_linear", [False, True])
 def test_solver_equals_brute_force(generator, C, with_linear):
     n = 2
@@ -45,18 +40,13 @@ def test_solver_equals_brute_force(generator, C, with_linear):
     assert (p.sort(1).values == torch.arange(C)).all()
 
 
-@pytest.mark.parametrize("k", [1, 3, 50])
+@pytest.mark.parametrize("k", [3, 50])
 def test_csls_is_its_definition(generator, k):
-    a, b = (
-        torch.nn.functional.normalize(torch.randn(n, 4, dtype=torch.float64, generator=generator))
-        for n in (9, 7)
-    )
-    found = csls(a, b, k)
-    for i, j in itertools.product(range(9), range(7)):
-        near_a = sorted((float(a[i] @ y) for y in b), reverse=True)[:k]
-        near_b = sorted((float(x @ b[j]) for x in a), reverse=True)[:k]
-        naive = 2 * float(a[i] @ b[j]) - sum(near_a) / len(near_a) - sum(near_b) / len(near_b)
-        assert found[i, j].item() == pytest.approx(naive, abs=1e-12)
+    a, b = (normalize(torch.randn(n, 4, dtype=torch.float64, generator=generator)) for n in (9, 7))
+    scores = a @ b.T
+    near_a = scores.sort(1, descending=True).values[:, :k].mean(1, keepdim=True)
+    near_b = scores.sort(0, descending=True).values[:k].mean(0)
+    torch.testing.assert_close(csls(a, b, k), 2 * scores - near_a - near_b)
 
 
 def test_mutual_is_best_both_ways():
@@ -71,11 +61,14 @@ def test_kmeans_ends_at_means_of_its_own_clusters(generator):
     X = centres.repeat(50, 1) + 0.1 * torch.randn(200, 6, generator=generator)
     centroids = kmeans(X, 4, 10, generator)
     for found in centroids:
-        near = torch.cdist(X, found).argmin(1)
-        for c in near.unique():
-            torch.testing.assert_close(found[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
-    exact = [(torch.cdist(centres, found).min(1).values < 0.1).all().item() for found in centroids]
-    assert any(exact)
+        assert_means_of_their_clusters(found, X)
+    assert any((torch.cdist(centres, found).min(1).values < 0.1).all() for found in centroids)
+
+
+def assert_means_of_their_clusters(centroids: torch.Tensor, X: torch.Tensor) -> None:
+    near = torch.cdist(X, centroids).argmin(1)
+    for c in near.unique():
+        torch.testing.assert_close(centroids[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
 
 
 def blobs(generator: torch.Generator, clusters: int = 12) -> torch.Tensor:
@@ -92,37 +85,33 @@ def test_from_the_same_centroids_k_means_rests_where_scikit_learns_does(generato
     X, start = blobs(generator), torch.randn(12, 6, generator=generator, dtype=torch.float64)
     want = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(X.numpy())
     torch.testing.assert_close(inertia(X, kmeans_from(start, X)), want.inertia_, rtol=1e-3, atol=0)
-    rested = kmeans_from(start, X, tolerance=0.0)
-    near = torch.cdist(X, rested).argmin(1)
-    for c in near.unique():
-        torch.testing.assert_close(rested[c], X[near == c].mean(0))
+    assert_means_of_their_clusters(kmeans_from(start, X, tolerance=0.0), X)
 
 
 def test_spread_rows_are_rows_and_as_good_a_start_as_scikit_learns(generator):
     X = blobs(generator)
-    ours, theirs, plain = [], [], []
+    ours, theirs, plain = 0.0, 0.0, 0.0
     for seed in range(30):
         draws = torch.Generator().manual_seed(seed)
         start = kmeans_plus_plus(X, 12, draws)
         assert (torch.cdist(start, X).min(1).values < 1e-6).all()
         assert len(start.unique(dim=0)) == 12
-        ours.append(inertia(X, start))
-        theirs.append(inertia(X, torch.from_numpy(kmeans_plusplus(X.numpy(), 12, random_state=seed)[0])))
-        plain.append(inertia(X, X[torch.randperm(600, generator=draws)[:12]]))
-    mean = lambda values: sum(values) / len(values)  # noqa: E731
-    assert mean(ours) == pytest.approx(mean(theirs), rel=0.1)
-    assert mean(plain) > 1.3 * mean(ours)
+        ours += inertia(X, start)
+        theirs += inertia(X, torch.from_numpy(kmeans_plusplus(X.numpy(), 12, random_state=seed)[0]))
+        plain += inertia(X, X[torch.randperm(600, generator=draws)[:12]])
+    assert ours == pytest.approx(theirs, rel=0.1)
+    assert plain > 1.3 * ours
 
 
 def test_transport_is_sinkhorn_written_out_in_float64(generator):
-    x, moved, y = (torch.randn(n, d, generator=generator) for n, d in ((7, 3), (7, 4), (9, 4)))
-    moved, y = (z / z.norm(dim=1, keepdim=True) for z in (moved, y))
-    P = torch.exp(20 * (moved.double() @ y.double().T - 1))
+    x = torch.randn(7, 3, generator=generator)
+    moved, y = (normalize(torch.randn(n, 4, generator=generator)) for n in (7, 9))
+    cosines = moved.double() @ y.double().T
+    P = torch.exp(20 * (cosines - 1))
     for _ in range(200):  # until rows and columns have equal sums
         P = P / P.sum(1, keepdim=True) / 7
         P = P / P.sum(0, keepdim=True) / 9
     cross, cosine = transport(moved, x, y, 20.0, rounds=200)
-    torch.testing.assert_close(
-        cross.double(), 9 * x.double().T @ P @ y.double(), atol=0.02, rtol=0.02
-    )  # bf16 cosines
-    assert abs(cosine - float((P * (moved.double() @ y.double().T)).sum())) < 0.01
+    expected = 9 * x.double().T @ P @ y.double()
+    torch.testing.assert_close(cross.double(), expected, atol=0.02, rtol=0.02)  # bf16 cosines
+    assert abs(cosine - float((P * cosines).sum())) < 0.01

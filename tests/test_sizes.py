@@ -1,5 +1,7 @@
 """Texts, or known pairs, against success: rows that differ in that number alone make one curve."""
 
+import re
+
 import polars as pl
 import pytest
 
@@ -58,15 +60,9 @@ def test_rows_that_differ_in_known_pairs_alone_are_one_curve_and_oracles_another
 
 def test_the_table_counts_the_seeds_that_are_right(study):
     text = "\n".join(sizes_table(study))
-    (row,) = [line for line in text.splitlines() if line.startswith("| turn")]
-    assert [cell.strip() for cell in row.strip("|").split("|")][1:] == [
-        "0/2, 0.050",
-        "1/2, 0.500",
-        "2/2, 0.950",
-    ]
+    assert re.search(r"\| turn: .* \| 0/2, 0.050 +\| 1/2, 0.500 +\| 2/2, 0.950 +\|\n", text)
     assert "| known: wasserstein_procrustes, one -> two | 0/2, 0.300 | 0/2, 0.300" in text
-    assert (store.REPORT / "pictures" / "sizes.png").is_file()
-    assert (store.REPORT / "pictures" / "pairs.png").is_file()
+    assert {path.name for path in (store.REPORT / "pictures").iterdir()} == {"sizes.png", "pairs.png"}
 
 
 def test_a_study_without_sizes_says_nothing_of_them(study):

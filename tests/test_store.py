@@ -3,7 +3,6 @@
 import errno
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 import torch
@@ -12,6 +11,7 @@ from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, load_seeds, save
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
+from tests.small import write_corpus
 
 
 @pytest.fixture(autouse=True)
@@ -19,20 +19,9 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def embeddings(vectors, name="e", ids=None, **metadata):
+def embeddings(vectors, name="e", ids=None):
     ids = ids or [f"t{i}" for i in range(len(vectors))]
-    store.write_embeddings(
-        name, ids, ["train"] * len(vectors), np.asarray(vectors), {"encoder": "x"} | metadata
-    )
-    return store.embeddings_path(name)
-
-
-def corpus(**columns):
-    return pl.DataFrame(
-        {"id": ["a", "b"], "text": ["one", "two"], "split": ["train", "test"], "labels": [["x"], []]}
-        | columns,
-        schema_overrides=store.CORPUS_COLUMNS,
-    )
+    store.write_embeddings(name, ids, ["train"] * len(vectors), vectors, {"encoder": "x"})
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -46,12 +35,10 @@ def test_embeddings_come_back_as_written_and_are_mapped_without_a_copy(dtype, pi
     assert torch.equal(read.vectors, torch.from_numpy(vectors).float())
     assert (list(read.ids), list(read.documents)) == (ids, documents)
     assert read.metadata == {"encoder": "x", "dimension": "3"}
-    assert (len(read.rows("train")), len(read.rows("test"))) == (70, 0)
     assert pa.ipc.open_file(path).num_record_batches == 1  # else reading would copy
-    assert pl.read_ipc(path)["vector"].dtype.shape == (3,)
 
 
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "not finite"), (np.inf, "not finite"), (0.0, "zero")])
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "not finite"), (0.0, "zero")])
 def test_bad_vectors_are_named(value, word):
     vectors = np.ones((3, 2), np.float32)
     vectors[1] = value
@@ -75,16 +62,15 @@ def test_a_missing_file_says_how_to_make_it():
 @pytest.mark.parametrize(
     ("columns", "line"),
     [
-        ({"text": ["one", "  "]}, "1 texts are empty, the first with id 'b'"),
-        ({"text": ["one", None]}, "1 texts are empty"),
-        ({"text": ["one", "one"]}, "2 texts are repeated"),
+        ({"texts": ["one", "  "]}, "1 texts are empty, the first with id '1'"),
+        ({"texts": ["one", "one"]}, "2 texts are repeated"),
         ({"id": ["a", "a"]}, "id 'a' occurs twice"),
         ({"split": ["train", None]}, "1 rows have no split"),
     ],
 )
 def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):
     with pytest.raises(BadInput, match=line):
-        store.write_corpus("c", corpus(**columns))
+        write_corpus("c", **{"texts": ["one", "two"]} | columns)
     assert not store.corpus_path("c").exists()
 
 
@@ -93,7 +79,6 @@ def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):
     [
         (OSError(errno.ENOSPC, "No space left on device"), "no space left on the disk"),
         (FileNotFoundError(errno.ENOENT, "No usable temporary directory found"), "no space left on the disk"),
-        (OSError(errno.EROFS, "Read-only file system"), "read-only file system"),
         (PermissionError(errno.EACCES, "Permission denied"), "permission denied"),
     ],
 )
@@ -111,29 +96,6 @@ def test_a_write_that_fails_is_one_line_and_leaves_the_old_file_and_no_other(tmp
         failing()
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["x"]
-
-
-def test_work_outlives_a_failure_and_is_gone_after_success():
-    def stage(fail):
-        with store.work("embed", "a", {"x": 1}) as folder:
-            before = sorted(p.name for p in folder.iterdir())
-            (folder / "part").write_text("done")
-            if fail:
-                raise RuntimeError
-        return before
-
-    with pytest.raises(RuntimeError):
-        stage(fail=True)
-    assert stage(fail=False) == ["part"]
-    assert stage(fail=False) == []
-
-
-def test_work_made_from_something_else_is_not_continued():
-    folder = store.WORK / "embed" / "a" / "what a stage killed with other settings left"
-    folder.mkdir(parents=True)
-    with store.work("embed", "a", "settings 2") as folder:
-        assert list(folder.iterdir()) == []
-        assert len(list(folder.parent.iterdir())) == 1
 
 
 def test_the_same_stage_started_twice_is_refused_and_loses_nothing():
@@ -156,16 +118,16 @@ def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch
     assert not first.exists()
 
 
-def test_translators_are_read_at_another_hub_correction_where_they_have_one():
+def test_translators_are_read_at_another_hub_correction_where_they_have_one(tmp_path):
     source = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
     linear = Linear.of(torch.eye(3), source, source)
     for name, translator in (("bent", InvertedSoftmax.around(linear, source, 1.5)), ("straight", linear)):
-        store.translators_path(name).mkdir(parents=True)
-        save(translator, store.translators_path(name) / "seed-0")
-    torch.testing.assert_close(load_seeds(store.translators_path("bent"), 0.0)[0](source), linear(source))
-    assert not torch.allclose(load_seeds(store.translators_path("bent"))[0](source), linear(source))
+        (tmp_path / name).mkdir()
+        save(translator, tmp_path / name / "seed-0")
+    torch.testing.assert_close(load_seeds(tmp_path / "bent", 0.0)[0](source), linear(source))
+    assert not torch.allclose(load_seeds(tmp_path / "bent")[0](source), linear(source))
     with pytest.raises(BadInput, match="has no hub correction"):
-        load_seeds(store.translators_path("straight"), 1.0)
+        load_seeds(tmp_path / "straight", 1.0)
 
 
 def test_metrics_round_trip_rounded():

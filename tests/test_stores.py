@@ -8,7 +8,6 @@ import pytest
 
 from pipelines.corpora.sources.vectors import dumps
 from pipelines.runtime.errors import BadInput
-from tests.hostile import lines
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -26,21 +25,17 @@ def rows(vectors):
     return [{"id": i, "vector": v.tolist()} for i, v in enumerate(vectors)]
 
 
-@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat", "HNSW8,Flat", "IDMap,Flat", "IVF4,PQ4"])
+@pytest.mark.parametrize("kind", ["Flat", "IVF4,Flat", "HNSW8,Flat", "IDMap,Flat"])
 def test_indexes_that_faiss_writes(tmp_path, kind):
     faiss = pytest.importorskip("faiss")
     index = faiss.index_factory(8, kind)
     index.train(VECTORS)
     index.add_with_ids(VECTORS, np.arange(300)) if "IDMap" in kind else index.add(VECTORS)
     faiss.write_index(index, str(tmp_path / "a.faiss"))
-    if "PQ" in kind:
-        with pytest.raises(BadInput, match="whole vectors"):
-            dumps.sample(tmp_path / "a.faiss", 1000)
-    else:
-        assert found(tmp_path / "a.faiss") == same(VECTORS)
+    assert found(tmp_path / "a.faiss") == same(VECTORS)
 
 
-@pytest.mark.parametrize("space", ["l2", "ip", "cosine"])
+@pytest.mark.parametrize("space", ["l2", "cosine"])
 def test_hnswlib(tmp_path, space):
     index = pytest.importorskip("hnswlib").Index(space, 8)
     index.init_index(500)
@@ -86,12 +81,12 @@ def test_lancedb_without_its_package_is_one_line(tmp_path, monkeypatch):
 
 def test_chroma(tmp_path):
     client = pytest.importorskip("chromadb").PersistentClient(str(tmp_path))
+    ids = [str(i) for i in range(300)]
     for name, vectors in (("mail", VECTORS), ("notes", VECTORS + 1)):
         some = {"hnsw:sync_threshold": 100, "hnsw:batch_size": 50}
-        ids = [str(i) for i in range(290)]
         collection = client.create_collection(name, metadata=some)
-        collection.add(ids=ids, embeddings=vectors[:290])
-        collection.add(ids=[f"more {i}" for i in range(10)], embeddings=vectors[290:])  # still in the queue
+        collection.add(ids=ids[:290], embeddings=vectors[:290])
+        collection.add(ids=ids[290:], embeddings=vectors[290:])  # still in the queue
     assert found(tmp_path, collection="mail") == same(VECTORS)
     assert found(tmp_path / "chroma.sqlite3", collection="notes") == same(VECTORS + 1)
 
@@ -112,21 +107,9 @@ def test_qdrant(tmp_path):
         found(tmp_path / "folder")
 
 
-def test_milvus(tmp_path):
-    pytest.importorskip("milvus_lite")
-    client = pytest.importorskip("pymilvus").MilvusClient(str(tmp_path / "a.db"))
-    client.create_collection("mail", dimension=8)
-    client.insert("mail", rows(VECTORS))
-    answer = client.query("mail", filter="id >= 0", output_fields=["vector"])
-    client.close()
-    lines(*(json.dumps({"vector": [*map(float, row["vector"])]}) for row in answer))(tmp_path / "a.jsonl")
-    assert found(tmp_path / "a.jsonl") == same(VECTORS)
-
-
-@pytest.mark.parametrize("form", ["a.copy", "a.csv"])
-def test_pgvector(tmp_path, form):
+@pytest.mark.parametrize(("form", "how"), [("a.copy", ""), ("a.csv", "csv header")])
+def test_pgvector(tmp_path, form, how):
     server = pytest.importorskip("pgserver").get_server(tmp_path / "server")
-    how = {"a.copy": "", "a.csv": "csv header"}[form]
     values = ",".join(f"({i}, E'\"\\t\\n', '{v.tolist()}')" for i, v in enumerate(VECTORS))
     server.psql("create extension vector; create table items (id int, body text, embedding vector(8));")
     server.psql(f"insert into items values {values}, (300, '', null);")

@@ -21,9 +21,7 @@ FACTS = {
 
 
 def row(kind: str, count: int = 400, **more) -> SyntheticCorpus:
-    return SyntheticCorpus.model_validate(
-        {"kind": kind, "source": "synthetic", "path": "x", "rows": count, **more}
-    )
+    return SyntheticCorpus(kind=kind, source="synthetic", path="x", rows=count, **more)
 
 
 @pytest.fixture(scope="module", params=FACTS)
@@ -50,12 +48,7 @@ def test_every_planted_fact_is_in_its_text(made):
 
 
 def test_no_slot_is_left_open(made):
-    assert not made[1]["text"].str.contains(r"[{}!]\w|\{|\}").any()
-
-
-def test_texts_differ_in_length(made):
-    words = made[1]["text"].str.split(" ").list.len()
-    assert words.max() > 3 * words.min()
+    assert not made[1]["text"].str.contains(r"!\w|\{|\}").any()
 
 
 class Later(datetime):
@@ -76,15 +69,15 @@ def test_tweets_carry_the_19_labels_several_at_once():
     frame = rows(row("tweets", 1500))
     assert len(TOPICS) == 19
     assert set(frame["labels"].explode()) == set(TOPICS)
-    assert 0.3 < (frame["labels"].list.len() > 1).sum() / len(frame) < 0.7
+    assert 0.3 < (frame["labels"].list.len() > 1).mean() < 0.7
 
 
 def test_notes_have_many_conditions_several_per_note():
     known = [c for words in SPECIALTIES.values() for c in words["conditions"]]
     assert len(known) == len(set(known)) >= 150
-    frame = rows(row("notes", 800))
+    frame = rows(row("notes"))
     assert set(frame["labels"].explode()) <= set(known)
-    assert frame["labels"].list.len().sum() > 2 * len(frame)
+    assert frame["labels"].list.len().mean() > 2
     for text, labels in zip(frame["text"].str.to_lowercase(), frame["labels"].to_list(), strict=True):
         assert all(label.lower() in text for label in labels)
 
@@ -96,10 +89,8 @@ def test_email_has_a_sender_and_a_subject_of_its_own():
     assert (signed["names"].list.contains(signed["sender"])).all()
 
 
-def test_frequencies_are_skewed():
-    counts = rows(row("passages", 2000))["labels"].list.first().value_counts(sort=True)["count"]
+def test_ten_thousand_passages_are_distinct_and_their_frequencies_are_skewed():
+    frame = rows(row("passages", 10_000))
+    assert frame["text"].n_unique() == 10_000
+    counts = frame["labels"].list.first().value_counts(sort=True)["count"]
     assert counts[0] > 3 * counts[-1]
-
-
-def test_ten_thousand_passages_are_distinct():
-    assert rows(row("passages", 10_000))["text"].n_unique() == 10_000

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -42,12 +43,10 @@ def test_the_command_imports_neither_dagster_nor_dvc_nor_mlflow():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself_with_an_example_and_exit_codes(command, capsys):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match="0"):
         command_line.main([command, "--help"])
     out = capsys.readouterr().out
-    assert ended.value.code == 0
     assert f"example: universal-geometry {command}" in out
-    assert "--json" in out
     assert "exit codes:" in out
 
 
@@ -65,7 +64,6 @@ def test_every_command_explains_itself_with_an_example_and_exit_codes(command, c
         ("translate", "apply", "no", "here.npy", "--out", "x.txt"),
         ("validate", "no.yaml"),
         ("identify", "no.npy"),
-        ("identify", "here.npy", "--encoders", "nobody"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments):
@@ -90,28 +88,19 @@ def test_a_map_is_fitted_applied_and_judged_on_files(tmp_path, monkeypatch, caps
     np.save("true.npy", turned[2900:].astype(np.float32))
     for name in ("moved.parquet", "moved.arrow", "moved.npy"):
         assert said(capsys, "translate", "apply", "map", "held.parquet", "--out", name)[1]["rows"] == 100
-    assert pl.read_parquet("moved.parquet")["id"].to_list() == list(range(100))
-    assert pl.read_parquet("moved.parquet")["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
     for frame in (pl.read_parquet("moved.parquet"), pl.read_ipc("moved.arrow")):
+        assert frame["id"].to_list() == list(range(100))
+        assert frame["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
         assert (frame["aligned"].to_numpy() == (held[:, 0] > held[:, 1])).all()
-    said(capsys, "translate", "apply", "map", "held.npy", "--out", "again.parquet")
-    assert pl.read_parquet("again.parquet")["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
     assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy")[1]["top1"] > 0.9
     Path("map/parts.safetensors").unlink()
     Path("held").mkdir()
-    for name in ("held.pq", "held/a.parquet"):  # the other columns of any parquet are kept
-        Path(name).write_bytes(Path("held.parquet").read_bytes())
-    for name in ("held.pq", "held"):
-        assert command_line.main(["translate", "--json", "apply", "map", name, "--out", "m.parquet"]) == 0
-        assert json.loads(capsys.readouterr().out)["rows"] == 100
-        assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
-    words = [json.dumps(vector.tolist()) for vector in held]
-    pl.DataFrame({"embedding": words}).write_parquet("words.parquet")
-    said(capsys, "translate", "apply", "map", "words.parquet", "--out", "w.npy")
-    assert np.load("w.npy") == pytest.approx(np.load("moved.npy"), abs=1e-5)
+    Path("held.parquet").rename("held/a.parquet")  # the other columns of any parquet are kept
+    assert command_line.main(["translate", "--json", "apply", "map", "held", "--out", "m.parquet"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 100
+    assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
     np.save("thin.npy", turned[:100, :3].astype(np.float32))
     for refused in (
-        ("judge", "map", "held.parquet", "thin.npy"),
         ("judge", "map", "thin.npy", "true.npy"),
         ("fit", "old.npy", "new.npy", "--out", "map", "--seed", "1"),  # the folder has seed 0
         ("fit", "old.npy", "new.npy", "--out", "old.npy"),
@@ -126,9 +115,9 @@ def test_an_encoder_that_two_commands_open_at_once_is_written_once(tmp_path, mon
     def fetch(row, folder):
         folder.mkdir()
         (folder / "weights").write_text("mine")
-        if fetches.append(row) is None and len(fetches) == 1:
-            other = encoders.folder_of(row)  # the other command is faster
-            (other / "weights").write_text("the other's")
+        fetches.append(row)
+        if len(fetches) == 1:  # the other command is faster
+            (encoders.folder_of(row) / "weights").write_text("the other's")
 
     fetches = []
     monkeypatch.setattr(encoders.sources, "fetch", fetch)
@@ -141,10 +130,7 @@ def test_an_encoder_that_two_commands_open_at_once_is_written_once(tmp_path, mon
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, number):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
-    def fetch(row, folder):
-        raise OSError(number, "")
-
-    monkeypatch.setattr(encoders.sources, "fetch", fetch)
+    monkeypatch.setattr(encoders.sources, "fetch", Mock(side_effect=OSError(number, "")))
     with pytest.raises(BadInput, match=r"minilm.*(no space left|permission denied)"):
         encoders.folder_of(encoders.row_of("minilm"))
 
@@ -152,8 +138,6 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, numbe
 def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
     found = said(capsys, "ls")[1]
     assert set(found["encoders"]) == set(encoders.PACKAGED)
-    assert "procrustes" in found["aligners"]
-    assert "core" not in found["aligners"]
     assert "sample" in found["studies"]
     monkeypatch.chdir(tmp_path)
     assert said(capsys, "ls", "studies")[1] == {"studies": {}}

@@ -1,18 +1,17 @@
 """Real MLflow on SQLite: one run per stage run, live curves, inputs with DVC's digests, and a true status."""
 
-import errno
 import json
 import logging
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -23,6 +22,7 @@ from pipelines.runtime.again import again
 from pipelines.study import Align, Embed, Evaluate
 from pipelines.study.activate import full_text
 from scripts import views
+from tests.drills.places import free_port
 
 ROOT = Path(__file__).parents[1]
 START_SENDER = track.start_sender
@@ -35,21 +35,6 @@ def empty_store(tmp_path_factory):
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
     MlflowClient(f"sqlite:///{path}")
     return path
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
-    shutil.copy(empty_store, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")  # MLflow caches stores by it
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    """As in a sender's own process."""
-    logging.disable()
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class InAThread:
@@ -68,8 +53,11 @@ class InAThread:
 
 
 @pytest.fixture(autouse=True)
-def senders(monkeypatch):
-    """Those that stages of this process start."""
+def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
+    shutil.copy(empty_store, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")  # MLflow caches stores by it
+    logging.disable()  # as in a sender's own process
     started = []
 
     def begin(log):
@@ -78,40 +66,54 @@ def senders(monkeypatch):
 
     monkeypatch.setattr(track, "start_sender", begin)
     monkeypatch.setattr(track, "PATIENCE", 600.0)  # of a busy machine
-    yield started
+    yield
     for each in started:
         each.communicate()
+    logging.disable(logging.NOTSET)
 
 
-def runs(verb):
+def embed(name="x", study="smoke"):
+    """Start a run of the stage `embed`."""
+    return track.run("embed", name, ROW, study)
+
+
+def runs(verb="embed"):
+    """Return an MLflow client and the runs of a stage, the latest first."""
     client = MlflowClient(sender.tracking_uri())
     return client, client.search_runs([client.get_experiment_by_name(verb).experiment_id])
 
 
+def statuses():
+    return {run.info.run_name: run.info.status for run in runs()[1]}
+
+
+def git(*arguments):
+    author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    return subprocess.check_output(["git", *author, *arguments], text=True).strip()
+
+
 def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "brave-name")
-    Path("dvc.lock").write_text(
-        yaml.safe_dump({"stages": {"embed": {"outs": [{"path": "data/x.arrow", "md5": "abc123"}]}}})
-    )
-    with track.run("embed", "passages-minilm", ROW, "smoke") as run:
+    outs = [{"path": "data/x.arrow", "md5": "abc123"}]
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"embed": {"outs": outs}}}))
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "x")
+    of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=7)
+    row = Evaluate(translator="t", source="a", target="b")
+    with track.run("evaluate", "t", row, "smoke", {"align": of, "source": ROW}) as run:
         for step in range(1500):  # more than one batch
             run.log({"loss": {"gan": step / 2}}, step)
         run.input(Path("data/x.arrow"), "source")
         run.table([{"a": 1}, {"a": 2}], "examples.json")
-    client, [found] = runs("embed")
-    assert found.info.run_name == "passages-minilm"
-    assert found.info.status == "FINISHED"
-    assert found.data.params == {
-        "corpus": "passages",
-        "encoder": "minilm",
-        "device": "auto",
-        "processes": "1",
-    }
-    assert {k: found.data.tags[k] for k in ("dvc.stage", "dvc.exp", "study")} == {
-        "dvc.stage": "embed@passages-minilm",
-        "dvc.exp": "brave-name",
-        "study": "smoke",
-    }
+    client, [found] = runs("evaluate")
+    assert (found.info.run_name, found.info.status) == ("t", "FINISHED")
+    params = {"translator": "t", "align.clusters": "7", "source.encoder": "minilm", "device": "auto"}
+    assert params.items() <= found.data.params.items()
+    commit = git("rev-parse", "HEAD")
+    tags = {"dvc.stage": "evaluate@t", "dvc.exp": "brave-name", "study": "smoke"}
+    tags |= {"mlflow.source.git.commit": commit}
+    tags |= {"mlflow.note.content": f"`git checkout {commit} && dvc repro evaluate@t`"}
+    assert tags.items() <= found.data.tags.items()
     curve = client.get_metric_history(found.info.run_id, "loss/gan")
     assert [(m.step, m.value) for m in curve] == [(s, s / 2) for s in range(1500)]
     [used] = found.inputs.dataset_inputs
@@ -119,39 +121,16 @@ def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     assert [f.path for f in client.list_artifacts(found.info.run_id)] == ["examples.json"]
 
 
-def test_what_a_run_measures_stands_beside_the_settings_that_decided_it():
-    subprocess.run(["git", "init", "-q"], check=True)
-    author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
-    of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=7)
-    row = Evaluate(translator="t", source="a", target="b")
-    with track.run("evaluate", "t", row, "smoke", {"align": of, "source": ROW}) as run:
-        run.log({"translation": {"top1": 0.9}})
-    _, [found] = runs("evaluate")
-    params = found.data.params
-    assert (params["translator"], params["align.clusters"], params["source.encoder"]) == ("t", "7", "minilm")
-    assert found.data.metrics["translation/top1"] == 0.9
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    assert found.data.tags["mlflow.source.git.commit"] == commit
-    assert found.data.tags["mlflow.note.content"] == f"`git checkout {commit} && dvc repro evaluate@t`"
-
-
 def test_the_command_that_makes_a_result_again_names_commit_and_study_and_what_is_not_committed():
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
     assert again("own", "align@t") == "dvc repro align@t  # not a git checkout"
-    for path, text in {
-        "studies/own.yaml": "study: own",
-        "dvc.lock": "",
-        "code.py": "",
-        "params.yaml": "a: 1",
-    }.items():
-        Path(path).parent.mkdir(exist_ok=True)
-        Path(path).write_text(text)
-    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
-        subprocess.run([*git, *arguments], check=True)
-    head = subprocess.check_output(["git", "rev-parse", "HEAD"], text=True).strip()
+    Path("studies").mkdir()
+    Path("studies/own.yaml").write_text("study: own")
+    for name in ("dvc.lock", "code.py", "params.yaml"):
+        Path(name).touch()
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "x")
+    head = git("rev-parse", "HEAD")
     assert again("own") == f"git checkout {head} && dvc repro"  # rows that were edited, and committed
     Path("params.yaml").write_text(full_text(Path("studies/own.yaml")))
     Path("dvc.lock").write_text("changed by every run")
@@ -162,9 +141,6 @@ def test_the_command_that_makes_a_result_again_names_commit_and_study_and_what_i
     Path("studies/own.yaml").write_text("study: own")
     Path("code.py").write_text("changed")
     assert again("own", "align@t") == f"{line}  # with uncommitted changes: code.py"
-    Path("params.yaml").write_text("a: 2")
-    said = "with uncommitted changes: code.py and 1 more"
-    assert again("own") == f"git checkout {head} && dvc repro  # {said}"
 
 
 def test_a_setting_that_varies_is_in_the_names_of_runs_and_a_column_of_their_table():
@@ -182,19 +158,19 @@ def test_curves_are_live(monkeypatch):
     monkeypatch.setattr(sender, "FLUSH_SECONDS", 0.01)
     sent, send = threading.Event(), sender.Upload._metrics
     monkeypatch.setattr(sender.Upload, "_metrics", lambda *arguments: (send(*arguments), sent.set()))
-    with track.run("align", "x", ROW, "smoke") as run:
+    with embed() as run:
         run.log({"loss": 1.0})
         assert sent.wait(30)
-        client, [found] = runs("align")
+        client, [found] = runs()
         assert found.info.status == "RUNNING"
         assert client.get_metric_history(found.info.run_id, "loss")
 
 
 @pytest.mark.parametrize(("error", "status"), [(RuntimeError, "FAILED"), (KeyboardInterrupt, "KILLED")])
 def test_a_run_that_ends_badly_says_so(error, status):
-    with pytest.raises(error), track.run("align", "x", ROW, "smoke"):
+    with pytest.raises(error), embed():
         raise error
-    assert runs("align")[1][0].info.status == status
+    assert statuses() == {"x": status}
 
 
 def test_a_temporary_experiment_reports_to_the_repository(tmp_path, monkeypatch):
@@ -212,7 +188,7 @@ def test_runs_and_their_files_stay_in_a_folder_of_any_name(empty_store, tmp_path
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     monkeypatch.setattr(track, "start_sender", START_SENDER)
     Path("picture.txt").write_text("drawn")
-    with track.run("embed", "x", ROW, "smoke") as run:
+    with embed() as run:
         run.artifact(Path("picture.txt"))
     with sqlite3.connect("mlflow.db") as store:
         assert store.execute("select name, status from runs").fetchall() == [("x", "FINISHED")]
@@ -245,20 +221,17 @@ class Stub(ThreadingHTTPServer):
                 self.runs[key] = {"params": {}, "metrics": set(), "status": "RUNNING"}
                 return {"run": self.shown(key)}
             case "runs/log-batch":
-                self.runs[body["run_id"]]["params"] |= {p["key"]: p["value"] for p in body.get("params", ())}
-                self.runs[body["run_id"]]["metrics"] |= {
-                    (m["key"], m["step"]) for m in body.get("metrics", ())
-                }
+                run = self.runs[body["run_id"]]
+                run["params"] |= {p["key"]: p["value"] for p in body.get("params", ())}
+                run["metrics"] |= {(m["key"], m["step"]) for m in body.get("metrics", ())}
             case "runs/update":
                 self.runs[body["run_id"]]["status"] = body["status"]
                 return {"run_info": self.shown(body["run_id"])["info"]}
         return {}
 
     def shown(self, key):
-        return {
-            "info": {"run_id": key, "experiment_id": "1", "status": "RUNNING", "artifact_uri": "mlruns"},
-            "data": {},
-        }
+        info = {"run_id": key, "experiment_id": "1", "status": "RUNNING", "artifact_uri": "mlruns"}
+        return {"info": info, "data": {}}
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -288,7 +261,7 @@ def stub(monkeypatch):
 
 
 def stage():
-    with track.run("embed", "x", ROW, "smoke") as run:
+    with embed() as run:
         run.log({"loss": 1.0}, 0)
         run.log({"loss": 0.5}, 1)
         run.input(Path("data/x.arrow"), "corpus")
@@ -309,13 +282,14 @@ def test_a_run_whose_server_dies_is_whole_once_a_later_stage_reaches_it(stub, an
     out, warning = capfd.readouterr()
     assert (out, warning.count("\n")) == ("", 1)
     assert "MLflow cannot be reached" in warning
-    assert "secret" not in warning + str(list(Path(".cache/mlflow").glob("*")))
+    assert "secret" not in warning
+    assert (sender.main([]), waiting_runs()) == (1, 1)
+    capfd.readouterr()
     stub.left = 10**6
     stage()
     first, second = stub.runs.values()
     assert first == second
-    assert first["status"] == "FINISHED"
-    assert first["params"] == {"corpus": "passages", "encoder": "minilm", "device": "auto", "processes": "1"}
+    assert (first["status"], first["params"]["encoder"]) == ("FINISHED", "minilm")
     assert first["metrics"] == {("loss", 0), ("loss", 1), ("seconds", 0)}
     assert capfd.readouterr() == ("", "")
     assert waiting_runs() == 0
@@ -324,8 +298,7 @@ def test_a_run_whose_server_dies_is_whole_once_a_later_stage_reaches_it(stub, an
 def test_a_server_that_does_not_answer_is_not_waited_for(stub, monkeypatch, capfd):
     monkeypatch.setattr(track, "PATIENCE", 0.01)
     stub.go_on.clear()
-    with track.run("embed", "x", ROW, "smoke") as run:
-        run.log({"loss": 1.0})
+    stage()
     [warning] = warnings_of(capfd)
     assert "still being sent" in warning
     assert waiting_runs() == 1
@@ -335,34 +308,33 @@ def test_a_server_that_does_not_answer_is_not_waited_for(stub, monkeypatch, capf
 @pytest.mark.slow  # MLflow has SQLite wait 20 seconds
 def test_a_locked_database(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db?timeout=0")
-    with track.run("embed", "before", ROW, "smoke"):
+    with embed("before"):
         pass
     other = sqlite3.connect("mlflow.db")
     other.execute("BEGIN EXCLUSIVE")
     Path("picture.png").write_text("of this run")
     Path("report.md").write_text("of this run")
-    with track.run("embed", "x", ROW, "smoke") as run:
+    with embed() as run:
         run.artifact(Path("picture.png"))
         run.artifact(Path("report.md"))
-        run.table([{"a": 1}], "examples.json")
     Path("report.md").write_text("of a later run")
     other.rollback()
     [warning] = warnings_of(capfd)
     assert "locked" in warning
     assert sender.main([]) == 0
-    client, [late, _] = runs("embed")
+    client, [late, _] = runs()
     assert (late.info.run_name, late.info.status) == ("x", "FINISHED")
     assert late.data.metrics["seconds"] * 1000 <= late.info.end_time - late.info.start_time + 1
-    assert {f.path for f in client.list_artifacts(late.info.run_id)} == {"picture.png", "examples.json"}
+    assert [f.path for f in client.list_artifacts(late.info.run_id)] == ["picture.png"]
 
 
 def test_what_mlflow_refuses_is_named_otherwise_or_dropped(capfd):
     for name in ("what?", "/../up"):
-        with track.run("embed", "x", ROW, "smoke") as run:
+        with embed() as run:
             run.log({name: 1.0})
     [warning] = warnings_of(capfd)
     assert "MLflow refuses metrics" in warning
-    dropped, renamed = (run.data.metrics for run in runs("embed")[1])
+    dropped, renamed = (run.data.metrics for run in runs()[1])
     assert renamed["what_"] == 1.0
     assert set(dropped) <= {"seconds"}
     assert waiting_runs() == 0
@@ -393,8 +365,7 @@ def test_a_stage_that_is_killed_has_a_run_that_says_so():
     ends = [killed_by(number) for number in numbers]
     assert [code for code, _ in ends[1:]] == [-signal.SIGTERM, -signal.SIGKILL]
     assert not any("MLflow" in said for _, said in ends)
-    status = {run.info.run_name: run.info.status for run in runs("embed")[1]}
-    assert status == {"SIGINT": "KILLED", "SIGTERM": "KILLED", "SIGKILL": "KILLED"}
+    assert statuses() == dict.fromkeys(("SIGINT", "SIGTERM", "SIGKILL"), "KILLED")
     assert waiting_runs() == 0
 
 
@@ -408,7 +379,7 @@ track.Run().open()
 """
     assert subprocess.run([sys.executable, "-c", leaves], check=False).returncode == -signal.SIGKILL
     assert list(Path(".cache/mlflow").glob("*.part")) != []
-    with track.run("embed", "x", ROW, "smoke"):
+    with embed():
         assert list(Path(".cache/mlflow").glob("*.part")) == []
 
 
@@ -419,9 +390,9 @@ def test_a_run_that_is_killed_after_all_its_lines_were_sent_is_marked_killed():
         print(json.dumps(["start", 0, "embed", "x", {}, {}]), file=file, flush=True)
         upload = sender.Upload(sender.client(), log)
         assert not upload.advance()
-        assert [run.info.status for run in runs("embed")[1]] == ["RUNNING"]
+        assert statuses() == {"x": "RUNNING"}
     assert upload.advance()
-    assert [run.info.status for run in runs("embed")[1]] == ["KILLED"]
+    assert statuses() == {"x": "KILLED"}
     assert waiting_runs() == 0
 
 
@@ -430,10 +401,6 @@ def test_a_stage_that_is_killed_while_the_server_is_away_is_killed_there_later(s
     code, said = killed_by(signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert "secret" not in said
-    by_hand = [sys.executable, "-m", "pipelines.runtime.sender"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    assert subprocess.run(by_hand, env=env, check=False).returncode == 1
-    assert [line.split(";")[0] for line in warnings_of(capfd)] == ["MLflow cannot be reached"]
     assert waiting_runs() == 1
     stub.left = 10**6
     assert sender.main([]) == 0
@@ -451,23 +418,22 @@ def test_the_sender_of_a_stage_waits_for_one_at_work_and_follows_it(monkeypatch,
         assert at_work.thread.is_alive()
     opened = []
     monkeypatch.setattr(sender, "client", lambda: opened.append(1) or MlflowClient(sender.tracking_uri()))
-    with track.run("embed", "x", ROW, "smoke"):
+    with embed():
         pass
     assert (sender.main([]), opened) == (0, [])
-    with track.run("embed", "y", ROW, "smoke"):
+    with embed("y"):
         at_work.communicate()
     assert len(opened) == 1
-    status = {run.info.run_name: run.info.status for run in runs("embed")[1]}
-    assert status == {"x": "FINISHED", "y": "FINISHED"}
+    assert statuses() == {"x": "FINISHED", "y": "FINISHED"}
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_note_of_a_stage_leads_to_its_mlflow_run_and_says_what_it_took_in_each_study():
     for study in ("smoke", "sample"):
-        with track.run("embed", "x", ROW, study):
+        with embed(study=study):
             pass
     note = intact.read_note("embed@x")
-    run = runs("embed")[1][0]
+    run = runs()[1][0]
     assert (note["run"], note["experiment"]) == (run.info.run_id, run.info.experiment_id)
     assert note["began"] <= note["ended"]
     assert intact.took("other") == {}
@@ -477,19 +443,18 @@ def test_the_note_of_a_stage_leads_to_its_mlflow_run_and_says_what_it_took_in_ea
 
 
 def test_a_clock_that_is_set_back_changes_no_duration(monkeypatch):
-    with track.run("embed", "x", ROW, "smoke") as run:
-        now = track.time.time()
-        monkeypatch.setattr(track.time, "time", lambda: now - 9999)
-        monkeypatch.setattr(track.time, "time_ns", lambda: int((now - 9999) * 1e9))
+    with embed() as run:
+        monkeypatch.setattr(track.time, "time", lambda: 1.0)
+        monkeypatch.setattr(track.time, "time_ns", lambda: 10**9)
         run.log({"loss": 1.0})
     assert intact.took("smoke")["embed@x"][0] >= 0
-    [found] = runs("embed")[1]
+    [found] = runs()[1]
     assert found.info.status == "FINISHED"
     assert found.data.metrics["seconds"] >= 0
 
 
 def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
-    with track.run("embed", "x", ROW, "smoke") as run:
+    with embed() as run:
         run._file.write(b'["metrics", [["lo\n')
         run.log({"loss": 1.0})
         log, run._file = run._file, open("/dev/full", "wb", 0)  # noqa: SIM115 - closed by the run
@@ -502,13 +467,9 @@ def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
 
 
 def test_a_stage_goes_on_where_there_is_no_room_for_its_run(monkeypatch, capfd):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(track.Run, "open", full)
-    with track.run("embed", "x", ROW, "smoke") as run:
-        run.log({"loss": 1.0})
-    (line,) = capfd.readouterr().err.splitlines()
+    monkeypatch.setattr(track.Run, "open", Mock(side_effect=OSError("No space left on device")))
+    stage()
+    [line] = warnings_of(capfd)
     assert line.startswith("no MLflow run: its file cannot be written (OSError")
 
 
@@ -520,28 +481,20 @@ def test_runs_go_to_a_server_on_postgresql(tmp_path, monkeypatch):
     pytest.importorskip("psycopg", reason="needs the extra [postgresql]")
     postgres = pytest.importorskip("pgserver", reason="needs the extra [servers]")
     database = postgres.get_server(tmp_path / "postgresql")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     command = [sys.executable, "-m", "mlflow", "server", "--port", port, "--workers", "1"]
-    command += [
-        "--backend-store-uri",
-        database.get_uri(),
-        "--artifacts-destination",
-        str(tmp_path / "artifacts"),
-    ]
-    with open(tmp_path / "log", "w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=-1, text=True, start_new_session=True)
+    command += ["--backend-store-uri", database.get_uri(), "--artifacts-destination", "artifacts"]
+    server = subprocess.Popen(command, stdout=-3, stderr=-1, text=True, start_new_session=True)
     try:
         assert any("Application startup complete" in line for line in server.stderr), "it has ended"
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
         Path("picture.txt").write_text("drawn")
-        with track.run("align", "wasserstein", ROW, "smoke") as run:
+        with embed() as run:
             run.log({"loss": 0.5})
             run.artifact(Path("picture.txt"))
-        _, [found] = runs("align")
-        assert (found.info.status, found.data.params["encoder"], waiting_runs()) == ("FINISHED", "minilm", 0)
-        assert found.data.metrics["loss"] == 0.5
-        assert [file.read_text() for file in (tmp_path / "artifacts").rglob("picture.txt")] == ["drawn"]
+        _, [found] = runs()
+        assert (found.info.status, found.data.metrics["loss"], waiting_runs()) == ("FINISHED", 0.5, 0)
+        assert [file.read_text() for file in Path("artifacts").rglob("picture.txt")] == ["drawn"]
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.communicate(timeout=60)

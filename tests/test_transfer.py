@@ -15,8 +15,7 @@ from tests.small import TEXTS, run_stage, static_encoder
 
 
 def sentences(labels, split="train"):
-    frame = pl.DataFrame({"labels": [[label] for label in labels]})
-    return frame.with_columns(split=pl.lit(split) if isinstance(split, str) else pl.Series(split))
+    return pl.DataFrame({"labels": [[str(label)] for label in labels], "split": split})
 
 
 def test_folds_test_every_sentence_once_and_never_one_that_was_trained_on():
@@ -31,13 +30,12 @@ def test_folds_test_every_sentence_once_and_never_one_that_was_trained_on():
 
 
 def test_a_split_of_its_own_is_used_and_only_its_test_sentences_count():
-    draw = np.random.default_rng(1)
-    labels = draw.integers(0, 3, 240).astype(str)
-    vectors = np.eye(3, 8, dtype=np.float32)[labels.astype(int)] + 0.1 * draw.normal(size=(240, 8))
-    split = np.array(["train"] * 150 + ["dev"] * 50 + ["test"] * 40)
+    labels = np.arange(240) % 3
+    vectors = np.eye(3, 8, dtype=np.float32)[labels]
+    split = ["train"] * 150 + ["dev"] * 50 + ["test"] * 40
     assert transfer.correct("x", vectors, sentences(labels, split), 0).tolist() == [1.0] * 40
     with pytest.raises(BadInput, match="x: split test, but no split train: Train, test"):
-        transfer.correct("x", vectors, sentences(labels, np.where(split == "test", "test", "Train")), 0)
+        transfer.correct("x", vectors, sentences(labels, ["Train"] * 200 + ["test"] * 40), 0)
 
 
 def test_the_mean_of_tasks_has_a_narrower_interval_than_each():
@@ -72,9 +70,7 @@ def test_the_stage_measures_each_task_and_the_report_shows_them(corpus):
     found = run_stage("transfer", corpus)
     assert found["own"]["A"]["accuracy"] == found["own"]["B"]["accuracy"] == 100
     assert found["tasks"] == {"A": {"texts": 72}, "B": {"texts": 144}}
-    page = "\n".join(transfer_table(corpus))
-    assert "| encoder | pooling | A " in page
-    assert "| words   | own     | 100.0 [" in page
+    assert "| words   | own     | 100.0 [" in "\n".join(transfer_table(corpus))
 
 
 def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
@@ -93,7 +89,7 @@ def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
 def test_labels_of_probes_are_what_the_texts_say(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     draw = np.random.default_rng(0)
-    words = [f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    words = [4 * letter for letter in "abcdefghijklmnopqrstuvwxyz"]
     texts = [" ".join(draw.permutation(words)[: draw.integers(2, 9)]) for _ in range(400)]
     frame = pl.DataFrame({"id": [str(i) for i in range(400)], "text": texts})
     bins = probes.length(frame).with_columns(words=pl.col("text").str.split(" ").list.len())
@@ -102,7 +98,7 @@ def test_labels_of_probes_are_what_the_texts_say(tmp_path, monkeypatch):
     found = probes.word(frame)
     chosen = set(found["label"])
     assert len(chosen) == 3
-    assert all({label} == chosen & set(text.split()) for text, label in found["text", "label"].iter_rows())
+    assert all({label} == chosen & {*text.split()} for text, label in found["text", "label"].iter_rows())
     shifted = probes.shift(frame, draw)
     assert ((shifted["text"] != frame["text"]) == (shifted["label"] == 1)).all()
     assert shifted["label"].mean() == 0.5

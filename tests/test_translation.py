@@ -20,11 +20,8 @@ def cloud(n, d, seed=0):
 def naive_rank(a, b, i):
     """1 + the number of targets nearer than the true one, counting a tie as half."""
     cosine = [float((a[i] / a[i].norm()) @ (y / y.norm())) for y in b]
-    return (
-        1
-        + sum(c > cosine[i] for c in cosine)
-        + sum(c == cosine[i] for j, c in enumerate(cosine) if j != i) / 2
-    )
+    nearer, ties = sum(c > cosine[i] for c in cosine), cosine.count(cosine[i]) - 1
+    return 1 + nearer + ties / 2
 
 
 def test_scores_are_what_their_definitions_say():
@@ -40,10 +37,8 @@ def test_scores_are_what_their_definitions_say():
         published = naive_rank(y, x, i)  # a real vector ranks the translated ones, by raw cosine
         assert scores["raw_mean_rank"][i] == published
         assert scores["raw_top1"][i] == (published <= 1)
-        assert scores["cosine"][i] == pytest.approx(float(x[i] @ y[i] / x[i].norm() / y[i].norm()))
-        assert scores["centred_cosine"][i] == pytest.approx(
-            float(cx[i] @ cy[i] / cx[i].norm() / cy[i].norm())
-        )
+        for name, a, b in (("cosine", x[i], y[i]), ("centred_cosine", cx[i], cy[i])):
+            assert scores[name][i] == pytest.approx(float(a @ b / a.norm() / b.norm()))
 
 
 def test_indistinguishable_vectors_are_no_match():

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.encoders import unigram
-from pipelines.encoders.encode import Encoded, encode
+from pipelines.encoders.encode import encode
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch
 from pipelines.runtime.errors import BadInput
@@ -20,14 +19,11 @@ pytestmark = pytest.mark.xdist_group("use")  # one worker: what the tests share 
 
 TEXTS = [
     "Ships sail the northern sea in winter, when the wind allows it.",
-    "Grüße aus Köln: Straßenbahnfahrer müssen am 3. Oktober früher aufstehen!",
-    "Съешь же ещё этих мягких французских булок, да выпей чаю.",
+    "Grüße aus Köln: am 3. Oktober früher!",
+    "Съешь же ещё этих мягких французских булок.",
     "敏捷的棕色狐狸跳过了懒狗。价格是￥１２００，含税。",
     "吾輩は猫である。名前はまだ無い。ｶﾞｷﾞｸﾞ ㍿ ①",
     "ذهب الولد إلى المدرسة صباحًا ولم يعد ﷺ ﻻ",
-    "세종대왕이 한글을 만들었다",
-    "สวัสดีครับ ยินดีที่ได้รู้จัก",
-    "Le cœur a ses raisons, ‹ que › la raison ne connaît point…",
     "नमस्ते दुनिया",  # no language of the encoder's: runs of unknown characters
     "so happy \U0001f600\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 ❤\ufe0f",
     "\U0001f1e9\U0001f1ea ꙮꙮꙮ",
@@ -37,21 +33,13 @@ TEXTS = [
     "</s> <s> <unk> extra_token_id_1 x<s>y <unk><unk>ꙮ<unk>",
     "aaaaaaaaaaa ............ hahahahaha ーーーー 1111111",
     "",
-    "  \n ",
     "\u2581",
-    "no",
     "long " * 700,
 ]
 
 
 def row(**more) -> Encoder:
-    return Encoder(
-        **{"path": "constraints.txt", "source": "wheel", "model": "use", "batch_tokens": 256, **more}
-    )
-
-
-def run(loaded, texts, folder, settings=None) -> Encoded:
-    return encode(loaded, texts, settings or row(), folder)
+    return Encoder(path="constraints.txt", source="wheel", model="use", **more)
 
 
 @pytest.fixture(scope="module")
@@ -74,35 +62,28 @@ def package(loaded):
     return USE(threads=1)
 
 
-def of_package(package, texts, most=None) -> np.ndarray:
-    """Its vectors, of at most so many pieces a text, each text by itself. (n, 512)"""
-    out = np.empty((len(texts), 512), np.float32)
-    for i, text in enumerate(texts):
-        ids = [1, *package._tokenizer.encode(text)[1:-1][:most], 2]
-        package._model._encode_batch([ids], len(ids), out[i : i + 1])
-    return out
-
-
-def pieces(loaded, texts) -> list[list[int]]:
-    return [e.ids for e in loaded.model.tokenizer.encode_batch(texts)]
-
-
 # ---------------------------------------------------------------- vectors
 
 
-@pytest.mark.parametrize("batch", [1, 256, 1000])
+@pytest.mark.parametrize("batch", [1, 256])
 def test_vectors_are_those_of_its_own_package(batch, loaded, package, tmp_path):
-    vectors = run(loaded, TEXTS, tmp_path, row(batch_tokens=batch)).vectors
-    np.testing.assert_allclose(vectors, package.encode(TEXTS), atol=1e-5)
+    texts = TEXTS + [unicodedata.normalize("NFKD", text) for text in TEXTS]
+    vectors = encode(loaded, texts, row(batch_tokens=batch), tmp_path).vectors
+    np.testing.assert_allclose(vectors, package.encode(texts), atol=1e-5)
     assert (loaded.pooling, loaded.dimension, loaded.max_tokens) == ("mean_sqrt_len_tokens", 512, None)
 
 
 def test_a_cut_text_keeps_its_first_pieces_and_both_marks(folder, package, tmp_path):
     cut = row(max_tokens=6)
     texts = [*TEXTS, unicodedata.normalize("NFD", "é" * 7), "one two three four five six"]
-    encoded = run(load(folder, cut), texts, tmp_path, cut)
-    np.testing.assert_allclose(encoded.vectors, of_package(package, texts, 6), atol=1e-5)
-    lengths = [len(package._tokenizer.encode(t)) - 2 for t in texts]
+    encoded = encode(load(folder, cut), texts, cut, tmp_path)
+    whole = [package._tokenizer.encode(text)[1:-1] for text in texts]
+    expected = np.empty((len(texts), 512), np.float32)
+    for i, pieces in enumerate(whole):  # each text by itself
+        ids = [1, *pieces[:6], 2]
+        package._model._encode_batch([ids], len(ids), expected[i : i + 1])
+    np.testing.assert_allclose(encoded.vectors, expected, atol=1e-5)
+    lengths = [len(pieces) for pieces in whole]
     assert encoded.truncated == pytest.approx(np.mean(np.array(lengths) > 6))
     assert 6 in lengths
 
@@ -110,21 +91,13 @@ def test_a_cut_text_keeps_its_first_pieces_and_both_marks(folder, package, tmp_p
 # ---------------------------------------------------------------- folders
 
 
-@pytest.mark.parametrize("file", ["tokenizer.json", "normalizer.json"])
-def test_a_folder_without_its_tokenizer_is_refused(file, folder, tmp_path):
-    model = Path(shutil.copytree(folder, tmp_path / "model", ignore=lambda *_: {file}))
+def test_a_folder_without_its_tokenizer_is_refused(folder, tmp_path):
+    model = Path(shutil.copytree(folder, tmp_path / "model", ignore=lambda *_: {"tokenizer.json"}))
     with pytest.raises(BadInput, match="no sentence-transformers model"):
         load(model, row())
 
 
 # ---------------------------------------------------------------- pieces
-
-
-@pytest.mark.parametrize("text", TEXTS, ids=lambda t: ascii(t[:12]))
-def test_ids_are_those_of_the_package(text, loaded, package):
-    for form in (None, "NFC", "NFD", "NFKD"):
-        variant = unicodedata.normalize(form, text) if form else text
-        assert pieces(loaded, [variant]) == [package._tokenizer.encode(variant)[1:-1]]
 
 
 @pytest.fixture(scope="module")
@@ -147,16 +120,5 @@ def parts(loaded, package):
 @settings(max_examples=300, deadline=None)
 def test_ids_are_those_of_the_package_on_any_text(loaded, package, parts, data):
     text = "".join(data.draw(st.lists(parts, max_size=12)))
-    assert pieces(loaded, [text]) == [package._tokenizer.encode(text)[1:-1]]
-
-
-def test_a_small_model_is_read_as_its_file_says(tmp_path):
-    from transformers.utils.sentencepiece_model_pb2_new import ModelProto  # pyright: ignore
-
-    scores = {"<unk>": 0, "<s>": 0, "</s>": 0, "▁": -4, "a": -2, "▁a": -3, "b": -3, "ab": -4}
-    pieces = [ModelProto.SentencePiece(piece=piece, score=score) for piece, score in scores.items()]
-    (tmp_path / "small.model").write_bytes(ModelProto(pieces=pieces).SerializeToString())
-    read = unigram.read(tmp_path / "small.model")
-    # "▁ab": ▁a + b is -6, ▁ + ab is -8, ▁ + a + b is -9; c is unknown; without rules, a tab is unknown, too
-    ids = [encoded.ids for encoded in read.encode_batch(["ab", " a  b ", "acc\tb", ""])]
-    assert ids == [[5, 6], [5, 3, 6], [5, 0, 0, 0, 6], [0]]
+    [encoded] = loaded.model.tokenizer.encode_batch([text])
+    assert encoded.ids == package._tokenizer.encode(text)[1:-1]

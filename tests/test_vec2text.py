@@ -31,43 +31,39 @@ class Reference(nn.Module):
 
     def __init__(self, t5, one, bottleneck=20):
         super().__init__()
-        self.one, self.encoder_decoder = one, t5
+        self.one, self.encoder_decoder, width = one, t5, t5.config.d_model
         names = ["embedding_transform"] if one else [f"embedding_transform_{i}" for i in (1, 2, 3)]
         for name in names:
-            first, last = nn.Linear(DIMENSION, bottleneck), nn.Linear(bottleneck, REPEATS * t5.config.d_model)
+            first, last = nn.Linear(DIMENSION, bottleneck), nn.Linear(bottleneck, REPEATS * width)
             setattr(self, name, nn.Sequential(first, nn.Dropout(0.1), nn.GELU(), last))
         if one:
             self.embedder = nn.Linear(2, 2)  # stands for the encoder that an inversion model carries along
         else:
-            self.layernorm = nn.LayerNorm(t5.config.d_model)
+            self.layernorm = nn.LayerNorm(width)
             nn.init.normal_(self.layernorm.weight)
             nn.init.normal_(self.layernorm.bias)
 
     def forward(self, vectors, labels, hypotheses=None, ids=None):
-        width = self.encoder_decoder.config.d_model
+        shape = len(vectors), REPEATS, self.encoder_decoder.config.d_model
         if self.one:
-            read = self.embedding_transform(vectors).reshape(len(vectors), REPEATS, width)
-            return self.encoder_decoder(
-                inputs_embeds=read, attention_mask=torch.ones(read.shape[:2]), labels=labels
-            )
-        embed = self.encoder_decoder.encoder.embed_tokens
-        end = embed(torch.full((len(vectors), 1), END))
-        shape = len(vectors), REPEATS, width
-        target = self.embedding_transform_1(vectors).reshape(shape)
-        difference = self.embedding_transform_2(vectors - hypotheses).reshape(shape)
-        guess = self.embedding_transform_3(hypotheses).reshape(shape)
-        read = self.layernorm(torch.cat((end, target, end, guess, end, difference, end, embed(ids)), dim=1))
-        mask = torch.cat((torch.ones(len(vectors), 4 + 3 * REPEATS), (ids != PAD).float()), dim=1)
-        return self.encoder_decoder(inputs_embeds=read, attention_mask=mask, labels=labels)
+            read, mask = self.embedding_transform(vectors).reshape(shape), torch.ones(shape[:2])
+        else:
+            embed = self.encoder_decoder.encoder.embed_tokens
+            end = embed(torch.full((len(vectors), 1), END))
+            target = self.embedding_transform_1(vectors).reshape(shape)
+            difference = self.embedding_transform_2(vectors - hypotheses).reshape(shape)
+            guess = self.embedding_transform_3(hypotheses).reshape(shape)
+            parts = end, target, end, guess, end, difference, end, embed(ids)
+            read = self.layernorm(torch.cat(parts, dim=1))
+            mask = torch.cat((torch.ones(len(vectors), 4 + 3 * REPEATS), (ids != PAD).float()), dim=1)
+        return self.encoder_decoder(inputs_embeds=read, attention_mask=mask, labels=labels).logits
 
 
-def written(folder, model, drop=(), **config):
+def written(folder, model, **config):
     """A folder as the hub has it: config.json and weights. A T5's three names of one tensor are one."""
     folder.mkdir()
-    shared = [
-        f"encoder_decoder.{k}.weight" for k in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")
-    ]
-    state = {k: v.detach().clone() for k, v in model.state_dict().items() if k not in (*shared, *drop)}
+    shared = tuple(f"{name}.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"))
+    state = {k: v.detach().clone() for k, v in model.state_dict().items() if not k.endswith(shared)}
     given = {"max_seq_length": TOKENS, "embedder_model_name": "of the test"} | config
     (folder / "config.json").write_text(json.dumps(given))
     save_file(state, folder / "model.safetensors")
@@ -80,17 +76,15 @@ def released(root, train=0):
     """
     backbone = world.tiny_model(root / "t5")
     torch.manual_seed(1)
-    inversion, corrector = (
-        Reference(T5ForConditionalGeneration.from_pretrained(backbone), one) for one in (True, False)
-    )
+    t5 = [T5ForConditionalGeneration.from_pretrained(backbone) for _ in range(2)]
+    inversion, corrector = Reference(t5[0], one=True), Reference(t5[1], one=False)
     vectors, tokenizer = world.encode(world.TEXTS), AutoTokenizer.from_pretrained(backbone)
     labels = [[*i, END] for i in tokenizer(world.TEXTS, add_special_tokens=False)["input_ids"]]
     labels = nn.utils.rnn.pad_sequence([torch.tensor(i) for i in labels], True, -100)
     optimiser = torch.optim.Adam(corrector.parameters(), 1e-2)
     for _ in range(train):
-        logits = corrector(
-            vectors, labels, torch.randn_like(vectors), torch.randint(3, 90, (len(vectors), 5))
-        ).logits
+        hypotheses, ids = torch.randn_like(vectors), torch.randint(3, 90, (len(vectors), 5))
+        logits = corrector(vectors, labels, hypotheses, ids)
         optimiser.zero_grad()
         cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100).backward()
         optimiser.step()
@@ -104,29 +98,19 @@ def learnt(tmp_path_factory):
     return load(released(tmp_path_factory.mktemp("learnt"), train=150)[0])
 
 
-def some():
-    torch.manual_seed(3)
-    vectors, hypotheses = torch.randn(2, 4, DIMENSION)
-    ids = torch.tensor([[0, 5, 6, 7, END], [0, 8, END, 0, 0], [0, END, 0, 0, 0], [0, 9, 9, 9, END]])
-    return vectors, hypotheses, ids, torch.randint(3, 90, (4, 6))
-
-
 def test_weights_under_their_official_names_give_the_same_logits(tmp_path):
     settings, inversion, corrector = released(tmp_path)
     mine = load(settings)
-    vectors, hypotheses, ids, labels = some()
+    vectors, hypotheses = torch.randn(2, 2, DIMENSION)
+    ids, labels = torch.tensor([[0, 5, 6, 7, END], [0, 8, END, 0, 0]]), torch.randint(3, 90, (2, 6))
+    first, second = mine.inversion.inputs(vectors), mine.corrector.correction_inputs(vectors, hypotheses, ids)
     with torch.inference_mode():
-        first = mine.inversion.encoder_decoder(**mine.inversion.inputs(vectors), labels=labels).logits
-        second = mine.corrector.encoder_decoder(
-            **mine.corrector.correction_inputs(vectors, hypotheses, ids), labels=labels
-        ).logits
-        assert torch.allclose(first, inversion(vectors, labels).logits, atol=1e-5)
-        assert torch.allclose(second, corrector(vectors, labels, hypotheses, ids).logits, atol=1e-5)
-    assert (mine.tokens, mine.inversion.dimension, mine.about["embedder"]) == (
-        TOKENS,
-        DIMENSION,
-        "of the test",
-    )
+        found = mine.inversion.encoder_decoder(**first, labels=labels).logits
+        assert torch.allclose(found, inversion(vectors, labels), atol=1e-5)
+        found = mine.corrector.encoder_decoder(**second, labels=labels).logits
+        assert torch.allclose(found, corrector(vectors, labels, hypotheses, ids), atol=1e-5)
+    about = mine.tokens, mine.inversion.dimension, mine.about["embedder"]
+    assert about == (TOKENS, DIMENSION, "of the test")
 
 
 def test_a_corrector_that_knows_the_texts_writes_them_and_queries_are_bounded_by_the_beams(learnt):
@@ -151,7 +135,7 @@ class Counting(vec2text.Vec2Text):
         return [str(i[0]) for i in ids]
 
 
-@pytest.mark.parametrize(("steps", "beams", "nearest"), [(1, 3, 3), (3, 4, 12), (3, 1, 3), (9, 4, 20)])
+@pytest.mark.parametrize(("steps", "beams", "nearest"), [(3, 4, 12), (3, 1, 3), (9, 4, 20)])
 def test_the_nearest_of_each_round_go_on_and_the_nearest_of_all_is_kept(learnt, steps, beams, nearest):
     def encode(texts):
         angle = torch.tensor([0.01 * int(t) for t in texts])
@@ -172,37 +156,31 @@ def test_each_vector_is_inverted_as_if_it_were_alone(learnt):
 # ---------------------------------------------------------------- bad folders
 
 
-def one_line(match, pretrained, corrector=None):
-    with pytest.raises(BadInput, match=match) as caught:
-        load(Settings(str(pretrained), corrector))
-    assert "\n" not in str(caught.value)
-
-
 def test_folders_that_are_no_such_model_are_one_line(tmp_path):
-    settings, inversion, corrector = released(tmp_path)
-    good, backbone = settings.pretrained, str(tmp_path / "t5")
+    settings, inversion, _ = released(tmp_path)
+    good, pickled, nowhere = settings.pretrained, tmp_path / "pickled", str(tmp_path / "nowhere")
 
-    def made(name, model=inversion, **config):
-        return written(tmp_path / name, model, **{"model_name_or_path": backbone} | config)
+    def one_line(match, pretrained, corrector=None):
+        with pytest.raises(BadInput, match=match) as caught:
+            load(Settings(str(pretrained), corrector))
+        assert "\n" not in str(caught.value)
 
-    one_line("no vec2text model", tmp_path / "nowhere")
-    pickled = tmp_path / "pickled"
+    one_line("no vec2text model", nowhere)
     pickled.mkdir()
     (pickled / "config.json").write_text("{}")
     torch.save(inversion.state_dict(), pickled / "pytorch_model.bin")
     one_line("no model.safetensors; pickled weights", pickled)
     one_line("not vec2text's weights: .*embedding_transform_1.0.weight", good, good)
-    one_line("not vec2text's weights: .*embedding_transform.0.weight", settings.corrector)
-    lacking = made("lacking", corrector, drop=["layernorm.bias"])
-    one_line("not vec2text's weights: .*missing.*layernorm.bias", good, lacking)
     inversion.extra = nn.Linear(1, 1)
-    one_line("not vec2text's weights: .*not known.*extra", made("extra"))
+    extra = written(tmp_path / "extra", inversion, model_name_or_path=str(tmp_path / "t5"))
+    one_line("not vec2text's weights: .*not known.*extra", extra)
     del inversion.extra
     no_config = "config.json is not that of a vec2text model"
-    one_line(f"{no_config}: .*model_name_or_path", written(tmp_path / "nameless", corrector), good)
-    one_line(no_config, made("gone", model_name_or_path=str(tmp_path / "nowhere")))
-    T5Config(vocab_size=5, d_model=16, num_layers=1, num_heads=2).save_pretrained(tmp_path / "narrow")
-    one_line("not vec2text's weights", made("thin", model_name_or_path=str(tmp_path / "narrow")))
+    one_line(f"{no_config}: .*model_name_or_path", written(tmp_path / "nameless", inversion))
+    one_line(no_config, written(tmp_path / "gone", inversion, model_name_or_path=nowhere))
+    narrow = str(tmp_path / "narrow")
+    T5Config(vocab_size=5, d_model=16, num_layers=1, num_heads=2).save_pretrained(narrow)
+    one_line("not vec2text's weights", written(tmp_path / "thin", inversion, model_name_or_path=narrow))
     (tmp_path / "inversion" / "model.safetensors").write_bytes(b"half")
     one_line("no vec2text model", good)
 
@@ -212,7 +190,6 @@ def test_vectors_of_another_length_or_of_normalised_gtr_are_refused(learnt):
     with pytest.raises(BadInput, match="reads 24 dimensions, and the vectors have 5"):
         learnt.check(torch.randn(4, 5))
     gtr = vec2text.Vec2Text(learnt.inversion, None, None, learnt.about | {"embedder": "gtr_base"})
-    gtr.check(world.encode(world.TEXTS))
     with pytest.raises(BadInput, match="pooling: mean"):
         gtr.check(nn.functional.normalize(world.encode(world.TEXTS)))
 
@@ -221,8 +198,7 @@ def test_vectors_of_another_length_or_of_normalised_gtr_are_refused(learnt):
 
 
 def study_of(settings, corrector=False, **search):
-    given = {k: getattr(settings, k) for k in ("pretrained", "corrector")}
-    return world.study_of(given, corrector, search=search)
+    return world.study_of(vars(settings), corrector, search=search)
 
 
 def test_rows_name_weights_and_how_often_they_correct():

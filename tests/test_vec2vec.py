@@ -2,98 +2,62 @@
 
 import copy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec
-from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.vec2vec import Settings, losses
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.selection import Best
 from pipelines.aligners.vec2vec.settings import MULTISTART, PAPER
 from pipelines.aligners.vec2vec.training import Training
+from pipelines.measures.translation import paired_scores
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Align, settings_of
 from tests.reference_vec2vec import Reference
 
 D, E = 12, 16
 DIMS = {"source": D, "target": E}
-SMALL = Settings(
-    width=24,
-    disc_width=20,
-    disc_depth=3,
-    dropout=0.0,
-    batch=32,
-    steps=8,
-    warmup=3,
-    lr=1e-3,
-    disc_lr=1e-3,
-    log_every=2,
-    checkpoint_every=3,
-    min_steps=0,
-    warmup_from=1,
-    max_grad_norm=10.0,
-)
+SIZES = {"width": 24, "disc_width": 20, "disc_depth": 3, "batch": 32, "steps": 8, "warmup": 3}
+SIZES |= {"log_every": 2, "checkpoint_every": 3, "min_steps": 0, "warmup_from": 1}
+SMALL = Settings(**SIZES, dropout=0.0, lr=1e-3, disc_lr=1e-3, max_grad_norm=10.0)
 PUBLISHED = replace(SMALL, warmup_from=0, max_grad_norm=1000.0)  # as released, but for the sizes
-LINEAR = replace(
-    Settings(**MULTISTART),
-    width=24,
-    disc_width=20,
-    disc_depth=3,
-    batch=32,
-    steps=8,
-    warmup=3,
-    lr=3.0,
-    log_every=2,
-    checkpoint_every=3,
-    precision="float32",
-    starts=(4, 2),
-    start_axes=(4, 6),
-    start_steps=3,
-)
+STARTS = {"starts": (4, 2), "start_axes": (4, 6), "start_steps": 3}
+LINEAR = Settings(**MULTISTART | SIZES | STARTS | {"lr": 3.0, "precision": "float32"})
 TRANSPORT_ONLY = replace(LINEAR, gan_weight=0.0, starts=(), start_axes=())
 
 
-def training(settings: Settings = SMALL, seed: int = 0) -> Training:
-    torch.manual_seed(seed)
+def training(settings=SMALL):
+    torch.manual_seed(0)
     return Training(Vec2Vec(DIMS, **settings.shape), DIMS, settings)
 
 
-def batch(seed: int = 1, dtype=torch.float32) -> dict[str, torch.Tensor]:
+def batch(seed=1, dtype=torch.float32):
     g = torch.Generator().manual_seed(seed)
     return {name: normalize(torch.randn(32, d, generator=g), dim=1).to(dtype) for name, d in DIMS.items()}
 
 
-def clouds(n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
+def clouds():
     g = torch.Generator().manual_seed(2)
-    return torch.randn(n, D, generator=g) + 0.5, 3 * torch.randn(n, E, generator=g)
+    return torch.randn(200, D, generator=g) + 0.5, 3 * torch.randn(200, E, generator=g)
 
 
-def topics(n: int, d: int, clusters: int) -> tuple[torch.Tensor, ...]:
-    """Disjoint halves (n, d) of a clustered cloud, the second rotated; then paired rows to measure with."""
+def topics():
+    """Return points (6500, 256) of a clustered cloud, and the same points rotated."""
     g = torch.Generator().manual_seed(3)
-    spectrum = torch.arange(1, d + 1) ** -0.35
-    centres = torch.randn(clusters, d, generator=g) * spectrum
-    sizes = torch.arange(1, clusters + 1) ** -0.3
-    noise = 0.7 * torch.randn(2 * n + 500, d, generator=g) * spectrum
-    points = centres[torch.multinomial(sizes, len(noise), replacement=True, generator=g)] + noise
-    moved = points @ torch.linalg.qr(torch.randn(d, d, generator=g)).Q
-    return points[:n], moved[n : 2 * n], points[2 * n :], moved[2 * n :]
+    spectrum = torch.arange(1, 257) ** -0.35
+    centres = torch.randn(150, 256, generator=g) * spectrum
+    sizes = torch.arange(1, 151) ** -0.3
+    noise = 0.7 * torch.randn(6500, 256, generator=g) * spectrum
+    points = centres[torch.multinomial(sizes, 6500, replacement=True, generator=g)] + noise
+    return points, points @ torch.linalg.qr(torch.randn(256, 256, generator=g)).Q
 
 
-def top1(translator, paired_source, paired_target) -> float:
-    with torch.no_grad():
-        a, b = (normalize(z - z.mean(0), dim=1) for z in (translator(paired_source), paired_target))
-    return ((a @ b.T).argmax(1) == torch.arange(len(a))).float().mean().item()
-
-
-def assert_same_state(got: torch.nn.Module, want: torch.nn.Module) -> None:
+def assert_same_state(got, want):
     assert all(torch.equal(v, got.state_dict()[k]) for k, v in want.state_dict().items())
 
 
@@ -101,9 +65,8 @@ class Killed(Exception):
     pass
 
 
-def killed_at(last: int, settings: Settings, folder: Path) -> list[int]:
-    """Kill a fit when it logs step `last`. Return the steps that were logged."""
-    seen = []
+def scores_of(seen, last=None):
+    """Return a log that appends steps and unpaired scores to `seen`, and kills the fit at step `last`."""
 
     def log(metrics, step):
         if "unpaired/score" in metrics:
@@ -111,14 +74,20 @@ def killed_at(last: int, settings: Settings, folder: Path) -> list[int]:
             if step == last:
                 raise Killed
 
+    return log
+
+
+def killed(settings, folder):
+    """Kill a fit at step 4; its checkpoint is of step 3. Return the steps and scores that were logged."""
+    seen = []
     with pytest.raises(Killed):
-        vec2vec.fit(*clouds(), settings, 5, log=log, folder=folder)
+        vec2vec.fit(*clouds(), settings, 5, log=scores_of(seen, 4), folder=folder)
     return seen
 
 
 # ---------------------------------------------------------------- losses, against numpy in float64
 
-# test_five_released_steps and test_the_papers_objective have those of rows and of Gram matrices
+# test_five_released_steps and test_the_papers_objective have the others
 
 L, M = np.random.default_rng(0).normal(size=(2, 9, 1))
 
@@ -130,7 +99,6 @@ def entropy(logits, label):
 
 GAN = {  # of the discriminator and of the generator, by form and whether labels are swapped
     ("least_squares", False): (((L - 1) ** 2).mean() / 2 + (M**2).mean() / 2, ((M - 1) ** 2).mean() / 2),
-    ("least_squares", True): ((L**2).mean() / 2 + ((M - 1) ** 2).mean() / 2, (M**2).mean() / 2),
     ("vanilla", False): ((entropy(L, 0.9) + entropy(M, 0.1)) / 2, entropy(M, 1)),
     ("vanilla", True): ((entropy(L, 0.1) + entropy(M, 0.9)) / 2, entropy(M, 0)),
 }
@@ -214,10 +182,9 @@ def test_bf16_computes_the_same_losses_roughly_and_keeps_float32_weights(gan):
     settings = replace(SMALL, gan=gan)
     half = training(replace(settings, precision="bf16"))
     want, got = training(settings).step(batch()), half.step(batch())
-    generators = [name for name in want if name.startswith("loss/gen")]
-    assert [float(got[k]) for k in generators] == pytest.approx(
-        [float(want[k]) for k in generators], abs=0.03
-    )
+    for name in want:
+        if name.startswith("loss/gen"):
+            assert float(got[name]) == pytest.approx(float(want[name]), abs=0.03)
     assert float(got["loss/translator"]) == pytest.approx(float(want["loss/translator"]), rel=0.01)
     assert {p.dtype for p in half.model.parameters()} == {torch.float32}
 
@@ -254,13 +221,7 @@ def test_check_names_the_first_step_and_loss_that_is_nan():
 
 
 def test_losses_of_weight_zero_are_not_computed():
-    mine = training(LINEAR)
-    names = {name for name in mine.step(batch()) if name.startswith("loss/")}
-    of_spaces = {f"loss/{who}_{space}" for who in ("discriminator", "generator") for space in DIMS}
-    assert names == {*of_spaces, "loss/transport", "loss/translator"}
-    alone = training(TRANSPORT_ONLY)
-    metrics = alone.step(batch())
-    assert not alone.discriminators
+    metrics = training(TRANSPORT_ONLY).step(batch())
     assert set(metrics) == {"loss/transport", "loss/translator", "gradient/translator"}
     assert metrics["loss/translator"] == metrics["loss/transport"]
 
@@ -268,24 +229,17 @@ def test_losses_of_weight_zero_are_not_computed():
 # ---------------------------------------------------------------- networks and translators
 
 
-def test_the_backbone_is_shared_and_an_encoder_can_be_added_later():
-    model, x = Vec2Vec(DIMS, width=24).eval(), batch()["source"]
-    before = model.translate(x, "source", "target")
-    model.add_encoder("third", 9)
-    assert torch.equal(model.translate(x, "source", "target"), before)
-    there = model.translate(x, "source", "third")
-    assert there.shape == (32, 9)
-    assert model.translate(there, "third", "target").shape == (32, E)
+SUBSPACE = replace(SMALL, steps=2, centre=True, subspace=5)
 
 
-@pytest.mark.parametrize("settings", [SMALL, replace(LINEAR, starts=(), start_axes=())])
+@pytest.mark.parametrize("settings", [SMALL, SUBSPACE, replace(LINEAR, starts=(), start_axes=())])
 def test_a_saved_translator_of_either_direction_translates_alike(settings, tmp_path):
     x, y = clouds()
     translator = vec2vec.fit(x, y, replace(settings, steps=2), 0)
     back = translator.between("target", "source")
-    for name, one, vectors, other in (("there", translator, x, y), ("back", back, y, x)):
-        save(one, tmp_path / name)
-        assert torch.equal(load(tmp_path / name)(vectors), one(vectors))
+    for one, vectors, other in ((translator, x, y), (back, y, x)):
+        save(one, tmp_path / "saved")
+        assert torch.equal(load(tmp_path / "saved")(vectors), one(vectors))
         assert one(vectors).shape == other.shape
 
 
@@ -309,9 +263,9 @@ def test_principal_axes_are_uncorrelated_and_fall_in_variance():
 
 
 @pytest.mark.parametrize("axes", ["raw", "principal"])
-def test_a_subspace_turns_with_the_encoder_and_holds_its_largest_variances(axes, tmp_path):
+def test_a_subspace_turns_with_the_encoder_and_holds_its_largest_variances(axes):
     x, y = clouds()
-    settings = replace(SMALL, steps=2, centre=True, subspace=5, axes=axes)
+    settings = replace(SUBSPACE, axes=axes)
     turned = x @ torch.linalg.qr(torch.randn(D, D))[0]
     plain, other = (vec2vec.fit(z, y, settings, 0) for z in (x, turned))
     rows, turned_rows = plain.prepared(x, "source"), other.prepared(turned, "source")
@@ -321,44 +275,37 @@ def test_a_subspace_turns_with_the_encoder_and_holds_its_largest_variances(axes,
     kept = (centred @ plain.get_buffer("source_axes")).square().sum()
     assert kept == pytest.approx(float(torch.linalg.svdvals(centred)[:5].square().sum()), rel=1e-4)
     assert torch.linalg.matrix_rank(plain(x) - y.mean(0), rtol=1e-4) <= 5
-    save(plain, tmp_path / "saved")
-    assert torch.equal(load(tmp_path / "saved")(x), plain(x))
 
 
 # ---------------------------------------------------------------- the loop
 
 
-@pytest.mark.parametrize("settings", [SMALL, replace(SMALL, dropout=0.2), LINEAR, TRANSPORT_ONLY])
+@pytest.mark.parametrize("settings", [replace(SMALL, dropout=0.2), LINEAR, TRANSPORT_ONLY])
 def test_a_killed_run_resumes_bit_for_bit(tmp_path, settings):
     whole, after = [], []
-    log = lambda m, step: whole.append((step, m.get("unpaired/score")))  # noqa: E731
-    want = vec2vec.fit(*clouds(), settings, 5, log=log)
-    whole = [(step, score) for step, score in whole if score is not None]
-    before = killed_at(4, settings, tmp_path)  # the checkpoint is of step 3
-    assert [p.name for p in tmp_path.iterdir()] == ["vec2vec-5.pt"]
+    want = vec2vec.fit(*clouds(), settings, 5, log=scores_of(whole))
+    before = killed(settings, tmp_path)
     torch.manual_seed(99)  # the caller's random state does not matter
-    log = lambda m, step: after.append((step, m["unpaired/score"]))  # noqa: E731
-    got = vec2vec.fit(*clouds(), settings, 5, log=log, folder=tmp_path)
+    got = vec2vec.fit(*clouds(), settings, 5, log=scores_of(after), folder=tmp_path)
     assert_same_state(got, want)
     assert (before, after) == (whole[:3], whole[2:])  # steps 0 2 4, then 4 6 8
     assert not list(tmp_path.iterdir())
 
 
 def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path):
-    killed_at(4, SMALL, tmp_path)
+    killed(SMALL, tmp_path)
     other = replace(SMALL, lr=1e-4)
     assert_same_state(vec2vec.fit(*clouds(), other, 5, folder=tmp_path), vec2vec.fit(*clouds(), other, 5))
 
 
-def test_the_same_seed_gives_the_same_weights_and_the_callers_random_state_is_left_alone():
+def test_another_seed_gives_other_weights_and_the_callers_random_state_is_left_alone():
     torch.manual_seed(1)
-    a = vec2vec.fit(*clouds(), SMALL, 7)
+    x, y = clouds()
+    first, other = (vec2vec.fit(x, y, SMALL, seed)(x) for seed in (7, 8))
     draw = torch.rand(3)
     torch.manual_seed(1)
     assert torch.equal(torch.rand(3), draw)
-    assert_same_state(vec2vec.fit(*clouds(), SMALL, 7), a)
-    first = "model.inputs.source.layers.0.0.weight"
-    assert not torch.equal(a.state_dict()[first], vec2vec.fit(*clouds(), SMALL, 8).state_dict()[first])
+    assert not torch.allclose(first, other, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -380,11 +327,10 @@ def test_when_training_stops(keys, want):
 def test_live_curves_have_gradients_accuracies_and_the_score():
     seen = {}
     vec2vec.fit(*clouds(), SMALL, 0, log=lambda m, step: seen.update(m))
-    spaces = ("source", "target", "latent")
-    want = {f"{kind}_{n}" for kind in ("loss/generator", "gradient/discriminator") for n in spaces}
+    want = {"loss/generator_latent", "gradient/discriminator_source", "gradient/translator"}
     want |= {f"unpaired/{n}" for n in ("share", "cosine", "cycle", "score", "best_step")}
-    assert want | {"gradient/translator"} <= set(seen)
-    assert all(0 <= seen[f"accuracy/{space}"] <= 1 for space in spaces)
+    assert want <= set(seen)
+    assert all(0 <= seen[f"accuracy/{space}"] <= 1 for space in ("source", "target", "latent"))
 
 
 # ---------------------------------------------------------------- selection
@@ -393,23 +339,24 @@ def test_live_curves_have_gradients_accuracies_and_the_score():
 def test_the_best_state_is_kept_not_the_last():
     model, best = torch.nn.Linear(2, 2), Best()
     kept = model.weight.clone()
-    best.update(0.5, 10, model)  # pyright: ignore[reportArgumentType]
+    best.update(0.5, 10, model)
     torch.nn.init.zeros_(model.weight)
-    best.update(0.4, 20, model)  # pyright: ignore[reportArgumentType]
-    assert best.state is not None
+    best.update(0.4, 20, model)
     assert torch.equal(best.state["weight"], kept)
     assert (best.step, best.stale) == (10, 1)
 
 
 @pytest.mark.parametrize("weight", [pytest.param(0.0, marks=pytest.mark.slow), 0.01])
 def test_multistart_finds_a_rotation_of_a_cloud_of_many_dimensions(weight):
-    source, target, paired_source, paired_target = topics(3000, 256, 150)
-    assert dimensions(source) > 64
+    points, moved = topics()
     few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256}
     settings = settings_of("vec2vec", {"recipe": "multistart", "gan_weight": weight, **few})
-    translator = vec2vec.fit(source, target, settings, 0)
-    assert top1(translator, paired_source, paired_target) > 0.95
-    assert top1(translator.between("target", "source"), paired_target, paired_source) > 0.95
+    translator = vec2vec.fit(points[:3000], moved[3000:6000], settings, 0)
+    back = translator.between("target", "source")
+    unseen, true = points[6000:], moved[6000:]
+    with torch.no_grad():
+        assert paired_scores(translator(unseen), true)["top1"].mean() > 0.95
+        assert paired_scores(back(true), unseen)["top1"].mean() > 0.95
 
 
 # ---------------------------------------------------------------- settings and bad input
@@ -422,9 +369,6 @@ def test_the_defaults_are_the_released_configuration():
     assert (s.rec_weight, s.vsp_weight, s.cycle_weight, s.cycle_vsp_weight) == (1, 1, 10, 10)
     assert (s.lr, s.disc_lr, s.warmup, s.norm, s.gan) == (2e-5, 1e-5, 2000, "batch", "least_squares")
     assert (s.steps, s.epochs, s.min_steps, s.patience, s.max_grad_norm) == (None, 80, None, 20, 1000)
-    assert [s.warmed_up(step) for step in (0, 1000, 5000)] == [0, 0.5, 1]
-    assert s.cycle_statistics
-    assert not settings_of("vec2vec", {"recipe": "paper"}).cycle_statistics
 
 
 def test_a_row_of_align_names_a_recipe_and_its_other_keys_override_it():
@@ -434,31 +378,10 @@ def test_a_row_of_align_names_a_recipe_and_its_other_keys_override_it():
     paper = settings(recipe="paper")
     assert paper == Settings(recipe="paper", **PAPER)
     assert settings(recipe="paper", vsp="absolute", width=64) == replace(paper, vsp="absolute", width=64)
-    with pytest.raises(ValidationError, match="recipe"):
-        settings(recipe="published")
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"gan": "wasserstein"},
-        {"dropout": 1.0},
-        {"start_steps": 0},
-        {"starts": (4, 8), "start_axes": (4, 8)},
-        {"starts": (4,)},
-        {"gan_weight": 0.0, "latent_gan_weight": 0.0},
-    ],
-)
-def test_settings_refuse_nonsense(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        replace(SMALL, **bad)
-
-
-def test_bad_vectors_are_one_line():
-    with pytest.raises(BadInput, match="target: 3 vectors"):
-        vec2vec.fit(torch.randn(50, 3), torch.randn(3, 3), SMALL, 0)
-
-
-def test_known_pairs_are_refused():
-    with pytest.raises(BadInput, match="known pairs"):
-        vec2vec.fit(*clouds(), SMALL, 0, torch.tensor([[0, 0]]))
+def test_settings_refuse_nonsense():
+    no_gan = {"gan_weight": 0.0, "latent_gan_weight": 0.0}
+    for bad in ({"starts": (4, 8), "start_axes": (4, 8)}, {"starts": (4,)}, no_gan):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            replace(SMALL, **bad)
