@@ -200,6 +200,12 @@ def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen, monkeypatch
         assert torch.equal(alone(x), wasserstein_procrustes.fit(*clouds.values(), QUICK, 1)(x))
 
 
+@pytest.mark.parametrize("paired", [["b"], ["a", "b", "c"], []])
+def test_all_clouds_but_one_are_paired(paired):
+    with pytest.raises(BadInput, match="exactly one space must not be in"):
+        wasserstein_procrustes.fit_jointly(clouds(), QUICK, 0, paired=paired)
+
+
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -84,6 +84,28 @@ def test_fit_refits_a_map_that_looks_right_for_a_part_and_keeps_the_better_verdi
         assert len(calls) == judged
 
 
+def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
+    x = torch.randn(400, 60, generator=torch.Generator().manual_seed(0))
+    replicates, guess = [], torch.Generator().manual_seed(1)
+
+    def first_replicate_fails(source, target, settings, seed, pairs):
+        right = Linear.of(torch.eye(60), source, target)
+        if len(source) == len(x):
+            return right
+        replicates.append(seed)
+        wrong = torch.linalg.qr(torch.randn(60, 60, generator=guess))[0]
+        return Linear.of(wrong, source, target) if len(replicates) == 1 else right
+
+    monkeypatch.setattr(wasserstein_procrustes, "fit", first_replicate_fails)
+    assert pipelines.fit(x, x)[1].label == "aligned"
+    assert len(set(replicates)) == 2  # one restart was enough
+    replicates.clear()
+    said = str(pipelines.fit(x, x, restarts=0)[1])
+    assert said.startswith("failed (agreement ")
+    places = [said.index(word) for word in ("texts", "repeats", "restarts", "match_in", "pairs")]
+    assert places == sorted(places)
+
+
 @pytest.mark.parametrize(("rows", "share"), [((9000, 8000), 1 / 2), ((9000, 7999), 3 / 4)])
 def test_each_replicate_leaves_out_other_texts_and_fewer_of_few(rows, share):
     sides = [torch.arange(n)[:, None].float() for n in rows]

@@ -55,7 +55,8 @@ def test_an_asset_tells_what_dvc_yaml_tells(name):
     assert node.pools == ({body["meta"]["pool"]} if "meta" in body else set())
 
 
-def test_an_asset_shows_the_outputs_that_dvc_yaml_calls_table_and_picture_and_no_others():
+def test_an_asset_shows_the_outputs_that_dvc_yaml_calls_metrics_table_and_picture_and_no_others():
+    assert STAGES["evaluate@wasserstein"].metrics == ("results/evaluate/wasserstein.json",)
     tables = [f"results/evaluate/wasserstein/{name}.csv" for name in ("seeds", "spaces")]
     assert sorted(STAGES["evaluate@wasserstein"].plots) == tables
     assert STAGES["report"].plots == ("report/pictures",)
@@ -76,6 +77,12 @@ def test_the_schedule_is_off_and_the_sensor_on():
     assert sensor.default_status is dg.DefaultSensorStatus.RUNNING
     context = dg.build_schedule_context()
     assert len(schedule.evaluate_tick(context).run_requests) == 1
+
+
+def test_loading_needs_neither_torch_nor_mlflow():
+    heavy = "{'torch', 'mlflow', 'pipelines', 'polars'}"
+    code = f"import sys, assets.definitions; assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.corpora import core
 from pipelines.corpora.core import collect
 from pipelines.corpora.core.chunk import cut
 from pipelines.corpora.kinds.tweets import TOPICS, named
@@ -291,6 +292,10 @@ def test_validation_rows_of_tasks_are_the_ones_that_select_and_chunks_of_them_ar
 def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
     (tmp_path / "t.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n')
     assert collect(file(tmp_path / "t.jsonl"))["text"].to_list() == ["one", "two"]
+
+
+def test_held_out_documents_have_texts_that_can_be_held_out():
+    assert core._held_out(np.array([0, 500, 600]), 400, 0).tolist() == [False, True, False]
 
 
 def test_overlapping_chunks_are_on_one_side_and_those_held_out_do_not_overlap(tmp_path):

@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from pipelines.encoders import loading, sources
-from pipelines.encoders.encode import encode, plan
+from pipelines.encoders.encode import encode, group, plan
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.errors import BadInput
@@ -231,6 +231,7 @@ def test_the_plan_covers_every_text_once_within_the_budget(lengths, budget):
     batches = list(plan(lengths, budget))
     assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
     assert all(len(b) == 1 or len(b) * lengths[b].max() <= budget for b in batches)
+    assert [b for part in group(iter(batches)) for b in part] == batches
 
 
 def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch):
@@ -246,6 +247,21 @@ def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch
     assert done
     assert run(loaded, folder=tmp_path / "killed").vectors.tobytes() == whole.tobytes()
     assert {f: f.stat().st_mtime_ns for f in done} == done
+
+
+def test_two_processes_encode_half_of_the_parts_each(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
+    loaded, folder = load(folders["bert"], row()), tmp_path / "shared"
+    whole = run(loaded).vectors
+    parts_of_first, second = [], []
+
+    def the_other_runs():
+        parts_of_first.extend(folder.iterdir())
+        second.append(encode(loaded, TEXTS, row(), folder, (1, 2)))
+
+    first = encode(loaded, TEXTS, row(), folder, (0, 2), the_other_runs)
+    assert first.vectors.tobytes() == second[0].vectors.tobytes() == whole.tobytes()
+    assert len(parts_of_first) == -(-len(list(folder.iterdir())) // 2)
 
 
 def test_truncated_is_the_share_of_texts_that_did_not_fit(folders):

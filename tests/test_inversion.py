@@ -139,6 +139,11 @@ def test_the_decoder_writes_texts_that_it_has_never_seen_from_their_vectors(trai
     assert f1(greedy(trained, trained.blind.detach().expand(len(SECRET), -1)), SECRET) < 0.6
 
 
+def test_same_seed_same_decoder():
+    a, b = (decoder.train(LEARNT, KNOWN, replace(SMALL, epochs=2), 3) for _ in range(2))
+    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
 @pytest.mark.parametrize(
     "extra", [{"samples": 4}, {"beams": 2, "stride": 3}, {"rounds": 3}, {"splices": 3}, {"nearest": 2}]
 )

@@ -92,6 +92,13 @@ def test_a_wrong_map_moves_nothing(capsys, pairs):
     assert not Path("moved.parquet").exists()
 
 
+def test_judged_documents_need_ids_that_are_unique(capsys):
+    pl.DataFrame({"id": ["d0"] * 1500, "vector": TEXTS[:1500].tolist()}).write_parquet("old.parquet")
+    queries = ["--queries", "queries.parquet", "--qrels", "qrels.tsv"]
+    assert command_line.main([*COMMAND, *queries]) == 2
+    assert "old.parquet: ids are not unique" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

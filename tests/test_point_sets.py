@@ -185,6 +185,7 @@ def test_measures_of_an_untrained_model(frame):
     [
         (Head, {"scale": 0}),
         (Head, {"log": True, "weight": "sigmoid", "features": None}),
+        (Head, {"log": True, "linear": 0, "features": None}),
         (TrainImageText, IMAGE_TEXT | {"batch": 1}),
         (EvaluateImageText, {"encoders": "e", "corpus": "c", "templates": ["a photo"]}),
     ],

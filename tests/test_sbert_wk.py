@@ -60,6 +60,13 @@ def test_it_is_the_reference_for_any_batch_and_window(count, window, lengths, se
     np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5 * max(1, largest))
 
 
+def test_padding_never_matters():
+    layers, mask = hidden(6, 2, 8, 16), torch.tensor([[1] * 5 + [0] * 3, [1] * 3 + [0] * 5])
+    spoilt = [torch.where(mask.bool()[..., None], layer, torch.nan) for layer in layers]
+    alone = sbert_wk.pool([layer[1:, :3] for layer in layers], mask[1:, :3], 0)
+    torch.testing.assert_close(sbert_wk.pool(spoilt, mask, 0)[1], alone[0])
+
+
 def test_more_neighbours_than_dimensions_leave_no_novelty():
     flat = [layer[0] for layer in hidden(7, 1, 2, 3)]
     alpha, _ = sbert_wk.weights(flat, torch.arange(2), window=3, omega=0.0)

@@ -53,6 +53,7 @@ def test_anisotropy_tells_a_cone_from_a_sphere():
     sphere, cone = geometry.anisotropy(cloud(500, 16) - 0.3), geometry.anisotropy(cloud(500, 16) + 5)
     assert sphere["mean_cosine"] == pytest.approx(0, abs=0.02)
     assert cone["mean_cosine"] > 0.9
+    assert cone["top"] > 0.9 > 0.2 > sphere["top"]
     assert sphere["effective_rank"] > 14 > 2 > cone["effective_rank"]
     x = cloud(40, 6).double()
     energy = np.linalg.svd((x / x.norm(dim=1, keepdim=True)).numpy(), compute_uv=False) ** 2
@@ -73,8 +74,11 @@ def shared(x, y, k=10):
     return overlap(geometry.nearest_others(x, k), geometry.nearest_others(y, k)).mean().item()
 
 
-def test_overlap_of_neighbours_of_strangers_is_chance():
-    assert shared(cloud(400, 12), cloud(400, 12, seed=5)) == pytest.approx(10 / 399, abs=0.015)
+def test_overlap_of_neighbours_is_one_after_rotation_and_chance_for_strangers():
+    x = cloud(400, 12).double()
+    turn = torch.linalg.qr(cloud(12, 12, seed=2).double()).Q
+    assert shared(x, x @ turn) > 0.99
+    assert shared(x, cloud(400, 12, seed=5)) == pytest.approx(10 / 399, abs=0.015)
 
 
 @settings(max_examples=10, deadline=None)

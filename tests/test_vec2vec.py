@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import normalize
 
 from pipelines.aligners import vec2vec
+from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.vec2vec import Settings, losses
 from pipelines.aligners.vec2vec.networks import Vec2Vec
@@ -349,6 +350,7 @@ def test_the_best_state_is_kept_not_the_last():
 @pytest.mark.parametrize("weight", [pytest.param(0.0, marks=pytest.mark.slow), 0.01])
 def test_multistart_finds_a_rotation_of_a_cloud_of_many_dimensions(weight):
     points, moved = topics()
+    assert dimensions(points) > 64
     few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256}
     settings = settings_of("vec2vec", {"recipe": "multistart", "gan_weight": weight, **few})
     translator = vec2vec.fit(points[:3000], moved[3000:6000], settings, 0)
@@ -385,3 +387,13 @@ def test_settings_refuse_nonsense():
     for bad in ({"starts": (4, 8), "start_axes": (4, 8)}, {"starts": (4,)}, no_gan):
         with pytest.raises(ValueError, match=next(iter(bad))):
             replace(SMALL, **bad)
+
+
+def test_bad_vectors_are_one_line():
+    with pytest.raises(BadInput, match="target: 3 vectors"):
+        vec2vec.fit(torch.randn(50, 3), torch.randn(3, 3), SMALL, 0)
+
+
+def test_known_pairs_are_refused():
+    with pytest.raises(BadInput, match="known pairs"):
+        vec2vec.fit(*clouds(), SMALL, 0, torch.tensor([[0, 0]]))

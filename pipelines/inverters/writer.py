@@ -117,7 +117,7 @@ def pick(logits: Tensor, temperature: float, generator: torch.Generator | None) 
     """
     if generator is None:
         return logits.argmax(1)
-    values, ids = logits.topk(64, dim=1)
+    values, ids = logits.topk(min(64, logits.shape[1]), dim=1)
     chances = (values / temperature).softmax(1)
     chances = chances * (chances.cumsum(1) - chances < NUCLEUS)
     drawn = torch.multinomial(chances.cpu(), 1, generator=generator)  # the same draw on every device
