@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,18 @@ from torch import Tensor
 
 from pipelines import batchwise
 from pipelines.aligners.core.translator import Translator, load_best
-from pipelines.batchwise import Named
-from pipelines.encoders import query, sources
-from pipelines.measures.attributes import TEMPLATE
+from pipelines.encoders import sources
 from pipelines.runtime import shards, stage, store, track
-from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.runtime.files import reading
 from pipelines.runtime.progress import progress
 from pipelines.study import Bulk, params
 
-KNOWN = 100_000  # texts of the target that an audit compares with, at most
 ENGINE = {"engine", "address", "workers"}  # settings that change no number
 
 
 def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
-    """Process the shards that are not done, remove outputs without an input, count rows and labels.
+    """Process the shards that are not done, remove outputs without an input, count rows.
 
     Raises BadInput before any work for shards without the column, or with vectors of another dimension. Other
     faults of a shard are raised after all other shards are done.
@@ -54,10 +49,11 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
                 file.unlink()
     if faults := sorted(d.fault for d in finished if d.fault):
         raise BadInput(f"{len(faults)} of {len(todo)} shards failed: {faults[0]}")
-    metrics = counts([job.folder / shard.name for shard in inputs], row.apply in ("label", "audit"))
+    rows = sum(pq.read_metadata(job.folder / shard.name).num_rows for shard in inputs)
+    metrics = {"shards": len(inputs), "rows": rows}
     store.write_metrics("bulk", name, metrics)
     rate = {"rows_per_second": sum(d.rows for d in finished) / seconds} if finished else {}
-    run.log({"shards": metrics["shards"], "rows": metrics["rows"]} | rate)
+    run.log(metrics | rate)
 
 
 def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.Job]:
@@ -73,39 +69,18 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
         translator = load_best(store.intact(store.translators_path(row.translator)), row.hub_correction)
     for shard in inputs:
         check(shard, column, translator)
-    make, made_from = translated(row, study, translator) if translator else embedder(row, study)
+    if translator:
+        made_from = (translator.config, *translator.state_dict().values())
+        make = partial(batchwise.translate, translator)
+    else:
+        folder = store.intact(store.encoder_path(row.encoder)).resolve()
+        encoder = study.encoders[row.encoder]
+        made_from = (encoder, sources.weights(folder))
+        make = partial(batchwise.embed, folder, encoder)
     output = store.bulk_path(name).resolve()
     output.mkdir(parents=True, exist_ok=True)
     digest = digest_of(row.model_dump(exclude=ENGINE), *made_from)
     return inputs, shards.Job(partial(make, column=column, device=row.device), output, digest, row.batch)
-
-
-def embedder(row: Bulk, study: params.Study) -> tuple[partial, tuple[Any, ...]]:
-    """Return the factory of `embed`, and what its outputs are made from."""
-    folder, encoder = store.intact(store.encoder_path(row.encoder)).resolve(), study.encoders[row.encoder]
-    return partial(batchwise.embed, folder, encoder), (encoder, sources.weights(folder))
-
-
-def translated(row: Bulk, study: params.Study, translator: Translator) -> tuple[partial, tuple[Any, ...]]:
-    """Return the factory of `translate`, `label` or `audit`, and what its outputs are made from."""
-    made_from = (translator.config, *translator.state_dict().values())
-    if row.apply == "translate":
-        return partial(batchwise.translate, translator), made_from
-
-    fitted = study.translators()[row.translator]
-    name = study.spaces()[fitted.target].encoder
-    folder, encoder = store.intact(store.encoder_path(name)), study.encoders[name]
-    encode = query.as_function(folder, encoder, resolve(row.device))
-    labels = Named(row.labels, encode([TEMPLATE.format(label) for label in row.labels]))
-    # Label vectors differ in the last bit between kinds of machines: the encoder stands for them.
-    made_from = (*made_from, encoder, sources.weights(folder))
-    if row.apply == "label":
-        return partial(batchwise.label, translator, labels), made_from
-
-    target = store.read_embeddings(fitted.target)
-    rows = target.rows(fitted.splits[1] if fitted.splits else "train")[:KNOWN]
-    texts = Named(target.ids[rows].tolist(), target.vectors[rows])
-    return partial(batchwise.audit, translator, labels, texts), (*made_from, texts.names, texts.vectors)
 
 
 def check(shard: Path, column: str, translator: Translator | None) -> None:
@@ -131,18 +106,6 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
     found = len(first[0][0].as_py() or ()) if first else width
     if found != width:
         raise BadInput(f"{where} has {found} dimensions, but the translator reads {width}")
-
-
-def counts(outputs: list[Path], labelled: bool) -> dict[str, Any]:
-    """Count shards, rows and, if they are `labelled`, the rows of each label, most first."""
-    labels = Counter()
-    for output in outputs if labelled else []:
-        column = pq.read_table(output, columns=["label"])["label"]
-        labels.update({pair["values"]: pair["counts"] for pair in column.value_counts().to_pylist()})
-    rows = sum(pq.read_metadata(output).num_rows for output in outputs)
-    return {"shards": len(outputs), "rows": rows} | (
-        {"labels": dict(labels.most_common())} if labelled else {}
-    )
 
 
 def digest_of(*parts: Any) -> str:

@@ -19,14 +19,12 @@ from pipelines.runtime import shards, store
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
 from pipelines.study import params
-from pipelines.tool import audit as audits
 from tests.small import run_stage, write_corpus
 from tests.test_encoders import TEXTS, bert
 
-SOURCE, TARGET, LABELS = 7, 32, ("cat", "dog", "river")
+SOURCE, TARGET = 7, 32
 EMBED = {"apply": "embed", "path": "in/", "model": "data/encoders/e"}
-LABEL = {"apply": "label", "path": "in/", "model": "data/translators/ab", "labels": LABELS}
-AUDIT = LABEL | {"apply": "audit"}
+TRANSLATE = {"apply": "translate", "path": "in/", "model": "data/translators/ab"}
 ROWS = [30, 1, 20, 9]  # of each shard
 
 
@@ -85,12 +83,6 @@ def translated():
         return load_best(store.translators_path("ab"))(torch.from_numpy(given("vector").to_numpy())).numpy()
 
 
-def cosines(x, y):
-    """Return the cosine (n, m) of each row of x with each of y."""
-    x, y = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y))
-    return x @ y.T
-
-
 def refit():
     """Replace the translator by another one."""
     a, b = (store.read_embeddings(name).vectors for name in "ab")
@@ -118,30 +110,9 @@ def test_a_shard_has_the_bytes_that_the_stage_embed_writes_for_its_texts():
 
 
 def test_vectors_are_translated_and_other_columns_carried_along():
-    run(apply="translate", path="in/", model="data/translators/ab")
+    run(**TRANSLATE)
     np.testing.assert_allclose(output()["vector"].to_numpy(), translated(), rtol=1e-5, atol=1e-6)
     assert output()["text"].to_list() == given("text").to_list()
-
-
-def test_labels_and_texts_are_the_nearest_and_are_those_of_an_audit():
-    run(**AUDIT)
-    made, moved = output(), translated().astype(np.float64)
-    encode = bulk.query.as_function(store.encoder_path("e"), study().encoders["e"])
-    labels = encode([bulk.TEMPLATE.format(label) for label in LABELS])
-    to_labels = cosines(moved, labels.double().numpy())
-    assert made["label"].to_list() == [LABELS[i] for i in to_labels.argmax(1)]
-    np.testing.assert_allclose(made["cosine"], to_labels.max(1), atol=1e-5)
-    known = store.read_embeddings("b").vectors[5:].double().numpy()  # the train texts
-    to_texts = cosines(moved - known.mean(0), known - known.mean(0))
-    order = np.argsort(-to_texts, axis=1)[:, :3]
-    assert made["texts"].to_list() == [[f"k{5 + j}" for j in row] for row in order]
-    expected = np.take_along_axis(to_texts, order, 1)
-    np.testing.assert_allclose(np.stack(made["text_cosines"].to_list()), expected, atol=1e-5)
-    translator = load_best(store.translators_path("ab"))
-    best = audits.Attempt(None, [], torch.from_numpy(known), lambda texts: labels, translator)
-    topics = audits.topics(torch.from_numpy(given("vector").to_numpy()), best, LABELS)
-    audited = {line["label"]: line["vectors"] for line in topics}
-    assert store.read_metrics("bulk")["x"] == {"shards": 4, "rows": 60, "labels": audited}
 
 
 def test_spark_style_record_batches_give_the_same_rows():
@@ -155,7 +126,7 @@ def test_spark_style_record_batches_give_the_same_rows():
         np.testing.assert_array_equal(made["vector"].to_numpy(), wanted["vector"].to_numpy())
 
 
-@pytest.mark.parametrize("row", [EMBED, AUDIT], ids=lambda row: row["apply"])
+@pytest.mark.parametrize("row", [EMBED, TRANSLATE], ids=lambda row: row["apply"])
 def test_a_shard_without_rows_has_the_columns_of_the_others(row):
     pl.read_parquet("in/0.parquet").clear().write_parquet("in/none.parquet")
     run(**row)
@@ -191,11 +162,11 @@ def test_only_what_is_missing_or_older_than_its_input_is_done():
 
 
 def test_another_row_or_model_does_all_again_and_another_engine_nothing():
-    run(**LABEL)
+    run(**TRANSLATE)
     before = times()
-    run(**LABEL, engine="ray", workers=7)  # nothing to do: Ray is not started
+    run(**TRANSLATE, engine="ray", workers=7)  # nothing to do: Ray is not started
     assert not changed(before)
-    other = LABEL | {"labels": ("cat", "house")}
+    other = TRANSLATE | {"batch": 7}
     run(**other)
     assert changed(before) == set(before)
     before = times()
@@ -233,9 +204,9 @@ def lists(rows):
         (lambda: lists([[1.0]]), EMBED, r"in/2\.parquet: there is no column 'text'; there are: vector"),
         (lambda: None, EMBED | {"column": "vector"}, r"in/0\.parquet: column 'vector' is .*, not text"),
         (lambda: Path("in/2.parquet").write_text("x"), EMBED, r"in/2\.parquet: cannot be read as Parquet"),
-        (lambda: lists([[1.0] * 5]), LABEL, "column 'vector' has 5 dimensions, .* reads 7"),
-        (lambda: None, LABEL | {"column": "id"}, r"in/0\.parquet: column 'id' is .*, not vectors"),
-        (lambda: lists([[1.0] * 7, [1.0] * 6]), LABEL, "1 of 4 .*: 1 vectors are not of dimension 7"),
+        (lambda: lists([[1.0] * 5]), TRANSLATE, "column 'vector' has 5 dimensions, .* reads 7"),
+        (lambda: None, TRANSLATE | {"column": "id"}, r"in/0\.parquet: column 'id' is .*, not vectors"),
+        (lambda: lists([[1.0] * 7, [1.0] * 6]), TRANSLATE, "1 of 4 .*: 1 vectors are not of dimension 7"),
     ],
 )  # fmt: skip
 def test_bad_shards_get_one_line(change, row, line):
@@ -250,11 +221,10 @@ def test_bad_shards_get_one_line(change, row, line):
     ("row", "line"),
     [
         (EMBED | {"model": "data/translators/ab"}, "bulk.x.model: embed takes data/encoders/<name>"),
-        (LABEL | {"model": "data/encoders/e"}, "bulk.x.model: label takes data/translators/<name>"),
-        (LABEL | {"model": "data/translators/ac"}, "bulk.x.model: there is no row 'ac'"),
+        (TRANSLATE | {"model": "data/encoders/e"}, "bulk.x.model: translate takes data/translators/<name>"),
+        (TRANSLATE | {"model": "data/translators/ac"}, "bulk.x.model: there is no row 'ac'"),
         (EMBED | {"model": "data/encoders/given"}, "given has `source: given`"),
         (EMBED | {"path": "data/bulk/y"}, "bulk.x.path: there is no row 'y'"),
-        (LABEL | {"labels": ["cat"]}, "bulk.x.labels: label needs two or more"),
         (EMBED | {"workers": 2}, "bulk.x.workers: more than one needs `engine: ray`"),
     ],
 )

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "aligners": {"measures", *PLAIN},
     "fitting": {"aligners", "distributed", "runtime", "study"},
     "inverters": {"measures", *PLAIN},
-    "batchwise": {"aligners", "encoders", "inverters", "measures", "study", *PLAIN},
+    "batchwise": {"aligners", "encoders", "study", *PLAIN},
     "corpora": {"study", *PLAIN},
     "encoders": {"study", *PLAIN},
     "contrastive": {"distributed", "encoders", "measures", "study", *PLAIN},

@@ -8,8 +8,7 @@ names the row of the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,30 +18,17 @@ import pyarrow as pa
 import pyarrow.compute
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from pipelines.aligners.core.translator import Translator
 from pipelines.encoders.encode import encode
 from pipelines.encoders.loading import load as load_encoder
-from pipelines.inverters import Space
-from pipelines.measures import attributes
-from pipelines.measures.vectors import neighbours
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 
 pc: Any = pyarrow.compute  # its functions are made at import
-NEAREST = 3  # texts named for a vector
 Batch = Any  # a pa.Table or a pa.RecordBatch
 Function = Callable[[Batch], pa.Table]
-
-
-@dataclass(frozen=True)
-class Named:
-    """Texts of the target space: labels, or the attacker's texts by their ids."""
-
-    names: Sequence[str]
-    vectors: Tensor  # (n, e) raw
 
 
 def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto") -> Function:
@@ -69,43 +55,6 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
     """Replace `column` (source vectors) by `vector`, translated: a fixed-size list of float32."""
     read = _reader(translator, column, device)
     return lambda batch: _replaced(batch, column, vector=_fixed(read(batch).cpu().numpy()))
-
-
-def label(translator: Translator, labels: Named, column: str = "vector", device: str = "auto") -> Function:
-    """Replace `column` by `label`, the label nearest to the translated vector, and its `cosine`."""
-    read = _reader(translator, column, device)
-    return lambda batch: _replaced(batch, column, **_nearest_label(read(batch), labels))
-
-
-def audit(
-    translator: Translator, labels: Named, texts: Named, column: str = "vector", device: str = "auto"
-) -> Function:
-    """Replace `column` by what an audit reads: `label` and `cosine`, `texts` and `text_cosines`.
-
-    `texts` are the names of the NEAREST texts, nearest first. Their cosines are centred on all of these
-    texts.
-    """
-    read = _reader(translator, column, device)
-    space = Space.of(texts.vectors.to(resolve(device)))
-    keys, names = space(texts.vectors), pa.array(texts.names, pa.string())
-
-    def function(batch: Batch) -> pa.Table:
-        translated = read(batch)
-        queries = space(translated)
-        order = torch.empty(0, NEAREST, dtype=torch.long)
-        if len(queries):
-            order = neighbours(queries, keys, NEAREST)
-        cosines = torch.einsum("ne,nke->nk", queries, keys[order]).cpu()
-        offsets = pa.array(range(0, order.numel() + 1, order.shape[1]), pa.int32())
-        made = _nearest_label(translated, labels)
-        for name, values in (
-            ("texts", names.take(pa.array(order.flatten().cpu().numpy()))),
-            ("text_cosines", pa.array(cosines.flatten().numpy())),
-        ):
-            made[name] = pa.ListArray.from_arrays(offsets, values)
-        return _replaced(batch, column, **made)
-
-    return function
 
 
 def is_vectors(kind: pa.DataType) -> bool:
@@ -136,14 +85,6 @@ def _reader(translator: Translator, column: str, device: str) -> Callable[[Batch
         return translator(torch.from_numpy(flat.copy()).view(-1, width).to(there))
 
     return read
-
-
-def _nearest_label(translated: Tensor, labels: Named) -> dict[str, Any]:
-    targets = labels.vectors.to(translated.device)
-    first = attributes.order(translated, targets)[:, 0]
-    cosines = (normalize(translated, dim=1) * normalize(targets.float(), dim=1)[first]).sum(1)
-    names = pa.array(labels.names, pa.string()).take(pa.array(first.cpu().numpy()))
-    return {"label": names, "cosine": pa.array(cosines.cpu().numpy())}
 
 
 def _refuse(bad: Any, what: str) -> None:

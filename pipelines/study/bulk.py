@@ -16,18 +16,15 @@ ENCODERS, TRANSLATORS = "data/encoders/", "data/translators/"
 class Bulk(Computed):
     """Apply one function to Parquet shards, and write shards of the same names to data/bulk/<row>/.
 
-    embed: texts to vectors. translate: vectors to translated vectors. label: count the nearest label of each
-    translated vector; the target's encoder embeds the labels. audit: also name the
-    nearest texts of the attacker.
+    embed: texts to vectors. translate: vectors to translated vectors.
     """
 
-    apply: Literal["embed", "translate", "label", "audit"]  # what is done to every row
+    apply: Literal["embed", "translate"]  # what is done to every row
     path: Watched  # a folder of *.parquet, or one such file; data/bulk/<row>: what another row made
     model: Watched  # embed: data/encoders/<row>; else data/translators/<name>, with its best seed
     aligner: str = ""  # the translator's, of which dvc.yaml names the code
     column: Text | None = None  # None: `text` for embed, else `vector`
     hub_correction: HubCorrection = None  # strength of the correction; None: the translator's own
-    labels: tuple[Text, ...] = ()  # names of the labels, for `label`
     batch: Count = 65_536  # rows in a worker's memory at once
     engine: Literal["local", "ray"] = "local"  # this machine, or a Ray cluster
     # Of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else this machine
@@ -41,11 +38,11 @@ class Bulk(Computed):
 
     @property
     def translator(self) -> str:
-        """Return the name of the translator, for all functions but embed."""
+        """Return the name of the translator that `translate` uses."""
         return self.model.removeprefix(TRANSLATORS).rstrip("/")
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError if `model`, `labels` or `engine` does not fit the function."""
+        """Raise ValueError if `model` or `workers` does not fit the other keys."""
         folder = ENCODERS if self.apply == "embed" else TRANSLATORS
         if not self.model.startswith(folder):
             raise ValueError(f"{where}.model: {self.apply} takes {folder}<name>")
@@ -53,11 +50,5 @@ class Bulk(Computed):
             known(f"{where}.model", self.translator, study.translators())
         elif study.encoders[self.encoder].source == "given":
             raise ValueError(f"{where}.model: {self.encoder} has `source: given`: it cannot embed")
-        if self.apply in ("label", "audit"):
-            if len(set(self.labels)) < 2:
-                raise ValueError(f"{where}.labels: {self.apply} needs two or more")
-            encoder = study.spaces()[study.translators()[self.translator].target].encoder
-            if encoder not in study.encoders or study.encoders[encoder].source == "given":
-                raise ValueError(f"{where}.model: its target's encoder, {encoder}, cannot embed labels")
         if self.engine == "local" and self.workers > 1:
             raise ValueError(f"{where}.workers: more than one needs `engine: ray`")
