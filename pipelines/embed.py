@@ -19,7 +19,6 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Embed, Encoder, params
 
 SHARD = 65_536  # texts that are tokenised, sorted by length and held in memory at once
-ROWS = 4096  # vectors that are summed in float64 at once
 
 
 def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
@@ -55,14 +54,15 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             if distributed.rank() > 0:
                 deque(shards, 0)
                 return
-            summary, ids = Summary(), corpus["id"].to_list()
-            vectors = summary.over(shards, where, ids)
+            metrics: dict[str, float] = {}
+            ids = corpus["id"].to_list()
+            vectors = checked(shards, where, ids, metrics)
             splits = corpus["split"].to_list()
             store.write_embeddings(name, ids, splits, vectors, about, belonging(corpus))
 
             # 3. Write the metrics. A resumed run does not know its speed.
-            store.write_metrics("embed", name, summary.metrics)
-            run.log(summary.metrics)
+            store.write_metrics("embed", name, metrics)
+            run.log(metrics)
             if loaded and fresh:
                 run.log({"texts_per_second": len(corpus) / (time.perf_counter() - start)})
 
@@ -113,40 +113,22 @@ def given(where: str, corpus: pl.DataFrame, dtype: str) -> Iterator[Encoded]:
         yield Encoded(block.explode().to_numpy().reshape(len(block), -1).astype(dtype), None)
 
 
-class Summary:
-    """Statistics of vectors, summed in float64 over blocks."""
+def checked(
+    blocks: Iterable[Encoded], where: str, ids: Sequence[str], metrics: dict[str, float]
+) -> Iterator[np.ndarray]:
+    """Check and yield the vectors, and write their `metrics`: rows, dimension, fraction of truncated texts.
 
-    def __init__(self) -> None:
-        self.rows, self.norms, self.truncated = 0, 0.0, None
-        self.directions = np.zeros(())  # sum of unit vectors
-
-    def over(self, blocks: Iterable[Encoded], where: str, ids: Sequence[str]) -> Iterator[np.ndarray]:
-        """Check, count and pass on the vectors. Raise BadInput for NaN, infinite or zero vectors."""
-        for block in blocks:
-            count = len(block.vectors)
-            store.check_vectors(where, block.vectors, ids[self.rows : self.rows + count])
-            for start in range(0, count, ROWS):
-                exact = block.vectors[start : start + ROWS].astype(np.float64)
-                norms = np.linalg.norm(exact, axis=1)
-                self.norms = self.norms + norms.sum()
-                self.directions = self.directions + (exact / norms[:, None]).sum(0)
-            self.rows += count
-            if block.truncated is not None:
-                self.truncated = (self.truncated or 0.0) + block.truncated * count
-            yield block.vectors
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Rows, dimension, mean norm, fraction of truncated texts, mean cosine over pairs of different rows.
-
-        A mean cosine of 0 is isotropic, 1 a single direction.
-        """
-        n, total = self.rows, self.directions
-        # |sum of unit vectors|^2 = n + the sum over pairs of different rows
-        mean_cosine = (total @ total - n) / (n * (n - 1)) if n > 1 else 1.0
-        metrics = {} if self.truncated is None else {"truncated": self.truncated / n}
-        metrics |= {"rows": n, "dimension": len(total)}
-        return metrics | {"mean_norm": self.norms / n, "mean_cosine": mean_cosine}
+    Raise BadInput for NaN, infinite or zero vectors.
+    """
+    rows = 0
+    for block in blocks:
+        count, dimension = block.vectors.shape
+        store.check_vectors(where, block.vectors, ids[rows : rows + count])
+        rows += count
+        metrics |= {"rows": rows, "dimension": dimension}
+        if block.truncated is not None:
+            metrics["truncated"] = metrics.get("truncated", 0.0) + block.truncated * count / len(ids)
+        yield block.vectors
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipelines.embed import Summary, embed
-from pipelines.encoders.encode import Encoded
+from pipelines.embed import embed
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.study import params
@@ -78,16 +77,6 @@ def test_the_document_of_each_row_is_kept():
     write_corpus("c", TEXTS, document=["p", "p", "q", "r"])
     run()
     assert list(store.read_embeddings("x").documents) == ["p", "p", "q", "r"]
-
-
-def test_metrics_are_those_of_all_pairs():
-    unit = TABLE[:4] / np.linalg.norm(TABLE[:4], axis=1, keepdims=True)
-    cosines = [unit[i] @ unit[j] for i in range(4) for j in range(4) if i != j]
-    blocks, summary = [Encoded(part, None) for part in (TABLE[:1], TABLE[1:4])], Summary()
-    np.testing.assert_array_equal(np.concatenate([*summary.over(blocks, "x", TEXTS)]), TABLE[:4])
-    expected = {"rows": 4, "dimension": 3, "mean_cosine": np.mean(cosines)}
-    expected["mean_norm"] = np.mean(np.linalg.norm(TABLE[:4], axis=1))
-    assert summary.metrics == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("dtype", "dimension"), [("float32", 1), ("float16", 5000)])
