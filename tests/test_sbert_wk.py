@@ -73,8 +73,15 @@ def test_more_neighbours_than_dimensions_leave_no_novelty():
     torch.testing.assert_close(alpha.sum(1), torch.ones(2, dtype=alpha.dtype))
 
 
-@pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "sbert-wk", "pooler"])
-def test_every_pooler_composes_saves_and_opens(transformer, tmp_path, kind):
+def test_the_start_is_a_third_of_the_layers_and_padding_does_not_matter(transformer):
+    vectors = pooled(transformer, pooling="sbert-wk").encode(TEXTS)
+    third = transformer.model.config.num_hidden_layers // 3
+    same = pooled(transformer, pooling="sbert-wk", first_layer=third).encode(TEXTS[1:2])
+    np.testing.assert_allclose(same[0], vectors[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "pooler"])
+def test_every_pooler_of_a_training_saves_and_opens(transformer, tmp_path, kind):
     model = pooled(transformer, pooling=kind)
     before = model.encode(TEXTS)
     model.save(str(tmp_path), create_model_card=False)

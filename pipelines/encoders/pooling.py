@@ -2,7 +2,7 @@
 
 >>> from sentence_transformers import SentenceTransformer
 >>> transformer = SentenceTransformer("folder/of/a/model")[0]
->>> model = SentenceTransformer(modules=[transformer, SbertWk(384)])
+>>> model = SentenceTransformer(modules=[transformer, FirstLast(384)])
 >>> model.encode(["A sentence."]).shape
 (1, 384)
 """
@@ -69,28 +69,6 @@ class FirstLast(LayerPooling):
 
     def __init__(self, embedding_dimension: int) -> None:
         super().__init__(embedding_dimension, "first-last", first_last)
-
-
-class SbertWk(LayerPooling):
-    """SBERT-WK, see sbert_wk.py.
-
-    window: neighbouring layers on each side (m in the paper). omega: 1 weighs layers by inverse alignment
-    alone, 0 by novelty alone. start: index of the first layer used; None: a third of the layer count, as the
-    paper's 4 of 12.
-    """
-
-    config_keys: list[str] = ["embedding_dimension", "window", "omega", "start"]
-
-    def __init__(
-        self, embedding_dimension: int, window: int = 2, omega: float = 0.5, start: int | None = None
-    ) -> None:
-        super().__init__(embedding_dimension, "sbert-wk", self.weighted)
-        self.window, self.omega, self.start = window, omega, start
-
-    def weighted(self, layers: Layers, mask: Tensor) -> Tensor:
-        """Return sentence vectors (batch, dim)."""
-        start = (len(layers) - 1) // 3 if self.start is None else self.start
-        return sbert_wk.pool(layers, mask, start, self.window, self.omega)
 
 
 def first_last(layers: Layers, mask: Tensor) -> Tensor:
@@ -163,11 +141,11 @@ def _poolings(transformer: Any, row: Encoder) -> list[Module]:
             raise BadInput(f"{asked}: this transformer has {layers} layers")
         return [LayerPooling(width(transformer), "layer-mean", partial(one_layer, layer=row.layer))]
     if row.pooling == "sbert-wk":
-        module = SbertWk(width(transformer), row.window, row.omega, row.first_layer)
-        start = layers // 3 if row.first_layer is None else row.first_layer
+        start = layers // 3 if row.first_layer is None else row.first_layer  # 4 of 12, as in the paper
         if layers - start < 2:  # three layers give the two differences of a variance
             raise BadInput(f"{asked}: {layers} layers from layer {start} on are too few: three are needed")
-        return [module]
+        pool = partial(sbert_wk.pool, start=start, window=row.window, omega=row.omega)
+        return [LayerPooling(width(transformer), row.pooling, pool)]
     if row.pooling == "pooler":
         return trained_pooler(transformer)
     assert row.pooling is not None
@@ -222,7 +200,7 @@ SAFE: dict[str, Any] = {
     "kernel_config": None,
 }
 NO_MODEL = "no sentence-transformers model; code that comes with a model is not run"
-OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, SbertWk, UniversalSentenceEncoder)}
+OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, UniversalSentenceEncoder)}
 
 
 def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> SentenceTransformer:
