@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from pipelines.aligners.core.aligner import Aligner, AlignerWithRecipes, JointAligner, missing
+from pipelines.aligners.core.aligner import Aligner, JointAligner, missing
 from pipelines.runtime.settings import Bounds, Natural
 from pipelines.study.row import (
     Computed,
@@ -224,7 +224,7 @@ def settings_of(aligner: Any, keys: dict[str, Any], others: Iterable[str] = ()) 
     `others`: further names of keys, to suggest where a key is unknown.
     """
     module = aligner_module(aligner)
-    recipes = module.RECIPES if isinstance(module, AlignerWithRecipes) else {}
+    recipes = getattr(module, "RECIPES", {})  # named sets of settings
     if recipes and isinstance(keys, dict):
         keys = {**recipes.get(str(keys.get("recipe")), {}), **keys}
     return settings_from(module.Settings, keys, others)

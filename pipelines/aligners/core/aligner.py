@@ -87,13 +87,6 @@ class JointAligner(Protocol):
         ...
 
 
-@runtime_checkable
-class AlignerWithRecipes(Method, Protocol):
-    """Offer named sets of settings, which the key `recipe` of a row selects."""
-
-    RECIPES: Mapping[str, Mapping[str, Any]]
-
-
 def missing(module: Any) -> str | None:
     """Say in one line what a module lacks to be an aligner. Return None if it lacks nothing."""
     wanted: type = OracleAligner if getattr(module, "SUPERVISION", None) == "oracle" else Aligner
