@@ -220,9 +220,9 @@ def test_texts_that_invite_quadratic_time_are_read_in_bounded_work():
     """The child may use 20 s of CPU time; with the square of 10^5 steps it would need many minutes."""
     code = """
 import resource; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
-from pipelines.corpora.sources.path import formats, mail
-assert mail._without_tags("a<b>c" + "<" * 10**6) == "a c" + "<" * 10**6
-assert formats._shown("a<!-- b" + "<script" * 10**6) == "a"
+from pipelines.corpora.sources.path import formats
+assert formats.shown("a<b>c" + "<" * 10**6) == "ac" + "<" * 10**6
+assert formats.shown("a<!-- b" + "<script" * 10**6) == "a"
 from pipelines.measures import facts
 for pattern in (*facts.PATTERNS.values(), facts.NAME):
     for piece in ("1,", "1 ", "1.", "$1 ", "a", "a.", "a@", "a@b.", "A", "Aa ", "(1", "+1", "May ", ",,1"):

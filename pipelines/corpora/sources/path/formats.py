@@ -24,7 +24,7 @@ def text(path: Path) -> str:
             plain = path.read_text("utf-8-sig")
         except UnicodeDecodeError as error:
             raise BadInput(f"{path}: not UTF-8: byte {error.start}") from None
-        return _shown(plain) if suffix in (".html", ".htm") else plain
+        return shown(plain) if suffix in (".html", ".htm") else plain
     with quiet(path, f"cannot be read as {suffix[1:]}"):
         try:
             return _pdf(path) if suffix == ".pdf" else _docx(path)
@@ -45,7 +45,7 @@ def _docx(path: Path) -> str:
     return "\n\n".join(paragraph.text for paragraph in docx.Document(str(path)).paragraphs)
 
 
-def _shown(page: str) -> str:
+def shown(page: str) -> str:
     """Return what a browser shows of a page, blocks with a blank line between them, in linear time."""
     for begin, end in UNSHOWN:
         page = re.sub(rf"(?is){begin}.*?(?:{end}|\Z)", "", page)

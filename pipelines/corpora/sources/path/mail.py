@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mailbox
-import re
 from collections.abc import Callable, Iterator
 from email import message_from_binary_file
 from email.message import EmailMessage
@@ -14,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.corpora.core.files import printable
+from pipelines.corpora.sources.path.formats import shown
 from pipelines.runtime.errors import BadInput, cut
 from pipelines.runtime.files import of_a_file
 from pipelines.runtime.progress import progress
@@ -96,14 +96,8 @@ def _body(message: EmailMessage) -> str:
         if part is None:
             return ""
         text = str(part.get_content())
-        text = _without_tags(text) if part.get_content_subtype() == "html" else text
+        text = shown(text) if part.get_content_subtype() == "html" else text
     except (LookupError, ValueError, AttributeError, TypeError):  # an unknown charset or content type
         payload = None if message.is_multipart() else message.get_payload(decode=True)
         text = payload.decode("latin-1") if isinstance(payload, bytes) else ""
     return text.strip()
-
-
-def _without_tags(html: str) -> str:
-    """Replace tags by spaces. There is none behind the last `>`: a search there takes quadratic time."""
-    end = html.rfind(">") + 1
-    return re.sub(r"<[^>]+>", " ", html[:end]) + html[end:]
