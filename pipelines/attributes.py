@@ -69,12 +69,10 @@ def labelled(
 
     Raises BadInput for a column that is missing or has no labels, and for fewer than two labels.
     """
-    corpus = store.read_corpus(row.corpus)
+    corpus = store.read_texts(source, row.corpus)
     where = f"attributes.{name}: corpus {row.corpus}"
     if row.labels not in corpus.columns:
         raise BadInput(f"{where}: no column {row.labels!r}; there are: {listed(corpus.columns)}")
-    if list(source.ids) != corpus["id"].to_list():
-        raise BadInput(f"{where}: its ids are not those of {row.source}; `dvc repro` makes them agree")
     column = corpus[row.labels]
     if column.dtype == pl.String:
         every = [[label] if label else [] for label in column.to_list()]

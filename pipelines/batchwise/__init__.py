@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import torch
-from torch import Tensor
 
 from pipelines.aligners.core.translator import Translator
 from pipelines.encoders.encode import encode
@@ -53,8 +52,20 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
 
 def translate(translator: Translator, column: str = "vector", device: str = "auto") -> Function:
     """Replace `column` (source vectors) by `vector`, translated: a fixed-size list of float32."""
-    read = _reader(translator, column, device)
-    return lambda batch: _replaced(batch, column, vector=_fixed(read(batch).cpu().numpy()))
+    there, width = resolve(device), source_dimension(translator)
+    translator = translator.to(there).eval()
+
+    @torch.inference_mode()
+    def function(batch: Batch) -> pa.Table:
+        array = batch.column(column)
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        wrong = pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True)
+        _refuse(wrong, f"vectors are not of dimension {width}")
+        flat = pc.list_flatten(array).cast(pa.float32()).to_numpy(zero_copy_only=False)
+        translated = translator(torch.from_numpy(flat.copy()).view(-1, width).to(there))
+        return _replaced(batch, column, vector=_fixed(translated.cpu().numpy()))
+
+    return function
 
 
 def is_vectors(kind: pa.DataType) -> bool:
@@ -67,24 +78,6 @@ def source_dimension(translator: Translator) -> int:
     """Return the dimension of the vectors that a translator reads."""
     config = translator.config
     return config["source_dim"] if "source_dim" in config else config["dims"][config["source"]]
-
-
-def _reader(translator: Translator, column: str, device: str) -> Callable[[Batch], Tensor]:
-    """Return a function that translates a batch's vectors: (n, e), on the device."""
-    there = resolve(device)
-    translator = translator.to(there).eval()
-    width = source_dimension(translator)
-
-    @torch.inference_mode()
-    def read(batch: Batch) -> Tensor:
-        array = batch.column(column)
-        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        wrong = pc.fill_null(pc.not_equal(pc.list_value_length(array), width), True)
-        _refuse(wrong, f"vectors are not of dimension {width}")
-        flat = pc.list_flatten(array).cast(pa.float32()).to_numpy(zero_copy_only=False)
-        return translator(torch.from_numpy(flat.copy()).view(-1, width).to(there))
-
-    return read
 
 
 def _refuse(bad: Any, what: str) -> None:
