@@ -32,10 +32,10 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
         print(f"{name_of(row)}: {row.rows} rows were asked for, there are {len(frame)}")
     drawn = np.random.default_rng(row.seed).permutation(len(frame))[: row.rows]
     frame = frame[np.sort(drawn)]
+    if "document" not in frame.columns:
+        frame = frame.with_columns(document=pl.col("id"))
     if row.source not in ("synthetic", "vectors") and not SECOND & set(frame.columns):
         frame = with_documents(frame, name_of(row))
-    elif "document" not in frame.columns:
-        frame = frame.with_columns(document=pl.col("id"))
     frame = _split(frame, row)
     if "labels" not in frame.columns:
         frame = frame.with_columns(labels=pl.lit([], dtype=pl.List(pl.String)))

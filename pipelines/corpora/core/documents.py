@@ -24,13 +24,11 @@ _WORD = re.compile(r"\w+")
 def with_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     """Return the rows with columns `document` and `same_as`, in the same order.
 
-    `document` is that of the frame, else the row's own id; merged documents have the name of the first.
+    A null `document` becomes the row's own id. Merged documents have the name of the first.
     `same_as` is the id of the first near-duplicate of a text, or its own id. Documents merge, those with the
     most similar texts first, while they stay below LARGEST. A text that still has a near-duplicate in an
     earlier document is dropped, and one line says how many were.
     """
-    if "document" not in frame.columns:
-        frame = frame.with_columns(document=pl.col("id"))
     named = frame["document"].cast(pl.String).fill_null(frame["id"])
     i, j = near_duplicates(frame["text"])
     document = merged(np.unique(named, return_inverse=True)[1], i, j)
