@@ -104,10 +104,8 @@ class Rotation(nn.Module):
         super().__init__()
         self.dimension = dimension
         generator = torch.Generator().manual_seed(seed)
-        normal = torch.randn(dimension, dimension, generator=generator, dtype=torch.float64)
-        Q, R = torch.linalg.qr(normal)
-        uniform = Q * R.diagonal().sign()  # QR alone is not uniform (Mezzadri 2007)
-        self.register_buffer("matrix", uniform.float())
+        empty = torch.empty(dimension, dimension, dtype=torch.float64)
+        self.register_buffer("matrix", nn.init.orthogonal_(empty, generator=generator).float())
 
     def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {**features, "sentence_embedding": features["sentence_embedding"] @ self.matrix}

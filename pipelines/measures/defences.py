@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+from torch.nn.init import orthogonal_
 
 from pipelines.measures.vectors import finite, kmeans, neighbours, overlap
 from pipelines.runtime.errors import BadInput
@@ -79,9 +80,8 @@ def defend(vectors: Tensor, defence: Defence, seed: int = 0) -> Tensor:
 
 
 def rotation(d: int, generator: torch.Generator) -> Tensor:
-    """Return a uniform random orthogonal matrix (d, d), float64 (Mezzadri 2007)."""
-    q, r = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64))
-    return q * r.diagonal().sign()
+    """Return a uniform random orthogonal matrix (d, d), float64."""
+    return orthogonal_(torch.empty(d, d, dtype=torch.float64), generator=generator)
 
 
 @dataclass(frozen=True)

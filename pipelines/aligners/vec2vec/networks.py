@@ -231,9 +231,7 @@ def initialise(module: nn.Module) -> None:
 
 def fitted(x: Tensor, size: int) -> Tensor:
     """Return (n, size) from (n, d): append zeros or cut columns, the shortcut between unequal layers."""
-    if x.shape[1] == size:
-        return x
-    return pad(x, (0, size - x.shape[1])) if x.shape[1] < size else x[:, :size]
+    return x if x.shape[1] == size else pad(x, (0, size - x.shape[1]))
 
 
 def at_least_float(x: Tensor) -> Tensor:
