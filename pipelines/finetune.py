@@ -7,7 +7,6 @@ step), so a killed run continues bit for bit, and the global batch does not depe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -27,14 +26,13 @@ from pipelines.measures import geometry, similarity
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.study import Finetune, Network, params
 
 STATE, BEST = "state.pt", "best.pt"  # the state to resume from; the best weights so far
 CLIP = 1.0  # maximum norm of the gradient, as in the Trainer that the paper used
 LOGGED = 10  # steps between two logged losses
-
-Log = Callable[[dict, int], None]
 
 
 @dataclass

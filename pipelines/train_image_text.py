@@ -7,7 +7,6 @@ same frequencies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from pipelines.contrastive.towers import CONTEXT, Words
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
+from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.study import TrainImageText, params
 
@@ -33,8 +33,6 @@ LOGGED = 10  # steps between two points of the curve
 CHECKPOINT = 200  # steps between two checkpoints
 END_RATE = 1e-5  # learning rate after the last step
 DECAY, BETAS = 0.2, (0.9, 0.98)  # of AdamW
-
-Log = Callable[[dict, int], None]
 
 
 def train_image_text(name: str, row: TrainImageText, study: params.Study, run: track.Run) -> None:

@@ -8,12 +8,13 @@ from itertools import permutations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, normalize
+from torch.nn.functional import cosine_similarity
 
 from pipelines.aligners.core.matching import csls, mutual
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.settings import Settings
 from pipelines.aligners.vec2vec.training import INVERSE_TEMPERATURE, Training, leading
+from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 
@@ -72,7 +73,7 @@ def agreement(moved: Tensor, cloud: Tensor) -> tuple[float, float]:
 
     Both sides are centred, and neighbours are found under CSLS. Without any neighbour the cosine is 0.
     """
-    a, b = (normalize(z - z.mean(0), dim=1) for z in (moved, cloud))
+    a, b = centred_unit(moved), centred_unit(cloud)
     i, j = mutual(csls(a, b, NEIGHBOURS))
     cosine = (a[i] * b[j]).sum(1).mean() if len(i) else torch.zeros(())
     return len(i) / min(len(a), len(b)), float(cosine)
