@@ -213,8 +213,8 @@ def replicate_seeds(row: Align | AlignJointly) -> list[int]:
     """
     if len(row.seeds) > 1 and not row.splits:
         return []
-    first = row.seeds[0] + REPLICATE
-    return [next(seed for seed in count(first) if seed not in row.seeds)]
+    seeds = list(row.seeds)
+    return [next(seed for seed in count(seeds[0] + REPLICATE) if seed not in seeds)]
 
 
 def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Fit]:
