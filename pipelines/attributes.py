@@ -1,5 +1,11 @@
-"""attributes: infer labels from translated vectors, and compare with untranslated vectors, oracles and
-floors.
+"""attributes: infer labels from translated vectors, and compare with other vectors and with floors.
+
+translated      vectors translated by the translator of one seed; labels by the target encoder
+naive           untranslated vectors; labels by the target encoder
+ideal source    source vectors; labels by the source encoder
+ideal target    target vectors of the same texts; labels by the target encoder
+majority        no vectors: the commonest labels first
+chance          no vectors: the expected scores of a random order
 """
 
 from __future__ import annotations
@@ -22,9 +28,7 @@ from pipelines.study import Attributes, params
 
 
 def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) -> None:
-    """For each wording, score the labels of translated (every seed), naive, ideal source and target,
-    majority, chance.
-    """
+    """For each wording of the labels, rank them for each text by every method, and score the rankings."""
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
     store.same_texts(source, target)
@@ -41,7 +45,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         for n in (row.source_encoder, row.target_encoder)
     )
     documents = numbered(source.documents[rows.numpy()])
-    near_x, near_y = nearest(x, row.neighbours), nearest(y, row.neighbours)
+    near_x, near_y = nearest(x, row.neighbours), nearest(y, row.neighbours)  # scores are averaged over these
     metrics, frames = {}, []
     for wording in row.wordings:
         texts = [measures.wording(n, wording) for n in names]
@@ -65,9 +69,10 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
 def labelled(
     name: str, row: Attributes, source: store.Embeddings
 ) -> tuple[Tensor, list[list[str]], list[str]]:
-    """Return the rows of the split that have one of the labels, their labels, and the label set.
+    """Return the rows (n,) of the split with a label of the label set, the labels of each, and the set.
 
-    Raises BadInput for a column that is missing or has no labels, and for fewer than two labels.
+    The set has each label of at least `row.least` texts of the split. Raises BadInput for a column that is
+    missing or has no labels, for fewer than two labels, and for embeddings of another corpus.
     """
     corpus = store.read_texts(source, row.corpus)
     where = f"attributes.{name}: corpus {row.corpus}"
@@ -75,19 +80,22 @@ def labelled(
         raise BadInput(f"{where}: no column {row.labels!r}; there are: {listed(corpus.columns)}")
     column = corpus[row.labels]
     if column.dtype == pl.String:
-        every = [[label] if label else [] for label in column.to_list()]
+        labels = [[label] if label else [] for label in column.to_list()]
     elif column.dtype == pl.List(pl.String):
-        every = [row_labels or [] for row_labels in column.to_list()]
+        labels = [of_text or [] for of_text in column.to_list()]
     else:
         raise BadInput(f"{where}: column {row.labels!r} is {column.dtype}, not labels")
     split = source.rows(row.split).tolist()
-    names = measures.label_set([every[i] for i in split], row.least)
-    kept = [i for i in split if set(every[i]) & set(names)]
-    return torch.tensor(kept), [every[i] for i in kept], names
+    names = measures.label_set([labels[i] for i in split], row.least)
+    kept = [i for i in split if set(labels[i]) & set(names)]
+    return torch.tensor(kept), [labels[i] for i in kept], names
 
 
 def nearest(vectors: Tensor, k: int) -> Tensor | None:
-    """Return each vector's k nearest by centred cosine, itself included. (n, d) -> (n, k); None if k is 1"""
+    """Return the rows of each vector's k nearest by centred cosine, itself included; None if k is 1.
+
+    (n, d) -> (n, min(k, n))
+    """
     if k == 1:
         return None
     x = centred_unit(vectors.float())

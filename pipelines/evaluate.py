@@ -1,6 +1,6 @@
-"""evaluate: measure a translator on true pairs and, where queries are judged, by what they find.
+"""evaluate: measure a translator on true pairs and, if the row names `queries`, on judged retrieval.
 
-Writes scores per example, metrics, and the table of a picture.
+Writes the scores of each pair, the means of each seed, metrics, and the points of the report's picture.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import Evaluate, params
 
 PICTURED = 16_384  # pairs that set the centres and axes of the picture
+POINTS = 1000  # of these, the pairs that it shows
 COLUMNS = [f"{cloud}_{axis}" for cloud in ("untranslated", "translated", "target") for axis in "xy"]
 
 
@@ -42,13 +43,13 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
 
     documents = numbered(source.documents[rows.numpy()])
     search = Search.of(name, row.queries, target) if row.queries else None
-    per_seed, frames = [], []
+    per_seed, frames = [], []  # means; scores of each pair
     for seed, translator in translators.items():
         scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
-        columns = {k: v.numpy() for k, v in scores.items()}
+        columns = {measure: values.numpy() for measure, values in scores.items()}
         frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **columns}))
         found = summary(scores, documents)
-        run.log({f"seed-{seed}": {"translation": {k: found[k] for k in scores}}})
+        run.log({f"seed-{seed}": {"translation": {measure: found[measure] for measure in scores}}})
         if search:
             found |= search(target.vectors, translator(source.vectors[search.documents]))
         per_seed.append({"seed": seed} | found)
@@ -61,7 +62,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     if row.pictures:
         x, y = source.vectors[rows[:PICTURED]], target.vectors[rows[:PICTURED]]
         with torch.inference_mode():
-            translated = next(iter(translators.values()))(x)
+            translated = next(iter(translators.values()))(x)  # by the first seed's translator
         table = picture(x, translated, y)
     path = store.plots_path("evaluate", name) / "spaces.csv"
     store.write_csv(path, table)
@@ -72,8 +73,8 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     metrics["supervision"] = study.translators()[row.translator].supervision
     if search:
         metrics |= {m.name: seeds[m.name].mean() for m in retrieval.MEASURES}
-        metrics["retrieval"] = untranslated = search.without_translator(source.vectors, target.vectors)
-        if ceiling := untranslated["re-embedded"]["ndcg10"]:
+        metrics["retrieval"] = references = search.without_translator(source.vectors, target.vectors)
+        if ceiling := references["re-embedded"]["ndcg10"]:
             metrics["retention"] = metrics["ndcg10"] / ceiling
     store.write_metrics("evaluate", name, metrics)
     run.log({"translation": metrics})
@@ -84,45 +85,54 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
 def scored(
     translator: Translator, source: Tensor, target: Tensor, rows: Tensor, batch: int
 ) -> dict[str, Tensor]:
-    """Translate these rows of (n, d) by batches, and return their `paired_scores` with (n, e), on the CPU."""
+    """Translate these `rows` of source (n, d), and return their `paired_scores` with target (n, e).
+
+    Translate one batch at a time, to save memory. The scores are on the CPU.
+    """
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
+    # len(part): rank each part as one batch
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
-    return {k: torch.cat([s[k] for s in scores]).cpu() for k in scores[0]}
+    return {measure: torch.cat([of_part[measure] for of_part in scores]).cpu() for measure in scores[0]}
 
 
 @dataclass(frozen=True)
 class Search:
-    """Judged queries of one split, and the documents that they search: rows of embeddings."""
+    """Judged queries of one split, and the documents that they search."""
 
-    queries: Tensor  # (q,)
-    documents: Tensor  # (n,)
+    queries: Tensor  # (q,) their rows in the embeddings
+    documents: Tensor  # (n,) their rows in the embeddings
     ids: Sequence[str]  # of the documents
-    judgements: Sequence[dict[str, float]]  # of the queries
+    judgements: Sequence[dict[str, float]]  # for each query: id of a document -> grade
 
     @classmethod
     def of(cls, name: str, split: str, space: store.Embeddings) -> Search:
-        """Return the search of the queries, of split `queries <split>`, in all documents.
+        """Return the search of all documents by the queries of a row's `split`.
 
-        Raises BadInput if there are none.
+        A corpus keeps them in split `queries <split>`. Raises BadInput if there are none.
         """
         queries = space.rows(f"queries {split}")
         if space.judgements is None or not len(queries):
             there = sorted({*space.splits})
             raise BadInput(f"evaluate.{name}.queries: {space.name} has none of {split!r}; splits: {there}")
+        # A document has no judgement
         documents = [row for row, judgement in enumerate(space.judgements) if judgement is None]
         judgements = [json.loads(space.judgements[row]) for row in queries]
         return cls(queries, torch.tensor(documents), list(space.ids[documents]), judgements)
 
     def __call__(self, vectors: Tensor, documents: Tensor) -> dict[str, float]:
-        """Measure the queries among `vectors`, of all rows, in `documents` (n, d)."""
+        """Return the mean retrieval scores of the queries among `documents`, and their standard errors.
+
+        vectors: of all rows of the embeddings, (rows, d); the queries are taken from it. documents: (n, d).
+        """
         queries = vectors[self.queries]
         return summary(retrieval.judged_scores(queries, documents, self.ids, self.judgements))
 
     def without_translator(self, source: Tensor, target: Tensor) -> dict[str, dict[str, float]]:
-        """Measure the same search without a translator, from all rows' (n, d) and (n, e) vectors.
+        """Measure the same search without a translator, from vectors of all rows (rows, d), (rows, e).
 
         `re-embedded`: documents by the target encoder, the ceiling. `untranslated`: documents by the source
-        encoder, the floor. `before`: documents and queries by the source encoder.
+        encoder, padded or cut to e dimensions, the floor. `before`: documents and queries by the source
+        encoder.
         """
         x, y = source[self.documents], target[self.documents]
         padded = Identity(x.shape[1], y.shape[1])(x)
@@ -133,14 +143,14 @@ class Search:
         }
 
 
-def picture(x: Tensor, translated: Tensor, y: Tensor, most: int = 1000) -> pl.DataFrame:
-    """Project the first texts' centred vectors on the target's first two principal axes.
+def picture(x: Tensor, translated: Tensor, y: Tensor) -> pl.DataFrame:
+    """Project centred vectors on the first two principal axes of the target, y.
 
-    x (n, d), translated (n, e), y (n, e) -> one row per text with COLUMNS
+    x (n, d), translated (n, e), y (n, e) -> one row with COLUMNS for each of the first POINTS texts
     """
     axes = torch.linalg.svd(centred_unit(y), full_matrices=False).Vh[:2].T  # (e, 2)
     clouds = (Identity(x.shape[1], y.shape[1])(x), translated, y)
-    points = torch.cat([centred_unit(cloud)[:most] @ axes for cloud in clouds], 1)
+    points = torch.cat([centred_unit(cloud)[:POINTS] @ axes for cloud in clouds], 1)
     return pl.DataFrame(points.cpu().numpy(), schema=COLUMNS)
 
 

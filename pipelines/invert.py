@@ -1,5 +1,9 @@
-"""invert: texts from translated vectors, beside a ceiling (true target vectors) and floors (mismatched
-vectors, no vector).
+"""invert: write texts from translated vectors, and measure what they give away of the true texts.
+
+translated    the attack
+ceiling       the same attack on the true target vectors
+mismatched    a floor: each text is compared with a guess from another text's translated vector
+prior         a floor: a decoder writes without a vector
 """
 
 from __future__ import annotations
@@ -30,8 +34,8 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.progress import progress
 from pipelines.study import Invert, params
 
-JUDGED = Path(".cache/judge")
-EXAMPLES = 40
+JUDGED = Path(".cache/judge")  # answers of the optional judge
+EXAMPLES = 40  # guesses that are written for readers
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Victim:
     """The attacked texts. The attack sees `translated` only; the rest is for measuring."""
 
     ids: list[str]
-    documents: list[str]  # mails, articles: facts of one are not independent
+    documents: list[str]  # the document of each text, such as a mail: texts of one are not independent
     texts: list[str]
     facts: list[dict[str, list[str]]]  # by kind
     translated: Tensor  # (n, e)
@@ -48,10 +52,16 @@ class Victim:
 
 @dataclass(frozen=True)
 class Guesses:
-    """The texts that one method wrote in one attack."""
+    """The texts that one method wrote in one attack.
+
+    generated     the inverter's first guess
+    corrected     the guess after corrections that query the encoder, with facts added
+    retrieved     the nearest of the attacker's texts
+    consensus     the text that the nearest of them agree on, with facts added
+    """
 
     attack: str  # translated | ceiling | mismatched | prior
-    method: str  # generated | corrected | retrieved | consensus
+    method: str
     texts: list[str]
     queries: float = 0.0  # per text
 
@@ -83,11 +93,12 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 
 
 def attacked(name: str, row: Invert, attacker: Attacker) -> Victim:
-    """Draw the attacked texts with the row's seed, without any that the attacker knows, and translate them.
+    """Draw the attacked texts with the row's seed, and translate their vectors.
 
-    The mean of all translated vectors of the split is moved to that of the attacker's texts: a translator
-    that was fitted on other texts misses it. With `seeds: aligned` the vectors are the mean over all aligned
-    translators. Raises BadInput for fewer than two texts.
+    Texts that the attacker knows are left out. Translations are shifted, so that their mean over the split is
+    that of the attacker's vectors: a translator that was fitted on other texts misses it. With
+    `seeds: aligned`, each vector is the mean of its translations by all aligned translators. Raises BadInput
+    for fewer than two texts.
     """
     device = resolve(row.device)
     source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
@@ -115,19 +126,17 @@ def attacked(name: str, row: Invert, attacker: Attacker) -> Victim:
     with torch.inference_mode():
         vectors = translated(rows) - translated(split).mean(0) + attacker.space.mean
     return Victim(
-        drawn["id"].to_list(),
-        source.documents[rows.numpy()].tolist(),
-        drawn["text"].to_list(),
-        facts_of(drawn),
-        vectors,
-        target.vectors[rows],
+        ids=drawn["id"].to_list(),
+        documents=source.documents[rows.numpy()].tolist(),
+        texts=drawn["text"].to_list(),
+        facts=facts_of(drawn),
+        translated=vectors,
+        target=target.vectors[rows],
     )
 
 
 def facts_of(corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
-    """Return the facts of each text by kind: the planted ones (columns of lists), else those found by
-    pattern.
-    """
+    """Return the facts of each text by kind: planted ones if there are columns of lists, else by pattern."""
     columns = [c for c, t in corpus.schema.items() if t == pl.List(pl.String) and c != "labels"]
     if not columns:
         return [facts.annotate(text) for text in corpus["text"]]
@@ -138,14 +147,15 @@ def facts_of(corpus: pl.DataFrame) -> list[dict[str, list[str]]]:
 
 
 def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert) -> list[Guesses]:
-    """Attack translated, true and mismatched vectors by every method. Each attack counts its own queries."""
+    """Return the guesses of every attack by every method. Each attack counts its own queries."""
     vectors = {
         "translated": victim.translated,
         "ceiling": victim.target,
-        "mismatched": victim.translated.roll(1, 0),
+        "mismatched": victim.translated.roll(1, 0),  # row i: the vector of text i - 1
     }
     out: list[Guesses] = []
-    voters, count = Voters(attacker.known, attacker.texts), row.consensus.facts
+    voters = Voters(attacker.known, attacker.texts)
+    count = row.consensus.facts  # of facts added to a guess
     for kind, raw in progress(vectors.items(), what="invert", unit="attacks"):
         given = attacker.space(raw)
         near = attacker.nearest(given, row.search.near)
@@ -168,10 +178,10 @@ def attack(attacker: Attacker, victim: Victim, encode: query.Encode, row: Invert
 def written(
     attacker: Attacker, raw: Tensor, near: list[list[str]], encode: query.Encode, row: Invert
 ) -> tuple[list[str], list[str], int]:
-    """Return first guesses for raw vectors (n, e), corrected guesses, and the number of queries of the
-    latter.
+    """Return first guesses for raw vectors (n, e), corrected guesses, and the number of queries.
 
-    vec2text's weights read raw vectors. Inverters trained here read centred ones of unit length.
+    First guesses need no query. vec2text's released weights read raw vectors, inverters trained here centred
+    ones of unit length.
     """
     inverter, s = attacker.inverter, row.search
     if isinstance(inverter, Vec2Text):
@@ -188,8 +198,9 @@ def written(
 
 
 def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert) -> pl.DataFrame:
-    """Return one row per attack, method and text: the guess, its scores and its facts. `embed` is not part of
-    an attack.
+    """Return one row per attack, method and text: the guess, its scores and its facts.
+
+    `embed` serves to compute cosines: its queries are not counted.
     """
     true, frames = embed.space(victim.target), []
     for g in progress(guesses, what="measure", unit="methods"):
@@ -217,8 +228,9 @@ def measured(guesses: list[Guesses], victim: Victim, embed: Queries, row: Invert
 
 
 def summary(table: pl.DataFrame, victim: Victim, known: list[str]) -> dict[str, Any]:
-    """Return means and standard errors per attack and method, queries per text, and recovered facts per
-    kind. known: the attacker's texts.
+    """Return means and errors of the scores, queries and facts, as {attack: {method: ...}}.
+
+    Recovered facts are counted by kind. known: the attacker's texts.
     """
     out: dict[str, Any] = {"texts": len(victim.texts), "documents": len(set(victim.documents))}
     unknown, found = facts.unknown_to(known, victim.facts), {}
@@ -252,10 +264,10 @@ def share(attack: dict[str, Any], ceiling: dict[str, Any]) -> dict[str, float]:
 def add_leaks(
     counts: dict[str, Any], found: dict[str, list[Found]], floor: dict[str, list[Found]], victim: Victim
 ) -> None:
-    """Add to the counts of each kind the share of facts above that of mismatched vectors: the leak."""
-    for kind, some in found.items():
-        if some:
-            leak = facts.above_floor(some, floor[kind], victim.documents)
+    """Add the leak to the counts of each kind: the share of facts recovered above the floor."""
+    for kind, of_kind in found.items():
+        if of_kind:
+            leak = facts.above_floor(of_kind, floor[kind], victim.documents)
             counts[kind] |= {"above_floor": leak.value, "low": leak.low, "high": leak.high}
 
 

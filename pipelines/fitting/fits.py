@@ -35,9 +35,10 @@ Result = TypeVar("Result")
 
 
 class Draw(NamedTuple):
-    """What decides the random numbers and the texts of a fit.
+    """What decides the random numbers and the texts of a fit: its seed, and how often it was restarted.
 
-    A replicate serves only to judge other fits. It has a seed of its own, and so other texts.
+    A replicate serves only to judge other fits, so it must see other texts than they do. Its own seed draws
+    them. Where all seeds see the same texts, as with `splits`, a replicate sees a part of these.
     """
 
     seed: int
@@ -46,7 +47,7 @@ class Draw(NamedTuple):
 
     @property
     def generator_seed(self) -> int:
-        """The seed of the aligner. Restarts of a seed see its texts again, with other random numbers."""
+        """The seed of the aligner's random numbers. Each restart has other ones."""
         return (self.seed + self.restart * RESTART) % 2**32
 
     @property
@@ -64,11 +65,22 @@ class Work:
     run: track.Run
     folder: Path  # unfinished work of this row
     device: torch.device
-    pairs: Mapping[Pair, str]  # (source, target) of each translator -> its folder; "" if there is one pair
+    pairs: Mapping[Pair, str]  # (source, target) of each translator -> its subfolder; "" if there is one pair
     clouds: Sequence[Tensor]  # all vectors of each space
-    fit: Callable[[Draw, Log | None], Fit]
-    vectors: Callable[[int], Mapping[str, Tensor]]  # by space, the vectors that the fit of a seed sees
+    fit: Callable[[Draw, Log | None], Fit]  # chooses the texts of a draw, and makes its fit
+    vectors: Callable[[int], Mapping[str, Tensor]]  # by space, the vectors that the fits of a seed see
     judged: bool = True  # False for oracles and the naive baseline, which need no verdict
+
+
+class Fits(NamedTuple):
+    """The fits of several draws."""
+
+    of_seeds: list[tuple[int, Fit]]  # each with its seed; a seed has one for each restart
+    replicates: list[Fit]
+
+    def judges_of(self, seed: int) -> list[Fit]:
+        """Return the fits that judge a seed: the replicates or, if there are none, fits of other seeds."""
+        return self.replicates or [fit for other, fit in self.of_seeds if other != seed]
 
 
 @dataclass
@@ -95,7 +107,11 @@ class Candidate:
 
     @property
     def aligned(self) -> bool:
-        """Whether all verdicts are. A poor replicate can make a right map look right for a part alone."""
+        """Whether all verdicts are *aligned*.
+
+        *partial* is not enough: a poor replicate can make a right map look right for a part alone, and a
+        restart may show that it is right for the whole.
+        """
         return all(verdict.label == "aligned" for verdict in self.verdicts.values())
 
     @property
@@ -106,80 +122,94 @@ class Candidate:
 def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[str, int]]) -> None:
     """Fit the seeds of a row; write and log translators, verdicts and metrics of each pair.
 
-    `in_common` counts what the texts of a pair have in common.
+    `verb` is the stage, `name` the row. `in_common` counts what the texts of a pair have in common.
     """
     best, restarts = fit_until_aligned(work)
     if distributed.rank() != 0:
         return
     log_other_ranks(work)
     metrics, translators = {}, work.folder / "translators"
-    for pair, label in work.pairs.items():
-        verdicts = verdicts_of(best, pair)
-        (translators / label).mkdir(parents=True, exist_ok=True)
+    for pair, subfolder in work.pairs.items():
+        folder = translators / subfolder  # `translators` itself if subfolder is ""
+        folder.mkdir(parents=True, exist_ok=True)
         for seed, candidate in best.items():
-            save(candidate.fit[pair], translators / label / f"seed-{seed}")
-        write_verdicts(translators / label, verdicts)
+            save(candidate.fit[pair], folder / f"seed-{seed}")
+        verdicts = verdicts_of(best, pair)
+        write_verdicts(folder, verdicts)
         found = {"seeds": len(best)} | summary(verdicts) | restarts
         if work.judged:
             found |= in_common(pair)
-        metrics[label] = found
-        where = f"alignment/{label}".rstrip("/")
+        metrics[subfolder] = found
+        where = f"alignment/{subfolder}".rstrip("/")
         for seed, verdict in verdicts.items():
             work.run.log({f"seed-{seed}/{where}": {"verdict": verdict.score, "agreement": verdict.agreement}})
         work.run.log({where: {key: value for key, value in found.items() if key != "by seed"}})
-    store.write_metrics(verb, name, metrics.get("", metrics))  # of one pair: without a label
+    store.write_metrics(verb, name, metrics.get("", metrics))  # metrics of a single pair are not nested
     store.publish_folder(translators, store.translators_path(name))
 
 
 def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]:
-    """Return the best fit of each seed, and the number of restarts as a metric if the row allows any.
+    """Return the best fit of each seed, and the metric `restarts` if the row allows any.
 
-    Judge each fit by its worst pair of spaces. Refit seeds that are not aligned, up to `restarts` times. A
-    wrong replicate makes a right fit look wrong, so each restart makes a new replicate, too.
+    Judge each fit by its worst pair of spaces. Refit seeds that are not aligned, up to the row's `restarts`
+    times. The metric `restarts` is the number of these refits, summed over the seeds.
     """
-    row, candidates = work.row, {seed: list[Candidate]() for seed in work.row.seeds}
+    candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
-    fits: list[tuple[int, Fit]] = []  # each with its seed
-    replicates: list[Fit] = []
-    to_fit = [*row.seeds]
-    for restart in range(row.restarts + 1):
-        draws = [Draw(seed, restart) for seed in to_fit]
-        seeds = replicate_seeds(row) if work.judged else []
-        replicate_draws = [Draw(seed, restart, replicate=True) for seed in seeds]
-        made = fit_draws(work, draws + replicate_draws)  # in one call, so that they run in parallel
-        new_fits = list(zip(to_fit, made[: len(draws)], strict=True))
-        new_replicates = made[len(draws) :]
-        fits += new_fits
-        replicates += new_replicates
-        for seed, fit in new_fits:
+    so_far = Fits([], [])
+    to_fit = [*work.row.seeds]
+    for restart in range(work.row.restarts + 1):
+        new = fit_seeds(work, to_fit, restart)
+        so_far = Fits(so_far.of_seeds + new.of_seeds, so_far.replicates + new.replicates)
+        for seed, fit in new.of_seeds:
             candidates[seed].append(Candidate(fit))
         if not work.judged:
             return {seed: only for seed, [only] in candidates.items()}, {}
         for seed in to_fit:
-            *earlier, latest = candidates[seed]
-            vectors = work.vectors(seed)
-            latest.judge_by(judges_of(seed, fits, replicates), vectors)  # the new fit by all fits so far
-            for candidate in earlier:  # older fits by the new ones alone
-                candidate.judge_by(judges_of(seed, new_fits, new_replicates), vectors)
+            judge_new(candidates[seed], work.vectors(seed), so_far.judges_of(seed), new.judges_of(seed))
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
         wrong = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
         if not to_fit:
             break
     refits = sum(len(of_seed) - 1 for of_seed in candidates.values())
-    return best, {"restarts": refits} if row.restarts else {}
+    return best, {"restarts": refits} if work.row.restarts else {}
 
 
-def judges_of(seed: int, fits: Sequence[tuple[int, Fit]], replicates: list[Fit]) -> list[Fit]:
-    """Return the fits that judge a seed: the row's replicates or, if it has none, the fits of other seeds."""
-    return replicates or [fit for other, fit in fits if other != seed]
+def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> Fits:
+    """Fit these seeds and, if their fits cannot judge each other, a replicate.
+
+    A wrong replicate makes a right fit look wrong, so each restart makes a new replicate, too.
+    """
+    draws = [Draw(seed, restart) for seed in seeds]
+    if work.judged:
+        draws += [Draw(seed, restart, replicate=True) for seed in replicate_seeds(work.row)]
+    made = fit_draws(work, draws)  # in one call, so that they run in parallel
+    return Fits(list(zip(seeds, made[: len(seeds)], strict=True)), made[len(seeds) :])
+
+
+def judge_new(
+    candidates: Sequence[Candidate],
+    vectors: Mapping[str, Tensor],
+    judges: Sequence[Fit],
+    new_judges: Sequence[Fit],
+) -> None:
+    """Judge a seed's fits, of which the last is new, on the vectors that they saw.
+
+    The new fit is judged by all `judges`. The others know the earlier judges and need `new_judges` only.
+    """
+    *earlier, latest = candidates
+    latest.judge_by(judges, vectors)
+    for candidate in earlier:
+        candidate.judge_by(new_judges, vectors)
 
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:
-    """Return the seed of a replicate, or nothing if the fits of the row's seeds can judge each other.
+    """Return the seed of the row's replicate as a list. The list is empty if the row needs no replicate.
 
-    They cannot if there is only one seed, or if `splits` gives all seeds the same texts. In the second case
-    the replicate sees half of these texts (`fitting.splitting`).
+    It needs none if the fits of its seeds can judge each other: there are several, and they see different
+    texts. With `splits` all seeds see the same texts. A replicate then sees half of these
+    (`fitting.splitting`).
     """
     if len(row.seeds) > 1 and not row.splits:
         return []
@@ -191,8 +221,8 @@ def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Fit]:
     """Return the fit of each draw. Each process makes its share and reads the others' from disk."""
     mine = draws[distributed.rank() :: distributed.world_size()]
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
-    distributed.barrier()
-    return [stored_fit(work, draw) for draw in draws]  # all are on disk now
+    distributed.barrier()  # all fits are on disk now, and `stored_fit` only reads them
+    return [stored_fit(work, draw) for draw in draws]
 
 
 def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequence[Tensor]) -> list[Result]:
@@ -213,8 +243,8 @@ def stored_fit(work: Work, draw: Draw) -> Fit:
     folder = work.folder / "fits" / f"{draw.seed}-{draw.restart}"
     paths = {pair: folder.joinpath(*pair) for pair in work.pairs}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
-        first = not (draw.replicate or draw.restart)
-        log = _log(work, draw.seed) if first else None  # one curve for each seed
+        first = not (draw.replicate or draw.restart)  # so that each seed logs one curve
+        log = _log(work, draw.seed) if first else None
         with about(draw.name):
             made = work.fit(draw, log)
         for pair, translator in made.items():
@@ -260,7 +290,7 @@ def verdicts_of(best: Mapping[int, Candidate], pair: Pair) -> dict[int, Verdict]
 
 
 def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:
-    """Return metrics of a row's verdicts; nothing without verdicts.
+    """Return metrics of the verdicts of all seeds; nothing without verdicts.
 
     `verdict`: mean score. `aligned`: share of aligned seeds. `share`: mean share of correctly mapped source
     vectors over seeds that are aligned or partial, 0 if none is. `by seed`: each verdict.

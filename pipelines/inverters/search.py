@@ -1,10 +1,17 @@
-"""Correction: guess, embed the guess, keep what is nearer to the vector. Every embedded text is a query, and
-is counted.
+"""Improve guesses at a text: embed many, and keep the one nearest to the attacked vector.
 
-guided_beams: ZSInvert (Zhang et al. 2025, arXiv 2504.00147). Beams grow by a few sub-words, and those whose
-embedding is nearest to the vector stay. splice: pieces of the attacker's texts put together (splice.py).
-swap: one sub-word is replaced by another that the inverter finds likely. correct: vec2text (Morris et al.
-2023, arXiv 2310.06816). A corrector reads the vector, the guess and its vector, and proposes better guesses.
+Each distinct text that is embedded counts as one query of the target encoder. First guesses come from the
+inverter, from the attacker's texts, and from two searches:
+
+splice          puts pieces of the attacker's texts together (splice.py)
+guided_beams    grows texts by a few sub-words at a time, and keeps those whose embedding is nearest to the
+                vector (ZSInvert: Zhang et al. 2025, arXiv 2504.00147)
+
+Two further searches improve the best of them:
+
+swap            replaces one sub-word at a time by another that the inverter finds likely
+correct         asks a corrector, which reads the vector, the guess and the guess's vector, for better guesses
+                (vec2text: Morris et al. 2023, arXiv 2310.06816)
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ class Settings(Checked):
     """How much is spent on one vector."""
 
     samples: Count = 8  # first guesses, one of them greedy
-    nearest: Natural = 1  # so many of the attacker's texts are further first guesses
+    nearest: Natural = 1  # how many of the attacker's texts are first guesses, too
     splices: Natural = 0  # rounds of splicing pieces of the nearest texts together
     pool: Count = 20  # texts whose pieces are spliced
     pieces: Count = 12  # tried in each round
@@ -66,12 +73,12 @@ def search(
     corrector: Decoder | None,
     near: Sequence[Sequence[str]],
 ) -> list[Guess]:
-    """Return the guess nearest to each of the unit `vectors` (n, e), after every correction that `s` asks
-    for.
+    """Return the best guess for each of the unit `vectors` (n, e), after all searches that `s` asks for.
 
     near: the attacker's texts nearest to each vector, nearest first.
     """
     run = Search(inverter, vectors, queries, s, torch.Generator().manual_seed(seed))
+    # 1. First guesses of each kind: for each vector a list of drafts
     guesses = [[[draft] for draft in inverter.propose(vectors)], run.known(near)]
     if s.splices:
         guesses.append(run.spliced(near))
@@ -79,8 +86,11 @@ def search(
         guesses.append(run.samples())
     if s.beams:
         guesses.append(run.guided_beams())
+    # 2. The nearest of them
     pools = [list(chain(*drafts)) for drafts in zip(*guesses, strict=True)]
-    best = run.swap([ranked[0] for ranked in run.ranked(pools)])
+    best = [ranked[0] for ranked in run.ranked(pools)]
+    # 3. Improve it
+    best = run.swap(best)
     return best if corrector is None else run.correct(best, corrector)
 
 
@@ -120,12 +130,14 @@ class Search:
         s, beams = self.settings, [[EMPTY] for _ in self.vectors]
         steps = math.ceil(self.inverter.tokens / s.stride)
         for _ in progress(range(steps), what="guided beams", unit="steps"):
+            # Each unfinished draft grows in `branches` ways. All have the same length.
             growing = [(i, d) for i, drafts in enumerate(beams) for d in drafts if not d.done]
             if not growing:
                 break
             rows, drafts = zip(*(pair for pair in growing for _ in range(s.branches)), strict=True)
             given = self.vectors[list(rows)]
             grown = self.inverter.propose(given, self.generator, drafts=drafts, length=s.stride)
+            # Finished drafts compete with the grown ones
             pools = [[d for d in drafts if d.done] for drafts in beams]
             for i, draft in zip(rows, grown, strict=True):
                 pools[i].append(draft)
@@ -151,13 +163,13 @@ class Search:
         return best
 
     def nearer(self, best: Sequence[Guess], pools: Sequence[Sequence[Draft]]) -> list[Guess]:
-        """Return for each vector the best so far, or a draft of its pool that is nearer."""
+        """Return for each vector the nearest of its best guess so far and the drafts of its pool."""
         pairs = zip(best, self.ranked(pools), strict=True)
         return [max(old, *ranked[:1], key=lambda guess: guess.cosine) for old, ranked in pairs]
 
     def ranked(self, pools: Sequence[Sequence[Draft]]) -> list[list[Guess]]:
         """Return the distinct drafts of each vector's pool as guesses, nearest first."""
-        # Of drafts with one text, the first stays.
+        # Of drafts with the same text, keep the first
         pools = [list({self.inverter.text(d): d for d in reversed(pool)}.values()) for pool in pools]
         rows = [i for i, pool in enumerate(pools) for _ in pool]
         if not rows:

@@ -21,9 +21,7 @@ MEASURES: list[Measure] = []
 
 
 class Pairs:
-    """Translated vectors (n, d) and their partners (n, d), row by row, with the ranks that several measures
-    use.
-    """
+    """Translated vectors (n, d) and their partners (n, d), row by row, and their ranks for the measures."""
 
     def __init__(self, translated: Tensor, target: Tensor) -> None:
         self.translated, self.target = translated, target
@@ -88,17 +86,17 @@ def foscttm(pairs: Pairs) -> Tensor:
 def paired_scores(translated: Tensor, target: Tensor, batch: int = 8192) -> dict[str, Tensor]:
     """Return every measure's score per example. (n, d), (n, d) -> {name: (n,)}
 
-    Row i of `translated` belongs to row i of `target`. Each pair is ranked within its batch (see `batches`).
-    Raises BadInput for a row that is not finite.
+    Row i of `translated` belongs to row i of `target`. Vectors are centred by the means of their batch, and
+    pairs are ranked within it (see `batches`). Raises BadInput for a row that is not finite.
     """
     translated, target = finite("translated", translated), finite("target", target)
     parts = [Pairs(translated[part], target[part]) for part in batches(len(target), batch)]
-    # Here every measure has `compute`
+    # Every measure of this module has `compute`; the type checker does not know
     return {m.name: torch.cat([m.compute(part) for part in parts]) for m in MEASURES if m.compute}
 
 
 def batches(n: int, batch: int) -> list[slice]:
-    """Split n pairs into consecutive batches. A last batch of one pair joins the batch before it."""
+    """Split n pairs into consecutive batches. A single pair left over joins the last batch."""
     starts = [s for s in range(0, n, batch) if n - s > 1 or s == 0]
     return [slice(start, end) for start, end in zip(starts, [*starts[1:], n], strict=True)]
 

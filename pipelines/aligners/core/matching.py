@@ -24,34 +24,38 @@ def objective(A: Tensor, B: Tensor, p: Tensor, linear: Tensor | None = None) -> 
 
 
 def swap_gains(A: Tensor, Bp: Tensor, Lp: Tensor | None = None) -> Tensor:
-    """Return what the objective gains if i and j swap partners, for all pairs (i, j) at once.
+    """Return what the objective gains if r and s swap partners, for all pairs (r, s) at once.
 
-    A, Bp: (n, C, C) symmetric, Bp_ij = B_{p(i) p(j)}; Lp_ij = linear_{i p(j)}. Returns (n, C, C), symmetric,
-    zero diagonal. With M = A Bp, sum_k (A_rk - A_sk)(Bp_sk - Bp_rk) is M_rs + M_sr - M_rr - M_ss. The terms k
-    in {r, s} are subtracted and the change of the diagonal is added (Taillard 1991, for matrices with a
-    diagonal).
+    A, Bp: (n, C, C) symmetric, Bp_rs = B_{p(r) p(s)}; Lp_rs = linear_{r p(s)}. Returns (n, C, C), symmetric,
+    zero diagonal (Taillard 1991, for matrices with a diagonal).
+
+    Off the diagonal, rows r and s gain the sum over k, other than r and s, of (A_rk - A_sk)(Bp_sk - Bp_rk).
+    Columns r and s gain the same: hence the factor 2. With M = A Bp, the sum over all k is M_rs + M_sr - M_rr
+    - M_ss, and the terms k = r and k = s are subtracted. Entries rs and sr do not change.
     """
     M = A @ Bp
-    m, a, b = (x.diagonal(dim1=-2, dim2=-1) for x in (M, A, Bp))
-    both = (a[..., :, None] - A) * (Bp - b[..., :, None])
-    diagonal = (a[..., :, None] - a[..., None, :]) * (b[..., None, :] - b[..., :, None])
-    half = M - m[..., :, None] - both
+    m, a, b = (x.diagonal(dim1=-2, dim2=-1)[..., None] for x in (M, A, Bp))  # (n, C, 1): m_r = M_rr
+    own = (a - A) * (Bp - b)  # the term k = r; its transpose is the term k = s
+    half = M - m - own
+    diagonal = (a - a.mT) * (b.mT - b)
     gains = 2 * (half + half.mT) + diagonal
     if Lp is not None:
-        half = Lp - Lp.diagonal(dim1=-2, dim2=-1)[..., :, None]
+        half = Lp - Lp.diagonal(dim1=-2, dim2=-1)[..., None]
         gains = gains + half + half.mT
     return gains
 
 
 def _swap(move: Tensor, p: Tensor, Bp: Tensor, Lp: Tensor | None) -> None:
-    """Swap partners move[:, 0] and move[:, 1] of each instance, in place."""
+    """Swap the partners of rows move[:, 0] and move[:, 1] of each instance, in place. move: (n, 2)"""
     batch = torch.arange(len(p), device=p.device)
     r, s = move.unbind(1)
+    # All are views. p: entries; Bp: rows, then columns; Lp: columns.
     for x in (p.unsqueeze(-1), Bp, Bp.mT, *(() if Lp is None else (Lp.mT,))):
         x[batch, r], x[batch, s] = x[batch, s], x[batch, r]
 
 
 def _columns(linear: Tensor | None, p: Tensor) -> Tensor | None:
+    """Return linear_{i p(j)} (n, C, C): the columns in the order of p (n, C). None stays None."""
     return None if linear is None else linear.gather(2, p[:, None, :].expand(-1, p.shape[1], -1))
 
 
@@ -81,25 +85,29 @@ def quadratic_assignment(
 ) -> tuple[Tensor, Tensor]:
     """Maximise sum_ij A_ij B_{p(i) p(j)} + sum_i linear_{i p(i)} over permutations p, for n instances.
 
-    A, B: (n, C, C) symmetric; linear: (n, C, C) or None. Robust tabu search (Taillard 1991) from random
-    starts. All instances and restarts form one batch. Returns p (n, C) int64 and the objective (n,).
+    A, B: (n, C, C) symmetric; linear: (n, C, C) or None. Robust tabu search (Taillard 1991) runs `restarts`
+    times for each instance, from random starts. All runs form one batch. Each step makes the best swap, even
+    if it loses. Returns p (n, C) int64 and the objective (n,).
     """
-    (n, C), instances = A.shape[:2], A.shape[0] * restarts
-    p = torch.rand(instances, C, generator=generator).argsort(1).to(A.device)
+    (n, C), runs = A.shape[:2], A.shape[0] * restarts
+    p = torch.rand(runs, C, generator=generator).argsort(1).to(A.device)
+    # After a swap, neither row may return to its old partner for a random number of steps
     low, high = int(0.9 * C), int(1.1 * C) + 5
-    tenures = torch.randint(low, high, (steps, instances, 2), generator=generator).to(A.device)
+    tenures = torch.randint(low, high, (steps, runs, 2), generator=generator).to(A.device)
     A, B = A.repeat_interleave(restarts, 0), B.repeat_interleave(restarts, 0)
     linear = None if linear is None else linear.repeat_interleave(restarts, 0)
     Bp, Lp, value = permuted(B, p), _columns(linear, p), objective(A, B, p, linear)
     best, best_p = value.clone(), p.clone()
-    # The step until which row i may not return to j
-    until = torch.zeros(instances, C, C, dtype=torch.int64, device=A.device)
-    batch, same = torch.arange(instances, device=A.device), torch.eye(C, dtype=torch.bool, device=A.device)
+    # [run, i, j]: the step from which row i may have partner j again
+    until = torch.zeros(runs, C, C, dtype=torch.int64, device=A.device)
+    batch, same = torch.arange(runs, device=A.device), torch.eye(C, dtype=torch.bool, device=A.device)
     for step in range(steps if C > 1 else 0):
         gains = swap_gains(A, Bp, Lp)
-        back = until.gather(2, p[:, None, :].expand(-1, C, -1)) > step
+        # Refuse a swap that returns both rows too early, unless it gives the best value so far
+        back = until.gather(2, p[:, None, :].expand(-1, C, -1)) > step  # [run, r, s]: of r to p(s)
         refused = back & back.mT & (value[:, None, None] + gains <= best[:, None, None])
         gain, move = gains.masked_fill(refused | same, -torch.inf).flatten(1).max(1)
+        # If every swap is refused, swap the first row with itself
         move = torch.where(gain.isinf(), 0, move)
         value = value + torch.where(gain.isinf(), 0, gain)
         move = torch.stack([move // C, move % C], 1)
@@ -108,6 +116,7 @@ def quadratic_assignment(
         _swap(move, p, Bp, Lp)
         best_p = torch.where((value > best)[:, None], p, best_p)
         best = torch.maximum(best, value)
+    # Of each instance keep the best run, and improve it to a local optimum
     top = objective(A, B, best_p, linear).view(n, restarts).argmax(1) + batch[::restarts]
     return ascend(A[top], B[top], best_p[top], None if linear is None else linear[top])
 
@@ -135,18 +144,24 @@ def mutual(scores: Tensor) -> tuple[Tensor, Tensor]:
 def transport(
     moved: Tensor, x: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3
 ) -> tuple[Tensor, float]:
-    """Return x' P y (d, e) and the mean cosine under P, the transport of moved (n, e) to y (m, e)."""
+    """Return x' P y (d, e) and the mean cosine of moved and y, weighted by P. P (n, m): see `partners`.
+
+    x: (n, d). moved: (n, e), the rows of x in the space of y. y: (m, e). Rows of moved and y are unit.
+    """
     partner = partners(moved, y, inverse_temperature, rounds)
     return x.T @ partner, float((moved * partner).sum()) / len(y)
 
 
 def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3) -> Tensor:
-    """Return P y (n, e), where P is the entropic optimal transport (Cuturi 2013) of (n, e) to y (m, e).
+    """Return P y (n, e), where P (n, m) is the entropic optimal transport (Cuturi 2013) of moved to y.
 
-    P = diag(u) exp(inverse_temperature (cos - 1)) diag(v). Rows are unit. Rows of P have equal sums m / n,
-    and its columns sum to 1. A few Sinkhorn rounds suffice, because the map is refined again. P is bf16 on
-    CPUs that support it: five times faster, and x' P y differs by 2e-4 of its norm, far less than between two
-    batches of points.
+    moved: (n, e), y: (m, e), unit rows. P = diag(u) K diag(v) with K = exp(inverse_temperature (cos - 1)).
+    Each Sinkhorn round scales rows, then columns. So the columns of P sum to 1, up to rounding; its rows sum
+    to m / n only in the limit of many rounds. A few rounds suffice, because the map is refined again.
+
+    On CPUs that support it, K is bf16, and so are the factors that it is multiplied by; u, v and the result
+    are not. This is five times faster. x' P y differs by 2e-4 of its norm, far less than between two batches
+    of points.
     """
     low = torch.bfloat16 if _has_bf16(moved) else moved.dtype
     cosines = moved.to(low) @ y.to(low).T

@@ -1,4 +1,4 @@
-"""What kinds of text share: the columns that a row maps, checks of ids and texts, cleaning."""
+"""What all kinds of corpora share: rename columns, check ids and texts, drop empty and repeated texts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def name_of(row: AnyCorpus) -> str:
 
 
 def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
-    """Return id, text, and split and labels where the table has them, then what else `p.columns` maps.
+    """Return columns id and text, split and labels if the table has them, and all others of `p.columns`.
 
-    Texts are cut if `p.chunk` says so. Empty and repeated texts are dropped, except from a file that is not
-    cut: there they raise BadInput, which names the row.
+    With `p.chunk` texts are cut into chunks. Empty and repeated texts are dropped, except from the user's own
+    files if they are not cut. There they raise BadInput, which names the first such row.
     """
     where = name_of(p)
     document = {"document": p.document} if p.document else {}
@@ -37,11 +37,12 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataFrame:
-    """Rename columns by `columns`: ours -> theirs. Set the types of ours.
+    """Select columns and rename them by `columns`: ours -> theirs.
 
-    Columns id, split and labels are taken by these names where `columns` does not say. So is the text, by the
-    first of the names USUAL. Where there is no id, rows are numbered. Raises BadInput for a column that is
-    not there.
+    id, text and split become strings, and labels lists of strings; other columns keep their type. If
+    `columns` does not name them, id, split and labels are the columns of these names, if there are any. The
+    text is then the first column of the names USUAL. Without an id, rows are numbered. Raises BadInput for a
+    column that is not there or cannot be text, and for a table without rows.
     """
     if frame.is_empty():
         raise BadInput(f"{where}: no rows")
@@ -61,15 +62,15 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataF
             out = out.with_columns(id=pl.lit(f"{Path(where).stem}-") + number)
         if "labels" in out.columns:
             out = out.with_columns(labels=_labels(out["labels"]))
-        simple = [c for c in ("id", "text", "split") if c in out.columns]
-        for column in simple:
+        strings = [c for c in ("id", "text", "split") if c in out.columns]
+        for column in strings:
             if out[column].dtype.is_nested():
                 raise BadInput(f"{where}: the column for {column} is {out[column].dtype}, not text")
-        return out.with_columns(pl.col(simple).cast(pl.String))
+        return out.with_columns(pl.col(strings).cast(pl.String))
 
 
 def _labels(column: pl.Series) -> pl.Series:
-    """Return list[str] from lists, from single values, or from lists written as JSON."""
+    """Return labels as list[str]. The column has lists, single values, or lists written as JSON."""
     if column.dtype.is_nested():
         return column.cast(pl.List(pl.String)).fill_null([]).alias("labels")
     values = [_label(value) for value in column.cast(pl.String).to_list()]
@@ -98,14 +99,17 @@ def empty(column: pl.Series) -> pl.Series:
 
 
 def refuse(frame: pl.DataFrame, bad: pl.Series, where: str, what: str) -> None:
-    """Raise BadInput if the mask marks a row; it names the first."""
+    """Raise BadInput if the mask `bad` marks a row. `what` is wrong; the message names the first such row."""
     if bad.any():
         row = int(bad.arg_max() or 0)
         raise BadInput(f"{where}: {bad.sum()} {what}, the first is row {row + 1} (id {frame['id'][row]!r})")
 
 
 def distinct(frame: pl.DataFrame, where: str, columns: Iterable[str] = ("text",)) -> pl.DataFrame:
-    """Drop empty texts, and all but the first row of equal `columns`. Print one line if there were any."""
+    """Drop rows with an empty text, and rows whose `columns` equal those of an earlier row.
+
+    Print how many were dropped, if any.
+    """
     kept = frame.filter(~empty(frame["text"])).unique([*columns], keep="first", maintain_order=True)
     if dropped := len(frame) - len(kept):
         print(f"{where}: {dropped} empty or repeated texts of {len(frame)} dropped")
@@ -113,7 +117,10 @@ def distinct(frame: pl.DataFrame, where: str, columns: Iterable[str] = ("text",)
 
 
 def cleaned(frame: pl.DataFrame, where: str, chunk: Chunk | None = None) -> pl.DataFrame:
-    """Return the distinct texts or chunks. Raises BadInput if none is left, or if ids repeat."""
+    """Return the distinct texts or, with `chunk`, their distinct chunks.
+
+    Raises BadInput if none is left, or if ids are missing or repeat.
+    """
     kept = distinct(frame, where)
     if kept.is_empty():
         raise BadInput(f"{where}: no text is left")
