@@ -21,7 +21,7 @@ from pipelines.tool import doctor, encoders, translate
 from tests.small import two_encoders
 
 QUICK = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
-COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "doctor")
+COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
 def said(capsys, *arguments):
@@ -133,6 +133,14 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, numbe
     monkeypatch.setattr(encoders.sources, "fetch", Mock(side_effect=OSError(number, "")))
     with pytest.raises(BadInput, match=r"minilm.*(no space left|permission denied)"):
         encoders.folder_of(encoders.row_of("minilm"))
+
+
+def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
+    found = said(capsys, "ls")[1]
+    assert set(found["encoders"]) == set(encoders.PACKAGED)
+    assert "sample" in found["studies"]
+    monkeypatch.chdir(tmp_path)
+    assert said(capsys, "ls", "studies")[1] == {"studies": {}}
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -82,6 +82,7 @@ def commands() -> Parser:
     )
     command(_identify, "identify.run", "name the encoder of a dump", "identify dump.parquet")
     command(_validate, "validate.run", "validate a study", "validate studies/own.yaml")
+    command(_ls, "doctor.ls", "list encoders, aligners and studies", "ls encoders")
     command(lambda _: None, "doctor.run", "say what is installed, and what mends what is missing", "doctor")
     return parser
 
@@ -178,6 +179,10 @@ def _migrate(parser: Parser) -> None:
 
 def _validate(parser: Parser) -> None:
     parser.add_argument("study", type=Path, metavar="STUDY")
+
+
+def _ls(parser: Parser) -> None:
+    parser.add_argument("what", nargs="?", choices=("encoders", "aligners", "studies"))
 
 
 if __name__ == "__main__":

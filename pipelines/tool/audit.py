@@ -74,7 +74,7 @@ class Options:
     """What is tried, and how hard. Raises BadInput."""
 
     texts: str | None = None  # a file or folder with texts of the attacker; None: docstrings
-    encoders: tuple[str, ...] = encoders.PACKAGED
+    encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
     labels: tuple[str, ...] = TOPICS  # topics to look for

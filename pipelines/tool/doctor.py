@@ -1,7 +1,8 @@
-"""doctor: what is installed, and what mends what is missing."""
+"""doctor and ls: what is installed, and what there is to choose from."""
 
 from __future__ import annotations
 
+import ast
 import os
 import platform
 import re
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import torch
 
+import pipelines
 from pipelines.runtime.device import resolve
 from pipelines.tool import Answer
+from pipelines.tool.encoders import PACKAGED
 
 PACKAGE = "universal-geometry"
 ROOM = 2e9  # bytes of disk that encoders and drafts need
@@ -61,3 +64,31 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def ls(args: Namespace) -> Answer:
+    """List encoders, aligners and the studies of this folder, each with one line."""
+    tables = {"encoders": lambda: PACKAGED, "aligners": aligners, "studies": studies}
+    data = {name: table() for name, table in tables.items() if args.what in (None, name)}
+    lines = []
+    for name, rows in data.items():
+        lines += [f"{name}:", *(f"  {row}: {about}" for row, about in rows.items())]
+        lines += [] if rows else ["  none in this folder"]
+    return Answer(lines, data)
+
+
+def aligners() -> dict[str, str]:
+    """Return each aligner with the first sentence of its docstring. None of them is imported."""
+    found = {}
+    for path in sorted(Path(pipelines.__path__[0]).glob("aligners/*/__init__.py")):
+        if path.parent.name != "core":
+            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            found[path.parent.name] = " ".join(said.split("\n\n")[0].split())
+    return found
+
+
+def studies() -> dict[str, str]:
+    """Return the studies of the folder `studies` here, each with what it says about itself."""
+    from pipelines.study.reading import read
+
+    return {path.stem: str(read(path).get("about", "")) for path in sorted(Path("studies").glob("*.yaml"))}

