@@ -101,9 +101,10 @@ def test_mbox_and_mail_trees(tmp_path):
     assert frame.select("labels", "folder").rows() == [(["allen-p"], "inbox"), (["bass-e"], "inbox")]
 
 
-def test_draw_is_seeded_and_keeps_the_order(tmp_path):
+def test_draw_is_seeded_and_keeps_the_order(tmp_path, monkeypatch):
     write(tmp_path / "t.parquet", id=[f"{i:02d}" for i in range(20)], text=TEXTS)
-    frame, again, other = (collect(file(tmp_path / "t.parquet", rows=8, test=3, seed=s)) for s in (1, 1, 2))
+    monkeypatch.setenv("CORPORA_ROOT", str(tmp_path))
+    frame, again, other = (collect(file(Path("t.parquet"), rows=8, test=3, seed=s)) for s in (1, 1, 2))
     assert frame["split"].value_counts(sort=True).rows() == [("train", 5), ("test", 3)]
     assert frame["id"].is_sorted()
     assert frame.equals(again)

@@ -92,12 +92,14 @@ def test_given_vectors_are_copied(dtype, dimension):
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
+        ([1.0], "not all of one dimension"),
+        (None, "not all of one dimension"),
         ([0.0, 0.0], "zero, the first with id 't1'"),
         ([float("nan"), 2.0], "not finite, the first with id 't1'"),
     ],
 )
 def test_bad_given_vectors_are_refused(vector, message):
-    corpus(None, np.array([[1.0, 2.0], vector, [1.0, 2.0], [3.0, 4.0]], np.float32))
+    corpus(None, [[1.0, 2.0], vector, [1.0, 2.0], [3.0, 4.0]])
     with pytest.raises(BadInput, match=message):
         run("vectors")
     assert not store.embeddings_path("x").exists()

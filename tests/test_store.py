@@ -63,6 +63,7 @@ def test_a_missing_file_says_how_to_make_it():
     ("columns", "line"),
     [
         ({"texts": ["one", "  "]}, "1 texts are empty, the first with id '1'"),
+        ({"texts": ["one", "one"]}, "2 texts are repeated"),
         ({"id": ["a", "a"]}, "id 'a' occurs twice"),
         ({"split": ["train", None]}, "1 rows have no split"),
     ],

@@ -172,7 +172,7 @@ def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
 
 
 def check_corpus(name: str, frame: pl.DataFrame) -> None:
-    """Raise BadInput for a missing or wrong column, a repeated id or an empty text."""
+    """Raise BadInput for a missing or wrong column, a repeated id, an empty or, mostly, a repeated text."""
     where = f"corpus {name}"
     for column, dtype in CORPUS_COLUMNS.items():
         if (found := frame.schema.get(column)) != dtype:
@@ -184,10 +184,22 @@ def check_corpus(name: str, frame: pl.DataFrame) -> None:
             raise BadInput(f"{where}: {n} rows have no {column}")
     if (twice := frame["id"].is_duplicated()).any():
         raise BadInput(f"{where}: id {frame['id'].filter(twice)[0]!r} occurs twice")
-    empty = frame["text"].fill_null("").str.strip_chars() == ""
-    if "vector" not in frame.columns and empty.any():
-        first = frame["id"].filter(empty)[0]
-        raise BadInput(f"{where}: {empty.sum()} texts are empty, the first with id {first!r}")
+    if "vector" not in frame.columns:
+        _check_texts(where, frame)
+
+
+def _check_texts(where: str, frame: pl.DataFrame) -> None:
+    # A text may repeat with another hypothesis or image
+    others = [column for column in ("positive", "negative", "image") if column in frame.columns]
+    faults = {
+        "empty": frame["text"].fill_null("").str.strip_chars() == "",
+        "repeated": frame.select("text", *others).is_duplicated(),
+    }
+    if {"pair", "judgements", "task"} & {*frame.columns}:  # published benchmarks may repeat texts
+        faults.pop("repeated")
+    for fault, found in faults.items():
+        if ids := frame["id"].filter(found).to_list():
+            raise BadInput(f"{where}: {len(ids)} texts are {fault}, the first with id {ids[0]!r}")
 
 
 # ---------------------------------------------------------------- embeddings

@@ -13,17 +13,20 @@ from pipelines.runtime.files import of_a_file
 
 
 def located(path: str) -> Path:
-    """Return `path`, without links. Raises BadInput unless it is a file or a folder."""
-    place = Path(path)
-    if not place.exists():
-        raise BadInput(f"{place}: there is no such file or folder")
-    linked = any(part.is_symlink() for part in (place, *place.parents))
-    found = place.resolve() if linked else place  # messages name the user's own path
-    if found.as_posix() != printable(found):
-        raise BadInput(f"{printable(found)}: the name is not UTF-8; rename it")
-    if not found.is_file() and not found.is_dir():
-        raise BadInput(f"{found}: neither a regular file nor a folder")
-    return found
+    """Return `path`, or `path` below $CORPORA_ROOT. Raises BadInput if neither is a file or a folder."""
+    places = [Path(path)]
+    if root := os.environ.get("CORPORA_ROOT"):
+        places.append(Path(root) / path)
+    for place in places:
+        if place.exists():
+            linked = any(part.is_symlink() for part in (place, *place.parents))
+            found = place.resolve() if linked else place  # messages name the user's own path
+            if found.as_posix() != printable(found):
+                raise BadInput(f"{printable(found)}: the name is not UTF-8; rename it")
+            if not found.is_file() and not found.is_dir():
+                raise BadInput(f"{found}: neither a regular file nor a folder")
+            return found
+    raise BadInput(f"{' and '.join(map(str, places))}: there is no such file or folder")
 
 
 def printable(path: Path) -> str:

@@ -19,7 +19,7 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
 
     `columns` maps `vector`, `id` and `split` to the file's own names. Rows are numbered if there is no id.
     Raises BadInput, which names file and row, for vectors of different dimensions, vectors that are zero or
-    not finite, or fewer than two vectors.
+    not finite, repeated ids, or fewer than two vectors.
     """
     path = located(p.path)
     vectors = matrix(path, p.columns.get("vector"))
@@ -53,3 +53,5 @@ def _check(path: Path, vectors: np.ndarray, ids: list[str]) -> None:
     for bad, what in ((~np.isfinite(squares), "not finite"), (squares == 0, "zero")):
         if bad.any():
             raise BadInput(f"{path}: {bad.sum()} vectors are {what}, the first in row {bad.argmax() + 1}")
+    if len(set(ids)) < len(ids):
+        raise BadInput(f"{path}: ids are not unique")
