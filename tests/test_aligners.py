@@ -158,6 +158,63 @@ def test_a_consensus_is_nearer_than_each_run_and_leaves_failed_runs_out(monkeypa
     assert error(*noisy, failed) < 0.7 * min(map(error, noisy))
 
 
+def test_groups_are_whole_clusters_and_each_is_coupled_with_each():
+    source, target, W = clouds(8, 8)
+    X, Y = centred_unit(source), centred_unit(target)
+    fitting = wasserstein_procrustes.Fitting(replace(SMALL, groups=3), torch.Generator().manual_seed(0))
+    xs, ys = fitting.groups(X), fitting.groups(Y)
+    for groups, cloud in ((xs, X), (ys, Y)):
+        assert torch.equal(torch.cat(groups).unique(dim=0), cloud.unique(dim=0))  # each vector once
+        assert len(torch.cat(groups)) == len(cloud)
+        assert len(groups) == 3
+        nearest = [(x @ cloud.T).topk(2).indices[:, 1] for x in groups]  # a vector's nearest other one
+        inside = [(cloud[n][:, None] == x[None]).all(2).any(1) for n, x in zip(nearest, groups, strict=True)]
+        assert torch.cat(inside).float().mean() > 0.8
+    cross, cosine = wasserstein_procrustes.couple_groups(xs, ys, W.float(), 30)
+    expected = torch.zeros(8, 8, dtype=torch.float64)
+    for x in (x.double() for x in xs):
+        for y in (y.double() for y in ys):
+            K = torch.exp(30 * (torch.nn.functional.normalize(x @ W.double(), dim=1) @ y.T - 1))
+            v = torch.ones(len(y), dtype=torch.float64)
+            for _ in range(3):
+                u = 1 / (K @ v)
+                v = 1 / (K.T @ u)
+            expected += x.T @ (u[:, None] * K * v) @ y / len(xs)
+    torch.testing.assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
+    assert 0 < cosine < 1
+    assert wasserstein_procrustes.Fitting(SMALL, fitting.generator).groups(X)[0] is X
+
+
+def sides_of_other_topics(seed, d=12, topics=40, n=1200):
+    """Return (n, d), (n, d), and the true map: each side has topics of its own; all share ten styles."""
+    g = torch.Generator().manual_seed(seed)
+    scale = torch.linspace(2, 0.5, d)
+    styles = torch.randn(10, d, generator=g) * scale
+    W = torch.linalg.qr(torch.randn(d, d, generator=g))[0]
+
+    def side():
+        topic = 1.5 * torch.randn(topics, d, generator=g) * scale
+        style = styles[torch.multinomial(torch.linspace(1, 3, 10), n, replacement=True, generator=g)]
+        return topic[torch.arange(n) % topics] + style + 0.3 * torch.randn(n, d, generator=g)
+
+    return side(), side() @ W, W
+
+
+def test_groups_keep_a_map_where_topics_of_two_sides_differ():
+    def kept(groups):
+        """Mean share of the true map that is left after a refinement that starts from it."""
+        shares = []
+        for seed in range(3):
+            source, target, W = sides_of_other_topics(seed)
+            settings = wasserstein_procrustes.Settings(groups=groups, refinements=20, passes=2)
+            fitting = wasserstein_procrustes.Fitting(settings, torch.Generator().manual_seed(0))
+            cross, _ = fitting.refine(centred_unit(source), centred_unit(target), W, torch.zeros(12, 12))
+            shares.append(float((spectral(cross) * W).sum()) / 12)
+        return sum(shares) / 3
+
+    assert kept(6) > kept(1) + 0.04
+
+
 def test_same_seed_same_bytes():
     source, target, _ = clouds(8, 10)
     torch.manual_seed(1)

@@ -14,9 +14,12 @@
    cross-covariance. Before the last passes the map is U S^POWER V', which gives more weight to directions in
    which couplings agree. In the last passes it is the Procrustes solution U V'. They use all vectors, or a
    random LAST_PASS a side if there are more. With few vectors their couplings are softer
-   (`relative_size`). With `consensus`, steps 1 to 3 run several times with different clusters, and end at
-   different maps. The cross-covariances are added, so that errors cancel. Runs with a clearly lower coupled
-   cosine are left out.
+   (`relative_size`). With `groups`, each step divides the vectors of both sides into random groups of whole
+   clusters, couples each group with each group of the other side, and adds the cross-covariances. If the
+   sides have different documents, near clusters have different topics, and a coupling of all vectors turns
+   the map towards them. Other groups turn it elsewhere, so errors cancel. With `consensus`, steps 1 to 3 run
+   several times with different clusters, and end at different maps. The cross-covariances are added, so that
+   errors cancel. Runs with a clearly lower coupled cosine are left out.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -64,6 +67,7 @@ TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are
 LEAST = 500  # smallest batch
 POWER = 0.25  # power of the singular values during refinement
 WARM, COLD = 30.0, 50.0  # inverse temperature of the first and the last coupling
+GROUP_CLUSTERS = 5  # clusters of a group
 PAIR_WEIGHT = 10.0  # weight of a known pair; a coupled point has weight 1
 FAILED = 0.97  # a run has failed if the mean cosine of its last coupling is below this share of the best
 ANCHORS = 4000  # source vectors whose translations show where hubs are
@@ -79,6 +83,9 @@ class Settings(Checked):
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # a batch size for each
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 8  # steps on all vectors, at most LAST_PASS per side
+    # Random groups of clusters per side in step 3; 1 couples all vectors at once. Groups help large sides
+    # without a common document. They harm small sides and random halves: docs/experiments/documents-apart.md
+    groups: Count = 1
     consensus: Count = 1  # number of runs of steps 1 to 3, of which the good ones are averaged
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
     # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
@@ -274,6 +281,16 @@ class Fitting:
             maps = [refined[place] for place in best_first[: (len(maps) + 1) // 2]]
         return maps[0]
 
+    def groups(self, cloud: Tensor) -> list[Tensor]:
+        """Divide a cloud (n, d) at random into `groups` of whole clusters; fewer if clusters are empty."""
+        if self.settings.groups == 1:
+            return [cloud]
+        clusters = min(GROUP_CLUSTERS * self.settings.groups, len(cloud))
+        [centroids] = kmeans(cloud, clusters, 1, self.generator, steps=5)
+        cluster = (cloud @ centroids.T - 0.5 * centroids.square().sum(1)).argmax(1)
+        group = torch.randperm(clusters, generator=self.generator).to(cloud.device) % self.settings.groups
+        return [cloud[group[cluster] == number] for number in group[cluster].unique()]
+
     def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> tuple[Tensor, float]:
         """Step 3: couple and fit in turn. Return the last cross-covariance (d, e) and mean cosine."""
         cross, cosine, refinements = given, 0.0, self.settings.refinements
@@ -286,7 +303,8 @@ class Fitting:
             size = LAST_PASS if last else batch_size(grown, X, Y)
             x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
             scale = last_scale if last else 1.0
-            coupled, cosine = couple(x, y, W, scale * (WARM + (COLD - WARM) * done))
+            inverse_temperature = scale * (WARM + (COLD - WARM) * done)
+            coupled, cosine = couple_groups(self.groups(x), self.groups(y), W, inverse_temperature)
             # A softer coupling gives each point the mean of more partners, which is shorter than one vector.
             # So known pairs are scaled down, too. The exponent 2 was found by experiment: see
             # docs/experiments/sizes.md.
@@ -295,6 +313,17 @@ class Fitting:
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
         return cross, cosine
+
+
+def couple_groups(
+    xs: Sequence[Tensor], ys: Sequence[Tensor], W: Tensor, inverse_temperature: float
+) -> tuple[Tensor, float]:
+    """Couple each group of xs (n_a, d) with each of ys (m_b, e). Return the cross-covariance (d, e), of which
+    each target vector has weight 1 as in `couple`, and the mean cosine.
+    """
+    couplings = [couple(x, y, W, inverse_temperature) for x in xs for y in ys]
+    crosses, cosines = zip(*couplings, strict=True)
+    return torch.stack(crosses).sum(0) / len(xs), sum(cosines) / len(cosines)
 
 
 def leading(X: Tensor) -> tuple[Tensor, Tensor]:
