@@ -243,6 +243,7 @@ BAD = {
     "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
     "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS index of whole vectors"),
     "words.jsonl": (lines('{"text": "a"}'), "line 1 has no 'vector'"),
+    "texts.parquet": (table(vector=["two words"]), "row 1 has text in place of a vector"),
     "broken.jsonl": (lines("[1, 2"), "line 1 is not JSON"),
     "dump.xyz": (content(b"insert"), "vectors are read from"),
     "dump.sql": (content(b"insert"), "SQL is not run"),
@@ -607,6 +608,8 @@ def test_what_was_read_is_compared_with_the_truth(world):
     truth.write_text("one text")
     with pytest.raises(BadInput, match="1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth=truth)
+    with pytest.raises(BadInput, match=r"no\.txt: there is no such file or folder"):
+        world(ALIGNED, truth="no.txt")
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):

@@ -122,7 +122,7 @@ def _attacked(parser: Parser) -> None:
 
 def _audit(parser: Parser) -> None:
     _attacked(parser)
-    parser.add_argument("--truth", type=Path, help="the texts behind the dump: how much of it is read right")
+    parser.add_argument("--truth", help="the texts behind the dump: how much of it is read right")
     parser.add_argument("--labels", type=_names, help="topics to look for, separated by commas")
     parser.add_argument("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
     parser.add_argument("--out", type=Path, default=Path("report/audit"), help="folder of the page")

@@ -83,7 +83,7 @@ class Options:
     device: str = "auto"
     column: str | None = None  # of the dump
     collection: str | None = None  # of the dump
-    truth: Path | None = None  # the texts behind the dump, in its order: how much of what is read is right
+    truth: str | None = None  # the texts behind the dump, in its order: how much of what is read is right
 
     def __post_init__(self) -> None:
         for name in ("limit", "known"):
@@ -356,11 +356,11 @@ def shuffled(vectors: Tensor, options: Options) -> Tensor:
 # ---------------------------------------------------------------- how much of it is right
 
 
-def true_texts(path: Path | None, taken: dumps.Sample) -> list[str]:
+def true_texts(path: str | None, taken: dumps.Sample) -> list[str]:
     """Return the texts behind the sample. Raises BadInput if there are not as many as rows of the dump."""
     if path is None:
         return []
-    texts = encoders.column_of_texts(path)
+    texts = encoders.column_of_texts(located(path))
     if len(texts) != taken.rows:
         raise BadInput(f"{path}: {len(texts)} texts; the dump has {taken.rows} vectors")
     return [texts[i] or "" for i in taken.places]
