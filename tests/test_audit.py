@@ -567,6 +567,10 @@ def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml):
     monkeypatch.setattr(audits, "audit", None)
     assert gated(yaml, "audit", "dump.npy") == (2, [])
     assert gated("leakage: 0.5", "audit", "dump.npy", "--defences", "") == (2, [])
+    message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
+    Path("targets.yaml").write_text("{leakge: 1, recal: 1}")
+    with pytest.raises(BadInput, match=message):
+        audits.gate.targets_of(Path("targets.yaml"), [], False)
 
 
 def test_the_job_of_the_docs_runs(gated):
@@ -577,11 +581,13 @@ def test_the_job_of_the_docs_runs(gated):
     Path("texts").mkdir()
     name, *words = shlex.split(command.replace("dump.parquet", "dump.npy"))
     assert name == "universal-geometry"
-    code, missed = gated(targets, *words)
+    assert gated(targets, *words) == (0, [])
+    every = re.sub("^# (?=[a-z])", "", targets, flags=re.M)
+    code, missed = gated(every, *words, "--truth", "truth.parquet")
     assert code == 3
-    [page] = Path("report/audit").glob("*.json")
-    assert json.loads(page.read_text())["missed"] == missed
-    assert any(line.startswith("facts: 3 of 10") for line in missed)
+    assert len(missed) == 3  # verdict, encoder and facts
+    pages = [json.loads(page.read_text())["missed"] for page in Path("report/audit").glob("*.json")]
+    assert sorted(pages) == [[], missed]
 
 
 def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
