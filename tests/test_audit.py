@@ -243,6 +243,7 @@ BAD = {
     "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
     "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS index of whole vectors"),
     "words.jsonl": (lines('{"text": "a"}'), "line 1 has no 'vector'"),
+    "texts.parquet": (table(vector=["two words"]), "row 1 has text in place of a vector"),
     "broken.jsonl": (lines("[1, 2"), "line 1 is not JSON"),
     "dump.xyz": (content(b"insert"), "vectors are read from"),
     "dump.sql": (content(b"insert"), "SQL is not run"),
@@ -427,13 +428,12 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys):
 
     assert "data:image/png;base64," in text
     assert "http" not in text.replace("http-equiv", "")
-    shown = ["What to do", "This audit", "The dump", "Encoders tried", "Inferred topics", "Inverted texts"]
-    assert re.findall("## (.+)", twin) == [*shown, "Defences"]
-    # What it said while it ran: which step of how many, and what is left
+    shown = ["What to do", "The dump", "Encoders tried", "Inferred topics", "Inverted texts", "Defences"]
+    assert re.findall("## (.+)", twin) == [*shown, "This audit"]
+    # What it said while it ran: which step of how many
     first, *others = re.findall("audit: step (.*)", capsys.readouterr().err)
     assert first == "1 of 8: encoder minilm"
-    assert all("; at most about " in line for line in others)
-    assert others[-1].startswith("8 of 8: defence cells 4;")
+    assert others[-1] == "8 of 8: defence cells 4"
 
 
 def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
@@ -464,10 +464,13 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(audits, "topics", stopped)
-    assert "The audit was stopped in the step topics." in twin_of(world(ALIGNED))
+    twin = twin_of(world(ALIGNED))
+    assert "The audit was stopped in the step topics." in twin
+    assert "No label was known.\n\nnot reached\n" in twin
     arguments = ["audit", "dump.npy", "--texts", "own.txt", "--limit", "300"]
     assert command_line.main(arguments) == 130
     assert "The audit was stopped in the step topics." in capsys.readouterr().out
+    assert all(page.stem.endswith("-stopped") for page in Path("report/audit").glob("*.html"))
     Path("targets.yaml").write_text("verdict: aligned")
     assert command_line.main([*arguments, "--gate", "targets.yaml"]) == 3
     assert "target missed: the audit was stopped in the step topics" in capsys.readouterr().out
@@ -484,9 +487,12 @@ def test_a_defence_that_cannot_be_tried_is_named_and_the_others_are_tried(world)
     assert "cannot be tried: " in twin_of(found)
 
 
-def test_columns_and_collections_of_one_dump_have_pages_of_their_own():
-    options = [audits.Options(), audits.Options(collection="a"), audits.Options(column="a", collection="b")]
+def test_audits_of_one_dump_with_other_settings_have_pages_of_their_own():
+    options = [audits.Options(), audits.Options(collection="a"), audits.Options(texts="b")]
     assert len({audits.page_name(Path("dump"), one) for one in options}) == 3
+    made = audits.made(Path("dump"), audits.Options(defences=()))
+    assert (made["seed"], made["truth"], made["defences"]) == ("0", "none", "none")
+    assert made["encoders"] == "minilm, use, wordllama"
 
 
 def findings(**defences):
@@ -501,15 +507,15 @@ def findings(**defences):
     ("more", "said"),
     [
         (
-            {"noise 1": (0.4, 0.0, 0.0), "cells 4": (0.82, 0.0, 0.0)},
-            "50% or less of the leakage. The nearest miss: `cells 4` keeps 82% of retrieval, and leaves 0%",
+            {"noise 1": (0.4, 0.0, 0.0), "cells 4": (0.82, 0.0, 0.4016), "rotate": (1.0, 0.0, 0.41)},
+            "The nearest miss: `cells 4` keeps 82.0% of retrieval, and leaves 50.2%",
         ),
         (
             {"cells 4": (0.95, 0.1, 0.2), "drop": (0.95, 0.3, 0.3)},
-            "Worth its cost: `cells 4` keeps 95% of retrieval, and leaves 25%",
+            "Worth its cost: `cells 4` keeps 95.0% of retrieval, and leaves 25.0%",
         ),
-        ({"rotate": (1.0, 0.0, 0.6)}, "(`rotate`) is no defence: it leaves 75% of the leakage."),
-        ({}, "Severity: high"),
+        ({"rotate": (1.0, 0.0, 0.6)}, "(`rotate`) is no defence: it leaves 75.0% of the leakage."),
+        ({}, "tells 30% of the texts from the other true texts, and reads 30% of the labels and 30% of the"),
     ],
 )
 def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(more, said):
@@ -566,6 +572,10 @@ def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml):
     monkeypatch.setattr(audits, "audit", None)
     assert gated(yaml, "audit", "dump.npy") == (2, [])
     assert gated("leakage: 0.5", "audit", "dump.npy", "--defences", "") == (2, [])
+    message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
+    Path("targets.yaml").write_text("{leakge: 1, recal: 1}")
+    with pytest.raises(BadInput, match=message):
+        audits.gate.targets_of(Path("targets.yaml"), [], False)
 
 
 def test_the_job_of_the_docs_runs(gated):
@@ -576,11 +586,13 @@ def test_the_job_of_the_docs_runs(gated):
     Path("texts").mkdir()
     name, *words = shlex.split(command.replace("dump.parquet", "dump.npy"))
     assert name == "universal-geometry"
-    code, missed = gated(targets, *words)
+    assert gated(targets, *words) == (0, [])
+    every = re.sub("^# (?=[a-z])", "", targets, flags=re.M)
+    code, missed = gated(every, *words, "--truth", "truth.parquet")
     assert code == 3
-    [page] = Path("report/audit").glob("*.json")
-    assert json.loads(page.read_text())["missed"] == missed
-    assert any(line.startswith("facts: 3 of 10") for line in missed)
+    assert len(missed) == 3  # verdict, encoder and facts
+    pages = [json.loads(page.read_text())["missed"] for page in Path("report/audit").glob("*.json")]
+    assert sorted(pages) == [[], missed]
 
 
 def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
@@ -607,6 +619,8 @@ def test_what_was_read_is_compared_with_the_truth(world):
     truth.write_text("one text")
     with pytest.raises(BadInput, match="1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth=truth)
+    with pytest.raises(BadInput, match=r"no\.txt: there is no such file or folder"):
+        world(ALIGNED, truth="no.txt")
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):

@@ -143,6 +143,11 @@ def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
     assert said(capsys, "ls", "studies")[1] == {"studies": {}}
 
 
+def test_a_reader_that_ends_early_is_no_error():
+    command = f"{sys.executable} -m pipelines.tool ls encoders | true"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stderr == ""
+
+
 @pytest.mark.parametrize("here", [True, False])
 def test_a_study_is_validated_inside_and_outside_of_its_checkout(tmp_path, monkeypatch, capsys, here):
     study = Path("studies/sample.yaml").resolve()

@@ -19,8 +19,6 @@ import pyarrow.compute
 import torch
 
 from pipelines.aligners.core.translator import Translator
-from pipelines.encoders.encode import encode
-from pipelines.encoders.loading import load as load_encoder
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
@@ -36,7 +34,11 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
     The bytes are those that `pipelines.embed` writes for a corpus of the batch's texts. The function raises
     BadInput for an empty text, and for a vector that is zero or not finite.
     """
-    loaded = load_encoder(folder, row, resolve(device))
+    # Their imports take seconds; `translate` needs none of them.
+    from pipelines.encoders.encode import encode
+    from pipelines.encoders.loading import load
+
+    loaded = load(folder, row, resolve(device))
 
     def function(batch: Batch) -> pa.Table:
         texts = batch.column(column)

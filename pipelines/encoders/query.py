@@ -9,8 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipelines.encoders.encode import encode
-from pipelines.encoders.loading import for_queries, load
 from pipelines.study import Encoder
 
 Encode = Callable[[Sequence[str]], Tensor]
@@ -23,6 +21,10 @@ def as_function(
 
     The encoder in `folder` runs on `device`. `queries`: with its prompt of queries, if it has one.
     """
+    # Their imports take seconds, and a command first checks its arguments.
+    from pipelines.encoders.encode import encode
+    from pipelines.encoders.loading import for_queries, load
+
     loaded = load(folder, row, device)
     loaded = for_queries(loaded) if queries else loaded
 

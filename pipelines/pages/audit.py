@@ -29,7 +29,9 @@ ABOUT = {  # of each section
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
         "Guesses from a vector, beside the nearest of the attacker's texts. Names and numbers may come from "
-        "the attacker's texts."
+        "the attacker's texts. cosine: of the guess's vector and the translated one, both less the mean of "
+        "the attacker's texts. Near 1, the encoder hardly tells the guess from the true text. Guesses "
+        "without relation to the text can reach .4."
     ),
     "What is right": (
         "Compared with the true texts (`--truth`). texts: the vector is told from the other true texts. "
@@ -113,18 +115,20 @@ def write(findings: Findings, folder: Path, stem: str) -> Path:
     for heading, rows in tables(findings).items():
         markdown += ["", f"## {heading}", "", ABOUT[heading], ""]
         cells = [[escaped(shown(value)) for value in row.values()] for row in rows]
-        markdown += table(list(rows[0]), cells) if rows else ["none"]
+        missing = "not reached" if findings.stopped else "none"
+        markdown += table(list(rows[0]), cells) if rows else [missing]
     return page.write(folder / f"{stem}.html", title, "\n".join(markdown) + "\n")
 
 
 def conclusion(findings: Findings) -> str:
-    """Return the verdict in one or two sentences."""
+    """Return the verdict in a few sentences."""
     best = findings.best
     if findings.evidence:
         return (
             f"Verdict: {best.verdict} with {best.encoder} (score {best.score:.2f}), for {best.share:.0%} of "
-            "the vectors. An attacker who has only these vectors and texts of his own can read them. "
-            "This page shows what he reads."
+            "the vectors. An attacker can map them into the space of this encoder. What he reads there also "
+            "depends on his texts: without `--texts` close to those behind the dump, topics and guesses are "
+            "no evidence of what these say."
         )
     if best.verdict == "doubtful":
         return (
@@ -167,9 +171,12 @@ def _about_leaks(findings: Findings) -> str:
     """Say what leaks in one line."""
     if not findings.leaks:
         return "Give `--truth`, the texts behind the dump, to measure how much of what was read is right."
-    shares = (f"{r['found'] / max(r['of'], 1):.0%} of the {r['what']}" for r in findings.leaks)
+    texts, *others = (f"{r['found'] / max(r['of'], 1):.0%} of the {r['what']}" for r in findings.leaks)
     floors = (f"{r['floor'] / max(r['of'], 1):.0%}" for r in findings.leaks)
-    return f"The attack reads {', '.join(shares)} right; without a vector {', '.join(floors)}."
+    return (
+        f"The attack tells {texts} from the other true texts, and reads {' and '.join(others)} right; "
+        f"without a vector {', '.join(floors)}."
+    )
 
 
 def leakage_to_best(row: dict[str, Any]) -> float:
@@ -188,18 +195,19 @@ def _about_defences(defences: dict[str, dict[str, Any]]) -> list[str]:
         name: max(KEPT - kept[name], 0) + max(left[name] - LEFT, 0) for name in left if name != "none"
     }
     said = []
+    if left.get("rotate", 0) > LEFT:
+        del misses["rotate"]
+        said.append(
+            f"A secret rotation (`rotate`) is no defence: it leaves {left['rotate']:.1%} of the leakage."
+        )
     if misses:
         good = [name for name, miss in misses.items() if miss == 0]
         best = min(good, key=lambda name: left[name]) if good else min(misses, key=lambda name: misses[name])
         bar = f"keeps {KEPT:.0%} of retrieval and leaves {LEFT:.0%} or less of the leakage"
         lead = "Worth its cost:" if good else f"No defence that was tried {bar}. The nearest miss:"
         said.append(
-            f"{lead} `{best}` keeps {kept[best]:.0%} of retrieval, and leaves {left[best]:.0%} of the "
+            f"{lead} `{best}` keeps {kept[best]:.1%} of retrieval, and leaves {left[best]:.1%} of the "
             "leakage to the attacker who knows most."
-        )
-    if left.get("rotate", 0) > LEFT:
-        said.append(
-            f"A secret rotation (`rotate`) is no defence: it leaves {left['rotate']:.0%} of the leakage."
         )
     return said
 
@@ -208,13 +216,13 @@ def tables(findings: Findings) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of every section. Results of an attack are shown only if it is evidence."""
     tried = [{key.replace("_", " "): value for key, value in asdict(t).items()} for t in findings.tried]
     made = [{"": key, "value": value} for key, value in findings.made.items()]
-    out = {"This audit": made, "The dump": [findings.about], "Encoders tried": tried}
+    out = {"The dump": [findings.about], "Encoders tried": tried}
     if findings.evidence:
         out |= {"What is right": findings.leaks} if findings.leaks else {}
         out |= {"Inferred topics": findings.attributes, "Inverted texts": findings.inversions[:SHOWN]}
     if findings.defences:
         out["Defences"] = findings.defences
-    return out
+    return out | {"This audit": made}
 
 
 def shown(value: Any) -> str:

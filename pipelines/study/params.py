@@ -173,12 +173,19 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
 
 
 def one_line(error: ValidationError) -> str:
-    """Return the first fault in the words of the file, for example `align.wp.clustrs: unknown key`."""
-    first = error.errors()[0]
-    # Pydantic puts the tag of the union of corpora into the location.
-    at = [str(p) for i, p in enumerate(first["loc"]) if not (i == 2 and first["loc"][0] == "corpora")]
-    message = " ".join(first["msg"].removeprefix("Value error, ").split())
-    if first["type"] == "missing":
-        message = "missing"
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{'.'.join(at)}: {message}{more}" if at else message + more
+    """Return the first fault, and how many more there are."""
+    first, *others = faults(error)
+    return f"{first} (and {len(others)} more)" if others else first
+
+
+def faults(error: ValidationError) -> list[str]:
+    """Return the faults in the words of the file, for example `align.wp.clustrs: unknown key`."""
+    found = []
+    for one in error.errors():
+        # Pydantic puts the tag of the union of corpora into the location.
+        at = [str(p) for i, p in enumerate(one["loc"]) if not (i == 2 and one["loc"][0] == "corpora")]
+        message = " ".join(one["msg"].removeprefix("Value error, ").split())
+        if one["type"] == "missing":
+            message = "missing"
+        found.append(f"{'.'.join(at)}: {message}" if at else message)
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -43,7 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"{parser.prog} {args.command}: stopped; nothing was written", file=sys.stderr)
         return 130
-    print(json.dumps(answer.data, indent=2, default=str) if args.json else "\n".join(answer.lines))
+    try:
+        said = json.dumps(answer.data, indent=2, default=str) if args.json else "\n".join(answer.lines)
+        print(said, flush=True)
+    except BrokenPipeError:  # its reader has ended; Python would flush again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return answer.code
 
 
@@ -122,7 +127,7 @@ def _attacked(parser: Parser) -> None:
 
 def _audit(parser: Parser) -> None:
     _attacked(parser)
-    parser.add_argument("--truth", type=Path, help="the texts behind the dump: how much of it is read right")
+    parser.add_argument("--truth", help="the texts behind the dump: how much of it is read right")
     parser.add_argument("--labels", type=_names, help="topics to look for, separated by commas")
     parser.add_argument("--defences", type=_names, help="such as 'noise 0.1,binary'; '' tries none")
     parser.add_argument("--out", type=Path, default=Path("report/audit"), help="folder of the page")

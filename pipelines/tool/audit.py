@@ -83,7 +83,7 @@ class Options:
     device: str = "auto"
     column: str | None = None  # of the dump
     collection: str | None = None  # of the dump
-    truth: Path | None = None  # the texts behind the dump, in its order: how much of what is read is right
+    truth: str | None = None  # the texts behind the dump, in its order: how much of what is read is right
 
     def __post_init__(self) -> None:
         for name in ("limit", "known"):
@@ -142,9 +142,8 @@ def audit(dump: Path, options: Options) -> Findings:
     }
     findings = Findings(dump.name, about)
     opened = by_width(vectors, options)
-    weights = {f"encoder {name}": 1.0 for name in opened} | {"topics": 0.0, "inverted texts": 1.0}
-    weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.every()}
-    steps = Steps("audit", weights)
+    defences = [f"defence {defence}" for defence in options.every()]
+    steps = Steps("audit", [*(f"encoder {name}" for name in opened), "topics", "inverted texts", *defences])
 
     # 2. The attack.
     try:
@@ -183,29 +182,17 @@ def attack(
 
 
 class Steps:
-    """Print which step of how many is running, and how long the rest will take.
+    """Print which step of how many is running."""
 
-    The time left is estimated from the steps so far. `weights` says how long each step is, a fit being 1.
-    """
-
-    def __init__(self, command: str, weights: dict[str, float]) -> None:
-        self.command, self.weights, self.running = command, weights, ""
+    def __init__(self, command: str, names: list[str]) -> None:
+        self.command, self.names, self.running = command, names, ""
 
     def skip(self, names: Iterable[str]) -> None:
-        self.weights = {name: weight for name, weight in self.weights.items() if name not in names}
+        self.names = [name for name in self.names if name not in names]
 
     def begin(self, name: str) -> None:
-        """Print that a step begins. Until a step with a weight is done there is no estimate."""
-        self.running, at = name, list(self.weights).index(name)
-        weights = list(self.weights.values())
-        done, left = sum(weights[:at]), ""
-        if not done:
-            self.start = time.monotonic()
-        else:
-            seconds = sum(weights[at:]) * (time.monotonic() - self.start) / done
-            words = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
-            left = f"; at most about {words} left"
-        print(f"{self.command}: step {at + 1} of {len(weights)}: {name}{left}", file=sys.stderr, flush=True)
+        self.running, at = name, self.names.index(name) + 1
+        print(f"{self.command}: step {at} of {len(self.names)}: {name}", file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- 1. what the attacker has
@@ -356,11 +343,11 @@ def shuffled(vectors: Tensor, options: Options) -> Tensor:
 # ---------------------------------------------------------------- how much of it is right
 
 
-def true_texts(path: Path | None, taken: dumps.Sample) -> list[str]:
+def true_texts(path: str | None, taken: dumps.Sample) -> list[str]:
     """Return the texts behind the sample. Raises BadInput if there are not as many as rows of the dump."""
     if path is None:
         return []
-    texts = encoders.column_of_texts(path)
+    texts = encoders.column_of_texts(located(path))
     if len(texts) != taken.rows:
         raise BadInput(f"{path}: {len(texts)} texts; the dump has {taken.rows} vectors")
     return [texts[i] or "" for i in taken.places]
@@ -458,7 +445,8 @@ def run(args: Namespace) -> Answer:
     targets = gate.targets_of(args.gate, options.every(), bool(options.truth)) if args.gate else None
     findings = audit(dump, options)
     findings.made = made(dump, options)
-    page = audit_page.write(findings, args.out, page_name(dump, options))
+    name = page_name(dump, options) + ("-stopped" if findings.stopped else "")
+    page = audit_page.write(findings, args.out, name)
     failed = gate.missed(targets, findings) if targets else []
     advice = [audit_page.conclusion(findings), *audit_page.advice(findings)]
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}
@@ -477,8 +465,15 @@ def made(dump: Path, options: Options) -> dict[str, str]:
     """Return what a reader needs to file an audit, and to run it again."""
     versions = {"universal-geometry": metadata.version("universal-geometry"), "torch": torch.__version__}
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    chosen = {name: str(value) for name, value in vars(options).items()}
+    chosen = {name: plain(value) for name, value in vars(options).items()}
     return {"date": now, "dump": str(dump.resolve()), "aligner": ALIGNER} | versions | chosen
+
+
+def plain(value: Any) -> str:
+    """Return the value of an option as a user would write it."""
+    if value in (None, ()):
+        return "none"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def check_folder(folder: Path) -> None:
@@ -492,10 +487,7 @@ def check_folder(folder: Path) -> None:
 
 
 def page_name(dump: Path, options: Options) -> str:
-    """Return a name for the page of a dump. Two dumps with one name, in two folders or two formats, have two,
-    and two columns or collections of a dump have two.
-    """
-    which = [chosen for chosen in (options.column, options.collection) if chosen]
-    digest = hashlib.sha256(b"\0".join(map(os.fsencode, [dump.resolve(), *which]))).hexdigest()[:6]
+    """Return a name for the page, with a digest of the dump's path and of the options."""
+    digest = hashlib.sha256(os.fsencode(f"{dump.resolve()}\0{options}")).hexdigest()[:6]
     readable = re.sub(r"[^\w.-]+", "_", dump.stem)[:60]
     return f"{readable}-{digest}"

@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from pipelines.measures.defences import Defence
 from pipelines.pages.audit import VERDICTS, Findings, leakage_to_best
 from pipelines.runtime.errors import BadInput
-from pipelines.study.params import one_line
+from pipelines.study.params import faults
 from pipelines.study.reading import read
+from pipelines.study.row import Row
 
 LEAKS = ("texts", "labels", "facts")
 Share = Annotated[float | None, Field(ge=0, le=1)]
 
 
-class Targets(BaseModel):
+class Targets(Row):
     """The content of targets.yaml. A target that is not set is not compared."""
-
-    model_config = ConfigDict(extra="forbid")
 
     defence: str = "none"  # the one in use, as `--defences` names it
     # The strongest attack that is tolerated
@@ -39,7 +38,7 @@ def targets_of(path: Path, defences: Sequence[Defence], truth: bool) -> Targets:
     try:
         targets = Targets.model_validate(read(path))
     except ValidationError as error:
-        raise BadInput(f"{path}: {one_line(error)}") from None
+        raise BadInput(f"{path}: {'; '.join(faults(error))}") from None
     if targets.defence not in ("none", *map(str, defences)):
         raise BadInput(f"{path}: defence: {targets.defence!r} is not tried")
     by_defence = targets.leakage is not None or targets.recall is not None

@@ -48,12 +48,12 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataF
         raise BadInput(f"{where}: no rows")
     usual = next((name for name in USUAL if name in frame.columns), "text")
     if usual != "text" and "text" not in columns:
-        print(f"{where}: the text is column {usual!r}; another: `columns: {{text: ...}}`")
+        print(f"{where}: the text is column {usual!r}; a study names another by `columns: {{text: ...}}`")
     same = {name: name for name in ("id", "split", "labels") if name in frame.columns}
     wanted = same | {"text": usual} | columns
     for ours, theirs in wanted.items():
         if theirs not in frame.columns:
-            hint = f"{listed(frame.columns)}; say which with `columns: {{{ours}: ...}}`"
+            hint = f"{listed(frame.columns)}; rename one, or a study says which by `columns: {{{ours}: ...}}`"
             raise BadInput(f"{where}: there is no column {theirs!r}; there are: {hint}")
     with quiet(where, "columns that cannot be text"):
         out = frame.select(pl.col(theirs).alias(ours) for ours, theirs in wanted.items())

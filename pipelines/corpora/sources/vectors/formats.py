@@ -263,7 +263,10 @@ def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
     if value is None:
         return None
     if isinstance(value, str):
-        value = json.loads(value)
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise BadInput(f"{path}: {place} has text in place of a vector: choose another column") from None
     if isinstance(value, dict):
         lists = [v for v in value.values() if isinstance(v, list)]
         if len(lists) != 1:
