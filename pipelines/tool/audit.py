@@ -142,8 +142,9 @@ def audit(dump: Path, options: Options) -> Findings:
     }
     findings = Findings(dump.name, about)
     opened = by_width(vectors, options)
-    defences = [f"defence {defence}" for defence in options.every()]
-    steps = Steps("audit", [*(f"encoder {name}" for name in opened), "topics", "inverted texts", *defences])
+    weights = {f"encoder {name}": 1.0 for name in opened} | {"topics": 0.0, "inverted texts": 1.0}
+    weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.every()}
+    steps = Steps("audit", weights)
 
     # 2. The attack.
     try:
@@ -182,17 +183,29 @@ def attack(
 
 
 class Steps:
-    """Print which step of how many is running."""
+    """Print which step of how many is running, and how long the rest will take.
 
-    def __init__(self, command: str, names: list[str]) -> None:
-        self.command, self.names, self.running = command, names, ""
+    The time left is estimated from the steps so far. `weights` says how long each step is, a fit being 1.
+    """
+
+    def __init__(self, command: str, weights: dict[str, float]) -> None:
+        self.command, self.weights, self.running = command, weights, ""
 
     def skip(self, names: Iterable[str]) -> None:
-        self.names = [name for name in self.names if name not in names]
+        self.weights = {name: weight for name, weight in self.weights.items() if name not in names}
 
     def begin(self, name: str) -> None:
-        self.running, at = name, self.names.index(name) + 1
-        print(f"{self.command}: step {at} of {len(self.names)}: {name}", file=sys.stderr, flush=True)
+        """Print that a step begins. Until a step with a weight is done there is no estimate."""
+        self.running, at = name, list(self.weights).index(name)
+        weights = list(self.weights.values())
+        done, left = sum(weights[:at]), ""
+        if not done:
+            self.start = time.monotonic()
+        else:
+            seconds = sum(weights[at:]) * (time.monotonic() - self.start) / done
+            words = f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+            left = f"; at most about {words} left"
+        print(f"{self.command}: step {at + 1} of {len(weights)}: {name}{left}", file=sys.stderr, flush=True)
 
 
 # ---------------------------------------------------------------- 1. what the attacker has
@@ -256,7 +269,9 @@ def attempted(
         )
         attempts.append(Attempt(result, known, own, encode, translator, replicates))
         tried.append(result)
-        named |= not replicates
+        if not replicates:  # the numbers named the encoder: no fit was made, so its time tells nothing
+            named = True
+            steps.weights[f"encoder {encoder}"] = 0.0
     return attempts[tried.index(best_of(tried))]
 
 

@@ -93,7 +93,7 @@ def fits(path: Path, options: audit.Options) -> list[Tried]:
     """Fit the dump to each encoder, as an audit does."""
     known, (_, vectors) = audit.known_texts(options), audit.sampled(path, options)
     opened = audit.by_width(vectors, options)
-    steps = audit.Steps("identify", [f"encoder {name}" for name in opened])
+    steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in opened})
     tried: list[Tried] = []
     audit.attempted(vectors, known, opened, options.seed, steps, tried)
     return tried
