@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.nn.init import orthogonal_
 
-from pipelines.measures.vectors import finite, kmeans, neighbours, overlap
+from pipelines.measures.vectors import finite, kmeans, nearness, neighbours, overlap
 from pipelines.runtime.errors import BadInput
 
 RIDGE = 0.01  # penalty in `known_pair_attacks`, times the mean square of a coordinate
@@ -111,8 +111,7 @@ class Keys:
 
         (n, d) -> (n, count)
         """
-        scores = normalize(vectors, dim=1) @ self.centroids.T - self.centroids.square().sum(1) / 2
-        return scores.topk(count, dim=1).indices
+        return nearness(normalize(vectors, dim=1), self.centroids).topk(count, dim=1).indices
 
     def cells(self, vectors: Tensor) -> Tensor:
         """Return the cell that each vector is stored in. (n, d) -> (n,)"""

@@ -65,9 +65,17 @@ def lloyd(X: Tensor, centroids: Tensor, steps: int = 20) -> Tensor:
     (n, d), (repeats, clusters) = X.shape, centroids.shape[:2]
     for _ in range(steps):
         flat = centroids.reshape(-1, d)
-        near = torch.addmm(-0.5 * flat.square().sum(1)[None], X, flat.T).view(n, repeats, clusters).argmax(2)
+        near = nearness(X, flat).view(n, repeats, clusters).argmax(2)
         member = one_hot(near, clusters).to(X.dtype).view(n, -1)
         count = member.sum(0)[:, None]
         mean = member.T @ X / count.clamp_min(1)  # several times faster than index_add
         centroids = torch.where(count > 0, mean, flat).view(repeats, clusters, d)
     return centroids
+
+
+def nearness(X: Tensor, centroids: Tensor) -> Tensor:
+    """Return <x, c> - |c|^2 / 2 for each row x of X (n, d) and c of the centroids (k, d). -> (n, k)
+
+    It is largest for the centroid nearest to x.
+    """
+    return torch.addmm(-0.5 * centroids.square().sum(1)[None], X, centroids.T)

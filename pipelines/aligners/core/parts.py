@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.matching import draw
-from pipelines.measures.vectors import centred_unit, kmeans
+from pipelines.measures.vectors import centred_unit, kmeans, nearness
 from pipelines.runtime.files import reading
 
 SAMPLE = 10_000  # vectors of either side that are looked at
@@ -49,8 +49,7 @@ class Parts:
 
     def clusters(self, source: Tensor) -> Tensor:
         """Return the nearest cluster of each source vector (n, d). -> (n,) int64"""
-        unit = normalize(source - self.mean, dim=1)
-        return (unit @ self.centroids.T - self.centroids.square().sum(1) / 2).argmax(1)
+        return nearness(normalize(source - self.mean, dim=1), self.centroids).argmax(1)
 
     def rows(self, source: Tensor) -> Tensor:
         """Mark the source vectors (n, d) for which the map is right. -> (n,) bool"""

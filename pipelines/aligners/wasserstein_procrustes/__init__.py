@@ -44,7 +44,7 @@ from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimension
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.matching import draw, quadratic_assignment, transport
 from pipelines.aligners.core.translator import Linear, Translator
-from pipelines.measures.vectors import centred_unit, kmeans
+from pipelines.measures.vectors import centred_unit, kmeans, nearness
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
@@ -68,6 +68,7 @@ LEAST = 500  # smallest batch
 POWER = 0.25  # power of the singular values during refinement
 WARM, COLD = 30.0, 50.0  # inverse temperature of the first and the last coupling
 GROUP_CLUSTERS = 5  # clusters of a group
+GROUP_LEAST = 300  # mean number of vectors of a group: smaller ones harm
 PAIR_WEIGHT = 10.0  # weight of a known pair; a coupled point has weight 1
 FAILED = 0.97  # a run has failed if the mean cosine of its last coupling is below this share of the best
 ANCHORS = 4000  # source vectors whose translations show where hubs are
@@ -83,8 +84,8 @@ class Settings(Checked):
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # a batch size for each
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 8  # steps on all vectors, at most LAST_PASS per side
-    # Random groups of clusters per side in step 3; 1 couples all vectors at once. Groups help large sides
-    # without a common document. They harm small sides and random halves: docs/experiments/documents-apart.md
+    # Random groups of clusters per side in step 3; 1 couples all vectors at once, as do few vectors. Groups
+    # help large sides without a common document, and harm random halves: docs/experiments/documents-apart.md
     groups: Count = 1
     consensus: Count = 1  # number of runs of steps 1 to 3, of which the good ones are averaged
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
@@ -282,14 +283,15 @@ class Fitting:
         return maps[0]
 
     def groups(self, cloud: Tensor) -> list[Tensor]:
-        """Divide a cloud (n, d) at random into `groups` of whole clusters; fewer if clusters are empty."""
-        if self.settings.groups == 1:
+        """Divide a cloud (n, d) at random into `groups` of whole clusters. Small clouds get fewer groups."""
+        groups = min(self.settings.groups, len(cloud) // GROUP_LEAST)
+        if groups < 2:
             return [cloud]
-        clusters = min(GROUP_CLUSTERS * self.settings.groups, len(cloud))
+        clusters = GROUP_CLUSTERS * groups
         [centroids] = kmeans(cloud, clusters, 1, self.generator, steps=5)
-        cluster = (cloud @ centroids.T - 0.5 * centroids.square().sum(1)).argmax(1)
-        group = torch.randperm(clusters, generator=self.generator).to(cloud.device) % self.settings.groups
-        return [cloud[group[cluster] == number] for number in group[cluster].unique()]
+        group = torch.randperm(clusters, generator=self.generator).to(cloud.device) % groups
+        of_row = group[nearness(cloud, centroids).argmax(1)]
+        return [cloud[of_row == number] for number in of_row.unique()]
 
     def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> tuple[Tensor, float]:
         """Step 3: couple and fit in turn. Return the last cross-covariance (d, e) and mean cosine."""
