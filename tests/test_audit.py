@@ -467,6 +467,7 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
     monkeypatch.setattr(audits, "topics", stopped)
     twin = twin_of(world(ALIGNED))
     assert "The audit was stopped in the step topics." in twin
+    assert "--truth" not in twin.partition("## This audit")[0]
     assert "No label was known.\n\nnot reached\n" in twin
     arguments = ["audit", "dump.npy", "--texts", "own.txt", "--limit", "300"]
     assert command_line.main(arguments) == 130
@@ -561,7 +562,7 @@ def gated(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(("yaml", "lines"), TARGETS)
 def test_a_gate_names_each_target_that_is_missed(gated, yaml, lines):
-    given = ["audit", "dump.npy", "--truth", "x", "--defences", "cells 4,drop 0.5"]
+    given = ["audit", "dump.npy", "--truth", "dump.npy", "--defences", "cells 4,drop 0.5"]
     code, missed = gated(yaml, *given)
     assert code == (3 if lines else 0)
     for line, start in zip(missed, lines, strict=True):
@@ -573,6 +574,8 @@ def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml):
     monkeypatch.setattr(audits, "audit", None)
     assert gated(yaml, "audit", "dump.npy") == (2, [])
     assert gated("leakage: 0.5", "audit", "dump.npy", "--defences", "") == (2, [])
+    assert gated("facts: 1", "audit", "dump.npy", "--truth", "no.txt") == (2, [])
+    assert gated("leakage: 1", "audit", "dump.npy", "--texts", "no.txt") == (2, [])
     message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
     Path("targets.yaml").write_text("{leakge: 1, recal: 1}")
     with pytest.raises(BadInput, match=message):
@@ -589,7 +592,7 @@ def test_the_job_of_the_docs_runs(gated):
     assert name == "universal-geometry"
     assert gated(targets, *words) == (0, [])
     every = re.sub("^# (?=[a-z])", "", targets, flags=re.M)
-    code, missed = gated(every, *words, "--truth", "truth.parquet")
+    code, missed = gated(every, *words, "--truth", "texts")
     assert code == 3
     assert len(missed) == 3  # verdict, encoder and facts
     assert any(line.startswith("facts: 3 of 10") for line in missed)

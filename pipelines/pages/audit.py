@@ -148,7 +148,7 @@ def advice(findings: Findings) -> list[str]:
             f"Severity: high {SCALE}. Handle these vectors like their texts: with the same access rules, "
             "encryption and deletion. What can be linked to a person by means that are likely to be used is "
             "personal data (GDPR, recital 26).",
-            _about_leaks(findings),
+            *_about_leaks(findings),
             *_about_defences({row["defence"]: row for row in findings.defences}),
         ]
     if findings.best.verdict == "doubtful":
@@ -167,16 +167,18 @@ def advice(findings: Findings) -> list[str]:
     return said
 
 
-def _about_leaks(findings: Findings) -> str:
-    """Say what leaks in one line."""
+def _about_leaks(findings: Findings) -> list[str]:
+    """Say what leaks in one line, or how to measure it."""
+    if findings.stopped and not findings.leaks:
+        return []
     if not findings.leaks:
-        return "Give `--truth`, the texts behind the dump, to measure how much of what was read is right."
+        return ["Give `--truth`, the texts behind the dump, to measure how much of what was read is right."]
     texts, *others = (f"{r['found'] / max(r['of'], 1):.0%} of the {r['what']}" for r in findings.leaks)
     floors = (f"{r['floor'] / max(r['of'], 1):.0%}" for r in findings.leaks)
-    return (
+    return [
         f"The attack tells {texts} from the other true texts, and reads {' and '.join(others)} right; "
         f"without a vector {', '.join(floors)}."
-    )
+    ]
 
 
 def leakage_to_best(row: dict[str, Any]) -> float:

@@ -456,6 +456,8 @@ def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, fin
 def run(args: Namespace) -> Answer:
     """Audit, write the page, return the verdict. The texts stay on the page."""
     options, dump = Options.of(args), located(args.dump)
+    for path in filter(None, (options.texts, options.truth)):
+        located(path)  # before any work
     check_folder(args.out)
     targets = gate.targets_of(args.gate, options.every(), bool(options.truth)) if args.gate else None
     findings = audit(dump, options)
