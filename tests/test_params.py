@@ -159,6 +159,7 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
     kept = "; the edited one is kept in params.yaml.bak"
     assert capsys.readouterr().out == f"params.yaml is now studies/mine.yaml{kept}\n"
     assert set(yaml.safe_load(active.read_text())) == set(params.Study.model_fields)
+    assert yaml.safe_load(active.read_text())["study"] == STUDY["study"]  # not the edited one
     active.write_text("study: later\n")
     assert main(["activate", "mine"]) == 0
     assert Path("params.yaml.bak").read_text() == "study: before\n"  # an earlier edit is not lost
