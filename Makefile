@@ -44,6 +44,7 @@ scm: $(READY)
 
 repro: $(READY) raw scm  ## run what changed of the active study (params.yaml), then say what was found
 	@python -m pipelines.study names
+	@python -m pipelines.tool validate params.yaml
 	@python -m scripts.repro
 	@echo; cat report/findings.md
 

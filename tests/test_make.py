@@ -58,8 +58,9 @@ def test_names_reach_the_program_as_they_were_typed(make, name):
     assert make("study", f"STUDY={name}") == make("study", STUDY=name) == activates
 
 
-def test_the_names_of_rows_are_checked_before_dvc_runs(make):
-    assert make("repro")[:2] == [["-m", "pipelines.study", "names"], ["-m", "scripts.repro"]]
+def test_the_study_is_checked_before_dvc_runs(make):
+    names, study = ["-m", "pipelines.study", "names"], ["-m", "pipelines.tool", "validate", "params.yaml"]
+    assert make("repro")[:3] == [names, study, ["-m", "scripts.repro"]]
     assert make("audit", "VECTORS=x") == [["-m", "pipelines.tool", "audit", "--", "x"]]
     assert make("publish", "ROW=x") == [["-m", "pipelines.publish", "x"]]
 

@@ -165,6 +165,8 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
     assert Path("params.yaml.bak").read_text() == "study: before\n"  # an earlier edit is not lost
     assert Path("params.yaml.bak2").read_text() == "study: later\n"
     assert not list(Path().glob(".*"))
+    assert main(["activate", "mien"]) == 2
+    assert capsys.readouterr().err == "studies: there is no study 'mien'; did you mean 'mine'?\n"
 
 
 def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
@@ -173,9 +175,13 @@ def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
     missing = "s.yaml: corpora.mails.path: data/raw/mails.mbox: there is no such file or folder"
     link = "; data/raw is not linked: set CORPORA_ROOT=/where/your/texts/are"
     assert main(["activate", "s.yaml"]) == 2
-    Path("data/raw").mkdir(parents=True)
+    Path("data").mkdir()
+    Path("data/raw").symlink_to("gone")
     assert main(["activate", "s.yaml"]) == 2
-    assert capsys.readouterr().err == f"{missing}{link}\n{missing}\n"
+    Path("data/gone").mkdir()
+    assert main(["activate", "s.yaml"]) == 2
+    dangling = link.replace("is not linked", "links to gone")
+    assert capsys.readouterr().err == f"{missing}{link}\n{missing}{dangling}\n{missing}\n"
     Path("data/raw/mails.mbox").touch()
     assert main(["activate", "s.yaml"]) == 0
 

@@ -41,9 +41,15 @@ def names(path: Path) -> None:
 def make_active(study: str) -> None:
     """Make a study the active one: the name of a file of studies/, or a path."""
     from pipelines.study import activate
+    from pipelines.study.row import known
 
-    named = Path("studies") / f"{study}.yaml"
-    path = named if named.is_file() else Path(study)
+    studies = {path.stem: path for path in Path("studies").glob("*.yaml")}
+    path = studies.get(study, Path(study))
+    if not path.exists():
+        try:
+            known("studies", study, studies, "study")
+        except ValueError as error:
+            raise BadInput(str(error)) from None
     kept = activate.activate(path)
     print(f"params.yaml is now {path}" + (f"; the edited one is kept in {kept}" if kept else ""))
 

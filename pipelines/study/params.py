@@ -167,8 +167,10 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
             path = getattr(row, name)
             watched = any(isinstance(mark, Made) for mark in field.metadata)
             if watched and not path.startswith(tuple(Made.FOLDERS)) and not os.path.exists(path):
-                raw = path.startswith("data/raw") and not os.path.exists("data/raw")
-                link = "; data/raw is not linked: set CORPORA_ROOT=/where/your/texts/are" if raw else ""
+                raw, link = Path("data/raw"), ""
+                if path.startswith("data/raw") and not raw.exists():
+                    state = f"links to {raw.readlink()}" if raw.is_symlink() else "is not linked"
+                    link = f"; data/raw {state}: set CORPORA_ROOT=/where/your/texts/are"
                 raise BadInput(f"{where}: {place}.{name}: {path}: there is no such file or folder{link}")
 
 

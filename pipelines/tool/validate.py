@@ -15,5 +15,5 @@ def run(args: Namespace) -> Answer:
     if Path("dvc.yaml").is_file():  # paths in a study are of its checkout
         params.check_files(study, args.study)
     rows = {table: len(rows) for table, rows in study if isinstance(rows, dict)}
-    said = ", ".join(f"{count} {table}" for table, count in rows.items())
+    said = ", ".join(f"{count} {table}" for table, count in rows.items() if count)
     return Answer([f"{study.study}: valid: {said}"], {"study": study.study, "rows": rows})
