@@ -5,6 +5,7 @@ READY := .venv/.ready
 export PATH := $(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 export DO_NOT_TRACK := 1
+export HF_HUB_DISABLE_PROGRESS_BARS := 1
 # What a user names is handed to commands in the environment, as it was typed: neither make nor a shell reads it.
 override STUDY := $(value STUDY)
 override VECTORS := $(value VECTORS)

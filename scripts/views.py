@@ -52,7 +52,7 @@ def main(address: str) -> None:
         number = experiment.experiment_id
         settings = ["align.aligner", "source.encoder", "target.encoder", *varied(client, number)]
         client.set_experiment_tag(number, f"mlflow.sharedViewState.{VIEW}", state(settings))
-        print(f"/#/experiments/{number}/runs?viewStateShareKey={VIEW}")
+        print(f"/#/experiments/{number}/runs?viewStateShareKey={VIEW}&workflowType=machine_learning")
 
 
 if __name__ == "__main__":
