@@ -251,8 +251,8 @@ def test_point_sets_stand_beside_single_vectors(study):
         metrics = {"zero_shot": accuracy, "zero_shot_error": 0.04, "test": 500, "seeds": 1}
         store.write_metrics("evaluate_image_text", name, metrics)
     said = sentence(study)
-    assert "scenes (GENERATED) is 53 % ± 4 with weighted point sets (points, 16-d, 1 seed)" in said
-    assert "62 % ± 4 with single vectors, as in CLIP (vector, 16-d, 1 seed)" in said
+    assert "scenes (GENERATED) is 53 % ± 8 with weighted point sets (points, 16-d, 1 seed)" in said
+    assert "62 % ± 8 with single vectors, as in CLIP (vector, 16-d, 1 seed)" in said
 
 
 def test_the_page_begins_with_the_findings_and_every_one_links_to_its_table(study):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.measures.geometry import NEIGHBOURS
+from pipelines.measures.intervals import Z
 from pipelines.pages.drawing import picture_path
 from pipelines.pages.findings.finding import Finding, finding, of_corpus, seeds_of
 from pipelines.pages.tables import measured, percent
@@ -93,11 +94,11 @@ def image_text(study: Study) -> Finding | None:
             dim = max(both) if both else next(iter(by_dim))
             name = by_dim[dim]
             metrics = every[name][1]
-            score = f"{percent(metrics['zero_shot'])} ± {100 * metrics['zero_shot_error']:.0f}"
+            score = f"{percent(metrics['zero_shot'])} ± {100 * Z * metrics['zero_shot_error']:.0f}"
             scores.append(f"{score} with {KINDS[kind]} ({name}, {dim}-d, {seeds_of(metrics['seeds'])})")
     sentences = [
         f"Zero-shot accuracy on images of {of_corpus(study, first_row.corpus)} is {' and '.join(scores)}.",
-        "The encoders of images and captions were trained here from scratch; ± is the standard error over "
+        "The encoders of images and captions were trained here from scratch; ± is half a 95 % interval over "
         "images.",
     ]
     heading = image_text_title(study, first_row.corpus, first_metrics["test"])
