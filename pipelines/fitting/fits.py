@@ -37,8 +37,8 @@ Result = TypeVar("Result")
 class Draw(NamedTuple):
     """What decides the random numbers and the texts of a fit: its seed, and how often it was restarted.
 
-    A replicate serves only to judge other fits, so it must see other texts than they do. Its own seed draws
-    them. Where all seeds see the same texts, as with `splits`, a replicate sees a part of these.
+    A replicate only judges other fits. It sees texts that its own seed draws. With `splits`, where all seeds
+    see the same texts, it sees half of them.
     """
 
     seed: int
@@ -122,7 +122,7 @@ class Candidate:
 def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[str, int]]) -> None:
     """Fit the seeds of a row; write and log translators, verdicts and metrics of each pair.
 
-    `verb` is the stage, `name` the row. `in_common` counts what the texts of a pair have in common.
+    `verb` is the stage, `name` the row. `in_common` counts what the texts of two spaces have in common.
     """
     best, restarts = fit_until_aligned(work)
     if distributed.rank() != 0:
@@ -177,9 +177,9 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
 
 
 def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> Fits:
-    """Fit these seeds and, if their fits cannot judge each other, a replicate.
+    """Fit these seeds, and a new replicate if the row needs one (`replicate_seeds`).
 
-    A wrong replicate makes a right fit look wrong, so each restart makes a new replicate, too.
+    A wrong replicate makes a right fit look wrong, so each restart makes a new one.
     """
     draws = [Draw(seed, restart) for seed in seeds]
     if work.judged:
@@ -196,7 +196,7 @@ def judge_new(
 ) -> None:
     """Judge a seed's fits, of which the last is new, on the vectors that they saw.
 
-    The new fit is judged by all `judges`. The others know the earlier judges and need `new_judges` only.
+    The new fit is judged by all `judges`, and earlier fits, which the old ones judged, by `new_judges`.
     """
     *earlier, latest = candidates
     latest.judge_by(judges, vectors)
@@ -208,8 +208,7 @@ def replicate_seeds(row: Align | AlignJointly) -> list[int]:
     """Return the seed of the row's replicate as a list. The list is empty if the row needs no replicate.
 
     It needs none if the fits of its seeds can judge each other: there are several, and they see different
-    texts. With `splits` all seeds see the same texts. A replicate then sees half of these
-    (`fitting.splitting`).
+    texts.
     """
     if len(row.seeds) > 1 and not row.splits:
         return []

@@ -1,10 +1,11 @@
 """Send the log files of runs to MLflow.
 
-    python -m pipelines.runtime.sender           # send what waits, once
-    python -m pipelines.runtime.sender --serve   # send what runs write, until standard input ends
+    python -m pipelines.runtime.sender                 # send what waits, once
+    python -m pipelines.runtime.sender --serve [LOG]   # send what runs write, until standard input ends
 
-A run locks its log file (`track`), and the sender at work locks its store. Other senders wait. At its first
-error a sender prints one line and ends; the next one sends the rest. To send something twice changes nothing.
+A run locks its log file (`track`). One sender at a time works for a store; others wait for its lock. What
+MLflow refuses for good is dropped with one line. At any other error a sender prints one line and ends; the
+next one sends the rest. To send something twice changes nothing.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ os.environ |= {
 } | os.environ
 
 KEY = "run.key"  # MLflow tag with the name of a run's log, which identifies a run that is sent again
-FLUSH_SECONDS = 0.2  # between two uploads: number by number, each would cost 15 ms
+FLUSH_SECONDS = 0.2  # between two uploads, which send many numbers at once: a request takes 15 ms
 POLL_SECONDS = 0.05  # of a sender that waits for its turn
-REFUSED = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")
+REFUSED = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")  # again at each retry
 
 
 def repository() -> Path:
@@ -83,7 +84,7 @@ class Upload:
 
     def advance(self) -> bool:
         """Send what is new; return whether the run is over. A run that ends without an `end` was killed."""
-        dead = try_lock(self._file)  # before reading: nothing can follow what is read then
+        dead = try_lock(self._file)  # before reading, so that nothing is written after what is read
         *lines, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
         for line in lines:
             with suppress(ValueError):  # a full disk cut the line short
@@ -106,7 +107,7 @@ class Upload:
                     if self._run or kind == "start":
                         getattr(self, f"_{kind}")(*arguments)
                 except self._refusal as error:
-                    if error.error_code not in REFUSED:  # a retry would be refused again
+                    if error.error_code not in REFUSED:
                         raise
                     print(f"MLflow refuses {kind} ({reason(error)})", file=sys.stderr)
         self._unsent.clear()
@@ -167,9 +168,9 @@ class Upload:
 
 
 def serve(stop: threading.Event, log: Path | None = None) -> int:
-    """Send runs until `stop` is set; return the exit code. Other senders wait for their turn.
+    """Send runs until `stop` is set; return the exit code. First wait while another sender has the lock.
 
-    A sender that has not had its turn ends when `stop` is set, but not before another one has sent `log`.
+    If `stop` is set meanwhile, end as soon as the other one has sent `log`, if that is given.
     """
     with open(store_file(".lock"), "ab") as lock:
         while not try_lock(lock):
@@ -211,4 +212,4 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     logging.disable()  # errors are reported here, in one line
-    os._exit(main(sys.argv[1:]))  # MLflow's objects need no farewell
+    os._exit(main(sys.argv[1:]))  # skips the clean-up of MLflow's objects, which is slow

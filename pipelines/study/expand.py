@@ -8,13 +8,13 @@ they are derived from are errors. Other keys below are defaults.
 
 - corpora: `kind` is the name of the row if that is a kind, else `passages`.
 - encoders: `model` is the name of the row.
-- corpora, encoders: `path` is what DVC watches, so that a change of it runs the stage again. For `library`
-  and `wheel` it is the file of pinned versions, for `synthetic` the word lists, for `hub` the code that
-  downloads.
-- finetune, align_jointly: `start` is what DVC watches where nothing is continued: the code of new networks
-  (if the row has a `network`), or the code of the aligner.
-- embed: a row `<corpus>-<encoder>` has this `corpus` and this `encoder`. If another row names embeddings
-  that have no row, the row is added.
+- corpora, encoders: `path` is a file that DVC watches, so that a change of it runs the stage again. With
+  `source: library` and `wheel` it is the file of pinned versions, with `synthetic` the word lists, with `hub`
+  the code that downloads.
+- finetune, align_jointly: `start` is an earlier model. Without one it is the code of new networks (if the row
+  has a `network`) or of the aligner, for DVC to watch.
+- embed: a row `<corpus>-<encoder>` has this `corpus` and this `encoder`. Missing rows of spaces that other
+  rows name are added.
 - geometry: `corpus` is the name of the row.
 - evaluate, attributes, invert: `translator` is the name of the row. `corpus` is the corpus of the
   translator's source. `source` and `target` are the embeddings of `corpus` by the translator's two

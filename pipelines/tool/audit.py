@@ -1,4 +1,4 @@
-"""audit: vectors with no text and no encoder name, attacked with every known encoder. It writes one page.
+"""audit: attack vectors without their texts or the name of their encoder, and write one page.
 
 For auditing one's own data. The best texts for the attacker are texts of the kind behind the dump.
 """
@@ -71,7 +71,7 @@ Opened = dict[str, tuple[query.Encode, bool]]  # encoders, and whether they have
 
 @dataclass(frozen=True)
 class Options:
-    """What is tried, and how hard. Raises BadInput."""
+    """Options of an audit. Raises BadInput."""
 
     texts: str | None = None  # a file or folder with texts of the attacker; None: docstrings
     encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
@@ -99,7 +99,7 @@ class Options:
         self.every()
 
     def every(self) -> list[Defence]:
-        """Return the defences to try, after `none`. Without any there is nothing to try."""
+        """Return the defences to try, after `none`. Empty if there are none."""
         return [Defence("none"), *parsed(self.defences)] if self.defences else []
 
     @classmethod
@@ -127,7 +127,6 @@ def audit(dump: Path, options: Options) -> Findings:
     Ctrl-C after the first fit ends the audit with what is done. Raises BadInput for a dump or texts that
     cannot be read.
     """
-    # 1. The dump, and the attacker's texts and encoders.
     print("audit: read the dump", file=sys.stderr, flush=True)
     known = known_texts(options)
     taken, vectors = sampled(dump, options)
@@ -146,11 +145,10 @@ def audit(dump: Path, options: Options) -> Findings:
     weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.every()}
     steps = Steps("audit", weights)
 
-    # 2. The attack.
     try:
         best = attempted(vectors, known, opened, options.seed, steps, findings.tried)
         if findings.evidence:
-            attack(vectors, best, options, steps, findings, truth)
+            measure_leaks(vectors, best, options, steps, findings, truth)
     except KeyboardInterrupt:
         if not findings.tried:
             raise
@@ -158,10 +156,10 @@ def audit(dump: Path, options: Options) -> Findings:
     return findings
 
 
-def attack(
+def measure_leaks(
     vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings, truth: list[str]
 ) -> None:
-    """Read topics and texts with the best translator, then try it on defended vectors.
+    """Read topics and texts with the best translator, then attack defended vectors.
 
     All of this is about the part of the vectors for which the translator is right. `truth`: the texts behind
     the vectors, if they are known.
@@ -208,7 +206,7 @@ class Steps:
         print(f"{self.command}: step {at + 1} of {len(weights)}: {name}{left}", file=sys.stderr, flush=True)
 
 
-# ---------------------------------------------------------------- 1. what the attacker has
+# ---------------------------------------------------------------- what the attacker has
 
 
 def sampled(dump: Path, options: Options) -> tuple[dumps.Sample, Tensor]:
@@ -225,7 +223,7 @@ def known_texts(options: Options) -> list[str]:
     return encoders.drawn(texts, options.known, options.seed)
 
 
-# ---------------------------------------------------------------- 2. fits
+# ---------------------------------------------------------------- fits
 
 
 def by_width(vectors: Tensor, options: Options) -> Opened:
@@ -304,7 +302,7 @@ def fitted(vectors: Tensor, known: Tensor, seed: int) -> tuple[Translator, Verdi
     return translator, judge(vectors, translator, [replicated], known), [replicated]
 
 
-# ---------------------------------------------------------------- 3. topics
+# ---------------------------------------------------------------- topics
 
 
 @torch.inference_mode()
@@ -323,7 +321,7 @@ def nearest_labels(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> Ten
     return attributes.order(vectors, names.to(vectors.device))[:, 0].cpu()
 
 
-# ---------------------------------------------------------------- 4. inversion
+# ---------------------------------------------------------------- inversion
 
 
 def inverted(vectors: Tensor, best: Attempt, options: Options, named: Tensor) -> list[dict[str, Any]]:
@@ -372,11 +370,11 @@ def true_texts(path: str | None, taken: dumps.Sample) -> list[str]:
 def leaks(
     vectors: Tensor, best: Attempt, options: Options, inversions: list[dict[str, Any]], truth: list[str]
 ) -> list[dict[str, Any]]:
-    """Count what is right of what was read, and what a floor gets right, which reads no vector.
+    """Count the texts, labels and facts that were read right, and those that a floor gets right.
 
-    texts: the own text has the nearest vector among the drawn true texts. labels: the nearest label is that
-    of the true text. Its floor names the commonest. facts: of the true texts, in the guesses. Its floor takes
-    the guess for another vector.
+    texts: the nearest of the drawn true texts is the vector's own; the floor draws one of them. labels: the
+    vector and its true text have the same nearest label; the floor names the commonest. facts: those of the
+    true text that its guess states; the floor takes the guess for another vector.
     """
     rows = shuffled(vectors, options)[:MEASURED]
     drawn = [truth[i] for i in rows]
@@ -385,7 +383,8 @@ def leaks(
     read, right = (nearest_labels(x, best, options.labels) for x in (translated, true))
     guesses = [row["guess"] for row in inversions]
     stated = [facts.annotate(text) for text in drawn[: len(guesses)]]
-    checked, by_others = (facts.check(said, stated) for said in (guesses, [*guesses[1:], guesses[0]]))
+    of_others = guesses[1:] + guesses[:1]
+    checked, by_others = (facts.check(said, stated) for said in (guesses, of_others))
     recovered, lucky = (sum(fact.recovered for fact in of) for of in (checked, by_others))
     counted = {  # what -> found, of, floor
         "texts": (int((nearest == torch.arange(len(rows))).sum()), len(rows), 1),
@@ -395,7 +394,7 @@ def leaks(
     return [{"what": w, "found": n, "of": of, "floor": floor} for w, (n, of, floor) in counted.items()]
 
 
-# ---------------------------------------------------------------- 5. defences
+# ---------------------------------------------------------------- defences
 
 
 def parsed(names: Sequence[str]) -> list[Defence]:
@@ -408,18 +407,18 @@ def parsed(names: Sequence[str]) -> list[Defence]:
 
 
 def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings) -> None:
-    """Add what each defence keeps of retrieval (utility: recall@10), and leaves of the attack (leakage).
+    """Add recall@10 (`utility`) and leakage under each defence.
 
-    The attack on the bare vectors names 10 known texts for each. Leakage is the share of them that a new
-    attack on the defended vectors names, too, beyond chance. `none` repeats the attack with another seed, for
-    comparison. Other attackers know the bare vectors of n texts, for each n of PAIRS that leaves half of
-    the vectors to be read.
+    The attack on the undefended vectors names 10 known texts for each. Leakage is the share of them that a
+    new attack on the defended vectors names, too, beyond chance. `none` repeats the attack with another seed,
+    for comparison. Other attackers know the undefended vectors of n texts, for each n of PAIRS that leaves
+    half of the vectors to be read.
     """
     drawn = shuffled(vectors, options)[:DEFENDED]
     bare, space = vectors[drawn], Space.of(best.known)
     texts = space(best.known)
     with torch.inference_mode():
-        named = neighbours(space(best.translator(bare)), texts, NEAREST)
+        neighbours_of_bare = neighbours(space(best.translator(bare)), texts, NEAREST)
 
     def leakage(translated: Tensor, of: Tensor) -> float:
         share = overlap(of, neighbours(space(translated), texts, NEAREST)).mean()
@@ -434,12 +433,12 @@ def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, fin
         line: dict[str, Any] = {"defence": str(defence)}
         line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
         with torch.inference_mode():
-            least = line["leakage"] = leakage(translator(kept), named)
+            strongest = line["leakage"] = leakage(translator(kept), neighbours_of_bare)
             for n in (n for n in PAIRS if n <= len(bare) / 2):
                 attacks = known_pair_attacks(kept, bare[:n], cells)
-                # Who knows pairs may also do without them, or use fewer.
-                least = max(least, *(leakage(best.translator(x), named[n:]) for x in attacks))
-                line[f"{n} pairs"] = least
+                leaked = (leakage(best.translator(x), neighbours_of_bare[n:]) for x in attacks)
+                # An attacker with more pairs can use every attack that needs fewer.
+                strongest = line[f"{n} pairs"] = max(strongest, *leaked)
         return line | {"verdict": verdict.label, "score": verdict.score}
 
     for defence in options.every():

@@ -15,11 +15,10 @@
    which couplings agree. In the last passes it is the Procrustes solution U V'. They use all vectors, or a
    random LAST_PASS a side if there are more. With few vectors their couplings are softer
    (`relative_size`). With `groups`, each step divides the vectors of both sides into random groups of whole
-   clusters, couples each group with each group of the other side, and adds the cross-covariances. If the
-   sides have different documents, near clusters have different topics, and a coupling of all vectors turns
-   the map towards them. Other groups turn it elsewhere, so errors cancel. With `consensus`, steps 1 to 3 run
-   several times with different clusters, and end at different maps. The cross-covariances are added, so that
-   errors cancel. Runs with a clearly lower coupled cosine are left out.
+   clusters, couples each group with each group of the other side, and adds the cross-covariances. Documents
+   that only one side has pull the map off. Each pair of groups pulls it in another direction, so these
+   errors cancel. With `consensus`, steps 1 to 3 run several times with different clusters, and the
+   cross-covariances are added. Runs with a clearly lower coupled cosine are left out.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -76,7 +75,10 @@ ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 @dataclass(frozen=True)
 class Settings(Checked):
-    """The defaults hold for every corpus and size that was tried: docs/experiments.md."""
+    """The defaults work for random halves of all corpora that were tried: docs/experiments.md.
+
+    Sides without a common document need more `repeats`, and `groups`: study `documents`.
+    """
 
     clusters: Annotated[int, Bounds(ge=2)] = 30  # of k-means, matched across the clouds
     repeats: Count = 30  # number of runs of k-means; each gives one candidate map
@@ -84,10 +86,10 @@ class Settings(Checked):
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # a batch size for each
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 8  # steps on all vectors, at most LAST_PASS per side
-    # Random groups of clusters per side in step 3; 1 couples all vectors at once, as do few vectors. Groups
-    # help large sides without a common document, and harm random halves: docs/experiments/documents-apart.md
+    # Random groups of clusters per side in step 3; 1: no groups. Small sides get fewer. Groups help large
+    # sides without a common document, and harm random halves: docs/experiments/documents-apart.md
     groups: Count = 1
-    consensus: Count = 1  # number of runs of steps 1 to 3, of which the good ones are averaged
+    consensus: Count = 1  # number of runs of steps 1 to 3; cross-covariances of the good ones are added
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
     # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
     match_in: Literal["target", "smaller"] = "target"
@@ -144,10 +146,10 @@ def fit_jointly(
     Raises BadInput as `fit` does, and unless all clouds but one are paired and of one length.
     """
     alone = [name for name in clouds if name not in paired]
-    if len(alone) != 1 or len({len(clouds[name]) for name in paired}) != 1:
-        raise BadInput(
-            f"wasserstein_procrustes: exactly one space must not be in `paired`; these are not: {alone}"
-        )
+    if len(alone) != 1:
+        raise BadInput(f"wasserstein_procrustes: one space must be missing from `paired`, not {alone}")
+    if len({len(clouds[name]) for name in paired}) != 1:
+        raise BadInput("wasserstein_procrustes: paired spaces must have equally many vectors")
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
     if max(len(cloud) for cloud in clouds.values()) > SEEN:
         # Reset the generator before each draw, so that all paired clouds keep the same rows.
@@ -178,8 +180,8 @@ def _checked(clouds: Mapping[str, Tensor], settings: Settings) -> dict[str, Tens
             distinct = len(cloud.unique(dim=0))
         if distinct < settings.clusters:
             raise BadInput(
-                f"{name}: {distinct} distinct vectors, but at least as many as clusters: {settings.clusters}"
-                " are needed"
+                f"{name}: {distinct} distinct vectors, but at least {settings.clusters} are needed, one for"
+                " each cluster"
             )
     return clouds
 
@@ -320,8 +322,8 @@ class Fitting:
 def couple_groups(
     xs: Sequence[Tensor], ys: Sequence[Tensor], W: Tensor, inverse_temperature: float
 ) -> tuple[Tensor, float]:
-    """Couple each group of xs (n_a, d) with each of ys (m_b, e). Return the cross-covariance (d, e), of which
-    each target vector has weight 1 as in `couple`, and the mean cosine.
+    """Couple each group of xs (n_a, d) with each of ys (m_b, e). Return the cross-covariance (d, e), in which
+    each target vector has total weight 1, and the mean cosine.
     """
     couplings = [couple(x, y, W, inverse_temperature) for x in xs for y in ys]
     crosses, cosines = zip(*couplings, strict=True)
@@ -367,7 +369,8 @@ def batch_size(size: int, X: Tensor, Y: Tensor) -> int:
 
 
 def relative_size(x: Tensor, y: Tensor) -> float:
-    """Return the geometric mean of two clouds' sizes, divided by TUNED_AT, at most 1.
+    """Return the scale of the last inverse temperatures: the geometric mean of the clouds' sizes, divided by
+    TUNED_AT, at least LEAST / TUNED_AT and at most 1.
 
     The inverse temperature of the last couplings is proportional to it. With few vectors the true neighbour
     is missing, and a sharp coupling picks a wrong one. A softer coupling averages several candidates, and the
