@@ -1,16 +1,48 @@
-"""Set up every test process: one thread, and a garbage collector that skips what imports made."""
+"""Set up every test process: its threads, its order of tests, its garbage collector and its own folders."""
 
 import gc
 import os
 import signal
 
+import pytest
+from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
+
+# Files that take longest. They begin, so that at the end no worker waits for another.
+LONGEST = (
+    "test_repro.py",
+    "test_stages.py",
+    "test_workers.py",
+    "test_track.py",
+    "test_ranks.py",
+    "test_tool.py",
+)
 # Workers share the cores: more threads only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A background shell has SIGINT ignored. Dagster copies that to SIGTERM, and children inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
-def pytest_collection_finish() -> None:
+def pytest_xdist_make_scheduler(config, log):
+    """Keep the tests of a file in one worker: what they share is made once."""
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+def pytest_collection_finish():
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """Change into an empty folder, and return it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

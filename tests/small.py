@@ -1,21 +1,25 @@
 """Small texts, corpora, encoders and rows that tests of several files share."""
 
 import importlib
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
+import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.aligners.core.aligner import OracleAligner
+from pipelines.aligners.core.translator import save
 from pipelines.contrastive import scratch
 from pipelines.encoders import pooling
 from pipelines.runtime import store
+from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
 from pipelines.study import Network
 from pipelines.study.params import Study
@@ -37,6 +41,32 @@ QUICK = {  # settings of every aligner that fit in a moment
     "wasserstein_procrustes": {"clusters": 8, "repeats": 2, "rounds": (100,), "refinements": 1, "passes": 1},
     "vec2vec": {"width": 16, "disc_width": 16, "steps": 2, "batch": 16, "log_every": 1},
 }
+
+
+@contextmanager
+def refusal(match):
+    """Expect BadInput, whose message matches `match` and is one line."""
+    with pytest.raises(BadInput, match=match) as error:
+        yield error
+    assert "\n" not in str(error.value)
+
+
+def normal(*shape, seed=0, **more):
+    """Return normal draws of a generator with this seed."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), **more)
+
+
+def study_of(corpora, encoders, /, **tables):
+    """Return a study with generated corpora and packaged encoders of these names, and with `tables`."""
+    usual = {"study": "t", "corpora": {name: {"source": "synthetic"} for name in corpora.split()}}
+    usual["encoders"] = {name: {"source": "wheel"} for name in encoders.split()}
+    return Study.model_validate(usual | tables)
+
+
+def write_translator(row, translator, seed=0):
+    """Write a translator of a row, as its stage does."""
+    store.translators_path(row).mkdir(parents=True, exist_ok=True)
+    save(translator, store.translators_path(row) / f"seed-{seed}")
 
 
 def write_corpus(name, texts, split="train", **more):

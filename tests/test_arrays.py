@@ -15,14 +15,13 @@ from pipelines.aligners.core.translator import Linear, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
-from pipelines.runtime.errors import BadInput
-from tests.small import QUICK
+from tests.small import QUICK, normal, refusal
 
 ROOT = Path(__file__).parents[1]
 
 
 def linear(seed: int) -> Linear:
-    x = torch.randn(50, 6, generator=torch.Generator().manual_seed(seed))
+    x = normal(50, 6, seed=seed)
     return Linear.of(torch.linalg.qr(x[:6])[0], x, x)
 
 
@@ -65,13 +64,12 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
     ],
 )
 def test_bad_input_is_one_line(row, call, line):
-    with pytest.raises(BadInput, match=line) as error:
+    with refusal(line):
         call(row)
-    assert "\n" not in str(error.value)
 
 
 def test_fit_refits_a_map_that_looks_right_for_a_part_and_keeps_the_better_verdict(monkeypatch):
-    x = torch.randn(400, 60, generator=torch.Generator().manual_seed(0))
+    x = normal(400, 60)
     right = Linear.of(torch.eye(60), x, x)
     part = Verdict(0.96, "partial", 0.2, 100, 0.6)
     whole = Verdict(0.99, "aligned", 0.5, 100, 1.0)
@@ -85,7 +83,7 @@ def test_fit_refits_a_map_that_looks_right_for_a_part_and_keeps_the_better_verdi
 
 
 def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
-    x = torch.randn(400, 60, generator=torch.Generator().manual_seed(0))
+    x = normal(400, 60)
     replicates, guess = [], torch.Generator().manual_seed(1)
 
     def first_replicate_fails(source, target, settings, seed, pairs):
@@ -129,8 +127,7 @@ def test_docstrings_are_true():
     assert failed == 0
 
 
-def test_the_page_is_true(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_page_is_true(own_folder, monkeypatch):
     for name in ("fit", "fit_parts"):
         quick = partial(getattr(arrays, name), **QUICK["wasserstein_procrustes"])
         monkeypatch.setattr(arrays, name, quick)

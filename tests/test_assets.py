@@ -139,8 +139,7 @@ def test_the_report_has_the_check_of_audits():
 
 
 @pytest.mark.slow  # MLflow's server takes seconds to import
-def test_mlflow_s_server_has_the_guard(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_mlflow_s_server_has_the_guard(own_folder):
     from assets.mlflow_app import app
 
     client = TestClient(app, base_url="http://127.0.0.1:5000")

@@ -9,14 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.aligners.core.translator import Linear, save
+from pipelines.aligners.core.translator import Linear
 from pipelines.attributes import nearest
 from pipelines.encoders import query
 from pipelines.measures import attributes as measures
 from pipelines.runtime import store
-from pipelines.runtime.errors import BadInput
-from pipelines.study import params
-from tests.small import run_stage, write_corpus
+from tests.small import normal, refusal, run_stage, study_of, write_corpus, write_translator
 
 
 def test_scores_of_a_ranking_worked_by_hand():
@@ -30,7 +28,7 @@ def test_scores_of_a_ranking_worked_by_hand():
     }  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 5), st.data())
 def test_chance_is_the_average_over_every_possible_order(count, data):
     true = torch.tensor([data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))])
@@ -69,7 +67,7 @@ def test_wordings():
 
 
 def test_an_example_without_a_label_is_refused():
-    with pytest.raises(BadInput, match="1 examples have no label"):
+    with refusal("1 examples have no label"):
         measures.scores(torch.tensor([[0, 1]]), torch.tensor([[False, False]]), (1,))
 
 
@@ -83,22 +81,16 @@ def test_rare_labels_can_be_left_out():
 
 def measured(**keys):
     """Run the stage with a row that has these keys."""
-    study = params.Study.model_validate({
-        "study": "t",
-        "corpora": {"notes": {"source": "synthetic", "rows": 30}},
-        "encoders": {name: {"source": "wheel"} for name in "ab"},
-        "align": {"none": {"source": "notes-a", "target": "notes-b", "aligner": "identity"}},
-        "attributes": {"r": {"translator": "none"} | keys},
-    })  # fmt: skip
+    fits = {"none": {"source": "notes-a", "target": "notes-b", "aligner": "identity"}}
+    study = study_of("notes", "a b", align=fits, attributes={"r": {"translator": "none"} | keys})
     return run_stage("attributes", study, "r")
 
 
 @pytest.fixture
-def stored(tmp_path, monkeypatch):
+def stored(own_folder, monkeypatch):
     """A corpus of three subjects, embedded by two encoders that are each other's negative, and a translator
     that knows it.
     """
-    monkeypatch.chdir(tmp_path)
     subjects = ["law", "oil", "art"]
 
     def encode(texts):
@@ -107,12 +99,11 @@ def stored(tmp_path, monkeypatch):
     texts = [f"{subjects[i % 3]} {i}" for i in range(30)]
     splits = ["train"] * 10 + ["test"] * 20
     write_corpus("notes", texts, splits, labels=[[text[:3]] for text in texts])
-    vectors = encode(texts) + 0.05 * torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    vectors = encode(texts) + 0.05 * normal(30, 4)
     ids = [str(i) for i in range(30)]
     for name, side in (("a", -vectors), ("b", vectors)):
         store.write_embeddings(f"notes-{name}", ids, splits, side.numpy(), {"corpus": "notes"})
-    store.translators_path("none").mkdir(parents=True)
-    save(Linear.of(-torch.eye(4), -vectors, vectors), store.translators_path("none") / "seed-0")
+    write_translator("none", Linear.of(-torch.eye(4), -vectors, vectors))
     by_name = lambda folder, row, device: encode if folder.name == "b" else lambda t: -encode(t)  # noqa: E731
     monkeypatch.setattr(query, "as_function", by_name)
 
@@ -134,5 +125,5 @@ def test_the_stage_puts_translated_beside_naive_ideal_and_chance(stored):
     [({"labels": "sender"}, "no column 'sender'"), ({"split": "elsewhere"}, "two labels are needed")],
 )
 def test_labels_that_are_not_there_are_one_line(stored, keys, message):
-    with pytest.raises(BadInput, match=message):
+    with refusal(message):
         measured(**keys)

@@ -31,11 +31,11 @@ from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
-from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
 from tests.hostile import chroma, content, lines, table, vec0
+from tests.small import normal, refusal
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -129,7 +129,7 @@ def test_every_format_gives_back_the_vectors(tmp_path, name, monkeypatch):
 def test_shards_of_no_one_table_are_named(tmp_path, tables, message):
     for number, shard in enumerate(tables):
         table(**shard)(tmp_path / f"part-{number:05}.parquet")
-    with pytest.raises(BadInput, match=message):
+    with refusal(message):
         dumps.sample(tmp_path, 10)
 
 
@@ -157,7 +157,7 @@ def test_of_several_collections_tables_columns_or_named_vectors_one_must_be_chos
     vec0(tmp_path / "two.db", VECTORS, "others")
     named = [json.dumps({"vector": {"title": v, "body": v[:2]}}) for v in LISTS]
     lines(*named)(tmp_path / "weaviate.jsonl")
-    with pytest.raises(BadInput, match=line):
+    with refusal(line):
         dumps.sample(tmp_path / name, 1000, **wrong)
     assert len(dumps.sample(tmp_path / name, 1000, **right).vectors) >= 299
 
@@ -201,7 +201,7 @@ def test_lengths_that_vary_and_copies_are_not_far_off(tmp_path):
     assert (len(found.vectors), found.repeated, found.far_off) == (20, 200, 0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
     scale=st.floats(-30, 30),
@@ -260,9 +260,8 @@ BAD = {
 def test_a_bad_dump_is_one_line(tmp_path, name):
     write, message = BAD[name]
     write(tmp_path / name)
-    with pytest.raises(BadInput, match=message) as caught:
+    with refusal(message):
         dumps.sample(tmp_path / name, 100)
-    assert "\n" not in str(caught.value)
 
 
 # ---------------------------------------------------------------- defences
@@ -281,10 +280,10 @@ def test_what_defences_cost_in_retrieval():
     assert kept["drop 0.5"] < 0.8
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 1000), st.integers(2, 20), st.integers(1, 8))
 def test_a_rotation_for_each_cell_keeps_what_is_within(seed, dimension, cells):
-    vectors = torch.randn(60, dimension, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    vectors = normal(60, dimension, seed=seed, dtype=torch.float64)
     keys = Keys.drawn(vectors, cells, seed)
     cell = keys.cells(vectors)
     stored = defend(vectors, Defence("cells", cells), seed)
@@ -334,7 +333,7 @@ def test_known_pairs_undo_one_rotation_and_not_one_for_each_cell():
 
 
 def test_noise_is_as_long_as_it_says():
-    vectors = normalize(torch.randn(500, 64, generator=torch.Generator().manual_seed(0)), dim=1) * 3
+    vectors = normalize(normal(500, 64), dim=1) * 3
     moved = defend(vectors, Defence("noise", 0.5)) - vectors
     assert moved.norm(dim=1).mean().item() == pytest.approx(1.5, rel=0.02)
     assert defend(vectors, Defence("drop", 0.25)).shape == (500, 16)
@@ -350,7 +349,7 @@ def test_noise_is_as_long_as_it_says():
     ],
 )
 def test_a_defence_that_cannot_be_is_one_line(name, message):
-    with pytest.raises(BadInput, match=message):
+    with refusal(message):
         defend(torch.from_numpy(VECTORS), *audits.parsed([name]))
 
 
@@ -379,11 +378,10 @@ def some_texts(count, seed):
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
+def world(own_folder, monkeypatch):
     """In a folder with a dump and texts, return a function that audits it under a verdict of its own."""
-    monkeypatch.chdir(tmp_path)
     Path("own.txt").write_text("\n\n".join(some_texts(300, 0)))
-    turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(2)))[0]
+    turn = torch.linalg.qr(normal(16, 16, seed=2))[0]
     np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
     sizes = {"ALIGNER": "identity", "SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
@@ -543,9 +541,8 @@ TARGETS = [
 
 
 @pytest.fixture
-def gated(tmp_path, monkeypatch, capsys):
+def gated(own_folder, monkeypatch, capsys):
     """Return a function that runs the command with targets, for its exit code and the lines it prints."""
-    monkeypatch.chdir(tmp_path)
     np.save("dump.npy", VECTORS)
     found = findings(none=(1.0, 0.8, 0.8), **{"cells 4": (0.95, 0.1, 0.2), "cells 64": (0.9, 0.1, 0.1)})
     monkeypatch.setattr(audits, "audit", lambda *given: found)
@@ -578,7 +575,7 @@ def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml):
     assert gated("leakage: 1", "audit", "dump.npy", "--texts", "no.txt") == (2, [])
     message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
     Path("targets.yaml").write_text("{leakge: 1, recal: 1}")
-    with pytest.raises(BadInput, match=message):
+    with refusal(message):
         audits.gate.targets_of(Path("targets.yaml"), [], False)
 
 
@@ -622,9 +619,9 @@ def test_what_was_read_is_compared_with_the_truth(world):
     assert counted["labels"]["of"] == counted["texts"]["of"] == found.about["used"]
     assert "## What is right" in twin_of(found)
     truth.write_text("one text")
-    with pytest.raises(BadInput, match="1 texts; the dump has 400 vectors"):
+    with refusal("1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth=truth)
-    with pytest.raises(BadInput, match=r"no\.txt: there is no such file or folder"):
+    with refusal(r"no\.txt: there is no such file or folder"):
         world(ALIGNED, truth="no.txt")
 
 
@@ -649,7 +646,7 @@ def test_an_encoder_that_the_numbers_name_is_tried_first_and_alone(world, monkey
 @pytest.mark.parametrize(("name", "message"), [("few.txt", "2 distinct texts"), ("no.txt", "no such file")])
 def test_texts_too_few_or_absent_are_one_line(world, name, message):
     Path("few.txt").write_text("a\n\nb")
-    with pytest.raises(BadInput, match=message):
+    with refusal(message):
         world(ALIGNED, texts=name)
 
 

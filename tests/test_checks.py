@@ -11,15 +11,12 @@ from dagster_dvc.checks import checks
 from dagster_dvc.graph import Stage
 from pipelines.runtime import store
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 
 def stage(name):
     several = dict.fromkeys(("upstream", "outs", "metrics", "plots", "read", "sources"), ())
     return Stage(name=name, code_version="", op="x", cmd="", desc="", pool=None, **several)
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def said(name, check):

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 from datasets import Dataset
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpora import core
@@ -22,9 +22,9 @@ from pipelines.corpora.core import collect
 from pipelines.corpora.core.chunk import cut
 from pipelines.corpora.kinds.tweets import TOPICS, named
 from pipelines.corpora.sources import hub, library
-from pipelines.runtime.errors import BadInput
 from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
+from tests.small import refusal
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
@@ -51,9 +51,8 @@ def collected(folder: Path, columns: dict, **keys) -> pl.DataFrame:
 
 
 def refused(row, says: str) -> str:
-    with pytest.raises(BadInput, match=says) as caught:
+    with refusal(says) as caught:
         collect(row)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
@@ -241,7 +240,6 @@ def test_notes_that_unpack_to_far_more_than_text_are_refused(tmp_path):
 # ---------------------------------------------------------------- chunks
 
 
-@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 12), st.none() | st.integers(1, 12), st.integers(1, 12))
 def test_a_stride_cuts_at_every_offset_and_loses_nothing_but_short_tails(count, size, stride, least):
     size = max(size, least, stride or 1)
@@ -285,7 +283,7 @@ def test_validation_rows_of_tasks_are_the_ones_that_select_and_chunks_of_them_ar
     columns = {"text": TEXTS, "labels": [["l"]] * 20, "task": ["T"] * 20}
     source = write(tmp_path / "t.parquet", **columns, split=["train", "validation", "test", "train"] * 5)
     assert set(collect(file(source, "tasks"))["split"]) == {"train", "dev", "test"}
-    with pytest.raises(BadInput, match="kind tasks has no `chunk`"):
+    with refusal("kind tasks has no `chunk`"):
         collect(file(source, "tasks", chunk={"size": 4}))
 
 
@@ -530,7 +528,6 @@ def test_prose_is_what_is_left_of_a_docstring():
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=12), st.integers(1, 20), st.integers(0, 30))
 def test_sequences_have_their_length(lengths, shortest, more):
     sentences = [" ".join(["word"] * n) for n in lengths]

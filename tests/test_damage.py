@@ -26,9 +26,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, write_corpus
-
-pytestmark = pytest.mark.xdist_group("damage")  # one worker: what the tests share is made once
+from tests.small import IMAGE_TEXT, normal, write_corpus
 
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
 STUDY = {
@@ -44,7 +42,7 @@ STUDY = {
 def make() -> None:
     """Write one small artefact of every kind, as stages write it."""
     ids = [str(i) for i in range(40)]
-    cloud = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    cloud = normal(40, 8)
     write_corpus("c", [f"text {i}" for i in ids], "test")
     for name in "ab":
         store.write_embeddings(name, ids, ["test"] * 40, cloud.numpy(), {"corpus": "c"})

@@ -10,12 +10,9 @@ from pipelines import evaluate, evaluate_image_text
 from pipelines.measures.vectors import centred_unit
 from pipelines.pages import drawing
 from pipelines.runtime import store
-from pipelines.study import params
+from tests.small import study_of
 
-STUDY = {
-    "study": "t",
-    "corpora": {name: {"source": "synthetic"} for name in ("nq", "sts", "scenes")},
-    "encoders": {"e": {"source": "wheel"}, "f": {"source": "wheel"}},
+TABLES = {
     "finetune": {"r": {"corpus": "nq", "dev": "sts", "network": {}, "steps": 1}},
     "similarity": {name: {"encoder": "e", "corpus": "sts"} for name in ("r", "again")},
     "align": {"r": {"source": "nq-e", "target": "nq-f", "aligner": "identity"}},
@@ -27,9 +24,8 @@ STUDY = {
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(own_folder):
     """A study whose stages have left their tables; the row `plain` of evaluate asks for no pictures."""
-    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     x, y = torch.randn(60, 5), torch.randn(60, 4)
     curve = {"step": [0, 1], "loss": [float("nan"), 2.0], "spearman": [1.0, 2.0]}
@@ -47,7 +43,7 @@ def study(tmp_path, monkeypatch):
         store.write_csv(Path("results") / f"{name}.csv", table)
     for name in ("r", "again"):
         store.write_metrics("similarity", name, {"uniformity": -2.0, "alignment": 0.3, "spearman": 80.0})
-    return params.Study.model_validate(STUDY)
+    return study_of("nq sts scenes", "e f", **TABLES)
 
 
 def drawn(study):

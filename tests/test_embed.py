@@ -8,9 +8,7 @@ import pytest
 
 from pipelines.embed import embed
 from pipelines.runtime import store
-from pipelines.runtime.errors import BadInput
-from pipelines.study import params
-from tests.small import static_encoder, write_corpus
+from tests.small import refusal, static_encoder, study_of, write_corpus
 
 WORDS = ["cat", "dog", "house", "river", "void"]
 TABLE = np.array([[3, 0, 4], [0, 1, 0], [1, 1, 1], [-2, 0, 1], [0, 0, 0]], np.float32)
@@ -18,8 +16,7 @@ TEXTS = ["cat", "dog house house", "river cat", "house dog"]
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def folder(own_folder):
     static_encoder("e", WORDS, TABLE)
 
 
@@ -33,12 +30,8 @@ def corpus(texts, vectors=None):
 def run(source="synthetic", **more):
     """Run the stage for a corpus of this source and an encoder with `more` keys; return its MLflow run."""
     encoder = {"path": "p", "source": "given" if source == "vectors" else "path", **more}
-    tables = {
-        "corpora": {"c": {"path": "p", "source": source}},
-        "encoders": {"e": encoder},
-        "embed": {"x": {"corpus": "c", "encoder": "e"}},
-    }
-    of, tracked = params.Study.model_validate({"study": "s"} | tables), Mock()
+    corpora, rows = {"c": {"path": "p", "source": source}}, {"x": {"corpus": "c", "encoder": "e"}}
+    of, tracked = study_of("", "", corpora=corpora, encoders={"e": encoder}, embed=rows), Mock()
     embed("x", of.embed["x"], of, tracked)
     return tracked
 
@@ -100,12 +93,12 @@ def test_given_vectors_are_copied(dtype, dimension):
 )
 def test_bad_given_vectors_are_refused(vector, message):
     corpus(None, [[1.0, 2.0], vector, [1.0, 2.0], [3.0, 4.0]])
-    with pytest.raises(BadInput, match=message):
+    with refusal(message):
         run("vectors")
     assert not store.embeddings_path("x").exists()
 
 
 def test_a_text_without_a_vector_is_named():
     corpus(["cat", "void void"])
-    with pytest.raises(BadInput, match=r"embed\.x: 1 vectors are zero, the first with id 't1'"):
+    with refusal(r"embed\.x: 1 vectors are zero, the first with id 't1'"):
         run()

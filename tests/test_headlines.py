@@ -18,6 +18,7 @@ from pipelines.pages.tables.translation import seed_cells
 from pipelines.runtime import store
 from pipelines.study import params
 from scripts import views
+from tests.small import study_of
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = params.load(ROOT / "studies/sample.yaml")
@@ -74,19 +75,13 @@ def test_every_row_that_measures_has_a_headline_and_dvc_shows_all_on_one_screen(
     assert len(lines) <= 60
 
 
-def test_a_verdict_of_another_corpus_is_not_given(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rows = {
-        "study": "t",
-        "corpora": {name: {"source": "synthetic"} for name in ("home", "away")},
-        "encoders": {name: {"source": "wheel"} for name in ("one", "two")},
-        "align": {"r": {"source": "home-one", "target": "home-two", "aligner": "wasserstein_procrustes"}},
-        "evaluate": {name: {"translator": "r", "corpus": name} for name in ("home", "away")},
-    }
+def test_a_verdict_of_another_corpus_is_not_given(own_folder):
+    fits = {"r": {"source": "home-one", "target": "home-two", "aligner": "wasserstein_procrustes"}}
+    measured = {name: {"translator": "r", "corpus": name} for name in ("home", "away")}
     store.write_metrics("align", "r", RESULTS["align"])
-    for name in rows["evaluate"]:
+    for name in measured:
         store.write_metrics("evaluate", name, RESULTS["evaluate"])
-    headlines.write(params.Study.model_validate(rows))
+    headlines.write(study_of("home away", "one two", align=fits, evaluate=measured))
     assert "verdict" in json.loads((headlines.FOLDER / "evaluate/home.json").read_text())
     assert json.loads((headlines.FOLDER / "evaluate/away.json").read_text()) == {"top1": 0.78}
 

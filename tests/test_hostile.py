@@ -82,7 +82,7 @@ def test_every_hostile_file_is_read_or_refused_in_one_line_and_in_little_memory(
     shutil.rmtree(folder)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(WHOLE)), st.integers(0, 2**32))
 def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, seed):
     """`python -m tests.drills hostile` reads hundreds of them."""

@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 from pipelines import invert
-from pipelines.aligners.core.translator import Linear, load_seeds, save
+from pipelines.aligners.core.translator import Linear, load_seeds
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.encoders import query
 from pipelines.fitting.fits import write_verdicts
@@ -28,9 +28,8 @@ from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import END, learn
 from pipelines.measures import inversion
 from pipelines.runtime import progress, store
-from pipelines.runtime.errors import BadInput
-from pipelines.study import params
-from tests.small import run_stage, write_corpus
+from tests import small
+from tests.small import normal, refusal, run_stage, write_corpus
 
 # ---------------------------------------------------------------- measures
 
@@ -87,7 +86,7 @@ TEXTS = [" ".join(words) for words in product(NAMES, VERBS, THINGS)]
 
 
 def direction(number):
-    return torch.randn(24, generator=torch.Generator().manual_seed(number))
+    return normal(24, seed=number)
 
 
 DIRECTIONS = {word: direction(number) for number, word in enumerate([*NAMES, *VERBS, *THINGS])}
@@ -185,7 +184,7 @@ def test_the_corrector_only_helps():
 
 
 def test_too_few_texts_is_one_line():
-    with pytest.raises(BadInput, match="1 text to learn from"):
+    with refusal("1 text to learn from"):
         attacker.learn(torch.ones(1, 4), ["a"], SMALL, 0)
 
 
@@ -215,7 +214,7 @@ def test_a_language_model_is_conditioned_on_the_vector(tmp_path, monkeypatch):
 
 
 def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
-    with pytest.raises(BadInput, match="no encoder-decoder language model"):
+    with refusal("no encoder-decoder language model"):
         hub.load(hub.Settings(model=str(tmp_path / "nothing")), 4)
 
 
@@ -241,7 +240,6 @@ def test_splicing_puts_sentences_and_names_of_several_texts_together():
     assert all(len(text) < 20 or text.replace("\n", " ") in known for text in short)
 
 
-@settings(deadline=None)
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=5))
 def test_agreement_is_token_f1_of_each_pair(some):
     f1s = [inversion.token_f1(a.split(), b.split()) if a and b else 0.0 for a, b in product(some, some)]
@@ -303,12 +301,12 @@ def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/v1", "file:///etc"])
 def test_a_judge_that_does_not_answer_is_one_line(endpoint, tmp_path):
-    with pytest.raises(BadInput, match=r"no answer|an http"):
+    with refusal(r"no answer|an http"):
         judge.judge(["odd"], ["odd"], judge.Settings(endpoint, "m"), tmp_path)
 
 
 def test_an_answer_that_is_neither_yes_nor_no_is_one_line_and_not_remembered(asked, tmp_path):
-    with pytest.raises(BadInput, match="neither yes nor no"):
+    with refusal("neither yes nor no"):
         judge.judge(["odd"], ["odd"], judge.Settings("http://here/v1", "m"), tmp_path)
     assert not list(tmp_path.glob("*"))
 
@@ -322,36 +320,31 @@ ATTACK |= {"search": {"samples": 2, "rounds": 2}}
 
 def study_of(inverter=None, corrector=False, **row):
     inverter = inverter or asdict(SMALL) | {"epochs": 75}
-    learnt = {"space": "v", "inverter": inverter, "corrector": corrector}
-    return params.Study.model_validate({
-        "study": "t",
-        "corpora": {"c": {"source": "synthetic"}},
-        "encoders": {name: {"source": "wheel"} for name in "ab"},
+    tables = {
         "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
         "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
-        "inverters": {"i": learnt},
+        "inverters": {"i": {"space": "v", "inverter": inverter, "corrector": corrector}},
         "invert": {"r": ATTACK | row},
-    })  # fmt: skip
+    }
+    return small.study_of("c", "a b", **tables)
 
 
 @pytest.fixture
-def stored(tmp_path, monkeypatch):
+def stored(own_folder, monkeypatch):
     """Texts whose planted facts are their names, embedded, with a translator that is right."""
-    monkeypatch.chdir(tmp_path)
     texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
     split = ["train"] * 48 + ["test"] * 12
     write_corpus("c", texts, split, names=[text.split()[:1] for text in texts], codes=[["unwritten"]] * 60)
     vectors = encode(texts)
     store.write_embeddings("s", ids, split, (-vectors).numpy(), {"corpus": "c"})
     store.write_embeddings("v", ids, split, vectors.numpy(), {"corpus": "c"})
-    store.translators_path("t").mkdir(parents=True)
-    save(Linear.of(-torch.eye(24), -vectors, vectors), store.translators_path("t") / "seed-0")
+    small.write_translator("t", Linear.of(-torch.eye(24), -vectors, vectors))
     monkeypatch.setattr(query, "as_function", lambda folder, row, device: encode)
 
 
 def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, monkeypatch):
     study = study_of()
-    with pytest.raises(BadInput, match="no inverter there"):
+    with refusal("no inverter there"):
         run_stage("invert", study, "r")
     run_stage("train_inverter", study, "i")
     monkeypatch.setattr(progress, "SECONDS", 0.0)
@@ -389,7 +382,7 @@ def test_the_attack_takes_the_best_translator_or_the_mean_of_all_that_are_aligne
     folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])
     for seed in (1, 2):
         turn = torch.linalg.qr(torch.stack([direction(seed * n) for n in range(24)]))[0]
-        save(Linear.of(turn, -vectors, vectors), folder / f"seed-{seed}")
+        small.write_translator("t", Linear.of(turn, -vectors, vectors), seed)
     fits, space = load_seeds(folder), store.read_embeddings("s")
     none: Any = None
     known = attacker.Attacker(Space(torch.arange(24.0)), torch.empty(0, 24), [], none)

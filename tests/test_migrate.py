@@ -24,9 +24,8 @@ COMMAND = ["migrate", "old.parquet", "new.npy", "--out", "moved.parquet"]
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path, monkeypatch):
+def files(own_folder, monkeypatch):
     """Write an index of 1,500 texts, and new vectors of 1,500 others and, first, of 100 of the index."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(migrate.arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
     index = {"id": [f"d{i}" for i in range(1500)], "vector": TEXTS[:1500].tolist(), "page": range(1500)}
     pl.DataFrame(index).write_parquet("old.parquet")

@@ -210,13 +210,12 @@ def mimic(folder):
 
 
 @pytest.fixture
-def offline(monkeypatch, tmp_path):
+def offline(monkeypatch, own_folder):
     """Provide an empty working folder, a model cache, and stand-ins for data sets."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(own_folder / "cache"))
     monkeypatch.setattr(hub, "_reachable", lambda *_: None)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return tmp_path
+    return own_folder
 
 
 @pytest.mark.parametrize("name", [pytest.param("paper", marks=pytest.mark.slow), "paper-mimic"])

@@ -14,6 +14,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
 from pipelines.study.__main__ import main
 from tests.drills.inputs import bytes_changed, mutated
+from tests.small import refusal
 
 ROOT = Path(__file__).parents[1]
 STUDY = {
@@ -133,17 +134,16 @@ def test_a_file_that_is_no_study_is_one_line(tmp_path, raw, line):
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
-    with pytest.raises(BadInput, match="No such file"):
+    with refusal("No such file"):
         params.load(tmp_path / "none.yaml")
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(own_folder):
     """Make the folder that a command runs in, with the files that STUDY names."""
-    monkeypatch.chdir(tmp_path)
     for name in ("x", "y", "c"):
         Path(name).touch()
-    return tmp_path
+    return own_folder
 
 
 def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
@@ -186,8 +186,7 @@ def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
     assert main(["activate", "s.yaml"]) == 0
 
 
-def test_help_of_a_verb_lists_the_rows_and_their_keys(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, capsys):
     Path("params.yaml").write_text(yaml.safe_dump(STUDY | {"align": {"ab": ALIGN}}))
     monkeypatch.setattr("sys.argv", ["align", "--help"])
     stage.main(align.align)
@@ -203,8 +202,9 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(tmp_path, monkeypatch, cap
     assert not Path("report").exists()
 
 
-def test_a_newline_in_a_value_of_a_study_does_not_break_the_line_that_names_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_newline_in_a_value_of_a_study_does_not_break_the_line_that_names_it(
+    own_folder, monkeypatch, capsys
+):
     encoders = {"wordllama": WHEEL | {"model": "a\nb"}}
     Path("params.yaml").write_text(yaml.safe_dump({"study": "t", "encoders": encoders}))
     monkeypatch.setattr("sys.argv", ["fetch", "wordllama"])
@@ -214,8 +214,7 @@ def test_a_newline_in_a_value_of_a_study_does_not_break_the_line_that_names_it(t
     assert capsys.readouterr().err.startswith("fetch wordllama: encoder a\\nb: no such wheel")
 
 
-def test_names_are_checked_without_the_rest(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_names_are_checked_without_the_rest(own_folder, capsys):
     Path("params.yaml").write_text("embed: {'a; touch x #': {}}\n")
     assert main(["names"]) == 2
     assert capsys.readouterr().err.startswith("params.yaml: embed: 'a; touch x #' is no row name")
@@ -237,7 +236,7 @@ def another_value(rng):
 
 
 @pytest.mark.parametrize("changed", [garbage, another_value])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32))
 def test_a_study_changed_anywhere_loads_or_gets_one_line(tmp_path, changed, seed):
     path = tmp_path / "params.yaml"

@@ -13,22 +13,20 @@ import torch
 
 from pipelines import attributes, collect, invert
 from pipelines import report as page
-from pipelines.aligners.core.translator import Linear, save
+from pipelines.aligners.core.translator import Linear
 from pipelines.encoders import query
 from pipelines.inverters import Space
 from pipelines.pages.audit import Findings, Tried
 from pipelines.runtime import store, track
-from pipelines.study import params
 from pipelines.tool import audit
 from pipelines.tool.__main__ import main as command
+from tests import small
 from tests.test_track import InAThread, empty_store  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
 TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
 ROWS = {
-    "study": "t",
-    "encoders": {name: {"source": "wheel"} for name in "ab"},
     "align": {"t": {"source": "c-a", "target": "c-b", "aligner": "identity"}},
     "inverters": {"i": {"space": "c-b"}},
     "invert": {"r": {"translator": "t", "inverter": "i", "texts": 4}},
@@ -37,7 +35,7 @@ ROWS = {
 
 
 def study_of(corpora):
-    return params.Study.model_validate(ROWS | {"corpora": corpora})
+    return small.study_of("", "a b", corpora=corpora, **ROWS)
 
 
 def encode(texts):
@@ -62,8 +60,7 @@ def run_stages(study):
     vectors = encode(corpus["text"])
     for name in "ab":
         store.write_embeddings(f"c-{name}", corpus["id"], corpus["split"], vectors.numpy(), {"corpus": "c"})
-    store.translators_path("t").mkdir(parents=True)
-    save(Linear.of(torch.eye(3), vectors, vectors), store.translators_path("t") / "seed-0")
+    small.write_translator("t", Linear.of(torch.eye(3), vectors, vectors))
     stage(attributes.attributes, "r", study.attributes["r"])
     stage(invert.invert, "r", study.invert["r"])
     stage(page.report, "report", None)

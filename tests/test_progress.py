@@ -3,11 +3,10 @@
 import re
 
 import pytest
-import torch
 
 from pipelines.runtime import progress as module
 from pipelines.runtime.progress import progress
-from tests.small import quick_fit
+from tests.small import normal, quick_fit
 
 
 def test_a_short_loop_says_nothing_and_a_long_one_lines_without_carriage_returns(capsys, monkeypatch):
@@ -37,7 +36,7 @@ def test_an_aligner_says_what_it_does_how_much_of_it_is_done_and_how_long_the_re
     aligner, capsys, monkeypatch
 ):
     monkeypatch.setattr(module, "SECONDS", 0.0)
-    quick_fit(aligner, *torch.randn(2, 120, 6, generator=torch.Generator().manual_seed(0)), **LONGER[aligner])
+    quick_fit(aligner, *normal(2, 120, 6), **LONGER[aligner])
     lines = capsys.readouterr().err.splitlines()
     phases = {line.partition(":")[2].partition(":")[0] for line in lines}
     assert len(phases) == (1 if aligner == "network" else 3)

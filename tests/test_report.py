@@ -11,15 +11,7 @@ from pipelines.pages.tables.study import published_table
 from pipelines.report import beginning
 from pipelines.runtime import store
 from pipelines.study import params
-
-STUDY = {
-    "study": "s",
-    "corpora": {"passages": {"source": "synthetic", "path": "x"}},
-    "encoders": {n: {"source": "wheel", "path": "x"} for n in ("one", "two")},
-    "embed": {n: {"corpus": "passages", "encoder": n} for n in ("one", "two")},
-    "align": {"row": {"source": "one", "target": "two", "aligner": "identity"}},
-    "evaluate": {"row": {"translator": "row", "source": "one", "target": "two"}},
-}
+from tests.small import study_of
 
 
 @pytest.fixture
@@ -72,8 +64,7 @@ def test_a_foreign_text_is_one_cell_as_it_is(tmp_path, text):
 
 
 @pytest.mark.parametrize("text", ["![k]({file})", "x\n\n# forged", "1. forged", "- forged", "> x", "x\n==="])
-def test_a_study_s_own_texts_forge_nothing_in_the_report(picture, tmp_path, monkeypatch, text):
-    monkeypatch.chdir(tmp_path)
+def test_a_study_s_own_texts_forge_nothing_in_the_report(picture, own_folder, text):
     text = text.format(file=picture)
     published = {"row": {"what": text, "value": 1, "by": text}}
     study = params.Study.model_validate({"study": text, "about": text, "published": published})
@@ -87,8 +78,7 @@ def test_a_long_text_is_cut():
     assert escaped("word " * 200, most=20) == "word word word word…"
 
 
-def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_published_numbers_stand_beside_ours(own_folder):
     store.write_metrics("evaluate", "row", {"top1": 0.25, "raw_top1": 0.5, "deep": {"er": 3}})
     paper = {"what": "top-1 of vec2vec", "by": "table 2"}
     rows = {
@@ -97,7 +87,9 @@ def test_published_numbers_stand_beside_ours(tmp_path, monkeypatch):
         "gone": paper | {"value": 1, "of": "evaluate.row.nothing.there"},
         "apart": paper | {"value": 0.97, "of": "evaluate.row.top1", "comparable": False},
     }
-    text = "\n".join(published_table(params.Study.model_validate(STUDY | {"published": rows})))
+    fits = {"row": {"source": "passages-one", "target": "passages-two", "aligner": "identity"}}
+    study = study_of("passages", "one two", align=fits, evaluate={"row": {}}, published=rows)
+    text = "\n".join(published_table(study))
     beside, apart = text.split("### For orientation: other data")
     lines = beside.strip().splitlines()[-3:]
     assert [[cell.strip() for cell in line.split("|")][2:6] for line in lines] == [

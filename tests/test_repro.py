@@ -16,8 +16,6 @@ from mlflow.tracking import MlflowClient
 
 from pipelines.study import activate
 
-pytestmark = pytest.mark.xdist_group("repro")  # one worker: what the tests share is made once
-
 ROOT = Path(__file__).parents[1]
 FEW = {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [60, 60], "refinements": 8, "passes": 1}
 STUDY = {

@@ -8,16 +8,14 @@ import polars as pl
 import pytest
 import torch
 
-from pipelines.aligners.core.translator import Identity, save
+from pipelines.aligners.core.translator import Identity
 from pipelines.corpora.core import collect
 from pipelines.encoders.query import as_function
 from pipelines.measures import retrieval, summary
 from pipelines.measures.retrieval import judged_scores
 from pipelines.runtime import store
-from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus
-from pipelines.study.params import Study
-from tests.small import run_stage, static_encoder
+from tests.small import refusal, run_stage, static_encoder, study_of, write_translator
 
 
 def graded():
@@ -108,7 +106,7 @@ def test_a_folder_without_judgements_or_documents_is_refused(tmp_path):
     beir(folder)
 
     def refused(match, **more):
-        with pytest.raises(BadInput, match=match):
+        with refusal(match):
             corpus(folder, **more)
 
     refused("no `rows`", rows=2)
@@ -124,19 +122,15 @@ def test_a_folder_without_judgements_or_documents_is_refused(tmp_path):
 
 
 def study(**evaluate):
-    return Study.model_validate(
-        {
-            "study": "s",
-            "corpora": {"set": {"kind": "judged", "source": "path", "path": "set"}},
-            "encoders": {name: {"source": "path", "path": name} for name in ("old", "new")},
-            "align": {"row": {"source": "set-old", "target": "set-new", "aligner": "identity"}},
-            "evaluate": {"row": {"split": "train", "queries": "test", "pictures": False} | evaluate},
-        }
-    )
+    tables = {
+        "corpora": {"set": {"kind": "judged", "source": "path", "path": "set"}},
+        "align": {"row": {"source": "set-old", "target": "set-new", "aligner": "identity"}},
+        "evaluate": {"row": {"split": "train", "queries": "test", "pictures": False} | evaluate},
+    }
+    return study_of("", "old new", **tables)
 
 
-def test_queries_have_the_encoder_s_prompt_and_measure_what_is_translated(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_queries_have_the_encoder_s_prompt_and_measure_what_is_translated(own_folder):
     words = ["claim", "ask", "Cats", "Dogs", "Fish", "1", "2", "3", "?"]
     table = np.zeros((9, 5), np.float32)
     table[[2, 3, 4], [0, 1, 2]] = 1
@@ -146,19 +140,18 @@ def test_queries_have_the_encoder_s_prompt_and_measure_what_is_translated(tmp_pa
     static_encoder("old", words, np.ascontiguousarray(table[:, [1, 0, 2, 3, 4]]))  # cats and dogs swapped
     config = store.encoder_path("new") / "config_sentence_transformers.json"
     config.write_text('{"prompts": {"query": "ask "}}')
-    beir(tmp_path / "set")
+    beir(own_folder / "set")
     for verb, name in (("collect", "set"), ("embed", "set-old"), ("embed", "set-new")):
         run_stage(verb, study(), name)
     new = store.read_embeddings("set-new")
     assert (new.vectors[:, 4] > 0).tolist() == [False] * 3 + [True] * 3  # "ask", of the prompt
     asked = as_function(store.encoder_path("new"), study().encoders["new"], queries=True)
     assert torch.equal(asked(["claim 1"]), new.vectors[3:4])
-    store.translators_path("row").mkdir(parents=True)
-    save(Identity(5, 5), store.translators_path("row") / "seed-0")
+    write_translator("row", Identity(5, 5))
     found = run_stage("evaluate", study())
     before, best = (found["retrieval"][of]["ndcg10"] for of in ("untranslated", "re-embedded"))
     assert found["ndcg10"] == pytest.approx(before)
     assert found["ndcg10"] < best
     assert found["retention"] == pytest.approx(found["ndcg10"] / best)
-    with pytest.raises(BadInput, match="none of 'dev'"):
+    with refusal("none of 'dev'"):
         run_stage("evaluate", study(queries="dev"))

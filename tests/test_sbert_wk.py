@@ -12,8 +12,8 @@ from sentence_transformers import SentenceTransformer
 
 from pipelines.contrastive import scratch
 from pipelines.encoders import layers, pooling, sbert_wk
-from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder, Network
+from tests.small import refusal
 
 TEXTS = ["the heart beats", "the lung exchanges gases in the chest", "water expands when it freezes"]
 
@@ -38,7 +38,7 @@ def pooled(transformer, **keys):
     return pooling.compose(model, Encoder(path="x", source="path", **keys))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     count=st.integers(3, 8),
     window=st.integers(1, 3),
@@ -123,10 +123,10 @@ def test_pooler_is_the_transformers_own_output(transformer):
 def test_a_transformer_without_a_pooler_is_one_line(transformer):
     bare = copy.deepcopy(transformer)
     bare.model.pooler = None
-    with pytest.raises(BadInput, match="BertModel has no pooler"):
+    with refusal("BertModel has no pooler"):
         pooling.trained_pooler(bare)
 
 
 def test_too_few_layers_are_named(transformer):
-    with pytest.raises(BadInput, match="three are needed"):
+    with refusal("three are needed"):
         pooled(transformer, pooling="sbert-wk", first_layer=3)

@@ -13,9 +13,9 @@ from pipelines.corpora.kinds import images
 from pipelines.corpora.kinds.scenes import synthetic as scenes
 from pipelines.corpora.sources import path as source
 from pipelines.runtime import store
-from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus, SyntheticCorpus
 from tests.hostile import png as flat_png
+from tests.small import refusal
 
 
 def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
@@ -87,15 +87,15 @@ def test_a_program_or_a_bomb_is_no_image(tmp_path, monkeypatch):
     for image in hostile:
         with pytest.raises(ValueError, match="no whole image"):
             pixels(image, 8)
-    with pytest.raises(BadInput, match="no usable image"):
+    with refusal("no usable image"):
         corpus(tmp_path / "a.parquet", image=hostile[:2], text=["a", "b"])
     assert not called
 
 
 def test_a_table_without_images_is_one_line(tmp_path):
-    with pytest.raises(BadInput, match="no column for image"):
+    with refusal("no column for image"):
         corpus(tmp_path / "a.parquet", x=[1])
-    with pytest.raises(BadInput, match="not a parquet file"):
+    with refusal("not a parquet file"):
         corpus(tmp_path)
 
 

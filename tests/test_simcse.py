@@ -19,14 +19,14 @@ from pipelines.encoders.sources import fetch
 from pipelines.measures.similarity import sts
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
-from pipelines.study import Encoder, Network, params
-from tests.small import FINETUNE, NETWORK, TEXTS, run_stage, write_corpus, write_pairs
+from pipelines.study import Encoder, Network
+from tests.small import FINETUNE, NETWORK, TEXTS, normal, run_stage, study_of, write_corpus, write_pairs
 
 
 @pytest.mark.parametrize("weight", [None, 0.0, 2.0])
 def test_info_nce_is_its_formula(weight):
     """Compute equation 8 of the paper without a logarithm of a sum."""
-    h, p, n = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    h, p, n = normal(3, 6, 5, dtype=torch.float64)
     mine = losses.info_nce(
         h, p, None if weight is None else n, temperature=0.1, negative_weight=weight or 0.0
     )
@@ -79,18 +79,15 @@ def test_masking_spares_what_is_not_allowed():
 
 
 @pytest.fixture
-def corpora(tmp_path, monkeypatch):
+def corpora(own_folder):
     """Write a corpus of texts, one of triples and one of pairs."""
-    monkeypatch.chdir(tmp_path)
     write_corpus("nq", TEXTS)
     write_corpus("nli", TEXTS, positive=TEXTS[1:] + TEXTS[:1], negative=TEXTS[7:] + TEXTS[:7])
     write_pairs()
 
 
 def study(**row):
-    corpora = {name: {"source": "synthetic", "path": "x"} for name in ("nq", "nli", "sts")}
-    row = FINETUNE | {"steps": 6, "lr": 1e-3} | row
-    return params.Study.model_validate({"study": "t", "corpora": corpora, "finetune": {"row": row}})
+    return study_of("nq nli sts", "", finetune={"row": FINETUNE | {"steps": 6, "lr": 1e-3} | row})
 
 
 def test_halves_share_no_document(corpora):

@@ -17,17 +17,15 @@ from pipelines.encoders import pooling
 from pipelines.measures import geometry, similarity
 from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
-from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
-from pipelines.study.params import Study
-from tests.small import DOES, WHO, run_stage, write_corpus, write_network
+from tests.small import DOES, WHO, normal, refusal, run_stage, study_of, write_corpus, write_network
 
 
 def cloud(n=60, d=8, seed=0):
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed)) + 0.3
+    return normal(n, d, seed=seed) + 0.3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-9, 9)), min_size=4, max_size=40))
 def test_spearman_and_pearson_are_scipys_ties_included(values):
     a, b = torch.tensor(values, dtype=torch.float64).T
@@ -81,7 +79,7 @@ def test_overlap_of_neighbours_is_one_after_rotation_and_chance_for_strangers():
     assert shared(x, cloud(400, 12, seed=5)) == pytest.approx(10 / 399, abs=0.015)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 1000), st.integers(2, 6), st.integers(1, 6), st.integers(1, 6))
 def test_the_chance_of_cka_is_its_mean_over_all_pairings(seed, n, d, e):
     x, y = cloud(n, d, seed).double(), cloud(n, e, seed + 1).double()
@@ -101,7 +99,7 @@ def test_a_null_is_the_measure_of_the_rows_in_other_orders():
         assert of_null == pytest.approx(shared(x, y[order], 4), abs=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 12), st.lists(st.integers(0, 12), min_size=19, max_size=99))
 def test_a_calibrated_value_is_above_zero_where_p_is_small_and_there_only(raw, null):
     calibrated, p = geometry.calibrate(raw / 12, torch.tensor(null) / 12)
@@ -114,8 +112,7 @@ def test_a_calibrated_value_is_above_zero_where_p_is_small_and_there_only(raw, n
 
 
 def collected(kind, **row):
-    study = Study.model_validate({"study": "t", "corpora": {kind: {"path": "x", **row}}})
-    return collect(study.corpora[kind])
+    return collect(study_of("", "", corpora={kind: {"path": "x", **row}}).corpora[kind])
 
 
 def test_generated_pairs_are_graded_and_the_same_each_time():
@@ -140,7 +137,7 @@ def test_pairs_of_a_file_keep_their_repeats_and_validation_is_called_dev(tmp_pat
 
 
 def test_a_row_without_a_negative_is_named(tmp_path):
-    with pytest.raises(BadInput, match="1 rows have no negative, the first is row 2"):
+    with refusal("1 rows have no negative, the first is row 2"):
         from_csv("nli", tmp_path, "anchor,pos,neg\na,b,c\nd,e,\n")
 
 
@@ -152,22 +149,19 @@ SCORES = [5.0 * (a == b) for a, b, _ in PAIRS]
 
 
 @pytest.fixture
-def pairs(tmp_path, monkeypatch):
+def pairs(own_folder):
     """Write a corpus of pairs and an encoder."""
-    monkeypatch.chdir(tmp_path)
     write_network(store.encoder_path("small"), FIRST + SECOND)
     write_corpus("sts", FIRST, "test", pair=SECOND, score=SCORES)
 
 
 def study(**row):
     tables = {
-        "corpora": {"sts": {"source": "synthetic"}},
-        "encoders": {name: {"source": "wheel"} for name in ("small", "other")},
         "similarity": {"row": {"encoder": "small", "corpus": "sts", **row}},
         "embed": {"sts-small": {}, "sts-other": {}},
         "geometry": {"row": {"corpus": "sts"}},
     }
-    return Study.model_validate({"study": "t", **tables})
+    return study_of("sts", "small other", **tables)
 
 
 def measured(**row):
@@ -204,9 +198,9 @@ def test_several_poolings_of_one_pass_measure_what_each_measures_alone(pairs):
 
 
 def test_too_few_pairs_or_embeddings_are_named(pairs):
-    with pytest.raises(BadInput, match="0 pairs of split 'dev'"):
+    with refusal("0 pairs of split 'dev'"):
         measured(split="dev")
-    with pytest.raises(BadInput, match="corpus sts is embedded by 0 encoders; two are needed"):
+    with refusal("corpus sts is embedded by 0 encoders; two are needed"):
         run_stage("geometry", study().model_copy(update={"embed": {}}))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pipelines.pages.tables.sizes import PAIRS, VECTORS, sizes, sizes_table
 from pipelines.runtime import store
-from pipelines.study import params
+from tests.small import study_of
 
 ROWS = {f"turn-{n}": {"limit": n} for n in (100, 300, 1000)}
 ROWS |= {f"small-{n}": {"limit": n, "clusters": 7} for n in (100, 300)}  # two sizes are no curve
@@ -21,20 +21,14 @@ TOP1 = {"turn-100": [0.0, 0.1], "turn-300": [0.4, 0.6], "turn-1000": [0.9, 1.0]}
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def study(own_folder):
     for name in ROWS:
         top1 = TOP1.get(name, [0.3, 0.3])
         store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": range(len(top1)), "top1": top1}))
     fit = {"source": "one", "target": "two", "aligner": "wasserstein_procrustes", "seeds": [0, 1]}
-    return params.Study.model_validate({
-        "study": "s",
-        "corpora": {"passages": {"source": "library"}},
-        "encoders": {name: {"source": "wheel"} for name in ("one", "two")},
-        "embed": {name: {"corpus": "passages", "encoder": name} for name in ("one", "two")},
-        "align": {name: fit | keys for name, keys in ROWS.items()},
-        "evaluate": {name: {"source": "one", "target": "two"} for name in ROWS},
-    })  # fmt: skip
+    fits = {name: fit | keys for name, keys in ROWS.items()}
+    spaces = {name: {"corpus": "passages", "encoder": name} for name in ("one", "two")}
+    return study_of("passages", "one two", embed=spaces, align=fits, evaluate={name: {} for name in ROWS})
 
 
 def test_rows_that_differ_in_size_alone_are_one_curve(study):

@@ -10,13 +10,9 @@ import torch
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, load_seeds, save
 from pipelines.runtime import store
-from pipelines.runtime.errors import BadInput
-from tests.small import write_corpus
+from tests.small import normal, refusal, write_corpus
 
-
-@pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def embeddings(vectors, name="e", ids=None):
@@ -43,19 +39,19 @@ def test_bad_vectors_are_named(value, word):
     vectors = np.ones((3, 2), np.float32)
     vectors[1] = value
     embeddings(vectors)
-    with pytest.raises(BadInput, match=rf"1 vectors are {word}, the first with id 't1'"):
+    with refusal(rf"1 vectors are {word}, the first with id 't1'"):
         store.read_embeddings("e")
 
 
 def test_ids_must_be_the_same_in_the_same_order():
     embeddings(np.ones((3, 2), np.float32), "a")
     embeddings(np.ones((3, 4), np.float32), "b", ids=["t0", "t2", "t1"])
-    with pytest.raises(BadInput, match="row 1 is 't1' in a, 't2' in b"):
+    with refusal("row 1 is 't1' in a, 't2' in b"):
         store.same_texts(store.read_embeddings("a"), store.read_embeddings("b"))
 
 
 def test_a_missing_file_says_how_to_make_it():
-    with pytest.raises(BadInput, match="`dvc repro` makes it"):
+    with refusal("`dvc repro` makes it"):
         store.read_embeddings("nowhere")
 
 
@@ -69,7 +65,7 @@ def test_a_missing_file_says_how_to_make_it():
     ],
 )
 def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):
-    with pytest.raises(BadInput, match=line):
+    with refusal(line):
         write_corpus("c", **{"texts": ["one", "two"]} | columns)
     assert not store.corpus_path("c").exists()
 
@@ -92,7 +88,7 @@ def test_a_write_that_fails_is_one_line_and_leaves_the_old_file_and_no_other(tmp
             draft.write_text("new, but only half")
             raise error
 
-    with pytest.raises(BadInput, match=f"^{path}: {line}$"):
+    with refusal(f"^{path}: {line}$"):
         failing()
     assert path.read_text() == "old"
     assert [p.name for p in path.parent.iterdir()] == ["x"]
@@ -101,7 +97,7 @@ def test_a_write_that_fails_is_one_line_and_leaves_the_old_file_and_no_other(tmp
 def test_the_same_stage_started_twice_is_refused_and_loses_nothing():
     with store.work("embed", "a", "settings") as folder:
         (folder / "part").write_text("done")
-        with pytest.raises(BadInput, match=r"^embed a: the same stage is already running$"):
+        with refusal(r"^embed a: the same stage is already running$"):
             store.work("embed", "a", "settings").__enter__()
         assert (folder / "part").read_text() == "done"
     with store.work("embed", "a", "settings"):
@@ -119,14 +115,14 @@ def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch
 
 
 def test_translators_are_read_at_another_hub_correction_where_they_have_one(tmp_path):
-    source = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    source = normal(30, 3)
     linear = Linear.of(torch.eye(3), source, source)
     for name, translator in (("bent", InvertedSoftmax.around(linear, source, 1.5)), ("straight", linear)):
         (tmp_path / name).mkdir()
         save(translator, tmp_path / name / "seed-0")
     torch.testing.assert_close(load_seeds(tmp_path / "bent", 0.0)[0](source), linear(source))
     assert not torch.allclose(load_seeds(tmp_path / "bent")[0](source), linear(source))
-    with pytest.raises(BadInput, match="has no hub correction"):
+    with refusal("has no hub correction"):
         load_seeds(tmp_path / "straight", 1.0)
 
 

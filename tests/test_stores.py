@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.corpora.sources.vectors import dumps
-from pipelines.runtime.errors import BadInput
+from tests.small import refusal
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
 
@@ -66,7 +66,7 @@ def test_lancedb(tmp_path):
     table.delete("id = 3")
     assert found(tmp_path / "dump") == same(VECTORS, 3)
     base.create_table("notes", rows(VECTORS + 1))
-    with pytest.raises(BadInput, match="2 tables of LanceDB"):
+    with refusal("2 tables of LanceDB"):
         found(tmp_path / "dump")
     for of in ({"path": tmp_path / "dump", "collection": "notes"}, {"path": tmp_path / "dump/notes.lance"}):
         assert found(**of) == same(VECTORS + 1)
@@ -75,7 +75,7 @@ def test_lancedb(tmp_path):
 def test_lancedb_without_its_package_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "lancedb", None)
     (tmp_path / "a.lance").mkdir()
-    with pytest.raises(BadInput, match=r"pip install 'universal-geometry\[stores\]'"):
+    with refusal(r"pip install 'universal-geometry\[stores\]'"):
         found(tmp_path)
 
 
@@ -103,7 +103,7 @@ def test_qdrant(tmp_path):
     scrolled = tmp_path / "scroll.json"
     scrolled.write_text(json.dumps({"result": {"points": [row.model_dump(mode="json") for row in answer]}}))
     assert found(scrolled, column="body") == same(VECTORS + 1)
-    with pytest.raises(BadInput, match="a local folder of Qdrant holds pickles"):
+    with refusal("a local folder of Qdrant holds pickles"):
         found(tmp_path / "folder")
 
 

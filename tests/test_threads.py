@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipelines.runtime.threads import side_by_side
-from tests.small import quick_fit
+from tests.small import normal, quick_fit
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_what_fails_aside_fails_where_it_is_waited_for(four_cores):
 
 @pytest.mark.parametrize("aligner", ["mini_vec2vec", "wasserstein_procrustes"])
 def test_a_fit_does_not_depend_on_the_one_beside_it(aligner):
-    clouds = torch.randn(2, 2, 300, 8, generator=torch.Generator().manual_seed(0))
+    clouds = normal(2, 2, 300, 8)
     fits = [partial(quick_fit, aligner, *both) for both in clouds]
     for beside, alone in zip(side_by_side(fits), [fit() for fit in fits], strict=True):
         torch.testing.assert_close(beside(clouds[0, 0]), alone(clouds[0, 0]), atol=1e-4, rtol=0)

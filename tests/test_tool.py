@@ -15,10 +15,9 @@ import torch
 
 from pipelines.aligners.core.parts import Parts
 from pipelines.fitting import arrays
-from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
-from tests.small import two_encoders
+from tests.small import refusal, two_encoders
 
 QUICK = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
@@ -66,15 +65,13 @@ def test_every_command_explains_itself_with_an_example_and_exit_codes(command, c
         ("identify", "no.npy"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments):
-    monkeypatch.chdir(tmp_path)
+def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, arguments):
     np.save("here.npy", np.eye(9, dtype=np.float32))
     assert command_line.main(arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_map_is_fitted_applied_and_judged_on_files(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, capsys):
     texts, turned = two_encoders()
     np.save("old.npy", texts[:1500])
     np.save("new.npy", turned[1500:])
@@ -131,7 +128,7 @@ def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, numbe
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     monkeypatch.setattr(encoders.sources, "fetch", Mock(side_effect=OSError(number, "")))
-    with pytest.raises(BadInput, match=r"minilm.*(no space left|permission denied)"):
+    with refusal(r"minilm.*(no space left|permission denied)"):
         encoders.folder_of(encoders.row_of("minilm"))
 
 

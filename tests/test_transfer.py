@@ -9,9 +9,8 @@ from pipelines.corpora.core import collect
 from pipelines.corpora.kinds import probes
 from pipelines.pages.tables.encoders import transfer_table
 from pipelines.runtime import store
-from pipelines.runtime.errors import BadInput
 from pipelines.study.params import Study
-from tests.small import TEXTS, run_stage, static_encoder
+from tests.small import TEXTS, refusal, run_stage, static_encoder, study_of
 
 
 def sentences(labels, split="train"):
@@ -25,7 +24,7 @@ def test_folds_test_every_sentence_once_and_never_one_that_was_trained_on():
     assert transfer.correct("x", noise, sentences(labels), 0).mean() < 0.62
     noise[:, :50] = 10 * (labels == "1")[:, None]
     assert transfer.correct("x", noise, sentences(labels), 0).mean() > 0.95
-    with pytest.raises(BadInput, match="x: a class has fewer than 10 sentences"):
+    with refusal("x: a class has fewer than 10 sentences"):
         transfer.correct("x", noise, sentences(["rare", *labels[1:]]), 0)
 
 
@@ -34,7 +33,7 @@ def test_a_split_of_its_own_is_used_and_only_its_test_sentences_count():
     vectors = np.eye(3, 8, dtype=np.float32)[labels]
     split = ["train"] * 150 + ["dev"] * 50 + ["test"] * 40
     assert transfer.correct("x", vectors, sentences(labels, split), 0).tolist() == [1.0] * 40
-    with pytest.raises(BadInput, match="x: split test, but no split train: Train, test"):
+    with refusal("x: split test, but no split train: Train, test"):
         transfer.correct("x", vectors, sentences(labels, ["Train"] * 200 + ["test"] * 40), 0)
 
 
@@ -44,22 +43,16 @@ def test_the_mean_of_tasks_has_a_narrower_interval_than_each():
 
 
 @pytest.fixture
-def corpus(tmp_path, monkeypatch):
+def corpus(own_folder):
     """Write a table of two tasks, and read it as a study does."""
-    monkeypatch.chdir(tmp_path)
     label = [int("river" in text) for text in TEXTS]
     rows = {"text": TEXTS * 6, "label": label * 6, "task": ["A"] * 72 + ["B"] * 144}
     rows["split"] = ["all"] * 72 + ["train"] * 108 + ["test"] * 36
     pl.DataFrame(rows).write_parquet("tasks.parquet")
     row = {"kind": "tasks", "source": "path", "path": "tasks.parquet", "columns": {"labels": "label"}}
-    whole = Study.model_validate(
-        {
-            "study": "t",
-            "corpora": {"tasks": row, "mail": {"source": "path", "path": "x"}},
-            "encoders": {"words": {"source": "wheel"}},
-            "transfer": {"row": {"encoder": "words", "corpus": "tasks"}},
-        }
-    )
+    corpora = {"tasks": row, "mail": {"source": "path", "path": "x"}}
+    measured = {"row": {"encoder": "words", "corpus": "tasks"}}
+    whole = study_of("", "words", corpora=corpora, transfer=measured)
     store.write_corpus("tasks", collect(whole.corpora["tasks"]))
     return whole
 
@@ -78,7 +71,7 @@ def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
     table.write_parquet("tasks.parquet")
     assert collect(corpus.corpora["tasks"])["text"].to_list() == ["a", "c"]
     table.with_columns(label=pl.Series(["x", "", "x"])).write_parquet("tasks.parquet")
-    with pytest.raises(BadInput, match="1 rows do not have exactly one label, the first is row 2"):
+    with refusal("1 rows do not have exactly one label, the first is row 2"):
         collect(corpus.corpora["tasks"])
     tree = corpus.model_dump()
     tree["transfer"]["row"]["corpus"] = "mail"
@@ -86,8 +79,7 @@ def test_rows_without_one_label_and_other_corpora_are_refused(corpus):
         Study.model_validate(tree)
 
 
-def test_labels_of_probes_are_what_the_texts_say(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_labels_of_probes_are_what_the_texts_say(own_folder, monkeypatch):
     draw = np.random.default_rng(0)
     words = [4 * letter for letter in "abcdefghijklmnopqrstuvwxyz"]
     texts = [" ".join(draw.permutation(words)[: draw.integers(2, 9)]) for _ in range(400)]
@@ -104,6 +96,6 @@ def test_labels_of_probes_are_what_the_texts_say(tmp_path, monkeypatch):
     assert shifted["label"].mean() == 0.5
     frame.write_parquet("texts.parquet")
     tree = {"kind": "probes", "source": "path", "path": "texts.parquet", "rows": 90, "test": 30}
-    read = collect(Study.model_validate({"study": "t", "corpora": {"c": tree}}).corpora["c"])
+    read = collect(study_of("", "", corpora={"c": tree}).corpora["c"])
     assert read["task"].value_counts()["count"].to_list() == [30, 30, 30]
     assert read["split"].value_counts(sort=True).rows() == [("train", 60), ("test", 30)]

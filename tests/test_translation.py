@@ -11,10 +11,7 @@ from pipelines.aligners.core.translator import Identity
 from pipelines.evaluate import scored
 from pipelines.measures import mean_and_error, translation
 from pipelines.measures.translation import paired_scores, ranks
-
-
-def cloud(n, d, seed=0):
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+from tests.small import normal
 
 
 def naive_rank(a, b, i):
@@ -25,7 +22,7 @@ def naive_rank(a, b, i):
 
 
 def test_scores_are_what_their_definitions_say():
-    x, y = cloud(23, 5).double(), cloud(23, 5, seed=1).double()
+    x, y = normal(23, 5).double(), normal(23, 5, seed=1).double()
     scores = paired_scores(x, y)
     cx, cy = x - x.mean(0), y - y.mean(0)
     for i in range(23):
@@ -46,10 +43,10 @@ def test_indistinguishable_vectors_are_no_match():
     assert ranks(same, same).tolist() == [5.5] * 10
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(n=st.integers(3, 40), batch=st.integers(2, 50))
 def test_batches_rank_each_text_among_its_own_batch(n, batch):
-    x, y = cloud(n, 6), cloud(n, 6, seed=1)
+    x, y = normal(n, 6), normal(n, 6, seed=1)
     whole = paired_scores(x, y, batch)
     first = paired_scores(x[:batch], y[:batch])
     assert len(whole["mean_rank"]) == n
@@ -59,7 +56,7 @@ def test_batches_rank_each_text_among_its_own_batch(n, batch):
 
 
 def test_scores_do_not_depend_on_how_much_is_held_at_once(monkeypatch):
-    x, y = cloud(41, 6).float(), cloud(41, 6, seed=1).float()
+    x, y = normal(41, 6).float(), normal(41, 6, seed=1).float()
     translator = Identity(6, 6)
     for batch in (7, 8, 40, 100):
         whole = paired_scores(x, y, batch)

@@ -6,29 +6,22 @@ from pipelines.measures import shown
 from pipelines.measures.translation import MEASURES
 from pipelines.pages.tables.translation import translation_table
 from pipelines.runtime import store
-from pipelines.study import params
+from tests.small import study_of
 
 FIT = {"source": "prose-one", "target": "prose-two"}
-STUDY = params.Study.model_validate(
-    {
-        "study": "s",
-        "corpora": {name: {"source": "synthetic"} for name in ("prose", "notes")},
-        "encoders": {name: {"source": "wheel"} for name in ("one", "two")},
-        "align": {
-            "mapped": FIT | {"aligner": "wasserstein_procrustes", "seeds": [0, 1]},
-            "naive": FIT | {"aligner": "identity"},
-        },
-        "evaluate": {
-            f"{name}-{corpus}": {"translator": name, "corpus": corpus, "pictures": False}
-            for name in ("mapped", "naive")
-            for corpus in ("prose", "notes")
-        },
-    }
-)
+FITS = {
+    "mapped": FIT | {"aligner": "wasserstein_procrustes", "seeds": [0, 1]},
+    "naive": FIT | {"aligner": "identity"},
+}
+MEASURED = {
+    f"{name}-{corpus}": {"translator": name, "corpus": corpus, "pictures": False}
+    for name in FITS
+    for corpus in ("prose", "notes")
+}
+STUDY = study_of("prose notes", "one two", align=FITS, evaluate=MEASURED)
 
 
-def test_a_verdict_names_the_corpus_of_its_fit_unless_it_is_the_measured_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_verdict_names_the_corpus_of_its_fit_unless_it_is_the_measured_one(own_folder):
     store.write_metrics("align", "mapped", {"seeds": 2, "verdict": 0.999, "aligned": 1.0})
     store.write_metrics("align", "naive", {"seeds": 1})
     for name in STUDY.evaluate:

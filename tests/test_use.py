@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from pipelines.encoders.encode import encode
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch
-from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
-
-pytestmark = pytest.mark.xdist_group("use")  # one worker: what the tests share is made once
+from tests.small import refusal
 
 TEXTS = [
     "Ships sail the northern sea in winter, when the wind allows it.",
@@ -93,7 +91,7 @@ def test_a_cut_text_keeps_its_first_pieces_and_both_marks(folder, package, tmp_p
 
 def test_a_folder_without_its_tokenizer_is_refused(folder, tmp_path):
     model = Path(shutil.copytree(folder, tmp_path / "model", ignore=lambda *_: {"sp.model"}))
-    with pytest.raises(BadInput, match="no sentence-transformers model"):
+    with refusal("no sentence-transformers model"):
         load(model, row())
 
 
@@ -114,7 +112,7 @@ def parts(package):
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_ids_are_those_of_the_package_on_any_text(loaded, package, parts, data):
     text = "".join(data.draw(st.lists(parts, max_size=12)))
     [encoded] = loaded.model.tokenizer.encode_batch([text])

@@ -17,13 +17,10 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
+from tests.small import normal
 from tests.test_aligners import SMALL, clouds
 
 RUNS = Path(__file__).parents[1] / "benchmarks" / "verdict.csv"
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def turn(d: int, e: int, seed: int) -> torch.Tensor:

@@ -34,9 +34,8 @@ def until(file):
 
 
 @pytest.fixture
-def repro(tmp_path, monkeypatch):
+def repro(own_folder, monkeypatch):
     """Starts `make repro` on these stages."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     Path(".dvc").mkdir()
     Path(".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
@@ -112,8 +111,7 @@ def test_ctrl_c_and_sigterm_leave_nothing_running(repro, number):
     assert not Path("next").exists()
 
 
-def test_dvc_lock_is_read_when_dvc_does_not_write_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_dvc_lock_is_read_when_dvc_does_not_write_it(own_folder, monkeypatch):
     whole = yaml.safe_dump({"stages": {"s": {"outs": [{"path": "x", "md5": "0123456789"}]}}})
     Path("dvc.lock").write_text(whole[:-5])  # in the middle of the write
     Path(".dvc/tmp").mkdir(parents=True)

@@ -14,8 +14,6 @@ from projects import initialised, names, outcomes, run, stale
 
 from dagster_dvc.graph import read
 
-pytestmark = pytest.mark.xdist_group("component")  # one worker: it starts processes
-
 PACKAGE = Path(__file__).parents[1]
 PIPELINE = """
 stages:

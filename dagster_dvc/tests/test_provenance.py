@@ -12,8 +12,6 @@ from dvc.repo import Repo
 from projects import build, initialised, names, run, status, tick
 from projects import stale as stale_of
 
-pytestmark = pytest.mark.xdist_group("provenance")  # one worker: the tests share one repository
-
 PIPELINE = f"""
 stages:
   make:

@@ -24,8 +24,6 @@ from dagster_dvc.facts import INLINE, facts, show, within
 from dagster_dvc.graph import Entry, lock, read
 from dagster_dvc.repro import Outcome
 
-pytestmark = pytest.mark.xdist_group("assets")  # one worker: the tests share one repository
-
 # One pixel
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PIPELINE = """
