@@ -176,6 +176,13 @@ def faiss(width: int, rows: int, numbers: int, data: bytes = b"") -> Write:
     return content(b"IxF2" + struct.pack("<iqqq?iQ", width, rows, 0, 0, True, 1, numbers) + data)
 
 
+def hnswlib(vectors) -> bytes:
+    """An index of hnswlib with vectors (n, 8)."""
+    elements = np.zeros((len(vectors), 52), np.uint8)
+    elements[:, 12:44] = vectors.view(np.uint8)
+    return struct.pack("<6Q", 0, 512, len(vectors), 52, 44, 12) + bytes(48) + elements.tobytes()
+
+
 def lines(*rows: str) -> Write:
     return lambda path: path.write_text("\n".join(rows) + "\n")
 
@@ -184,9 +191,6 @@ def content(of: bytes) -> Write:
     return lambda path: path.write_bytes(of)
 
 
-ELEMENT = np.zeros((40, 52), np.uint8)
-ELEMENT[:, 12:44] = VECTORS.view(np.uint8)
-HNSWLIB = struct.pack("<6Q", 0, 64, 40, 52, 44, 12) + bytes(48) + ELEMENT.tobytes()
 LISTS = [json.dumps(vector.tolist()) for vector in VECTORS]
 ROW = '{"id": "%s", "text": "text %s"}'
 PICKLES = [("dump", suffix) for suffix in ("npy", "npz", "jsonl", "parquet", "arrow", "faiss")]

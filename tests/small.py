@@ -24,6 +24,7 @@ from pipelines.runtime.track import Run
 from pipelines.study import Network
 from pipelines.study.params import Study
 
+ROOT = Path(__file__).parents[1]
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
 TEXTS = [" ".join(words) for words in product(WHO, DOES, ("in winter", "near the old bridge", "today"))]
 NETWORK = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 16}
@@ -51,9 +52,13 @@ def refusal(match):
     assert "\n" not in str(error.value)
 
 
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
 def normal(*shape, seed=0, **more):
     """Return normal draws of a generator with this seed."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), **more)
+    return torch.randn(shape, generator=seeded(seed), **more)
 
 
 def study_of(corpora, encoders, /, **tables):
@@ -99,11 +104,11 @@ def write_network(folder, texts):
         SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
 
 
-def quick_fit(name, source, target, *pairs, **more):
+def quick_fit(name, source, target, *pairs, seed=0, **more):
     """Fit an aligner with settings of QUICK and `more`; an oracle takes row i of both sides for a pair."""
     module = importlib.import_module(f"pipelines.aligners.{name}")
     fit = module.fit_oracle if isinstance(module, OracleAligner) else module.fit
-    return fit(source, target, module.Settings(**QUICK[name] | more), 0, *pairs)
+    return fit(source, target, module.Settings(**QUICK[name] | more), seed, *pairs)
 
 
 def run_stage(verb, study, name="row"):

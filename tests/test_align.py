@@ -148,7 +148,7 @@ def signed(sign, source, target):
 
 
 def write(name, vectors):
-    e = embeddings(name, value=vectors.astype(np.float32))
+    e = embeddings(name, n=len(vectors), value=vectors.astype(np.float32))
     store.write_embeddings(name, list(e.ids), list(e.splits), e.vectors.numpy(), e.metadata)
 
 

@@ -3,7 +3,6 @@
 import doctest
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,7 @@ from pipelines.aligners.core.translator import Linear, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
-from tests.small import QUICK, normal, refusal
-
-ROOT = Path(__file__).parents[1]
+from tests.small import QUICK, ROOT, normal, refusal, seeded
 
 
 def linear(seed: int) -> Linear:
@@ -84,7 +81,7 @@ def test_fit_refits_a_map_that_looks_right_for_a_part_and_keeps_the_better_verdi
 
 def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
     x = normal(400, 60)
-    replicates, guess = [], torch.Generator().manual_seed(1)
+    replicates, guess = [], seeded(1)
 
     def first_replicate_fails(source, target, settings, seed, pairs):
         right = Linear.of(torch.eye(60), source, target)

@@ -31,7 +31,7 @@ from pipelines.measures import attributes, geometry, translation
 from pipelines.measures.defences import KINDS, Defence, defend, recall_kept
 from pipelines.runtime.device import VARIABLE, resolve
 from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, QUICK, quick_fit, refusal
+from tests.small import IMAGE_TEXT, QUICK, quick_fit, refusal, seeded
 from tests.test_inversion import SMALL, TEXTS, encode
 
 
@@ -78,7 +78,7 @@ def there(request, monkeypatch) -> Iterator[Accelerator]:
 
 def clouds(d: int = 24) -> tuple[Tensor, Tensor]:
     """Return two views (300, d) and (300, 20) of one clustered cloud. Row i of both is one text."""
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     centres = 2 * torch.randn(8, 20, generator=g)
     points = centres[torch.randint(8, (300,), generator=g)] + torch.randn(300, 20, generator=g)
     return points @ torch.randn(20, d, generator=g) / 20**0.5, points + 0.05 * torch.randn(
@@ -202,7 +202,7 @@ def test_a_step_of_the_decoder_never_waits(there):
     with there.works(waits=0):
         model = decoder.train(moved, TEXTS, DECODER, 0)
     with there.works(waits=3 * DECODER.tokens + 2):
-        model.propose(moved[:3], torch.Generator().manual_seed(0))
+        model.propose(moved[:3], seeded())
 
 
 # ---------------------------------------------------------------- contrastive training
@@ -215,7 +215,7 @@ class Images:
         return 24
 
     def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        fixed = torch.Generator().manual_seed(0)
+        fixed = seeded()
         pixels = torch.randint(256, (24, 3, 16, 16), generator=fixed, dtype=torch.uint8)
         captions = torch.randint(1, 8, (24, 16), generator=fixed)
         return pixels[rows], captions[rows]

@@ -20,9 +20,9 @@ def folder(own_folder):
     static_encoder("e", WORDS, TABLE)
 
 
-def corpus(texts, vectors=None):
+def corpus(texts, vectors=None, **more):
     n = len(texts or TEXTS)
-    more = {} if vectors is None else {"vector": pl.Series(vectors)}
+    more |= {} if vectors is None else {"vector": pl.Series(vectors)}
     splits = ["train"] * (n - 1) + ["test"]
     write_corpus("c", texts or [None] * n, splits, id=[f"t{i}" for i in range(n)], **more)
 
@@ -37,12 +37,13 @@ def run(source="synthetic", **more):
 
 
 def test_vectors_stand_in_corpus_order_beside_their_metadata():
-    corpus(TEXTS)
+    corpus(TEXTS, document=["p", "p", "q", "r"])
     tracked = run(max_tokens=2)
     made = store.read_embeddings("x")
     cut = [np.mean([TABLE[WORDS.index(w)] for w in t.split()[:2]], 0) for t in TEXTS]
     np.testing.assert_allclose(made.vectors, cut, rtol=1e-6)
     assert list(made.ids) == ["t0", "t1", "t2", "t3"]
+    assert list(made.documents) == ["p", "p", "q", "r"]
     assert list(made.splits) == ["train", "train", "train", "test"]
     expected = {"encoder": "e", "model": "e", "pooling": "mean", "max_tokens": "2", "prompt": ""}
     expected |= {"corpus": "c", "source": "synthetic", "precision": "float32", "dimension": "3"}
@@ -64,12 +65,6 @@ def test_shards_change_no_byte(source, monkeypatch):
     run(source)
     assert store.embeddings_path("x").read_bytes() == whole
     assert store.read_metrics("embed") == metrics
-
-
-def test_the_document_of_each_row_is_kept():
-    write_corpus("c", TEXTS, document=["p", "p", "q", "r"])
-    run()
-    assert list(store.read_embeddings("x").documents) == ["p", "p", "q", "r"]
 
 
 @pytest.mark.parametrize(("dtype", "dimension"), [("float32", 1), ("float16", 5000)])

@@ -113,6 +113,8 @@ def written(study):
 def test_a_study_without_results_has_a_page_and_no_findings(study):
     assert findings(study) == []
     assert written(study)["findings.md"].splitlines()[0] == b"# t: what was found"
+    inverted(0, 0, 0, of=0)  # an attack on texts without facts
+    assert findings(study) == []
 
 
 def test_the_best_unpaired_translator_stands_beside_its_oracle_and_the_untranslated_vectors(study):
@@ -207,11 +209,6 @@ def test_guesses_spliced_from_private_texts_are_private(study):
     spliced = params.Study.model_validate(ROWS | {"corpora": ROWS["corpora"] | private})
     assert "ann lee came" in "\n".join(inversion_table(study))
     assert "ann lee came" not in "\n".join(inversion_table(spliced))
-
-
-def test_a_row_without_facts_says_nothing_of_them(study):
-    inverted(0, 0, 0, of=0)
-    assert findings(study) == []
 
 
 def test_labels_stand_above_the_commonest_ones(study):

@@ -18,9 +18,8 @@ from pipelines.pages.tables.translation import seed_cells
 from pipelines.runtime import store
 from pipelines.study import params
 from scripts import views
-from tests.small import study_of
+from tests.small import ROOT, study_of
 
-ROOT = Path(__file__).parents[1]
 SAMPLE = params.load(ROOT / "studies/sample.yaml")
 FACTS = {"recoverable": 171, "recovered": 57, "above_floor": 38 / 171, "low": 0.1, "high": 0.3}
 RESULTS = {  # of every row of a verb, with more in it than a headline

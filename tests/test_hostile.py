@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from tests.drills.inputs import bytes_changed
 from tests.hostile import (
     FILES,
-    HNSWLIB,
     LISTS,
     ROW,
     TEXTS,
     VECTORS,
     arrow,
     content,
+    hnswlib,
     lines,
     np,
     png,
@@ -50,7 +50,7 @@ WHOLE = {
     "dump-a.parquet": table(vector=VECTORS.tolist()),
     "dump-a.arrow": arrow(vector=VECTORS.tolist()),
     "dump-a.db": vec0,
-    "dump-a.bin": content(HNSWLIB),
+    "dump-a.bin": content(hnswlib(VECTORS)),
     "dump-a.csv": lambda p: np.savetxt(p, VECTORS, delimiter=","),
     "vectors-a.parquet": table(id=[str(i) for i in range(40)], vector=VECTORS.tolist()),
     "texts-a.parquet": table(id=[str(i) for i in range(40)], text=TEXTS),

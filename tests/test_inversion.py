@@ -29,7 +29,7 @@ from pipelines.inverters.vocabulary import END, learn
 from pipelines.measures import inversion
 from pipelines.runtime import progress, store
 from tests import small
-from tests.small import normal, refusal, run_stage, write_corpus
+from tests.small import normal, refusal, run_stage, seeded, write_corpus
 
 # ---------------------------------------------------------------- measures
 
@@ -99,7 +99,7 @@ def encode(texts):
 
 
 SMALL = decoder.Settings(vocabulary=320, tokens=12, width=48, layers=1, heads=2, epochs=180)
-ORDER = torch.randperm(len(TEXTS), generator=torch.Generator().manual_seed(0)).tolist()
+ORDER = torch.randperm(len(TEXTS), generator=seeded()).tolist()
 KNOWN, SECRET = [TEXTS[i] for i in ORDER[:48]], [TEXTS[i] for i in ORDER[48:]]
 
 
@@ -169,7 +169,7 @@ def test_a_query_is_asked_once():
 
 def test_swaps_undo_a_wrong_word(trained):
     vectors, once = SPACE(encode(["ann buys rice"])), search.Settings(rounds=1, swaps=40)
-    run = search.Search(trained, vectors, Queries(encode, SPACE), once, torch.Generator().manual_seed(0))
+    run = search.Search(trained, vectors, Queries(encode, SPACE), once, seeded())
     wrong = search.Guess(trained.draft("bo buys rice"), -1.0)
     assert trained.text(run.swap([wrong])[0].draft) == "ann buys rice"
     assert trained.alternatives(vectors, [Draft((), True)], 40, run.generator) == [[]]
@@ -183,9 +183,11 @@ def test_the_corrector_only_helps():
     assert any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True))
 
 
-def test_too_few_texts_is_one_line():
+def test_too_few_texts_and_a_language_model_that_is_nowhere_are_refused(tmp_path):
     with refusal("1 text to learn from"):
         attacker.learn(torch.ones(1, 4), ["a"], SMALL, 0)
+    with refusal("no encoder-decoder language model"):
+        hub.load(hub.Settings(model=str(tmp_path / "nothing")), 4)
 
 
 # ---------------------------------------------------------------- hub models, from folders made here
@@ -211,11 +213,6 @@ def test_a_language_model_is_conditioned_on_the_vector(tmp_path, monkeypatch):
     assert f1(greedy(model, ATTACKED), SECRET) > f1(greedy(model, ATTACKED.roll(1, 0)), SECRET)
     assert len(searched(model, samples=2, rounds=1, swaps=4)[0]) == len(SECRET)
     assert greedy(hub.restored(model.state()), ATTACKED) == greedy(model, ATTACKED)
-
-
-def test_a_language_model_that_is_nowhere_is_one_line(tmp_path):
-    with refusal("no encoder-decoder language model"):
-        hub.load(hub.Settings(model=str(tmp_path / "nothing")), 4)
 
 
 def bag(texts):

@@ -11,6 +11,7 @@ import torch
 
 from pipelines.contrastive import kernels
 from pipelines.contrastive.kernels import Kernel, PointSets, exact, features, fourier
+from tests.small import seeded
 
 KERNELS = [Kernel("gaussian", 0.5), Kernel("imq", 0.5), Kernel("gaussian", 1.3, 0.2, 0.9)]
 
@@ -21,7 +22,7 @@ def pair():
 
 
 def sets(n, points, dim, seed, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
+    g = seeded(seed)
     v = torch.nn.functional.normalize(torch.randn(n, points, dim, generator=g, dtype=dtype), dim=2)
     return PointSets(v, torch.randn(n, points, generator=g, dtype=dtype))
 
@@ -54,7 +55,7 @@ def test_the_similarity_of_kme_clip_is_the_logarithm_of_the_sum_over_positive_te
 
 @pytest.mark.parametrize("kernel", KERNELS[:2])
 def test_features_are_unbiased(kernel):
-    x, y, g = sets(3, 4, 5, 2), sets(4, 3, 5, 3), torch.Generator().manual_seed(0)
+    x, y, g = sets(3, 4, 5, 2), sets(4, 3, 5, 3), seeded()
     draws = [fourier(kernel, 5, 64, g, torch.float64) for _ in range(400)]
     s = torch.stack([features(x, kernel, d) @ features(y, kernel, d).T for d in draws])
     z = (s.mean(0) - exact(x, y, kernel)) / (s.std(0) / math.sqrt(len(s)))
@@ -85,7 +86,7 @@ def test_training_never_holds_a_tensor_of_all_pairs_of_points(monkeypatch):
     monkeypatch.setattr(kernels, "BLOCK", n * points * D)
     x, y = sets(n, points, 4, 0, torch.float32), sets(n, points, 4, 1, torch.float32)
     x.points.requires_grad_()
-    draw = fourier(Kernel(), 4, D, torch.Generator().manual_seed(0))
+    draw = fourier(Kernel(), 4, D, seeded())
     for similarity in (
         lambda: features(x, Kernel(), draw) @ features(y, Kernel(), draw).T,
         lambda: exact(x, y, Kernel()),

@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from pipelines.aligners.core.matching import csls, mutual, objective, quadratic_assignment, transport
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans_from, kmeans_plus_plus
 from pipelines.measures.vectors import kmeans
+from tests.small import seeded
 
 
 def symmetric(n: int, C: int, generator: torch.Generator) -> torch.Tensor:
@@ -21,7 +22,7 @@ def symmetric(n: int, C: int, generator: torch.Generator) -> torch.Tensor:
 
 @pytest.fixture
 def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
+    return seeded()
 
 
 @pytest.mark.parametrize("C", [1, 6])
@@ -92,7 +93,7 @@ def test_spread_rows_are_rows_and_as_good_a_start_as_scikit_learns(generator):
     X = blobs(generator)
     ours, theirs, plain = 0.0, 0.0, 0.0
     for seed in range(30):
-        draws = torch.Generator().manual_seed(seed)
+        draws = seeded(seed)
         start = kmeans_plus_plus(X, 12, draws)
         assert (torch.cdist(start, X).min(1).values < 1e-6).all()
         assert len(start.unique(dim=0)) == 12

@@ -24,9 +24,8 @@ from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from tests import test_encoders as tiny
-from tests.small import run_stage
+from tests.small import ROOT, run_stage
 
-ROOT = Path(__file__).parents[1]
 DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others have 768
 
 

@@ -1,6 +1,7 @@
 """A right study loads; a wrong one gets one line with what is wrong and where."""
 
 import random
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines import align, fetch, report
-from pipelines.runtime import stage
+from pipelines.runtime import stage, track
 from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
 from pipelines.study.__main__ import main
 from tests.drills.inputs import bytes_changed, mutated
-from tests.small import refusal
+from tests.small import ROOT, refusal
 
-ROOT = Path(__file__).parents[1]
 STUDY = {
     "study": "t",
     "corpora": {
@@ -208,6 +208,7 @@ def test_a_newline_in_a_value_of_a_study_does_not_break_the_line_that_names_it(
     encoders = {"wordllama": WHEEL | {"model": "a\nb"}}
     Path("params.yaml").write_text(yaml.safe_dump({"study": "t", "encoders": encoders}))
     monkeypatch.setattr("sys.argv", ["fetch", "wordllama"])
+    monkeypatch.setattr(track, "run", lambda *_: nullcontext(track.Run()))
     with pytest.raises(SystemExit) as ended:
         stage.main(fetch.fetch)
     assert ended.value.code == 2

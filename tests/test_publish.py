@@ -17,7 +17,7 @@ from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, save
 from pipelines.encoders import pooling
 from pipelines.runtime import intact, store
-from tests.small import TEXTS, write_network
+from tests.small import TEXTS, seeded, write_network
 
 D, E = 24, 16
 FIT = {"source": "here", "target": "there"}
@@ -81,7 +81,7 @@ def locked(deps, outs):
 
 
 def translator(seed):
-    random = torch.Generator().manual_seed(seed)
+    random = seeded(seed)
     x = torch.randn(300, D, generator=random)
     linear = Linear.of(torch.eye(D, E), x, x[:, :E])
     return InvertedSoftmax.around(linear, x[:100], 1.1)

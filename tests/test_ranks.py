@@ -18,8 +18,8 @@ from pipelines.corpora.kinds.scenes import synthetic as scenes
 from pipelines.runtime import store
 from pipelines.study import Finetune, SyntheticCorpus, activate, params
 from tests import small
+from tests.small import ROOT, seeded
 
-ROOT = Path(__file__).parents[1]
 # Dropout masks belong to a rank, so there are none; word deletion gives the views a difference.
 FINETUNE = small.FINETUNE | {"steps": 4, "lr": 1e-4, "dropout": 0.0}
 FINETUNE |= {"augment": "delete", "augment_share": 0.3}
@@ -35,7 +35,7 @@ def built(tmp_path_factory):
         patch.chdir(root)
         many = [f"{a} {b}" for a in small.TEXTS for b in range(120)]  # more than one part of an embedding
         words = ["?", *sorted({w for t in many for w in t.split()})]
-        generator = torch.Generator().manual_seed(0)
+        generator = seeded()
         small.static_encoder("static", words, torch.randn(len(words), 8, generator=generator))
         small.write_corpus("many", many)
         small.write_corpus("nq", small.TEXTS)
@@ -182,7 +182,7 @@ def outputs(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("verb", ["align", "align_jointly"])
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [0]])
 def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
-    generator, ids = torch.Generator().manual_seed(0), [str(i) for i in range(200)]
+    generator, ids = seeded(), [str(i) for i in range(200)]
     study = yaml.safe_load(Path("study.yaml").read_text())
     for name, dim in (("a", 6), ("b", 8)):
         study["embed"][name] = {"corpus": "many", "encoder": "static"}

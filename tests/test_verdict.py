@@ -17,7 +17,7 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
-from tests.small import normal
+from tests.small import normal, seeded
 from tests.test_aligners import SMALL, clouds
 
 RUNS = Path(__file__).parents[1] / "benchmarks" / "verdict.csv"
@@ -106,7 +106,7 @@ def test_more_agreement_is_never_a_worse_word():
 
 
 def test_of_a_mixture_the_share_and_its_rows_are_told():
-    generator, spread = torch.Generator().manual_seed(0), torch.linspace(2, 0.2, 64)
+    generator, spread = seeded(), torch.linspace(2, 0.2, 64)
     topics = torch.randn(60, 64, generator=generator) * spread
     topic = torch.randint(60, (4000,), generator=generator)
     texts = topics[topic] + 0.7 * torch.randn(4000, 64, generator=generator) * spread
