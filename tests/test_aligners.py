@@ -217,7 +217,7 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
     assert kept(6) > kept(1) + 0.04
 
 
-@pytest.mark.parametrize("name", sorted(QUICK.keys() - {"identity", "procrustes"}))
+@pytest.mark.parametrize("name", ["mini_vec2vec", "transport", "vec2vec", "wasserstein_procrustes"])
 def test_a_seed_decides_a_fit_and_the_callers_random_state_neither_matters_nor_changes(name):
     source, target, _ = clouds(8, 10)
     torch.manual_seed(1)

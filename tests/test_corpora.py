@@ -68,6 +68,9 @@ def test_tables_are_read_with_a_column_mapping(tmp_path, suffix):
     assert frame.columns == ["id", "text", "split", "labels", "document", "same_as"]
     assert dict(frame.select("id", "text").iter_rows()) == {str(i): text for i, text in enumerate(TEXTS)}
     assert frame["labels"][0].to_list() == ["a", "b"]  # written as JSON
+    if suffix == "jsonl":
+        theirs.write_bytes(b"\xef\xbb\xbf" + theirs.read_bytes())  # it may begin with a byte order mark
+        assert collect(file(theirs, columns=columns)).equals(frame)
 
 
 def test_txt_is_a_text_per_line_or_per_paragraph_or_per_file_of_a_folder(tmp_path):
@@ -136,10 +139,12 @@ def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(tmp_path, capsys, 
     assert "secret" not in line + "".join(capsys.readouterr())
 
 
-def test_a_missing_file_and_bytes_that_are_not_text_are_named(tmp_path):
+def test_a_missing_file_bytes_that_are_not_text_and_vectors_that_are_not_finite_are_named(tmp_path):
     (tmp_path / "latin.csv").write_bytes(b"text\nfine\ncaf\xe9\n")
     refused(file(tmp_path / "latin.csv"), "line 3 is not UTF-8")
     refused(file(tmp_path / "gone.csv"), "no such file")
+    np.save(tmp_path / "v.npy", [[1, 1], [1, 1], [1, np.nan]])
+    refused(vectors(tmp_path / "v.npy"), "not finite, the first in row 3")
 
 
 def test_a_kind_is_a_package_of_kinds_and_names_its_sources(tmp_path):
@@ -249,6 +254,13 @@ def test_a_stride_cuts_at_every_offset_and_loses_nothing_but_short_tails(count, 
     assert pieces == [words[i : i + size] for i in starts if count - i >= least]
 
 
+def test_a_stride_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="stride 5 is more than size 4"):
+        Chunk(size=4, stride=5)
+    with pytest.raises(ValueError, match="stride 2 and `first` exclude each other"):
+        Chunk(size=4, stride=2, first=True)
+
+
 def test_token_chunks_keep_the_characters():
     text = "Unbelievable embeddings of Zürich; " * 60
     pieces = list(cut(text, Chunk(unit="tokens", size=64, least=1)))
@@ -285,11 +297,6 @@ def test_validation_rows_of_tasks_are_the_ones_that_select_and_chunks_of_them_ar
     assert set(collect(file(source, "tasks"))["split"]) == {"train", "dev", "test"}
     with refusal("kind tasks has no `chunk`"):
         collect(file(source, "tasks", chunk={"size": 4}))
-
-
-def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
-    (tmp_path / "t.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one"}\n{"text": "two"}\n')
-    assert collect(file(tmp_path / "t.jsonl"))["text"].to_list() == ["one", "two"]
 
 
 def test_held_out_documents_have_texts_that_can_be_held_out():
@@ -358,18 +365,6 @@ def test_near_duplicates_of_large_documents_are_dropped_so_that_these_stay_apart
     frame = collected(tmp_path, {"text": texts, "owner": owners}, document="owner")
     assert frame["document"].value_counts(sort=True)["count"].to_list() == [30, 29]
     assert "1 texts of 60 repeat texts of other documents: dropped" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("keys", "line"),
-    [
-        ({"stride": 5}, "stride 5 is more than size 4"),
-        ({"stride": 2, "first": True}, "stride 2 and `first` exclude each other"),
-    ],
-)
-def test_a_stride_that_cannot_be_is_refused(keys, line):
-    with pytest.raises(ValueError, match=line):
-        Chunk(size=4, **keys)
 
 
 # ---------------------------------------------------------------- notes, tweets, hub
@@ -489,11 +484,6 @@ def test_a_folder_of_shards_is_one_table(tmp_path):
     for row, columns in ((vectors, {"id": "key"}), (file, {"text": "key"})):
         one, many = (collect(row(tmp_path / name, columns=columns)) for name in ("table.parquet", "table"))
         assert many.equals(one)
-
-
-def test_bad_vectors_get_one_line(tmp_path):
-    np.save(tmp_path / "v.npy", [[1, 1], [1, 1], [1, np.nan]])
-    refused(vectors(tmp_path / "v.npy"), "not finite, the first in row 3")
 
 
 # ---------------------------------------------------------------- library

@@ -24,10 +24,13 @@ def test_a_difference_has_the_interval_of_the_paper(counts, low, high):
     assert found[1:] == pytest.approx((low, high), abs=6e-5)
 
 
-def test_a_share_has_wilsons_interval():
+def test_a_share_has_wilsons_interval_and_what_is_no_share_is_refused():
     """Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3."""
     assert share(81, 263)[1:] == pytest.approx((0.2553, 0.3662), abs=6e-5)
     assert share(0, 20)[1:] == pytest.approx((0, 0.1611), abs=6e-5)
+    for count, of in ((1, 0), (-1, 3), (4, 3)):
+        with pytest.raises(ValueError, match="is no share"):
+            share(count, of)
 
 
 @given(COUNTS, COUNTS)
@@ -37,9 +40,3 @@ def test_an_interval_holds_its_estimate_and_turns_with_its_sides(a, b):
     assert -1 <= one.low <= one.value <= one.high <= 1 + 1e-12
     assert one[1:] == pytest.approx((-other.high, -other.low))
     assert not difference(*a, *a).above_zero
-
-
-@pytest.mark.parametrize(("count", "of"), [(1, 0), (-1, 3), (4, 3)])
-def test_what_is_no_share_is_refused(count, of):
-    with pytest.raises(ValueError, match="is no share"):
-        share(count, of)

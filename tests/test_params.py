@@ -133,11 +133,6 @@ def test_a_file_that_is_no_study_is_one_line(tmp_path, raw, line):
     assert refused(tmp_path, raw).startswith(line)
 
 
-def test_a_file_that_is_not_there_is_one_line(tmp_path):
-    with refusal("No such file"):
-        params.load(tmp_path / "none.yaml")
-
-
 @pytest.fixture
 def folder(own_folder):
     """Make the folder that a command runs in, with the files that STUDY names."""
@@ -170,6 +165,8 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
 
 
 def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
+    with refusal("No such file"):
+        params.load("none.yaml")
     corpora = STUDY["corpora"] | {"mails": {"source": "path", "path": "data/raw/mails.mbox"}}
     Path("s.yaml").write_text(yaml.safe_dump(STUDY | {"corpora": corpora}))
     missing = "s.yaml: corpora.mails.path: data/raw/mails.mbox: there is no such file or folder"

@@ -117,9 +117,11 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
     return SimpleNamespace(private=not request.param, root=root, words=words)
 
 
-def test_mlflow_alone_carries_texts_and_of_public_corpora_alone(channels):
+def test_mlflow_alone_carries_texts_and_of_public_corpora_alone_and_numbers_are_public(channels):
     said = set() if channels.private else {SECRET, LABEL}
     assert channels.words == {"stdout": set(), "mlflow": said, "git": set()}
+    assert "| translated" in (channels.root / "report/report.md").read_text()
+    assert "private facts in 4 texts" in (channels.root / "report/findings.md").read_text()
 
 
 def test_texts_that_were_read_are_on_the_page_of_the_audit_and_beside_the_results(channels):
@@ -130,11 +132,6 @@ def test_texts_that_were_read_are_on_the_page_of_the_audit_and_beside_the_result
     for file in (page, channels.root / "results/invert/r/examples.csv"):
         assert SECRET in file.read_text()
         assert file not in committed(channels.root)
-
-
-def test_numbers_of_private_corpora_are_public(channels):
-    assert "| translated" in (channels.root / "report/report.md").read_text()
-    assert "private facts in 4 texts" in (channels.root / "report/findings.md").read_text()
 
 
 def test_files_of_the_user_are_private_and_what_is_public_already_is_not():

@@ -60,6 +60,7 @@ def test_a_foreign_text_is_one_cell_as_it_is(tmp_path, text):
     assert [t.content for t in cells][-1] == "here"
     assert {child.type for t in cells for child in t.children} <= {"text", "text_special"}
     assert "".join(child.content for child in cells[2].children) == " ".join(text.split())
+    assert escaped("word " * 200, most=20) == "word word word word…"
     assert "<script>" not in page.rendered("t", markdown, tmp_path)
 
 
@@ -72,10 +73,6 @@ def test_a_study_s_own_texts_forge_nothing_in_the_report(picture, own_folder, te
     html = page.rendered("t", "\n\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:]), picture.parent)
     assert html.count("<h1") == html.count("<h2") == html.count("<table") == 1
     assert not any(tag in html for tag in ("<img", "<li", "<blockquote"))
-
-
-def test_a_long_text_is_cut():
-    assert escaped("word " * 200, most=20) == "word word word word…"
 
 
 def test_published_numbers_stand_beside_ours(own_folder):
