@@ -3,8 +3,6 @@
 A name says who reads it: `<reader>-<what is wrong>.<suffix>`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -16,11 +14,9 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,21 +27,20 @@ import pyarrow.parquet as pq
 VECTORS = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
 TEXTS = [f"The text number {i} of a few." for i in range(40)]
 DEEP = 100_000
-Write = Callable[[Path], Any]
 
 
-def npz(path: Path, header: bytes) -> None:
+def npz(path, header):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("vectors.npy", header)
 
 
-def npy(shape: tuple[int, ...], data: bytes = b"") -> bytes:
+def npy(shape, data=b""):
     file = io.BytesIO()
     np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
     return file.getvalue() + data
 
 
-def bomb(path: Path) -> None:
+def bomb(path):
     """A member of ones, written row by row: 800 MB come to 4 MB."""
     packing = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
     with packing as archive, archive.open("vectors.npy", "w", force_zip64=True) as file:
@@ -54,10 +49,10 @@ def bomb(path: Path) -> None:
             file.write(np.ones(1_000_000, "<f4").tobytes())
 
 
-def altered(change: Callable[[bytearray], None]) -> Write:
+def altered(change):
     """A compressed archive with some bytes changed."""
 
-    def write(path: Path) -> None:
+    def write(path):
         np.savez_compressed(path, vectors=VECTORS)
         change(whole := bytearray(path.read_bytes()))
         path.write_bytes(whole)
@@ -65,24 +60,24 @@ def altered(change: Callable[[bytearray], None]) -> Write:
     return write
 
 
-def encrypt(archive: bytearray) -> None:
+def encrypt(archive):
     for mark, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # the flag of encryption, in both headers
         archive[archive.index(mark) + at] |= 1
 
 
-def break_deflate(archive: bytearray) -> None:
+def break_deflate(archive):
     archive[80:120] = b"\xff" * 40
 
 
-def table(**columns: Any) -> Write:
+def table(**columns):
     return lambda path: pq.write_table(pa.table(columns), path)
 
 
-def arrow(**columns: Any) -> Write:
+def arrow(**columns):
     return lambda path: pa.feather.write_feather(pa.table(columns), str(path), "uncompressed")
 
 
-def offsets(path: Path) -> None:
+def offsets(path):
     """A list column whose offsets point outside of its values."""
     points = pa.py_buffer(np.array([0, 8, 10**8, 24, 32], np.int32).tobytes())
     children = [pa.array(VECTORS[:4].reshape(-1))]
@@ -91,12 +86,12 @@ def offsets(path: Path) -> None:
 
 
 def chroma(
-    path: Path,
-    header: bytes | None = None,
-    rows: list[tuple[Any, Any]] | None = None,
-    more: str = "",
-    data: bytes = bytes(4096),
-) -> None:
+    path,
+    header=None,
+    rows=None,
+    more="",
+    data=bytes(4096),
+):
     path.mkdir()
     base = sqlite3.connect(path / "chroma.sqlite3")
     base.executescript(
@@ -121,12 +116,12 @@ def chroma(
 
 
 def vec0(
-    path: Path,
-    vectors: np.ndarray = VECTORS,
-    name: str = "items",
-    columns: str = "(embedding float[8])",
-    more: str = "",
-) -> None:
+    path,
+    vectors=VECTORS,
+    name="items",
+    columns="(embedding float[8])",
+    more="",
+):
     """A database of sqlite-vec, made without it: the virtual table is only named. Chunks hold 64 rows."""
     base = sqlite3.connect(path)
     quoted = name.replace('"', '""')
@@ -148,13 +143,13 @@ def vec0(
     base.close()
 
 
-def nested_mail(depth: int) -> bytes:
+def nested_mail(depth):
     head = [f'Content-Type: multipart/mixed; boundary="b{i}"\n\n--b{i}\n' for i in range(depth)]
     return ("From: a@b\nSubject: deep\nMIME-Version: 1.0\n" + "".join(head) + "\ntext\n").encode()
 
 
-def tree(*messages: bytes) -> Write:
-    def write(path: Path) -> None:
+def tree(*messages):
+    def write(path):
         path.mkdir()
         for i, message in enumerate(messages):
             (path / f"{i}.").write_bytes(message)
@@ -162,8 +157,8 @@ def tree(*messages: bytes) -> Write:
     return write
 
 
-def png(width: int, height: int, data: bytes = b"") -> bytes:
-    def chunk(kind: bytes, content: bytes) -> bytes:
+def png(width, height, data=b""):
+    def chunk(kind, content):
         checksum = struct.pack(">I", zlib.crc32(kind + content))
         return struct.pack(">I", len(content)) + kind + content + checksum
 
@@ -172,22 +167,22 @@ def png(width: int, height: int, data: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
-def faiss(width: int, rows: int, numbers: int, data: bytes = b"") -> Write:
+def faiss(width, rows, numbers, data=b""):
     return content(b"IxF2" + struct.pack("<iqqq?iQ", width, rows, 0, 0, True, 1, numbers) + data)
 
 
-def hnswlib(vectors) -> bytes:
+def hnswlib(vectors):
     """An index of hnswlib with vectors (n, 8)."""
     elements = np.zeros((len(vectors), 52), np.uint8)
     elements[:, 12:44] = vectors.view(np.uint8)
     return struct.pack("<6Q", 0, 512, len(vectors), 52, 44, 12) + bytes(48) + elements.tobytes()
 
 
-def lines(*rows: str) -> Write:
+def lines(*rows):
     return lambda path: path.write_text("\n".join(rows) + "\n")
 
 
-def content(of: bytes) -> Write:
+def content(of):
     return lambda path: path.write_bytes(of)
 
 
@@ -200,22 +195,22 @@ PICKLES += [("texts", "parquet"), ("texts", "csv"), ("mail", "mbox"), ("images",
 class Code:
     """What a pickle of it does when it is read: it makes a folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.folder = str(path.with_name("code-was-run"))
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self):
         return os.mkdir, (self.folder,)
 
 
-def pickled(path: Path) -> None:
+def pickled(path):
     path.write_bytes(pickle.dumps(Code(path)))
 
 
-def objects(path: Path) -> np.ndarray:
+def objects(path):
     return np.array([Code(path)], dtype=object)
 
 
-FILES: dict[str, Write] = {
+FILES = {
     # programs
     **{f"{name}-pickle.{suffix}": pickled for name, suffix in PICKLES},
     "dump-objects.npy": lambda path: np.save(path, objects(path), allow_pickle=True),
@@ -322,7 +317,7 @@ FILES: dict[str, Write] = {
 }
 
 
-def written(folder: Path, files: dict[str, Write]) -> Path:
+def written(folder, files):
     """Make a folder with these files, but for names that the file system cannot hold."""
     folder.mkdir()
     for name, write in files.items():
@@ -331,7 +326,7 @@ def written(folder: Path, files: dict[str, Write]) -> Path:
     return folder
 
 
-def read(path: Path) -> str:
+def read(path):
     """Return "" if a file was read, else the line of BadInput, else any other exception after a `!`."""
     from pipelines.corpora.core.files import located
     from pipelines.corpora.kinds import images, passages
@@ -359,7 +354,7 @@ def read(path: Path) -> str:
     return ""
 
 
-def main(folder: Path, memory: int) -> None:
+def main(folder, memory):
     """Read every file of a folder in `memory` bytes more than the imports take. Print a line of JSON each."""
     warnings.simplefilter("ignore")
     read(folder / "nothing-")

@@ -5,7 +5,7 @@ independent.
 import numpy as np
 
 
-def layer_weights(vectors: np.ndarray, window: int, omega: float) -> np.ndarray:
+def layer_weights(vectors, window, omega):
     """Return weights of sum 1 of one token's layers, by QR of [neighbours | the layer itself]. (layers, dim)
     -> (layers,)
     """
@@ -20,13 +20,13 @@ def layer_weights(vectors: np.ndarray, window: int, omega: float) -> np.ndarray:
     return omega * a / a.sum() + (1 - omega) * n / n.sum()
 
 
-def importance(vectors: np.ndarray) -> float:
+def importance(vectors):
     """Variance of the cosines between adjacent layers. (layers, dim) -> scalar"""
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return float(np.var((units[1:] * units[:-1]).sum(1), ddof=1))
 
 
-def pool(layers: np.ndarray, mask: np.ndarray, window: int = 2, omega: float = 0.5) -> np.ndarray:
+def pool(layers, mask, window=2, omega=0.5):
     """(layers, batch, tokens, dim), (batch, tokens) -> (batch, dim); the last token of every text is left
     out.
     """

@@ -5,19 +5,15 @@ torch's. As in the official code, each translation is also reconstructed, which 
 are copied from a `Training`, so that both can be stepped side by side.
 """
 
-from __future__ import annotations
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cosine_similarity
-
-from pipelines.aligners.vec2vec.training import Training
 
 
 class Block(nn.Module):
     """A residual MLP as the paper draws it."""
 
-    def __init__(self, depth: int, inputs: int, width: int, outputs: int, norm: type[nn.Module]) -> None:
+    def __init__(self, depth, inputs, width, outputs, norm):
         super().__init__()
         self.first = nn.Linear(inputs, width)
         self.middle = nn.ModuleList(
@@ -25,7 +21,7 @@ class Block(nn.Module):
         )
         self.last = nn.Sequential(nn.Linear(width, width), nn.SiLU(), nn.Linear(width, outputs))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = fitted(x, self.first.out_features) + nn.functional.silu(self.first(x))
         for layer in self.middle:
             x = x + layer(x)
@@ -33,18 +29,18 @@ class Block(nn.Module):
         return fitted(x, out.shape[1]) + out
 
 
-def fitted(x: Tensor, size: int) -> Tensor:
+def fitted(x, size):
     return nn.functional.pad(x, (0, size - x.shape[1]))  # a negative number cuts columns
 
 
-def critic(depth: int, inputs: int, width: int) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Linear(inputs, width)]
+def critic(depth, inputs, width):
+    layers = [nn.Linear(inputs, width)]
     for _ in range(depth - 2):
         layers += [nn.SiLU(), nn.Linear(width, width), nn.LayerNorm(width)]
     return nn.Sequential(*layers, nn.SiLU(), nn.Linear(width, 1))
 
 
-def gram_difference(x: Tensor, y: Tensor) -> Tensor:
+def gram_difference(x, y):
     x, y = x / x.norm(dim=1, keepdim=True), y / y.norm(dim=1, keepdim=True)
     return (x @ x.T - y @ y.T).abs().mean() + (x @ x.T - y @ x.T).abs().mean()
 
@@ -52,7 +48,7 @@ def gram_difference(x: Tensor, y: Tensor) -> Tensor:
 class Reference:
     """Least-squares GAN with swapped labels, cosine errors, reflected VSP, detached cycle."""
 
-    def __init__(self, training: Training, d: int, e: int) -> None:
+    def __init__(self, training, d, e):
         s = self.settings = training.settings
         norm = nn.BatchNorm1d if s.norm == "batch" else nn.LayerNorm
         self.A1, self.A2 = (Block(s.adapter_depth, size, s.width, s.width, norm) for size in (d, e))
@@ -70,18 +66,18 @@ class Reference:
         adam = {"lr": s.disc_lr, "betas": (0.5, 0.999), "eps": 6.25e-10}
         self.critic_optimiser = torch.optim.Adam(self.critics.parameters(), **adam)
 
-        def growth(step: int) -> float:
+        def growth(step):
             return min((step + s.warmup_from) / s.warmup, 1)
 
         optimisers = self.optimiser, self.critic_optimiser
         self.schedules = [torch.optim.lr_scheduler.LambdaLR(each, growth) for each in optimisers]
         self.names = [name for name, _ in m.named_buffers() if "running" in name or "batches" in name]
 
-    def statistics(self) -> dict[str, Tensor]:
+    def statistics(self):
         """Running means and variances, and how many batches they are of, under the names of the model."""
         return dict(zip(self.names, self.translator.buffers(), strict=True))
 
-    def step(self, x: Tensor, y: Tensor) -> dict[str, float]:
+    def step(self, x, y):
         s = self.settings
         unit = nn.functional.normalize
         zx = self.T(self.A1(x))

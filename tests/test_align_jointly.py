@@ -197,7 +197,7 @@ def stage(own_folder):
         write(name, rng.standard_normal((300, d), dtype=np.float32))
 
     def run(name, **keys):
-        verb.align_jointly(name, row(**keys), None, Run())  # pyright: ignore[reportArgumentType]
+        verb.align_jointly(name, row(**keys), None, Run())
         return store.read_metrics("align_jointly")[name]
 
     return run

@@ -1,7 +1,5 @@
 """Every aligner: seeded, saved and loaded alike, exact if the answer is known, one line for bad input."""
 
-from __future__ import annotations
-
 from dataclasses import make_dataclass, replace
 from types import ModuleType
 from unittest.mock import Mock

@@ -17,7 +17,7 @@ from pipelines.runtime import progress
 from tests.small import QUICK, ROOT, normal, refusal, seeded
 
 
-def linear(seed: int) -> Linear:
+def linear(seed):
     x = normal(50, 6, seed=seed)
     return Linear.of(torch.linalg.qr(x[:6])[0], x, x)
 

@@ -25,7 +25,7 @@ STAGES = read(ROOT)
 TEMPLATES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
-def names(keys) -> set[str]:
+def names(keys):
     return {"@".join(key.path) for key in keys}
 
 

@@ -17,7 +17,6 @@ from pipelines import batchwise, bulk
 from pipelines.aligners.core.translator import Linear, load_best
 from pipelines.runtime import shards, store
 from pipelines.runtime.track import Run
-from pipelines.study import params
 from tests.small import refusal, run_stage, study_of, write_corpus, write_translator
 from tests.test_encoders import TEXTS, bert
 
@@ -47,7 +46,7 @@ def folder(own_folder):
         pl.DataFrame(columns).write_parquet(f"in/{number}.parquet")
 
 
-def study(**rows) -> params.Study:
+def study(**rows):
     encoders = {"e": {"source": "wheel"}, "given": {"path": "p", "source": "given"}}
     spaces = {name: {"corpus": "c", "encoder": "e"} for name in "ab"}
     fits = {"ab": {"source": "a", "target": "b", "aligner": "procrustes"}}
@@ -60,11 +59,11 @@ def run(name="x", **row):
     return {path.name: path.read_bytes() for path in sorted(store.bulk_path(name).iterdir())}
 
 
-def table_of(folder) -> pl.DataFrame:
+def table_of(folder):
     return pl.concat(pl.read_parquet(path) for path in sorted(folder.glob("*.parquet")))
 
 
-def output() -> pl.DataFrame:
+def output():
     return table_of(store.bulk_path("x"))
 
 
@@ -83,7 +82,7 @@ def refit():
     write_translator("ab", Linear.of(torch.randn(SOURCE, TARGET), a, b))
 
 
-def embedded(texts) -> np.ndarray:
+def embedded(texts):
     """What the stage `embed` writes for a corpus of these texts."""
     write_corpus("c", texts)
     run_stage("embed", study(), "a")
@@ -243,7 +242,7 @@ def cluster(monkeypatch):
     cluster.shutdown()
 
 
-def recorded(make, log: Path, marker: Path):
+def recorded(make, log, marker):
     """A function that notes each batch's first id. If the marker is there, it kills its process at t31."""
     function = make()
 

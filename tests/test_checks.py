@@ -25,7 +25,7 @@ def said(name, check):
     asset = dg.AssetKey(name.split("@"))
 
     @dg.asset(key=asset)
-    def something() -> None: ...
+    def something(): ...
 
     job = dg.define_asset_job("j", dg.AssetSelection.checks(dg.AssetCheckKey(asset, check)))
     definitions = dg.Definitions(assets=[something], asset_checks=[definition], jobs=[job])

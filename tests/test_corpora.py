@@ -29,11 +29,11 @@ from tests.small import refusal
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
 
-def file(path: Path, kind: str = "passages", **more) -> PathCorpus:
+def file(path, kind="passages", **more):
     return PathCorpus.model_validate({"source": "path", "kind": kind, "path": str(path), **more})
 
 
-def write(path: Path, **columns) -> Path:
+def write(path, **columns):
     frame = pl.DataFrame(columns)
     match path.suffix:
         case ".parquet":
@@ -45,12 +45,12 @@ def write(path: Path, **columns) -> Path:
     return path
 
 
-def collected(folder: Path, columns: dict, **keys) -> pl.DataFrame:
+def collected(folder, columns, **keys):
     """Return the corpus of a parquet file with these columns."""
     return collect(file(write(folder / "t.parquet", **columns), **keys))
 
 
-def refused(row, says: str) -> str:
+def refused(row, says):
     with refusal(says) as caught:
         collect(row)
     return str(caught.value)
@@ -82,7 +82,7 @@ def test_txt_is_a_text_per_line_or_per_paragraph_or_per_file_of_a_folder(tmp_pat
     assert collect(file(tmp_path))["id"].to_list() == ["a/lines.txt", "paragraphs.txt"]
 
 
-def message(body: str) -> bytes:
+def message(body):
     return f"From: ann@x.com\nContent-Type: text/plain; charset=utf-8\n\n{body}\n".encode()
 
 
@@ -324,7 +324,7 @@ def test_overlapping_chunks_are_on_one_side_and_those_held_out_do_not_overlap(tm
 # ---------------------------------------------------------------- documents
 
 
-def sentence(*seed: int) -> str:
+def sentence(*seed):
     """Return forty words that share no sequence of five with those of another seed."""
     rng = random.Random(repr(seed))
     return " ".join(rng.choice(string.ascii_letters) + str(rng.randrange(10_000)) for _ in range(40))
@@ -371,7 +371,7 @@ def test_near_duplicates_of_large_documents_are_dropped_so_that_these_stay_apart
 
 
 @pytest.fixture
-def noteevents(tmp_path) -> Path:
+def noteevents(tmp_path):
     lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
     lines += [f'{i},"Nursing","","Note {i}:\n he said ""hello""."' for i in range(30)]
     lines += ['30,"Nursing","1","an error"', lines[1].replace("0", "31", 1)]
@@ -401,7 +401,7 @@ def test_tweet_labels_get_their_names():
     assert named(["8", "16", "music"]) == ["food_&_dining", "sports", "music"]
 
 
-def of_hub(name: str = "some/set", **more) -> HubCorpus:
+def of_hub(name="some/set", **more):
     return HubCorpus.model_validate({"source": "hub", "path": "x", "id": name, **more})
 
 
@@ -449,7 +449,7 @@ def test_first_chunks_of_a_hub_set_are_as_many_as_were_asked_for(reachable, monk
 # ---------------------------------------------------------------- vectors
 
 
-def vectors(path: Path, **more) -> VectorsCorpus:
+def vectors(path, **more):
     return VectorsCorpus.model_validate({"source": "vectors", "path": str(path), **more})
 
 

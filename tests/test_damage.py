@@ -39,7 +39,7 @@ STUDY = {
 }
 
 
-def make() -> None:
+def make():
     """Write one small artefact of every kind, as stages write it."""
     ids = [str(i) for i in range(40)]
     cloud = normal(40, 8)
@@ -96,7 +96,7 @@ DAMAGES = {
 NOTICED = {"emptied", "deeply nested", "a folder"}  # by every parser
 
 
-def flip(path: Path, at: int) -> None:
+def flip(path, at):
     content = bytearray(path.read_bytes())
     content[at] ^= 4
     path.write_bytes(content)
@@ -118,13 +118,13 @@ def artefacts(made, tmp_path, monkeypatch):
     return root
 
 
-def locked() -> None:
+def locked():
     outs = [{"path": out, "md5": md5_of(Path(out))} for out in {out for out, *_ in READERS}]
     stages = {"align@t": {"cmd": "x", "outs": outs}}
     Path("dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
 
 
-def line_of(read) -> str:
+def line_of(read):
     """What BadInput says; "" where nothing is wrong. Every other exception goes on."""
     said = ""
     try:
@@ -172,7 +172,7 @@ def test_a_stage_run_by_hand_on_a_damaged_file_is_one_line_and_exit_code_2(artef
     )
 
 
-def noted(began: float, ended: float) -> None:
+def noted(began, ended):
     """Write the note of a stage's last run."""
     Path(".cache/runs").mkdir(parents=True)
     Path(".cache/runs/align@t.json").write_text(json.dumps({"began": began, "ended": ended}))

@@ -3,10 +3,7 @@
 The accelerator is a pretended one (tests/pretend_device.py), or with `pytest -m cuda` a GPU.
 """
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +11,6 @@ from functools import partial
 import pretend_device
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from pipelines import train_image_text
@@ -42,11 +38,11 @@ class Accelerator:
     device: torch.device
     record: pretend_device.Record | None
 
-    def move(self, *tensors: Tensor) -> list[Tensor]:
+    def move(self, *tensors):
         return [t.to(self.device) for t in tensors]
 
     @contextmanager
-    def works(self, waits: int | None = None) -> Iterator[None]:
+    def works(self, waits=None):
         """Assert that the block computes on the device, and that the host waits at most `waits` times."""
         before = (self.record.operations, self.record.waits) if self.record else (0, 0)
         yield
@@ -54,7 +50,7 @@ class Accelerator:
             assert self.record.operations > before[0]
             assert waits is None or self.record.waits - before[1] <= waits, self.record
 
-    def same(self, here: Tensor, there: Tensor) -> None:
+    def same(self, here, there):
         """Assert that the device has the CPU's numbers, to rounding. A GPU sums in another order."""
         assert there.device.type == self.device.type
         rounding = 2e-4 if self.record else 2e-2
@@ -67,7 +63,7 @@ GPU = pytest.param(
 
 
 @pytest.fixture(params=[pretend_device.NAME, GPU])
-def there(request, monkeypatch) -> Iterator[Accelerator]:
+def there(request, monkeypatch):
     monkeypatch.setattr(matching, "_has_bf16", lambda vectors: False)  # only a CPU has it, with other numbers
     if request.param == "cuda":
         yield Accelerator(torch.device("cuda", 0), None)
@@ -76,7 +72,7 @@ def there(request, monkeypatch) -> Iterator[Accelerator]:
         yield Accelerator(pretend_device.DEVICE, record)
 
 
-def clouds(d: int = 24) -> tuple[Tensor, Tensor]:
+def clouds(d=24):
     """Return two views (300, d) and (300, 20) of one clustered cloud. Row i of both is one text."""
     g = seeded()
     centres = 2 * torch.randn(8, 20, generator=g)
@@ -211,10 +207,10 @@ def test_a_step_of_the_decoder_never_waits(there):
 class Images:
     """Pixels and captions of noise."""
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 24
 
-    def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def batch(self, rows, generator):
         fixed = seeded()
         pixels = torch.randint(256, (24, 3, 16, 16), generator=fixed, dtype=torch.uint8)
         captions = torch.randint(1, 8, (24, 16), generator=fixed)

@@ -16,7 +16,7 @@ WIDTH, INNER = 32, 64
 BEGIN = 2**12  # where the numbers of the tensors begin
 
 
-def packed(path: Path) -> dict[str, np.ndarray]:
+def packed(path):
     """Write a file of the package's form, one layer of random 4-bit weights. -> its tensors"""
     random = np.random.default_rng(0)
     blob = [piece.encode() for piece in PIECES]

@@ -13,7 +13,7 @@ from tests.small import seeded
 from tests.test_aligners import SMALL, clouds
 
 
-def pairs(d: int = 48, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def pairs(d=48, seed=0):
     """Return noisy copies of one skewed cloud, (1500, d) each, with hubs near its centre."""
     g = seeded(seed)
     axes = torch.linspace(2, 0.5, d)
@@ -21,7 +21,7 @@ def pairs(d: int = 48, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return x, x + 1.5 * torch.randn(1500, d, generator=g) * axes
 
 
-def bent(strength: float) -> tuple[InvertedSoftmax, torch.Tensor, torch.Tensor]:
+def bent(strength):
     source, target = pairs()
     return InvertedSoftmax.around(Linear.of(torch.eye(48), source, target), source, strength), *pairs(seed=1)
 

@@ -43,7 +43,7 @@ IMPORT_BY_NAME = {
 
 
 @cache
-def modules() -> dict[str, Path]:
+def modules():
     return {
         ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p
         for p in (ROOT / "pipelines").rglob("*.py")
@@ -51,7 +51,7 @@ def modules() -> dict[str, Path]:
 
 
 @cache
-def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
+def imports(path, top_level_only=False):
     """Return every module that a file imports; `from pipelines import store` is pipelines.store."""
     tree = ast.parse(path.read_text())
     found = set()
@@ -64,29 +64,29 @@ def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
     return frozenset(found)
 
 
-def libraries(path: Path, top_level_only: bool = False) -> set[str]:
+def libraries(path, top_level_only=False):
     return {name.split(".")[0] for name in imports(path, top_level_only)} - sys.stdlib_module_names
 
 
-def within(package: str | None) -> list[str]:
+def within(package):
     """Return the modules of a package; of None, the verbs."""
     return [name for name in modules() if package_of(name) == package]
 
 
 @cache
-def has_code(path: Path) -> bool:
+def has_code(path):
     """Return whether a file has more than a docstring."""
     return any(not isinstance(node, ast.Expr) for node in ast.parse(path.read_text()).body)
 
 
-def above(name: str) -> list[str]:
+def above(name):
     """Return the packages of a module that have code: it runs when the module is imported."""
     packages = [package for package in modules() if name.startswith(f"{package}.") and package != "pipelines"]
     return [package for package in packages if has_code(modules()[package])]
 
 
 @cache
-def closure(module: str) -> frozenset[str]:
+def closure(module):
     """Return a module and all that it imports, but nothing that `runtime` and `study` import."""
     seen, todo = set(), [module]
     while todo:
@@ -100,18 +100,18 @@ def closure(module: str) -> frozenset[str]:
     return frozenset(seen)
 
 
-def changes_no_number(name: str) -> bool:
+def changes_no_number(name):
     """Return whether a module changes no number, so that no stage depends on it: docs/decisions/0003."""
     return name == "pipelines" or package_of(name) in ("runtime", "study")
 
 
-def package_of(name: str) -> str | None:
+def package_of(name):
     """Return the package of `pipelines` that a module is in; None for a verb."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else None
 
 
-def inside(name: str, places: set[str]) -> bool:
+def inside(name, places):
     return any(f"{name}.".startswith(f"pipelines.{place}.") for place in places)
 
 
@@ -171,24 +171,24 @@ def test_libraries_of_dagster_and_mlflow_stay_where_they_belong():
     assert using_mlflow == {"pipelines.runtime.sender", "pipelines.publish"}
 
 
-def body(stage: str) -> dict:
+def body(stage):
     return STAGES[stage].get("do", STAGES[stage])
 
 
-def code(stage: str) -> tuple[set[Path], set[Path]]:
+def code(stage):
     """Return the code that dvc.yaml lists for every row of a stage, and folders with one for each row."""
     listed = [Path(dep) for dep in body(stage)["deps"] if dep.startswith("pipelines/")]
     by_row = {dep.parent for dep in listed if "$" in dep.name}
     return {dep for dep in listed if "$" not in dep.name}, by_row
 
 
-def sources(place: Path) -> set[str]:
+def sources(place):
     """Return the Python files of a file or folder that have code."""
     paths = [ROOT / place] if place.suffix else (ROOT / place).rglob("*.py")
     return {str(path.relative_to(ROOT)) for path in paths if has_code(path)}
 
 
-def needed(module: str) -> set[str]:
+def needed(module):
     """Return the files that a stage depends on if it runs a module."""
     paths = [modules()[name] for name in closure(module) if not changes_no_number(name)]
     return {str(path.relative_to(ROOT)) for path in paths if has_code(path)}

@@ -1,7 +1,5 @@
 """Quadratic assignment against brute force, CSLS against its definition, k-means and mutual neighbours."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -15,13 +13,13 @@ from pipelines.measures.vectors import kmeans
 from tests.small import seeded
 
 
-def symmetric(n: int, C: int, generator: torch.Generator) -> torch.Tensor:
+def symmetric(n, C, generator):
     A = torch.randn(n, C, C, dtype=torch.float64, generator=generator)
     return A + A.mT
 
 
 @pytest.fixture
-def generator() -> torch.Generator:
+def generator():
     return seeded()
 
 
@@ -66,19 +64,19 @@ def test_kmeans_ends_at_means_of_its_own_clusters(generator):
     assert any((torch.cdist(centres, found).min(1).values < 0.1).all() for found in centroids)
 
 
-def assert_means_of_their_clusters(centroids: torch.Tensor, X: torch.Tensor) -> None:
+def assert_means_of_their_clusters(centroids, X):
     near = torch.cdist(X, centroids).argmin(1)
     for c in near.unique():
         torch.testing.assert_close(centroids[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
 
 
-def blobs(generator: torch.Generator, clusters: int = 12) -> torch.Tensor:
+def blobs(generator, clusters=12):
     centres = 3 * torch.randn(clusters, 6, generator=generator, dtype=torch.float64)
     noise = torch.randn(600, 6, generator=generator, dtype=torch.float64)
     return centres[torch.randint(clusters, (600,), generator=generator)] + noise
 
 
-def inertia(X: torch.Tensor, centroids: torch.Tensor) -> float:
+def inertia(X, centroids):
     return torch.cdist(X, centroids).min(1).values.square().sum().item()
 
 

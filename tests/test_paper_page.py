@@ -13,7 +13,7 @@ STATES = ("ran here", "GPU", "not possible")
 
 
 @cache
-def rows(study: str) -> list[str]:
+def rows(study):
     """Return `<table>.<row>` of all rows of a study."""
     tables = expand(read(ROOT / f"studies/{study}.yaml"))
     return [f"{table}.{row}" for table, rows in tables.items() if isinstance(rows, dict) for row in rows]

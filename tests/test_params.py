@@ -38,7 +38,7 @@ STUDY = {
 }
 
 
-def refused(tmp_path, raw) -> str:
+def refused(tmp_path, raw):
     """Return the line that a study gets."""
     path = tmp_path / "params.yaml"
     path.write_bytes(raw if isinstance(raw, bytes) else yaml.safe_dump(raw).encode())

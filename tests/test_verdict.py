@@ -1,7 +1,5 @@
 """The verdict: right fits agree, wrong fits do not, and its constants fit the recorded runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +21,11 @@ from tests.test_aligners import SMALL, clouds
 RUNS = Path(__file__).parents[1] / "benchmarks" / "verdict.csv"
 
 
-def turn(d: int, e: int, seed: int) -> torch.Tensor:
+def turn(d, e, seed):
     return torch.linalg.qr(normal(max(d, e), d, seed=seed))[0].T[:, :e]
 
 
-def linear(W: torch.Tensor) -> Linear:
+def linear(W):
     x = normal(50, len(W), seed=9)
     return Linear.of(W, x, x @ W)
 

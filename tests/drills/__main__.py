@@ -6,15 +6,12 @@ Drills work in clones of the repository below F. One reproduces the study once: 
 write the reference's bytes, or print one line and exit with code 2. The last line is a row of docs/drills.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.drills.disk import WRITERS, disk
@@ -24,12 +21,10 @@ from tests.drills.places import ROOT, Place, Tally
 from tests.drills.tracking import mlflow
 
 COUNTS = {"studies": 3600, "hostile": 500, "disk": len(WRITERS), "mlflow": 8, "kills": 50}
-DRILLS: dict[str, Callable[[Place, int, random.Random, Tally], None]] = {
-    drill.__name__: drill for drill in (studies, hostile, disk, mlflow, kills)
-}
+DRILLS = {drill.__name__: drill for drill in (studies, hostile, disk, mlflow, kills)}
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("drill", choices=DRILLS)
     parser.add_argument("--count", type=int)

@@ -1,17 +1,13 @@
 """The drill of a full disk."""
 
-from __future__ import annotations
-
 import os
-import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.drills.places import Place, Tally, free_port, inside, running
+from tests.drills.places import free_port, inside, running
 
 WRITERS = [  # what writes, where, and by which stage
     ("parquet", "data/corpora", "collect@synthetic-passages"),
@@ -35,7 +31,7 @@ WRITERS = [  # what writes, where, and by which stage
 
 
 @contextmanager
-def small_disk(folder: Path, left: int, keep: bool = True) -> Iterator[None]:
+def small_disk(folder, left, keep=True):
     """Put a folder on a file system of its own with `left` bytes free; afterwards put it back."""
     folder.mkdir(parents=True, exist_ok=True)
     content = folder.with_name(f"{folder.name}-content")
@@ -57,11 +53,11 @@ def small_disk(folder: Path, left: int, keep: bool = True) -> Iterator[None]:
     shutil.rmtree(content)
 
 
-def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
+def full(place, kind, folder, stage, left):
     """One writer on a full disk, then with space: what did not hold."""
     verb, *row = stage.split("@")
     command = mended = [sys.executable, "-m", f"pipelines.{verb}", *row]
-    variables: dict[str, str] = {}
+    variables = {}
     match kind:
         case "MLflow store":
             variables["MLFLOW_TRACKING_URI"] = f"sqlite:///{place.root}/mlflow/mlflow.db"
@@ -92,7 +88,7 @@ def full(place: Place, kind: str, folder: str, stage: str, left: int) -> str:
     return fault or (f"a draft is left: {drafts[0]}" if drafts else "") or then
 
 
-def disk(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+def disk(place, count, rng, tally):
     """Give each writer too little space: one line, no draft left, and with space the reference's bytes."""
     for kind, folder, stage in WRITERS[:count]:
         outs = [

@@ -1,22 +1,17 @@
 """Drills of what a stage is given: studies, and files that other people made."""
 
-from __future__ import annotations
-
 import json
 import os
-import random
 import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from tests.drills.places import Place, Tally, running
+from tests.drills.places import running
 
 # Seconds (SIGXCPU, later SIGKILL) and bytes of a stage, its imports included
 LIMITED = ["prlimit", "--cpu=40:60", f"--as={12 * 2**30}"]
@@ -27,7 +22,7 @@ VALUES = yaml.safe_load("""
 VALUES += ["x" * 300, 10**30]
 
 
-def places(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
+def places(tree, path=()):
     """Every value of a tree of mappings and lists, with the keys that lead to it."""
     if path:
         yield path, tree
@@ -37,7 +32,7 @@ def places(tree: Any, path: tuple = ()) -> Iterator[tuple[tuple, Any]]:
         yield from places(value, (*path, key))
 
 
-def mutated(study: dict[str, Any], rng: random.Random) -> tuple[tuple, str, Any, str]:
+def mutated(study, rng):
     """Another study: where, what, to which value, and its text."""
     changed = deepcopy(study)
     where, _ = rng.choice(spots := list(places(changed)))
@@ -55,7 +50,7 @@ def mutated(study: dict[str, Any], rng: random.Random) -> tuple[tuple, str, Any,
     return where, change, value, yaml.safe_dump(changed)
 
 
-def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+def studies(place, count, rng, tally):
     """Change a study at one random place; of 100 studies that are accepted, run the changed row's stage."""
     from pipelines.runtime.errors import BadInput
     from pipelines.study import params
@@ -76,7 +71,7 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
         tally.add(what, fault)
     verbs = {table: verb for verb, table in params.Study.tables().items()}
     some = rng.sample(sorted(accepted), min(100, len(accepted)))
-    codes: list[int | None] = []
+    codes = []
     for text in some:
         where, what = accepted[text]
         path.write_text(text)
@@ -95,7 +90,7 @@ def studies(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
     tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} were stopped after 40 s of CPU time")
 
 
-def bytes_changed(whole: bytes, rng: random.Random) -> bytes:
+def bytes_changed(whole, rng):
     """A few pieces of other bytes, of one byte, gone, twice, or an end that is missing."""
     out = bytearray(whole)
     for _ in range(rng.randint(1, 4)):
@@ -110,7 +105,7 @@ def bytes_changed(whole: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
-def hostile(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+def hostile(place, count, rng, tally):
     """Read hostile files in a process with 768 MiB more than its imports take, 60 s a file."""
     from tests.hostile import FILES, written
     from tests.test_hostile import MEMORY, OUT_OF_MEMORY, WHOLE

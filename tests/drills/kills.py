@@ -1,23 +1,18 @@
 """The drill of kills."""
 
-from __future__ import annotations
-
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from tests.drills.places import LIMIT, Place, Tally, running, running_runs
+from tests.drills.places import LIMIT, running, running_runs
 
 WAYS = [
     "kill -9 stage",
@@ -47,7 +42,7 @@ if any(process in argument for argument in sys.orig_argv):
 """
 
 
-def processes(root: Path, named: str = "") -> list[int]:
+def processes(root, named=""):
     """Return the processes that work in a folder and have this in their command line."""
     out = []
     for entry in Path("/proc").iterdir():
@@ -58,14 +53,14 @@ def processes(root: Path, named: str = "") -> list[int]:
     return sorted(set(out) - {os.getpid()})
 
 
-def waited(until: Callable[[], Any], seconds: float) -> Any:
+def waited(until, seconds):
     end = time.monotonic() + seconds
     while not (value := until()) and time.monotonic() < end:
         time.sleep(0.02)
     return value
 
 
-def struck(place: Place, stage: str, way: str, rng: random.Random, share: float, usual: float) -> bool:
+def struck(place, stage, way, rng, share, usual):
     """Start a stage through DVC, end it at a share of its time or writes; False if it was over before."""
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     lock["stages"].pop(stage, None)
@@ -79,7 +74,7 @@ def struck(place: Place, stage: str, way: str, rng: random.Random, share: float,
         of_dvc = way.endswith("dvc")
         variables = {"PYTHONPATH": ".cache/hook", "DRILL_PROCESS": dvc if of_dvc else verb}
         variables["DRILL_WRITES"] = str(1 + int(share * (60 if of_dvc else 30)))
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     driver = subprocess.Popen(
         [sys.executable, *arguments], env=os.environ | variables, start_new_session=True, **quiet
     )
@@ -102,7 +97,7 @@ def struck(place: Place, stage: str, way: str, rng: random.Random, share: float,
     return hit
 
 
-def strike(driver: subprocess.Popen, way: str, stages: list[int], dvcs: list[int]) -> None:
+def strike(driver, way, stages, dvcs):
     with suppress(ProcessLookupError):
         match way:
             case "Ctrl-C":
@@ -114,7 +109,7 @@ def strike(driver: subprocess.Popen, way: str, stages: list[int], dvcs: list[int
                     os.kill(pid, signal.SIGKILL)
 
 
-def aftermath(place: Place) -> str:
+def aftermath(place):
     """Say what is wrong after a kill, and after the `make repro` that follows it."""
     waited(lambda: not processes(place.root), 60)
     if left := processes(place.root):
@@ -133,7 +128,7 @@ def aftermath(place: Place) -> str:
     return f"a draft is left: {drafts[0]}" if drafts else ""
 
 
-def kills(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+def kills(place, count, rng, tally):
     """End a stage under DVC in one of seven ways, at a random moment or write; then run `make repro`."""
     (hook := Path(".cache/hook")).mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)

@@ -1,7 +1,5 @@
 """Clones in which drills work, ways to run a stage there, and the tally of how stages ended."""
 
-from __future__ import annotations
-
 import filecmp
 import os
 import re
@@ -13,10 +11,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -39,11 +35,11 @@ class Done:
     out: str = ""
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         """Lines on stderr, without those about progress."""
         return [line for line in self.err.splitlines() if line.strip() and not PROGRESS.search(line)]
 
-    def fault(self, right: Callable[[], list[str]]) -> str:
+    def fault(self, right):
         """Return what is wrong; "" for the right bytes, or for one line and exit code 2."""
         lines = self.lines
         if "Traceback" in self.err:
@@ -67,7 +63,7 @@ class Tally:
     notes: list[str] = field(default_factory=list)  # beside the numbers, for the table
     faults: Counter[str] = field(default_factory=Counter)
 
-    def add(self, what: str, fault: str) -> None:
+    def add(self, what, fault):
         self.tried += 1
         print(f"{self.tried:5} {what}: {fault or 'held'}", flush=True)
         if fault:
@@ -80,7 +76,7 @@ class Tally:
 class Place:
     """A clone with everything that the reference made. Its artefacts are hard links to the reference's."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder, name):
         self.reference, self.root = folder / "reference", folder / name
         if not (self.reference / "report" / "report.html").exists():
             clone(ROOT, self.reference)
@@ -93,7 +89,7 @@ class Place:
         shutil.copytree(self.reference / ".dvc", self.root / ".dvc", dirs_exist_ok=True)
         shutil.copy(self.reference / "mlflow.db", self.root)
         lock = yaml.safe_load((self.reference / "dvc.lock").read_text())["stages"]
-        self.stages: dict[str, Any] = {  # the committed dvc.lock also has stages of study `sample`
+        self.stages = {  # the committed dvc.lock also has stages of study `sample`
             name: stage
             for name, stage in lock.items()
             if all((self.reference / out["path"]).exists() for out in stage["outs"])
@@ -101,7 +97,7 @@ class Place:
         self.restore()
         os.chdir(self.root)
 
-    def restore(self) -> None:
+    def restore(self):
         """Make everything as it is in the reference."""
         for name in ("data", "results", "report", ".cache"):
             shutil.rmtree(self.root / name, ignore_errors=True)
@@ -113,7 +109,7 @@ class Place:
         for name in ("dvc.lock", "params.yaml"):
             shutil.copy(self.reference / name, self.root)
 
-    def differing(self) -> list[str]:
+    def differing(self):
         """Return the files of outputs that differ from the reference's."""
         pairs = [
             (self.reference / out["path"], self.root / out["path"])
@@ -125,7 +121,7 @@ class Place:
             str(b.relative_to(self.root)) for a, b in files if not same(a, b) and b != self.root / STAGES
         )
 
-    def drafts(self) -> list[str]:
+    def drafts(self):
         """Return temporary files that no process should leave."""
         left = [
             p for top in ("data", "results", "report", ".cache") for p in (self.root / top).rglob("*.part")
@@ -133,23 +129,23 @@ class Place:
         return sorted(str(p) for p in (*left, *(self.root / ".cache" / "work").rglob("*.*")))
 
 
-def clone(repository: Path, to: Path) -> None:
+def clone(repository, to):
     subprocess.run(["git", "clone", "--quiet", repository, to], check=True)
 
 
-def inside(path: Path) -> list[Path]:
+def inside(path):
     """Return the files in a folder, relative to it; for a file, "."."""
     return [p.relative_to(path) for p in path.rglob("*") if p.is_file()] if path.is_dir() else [Path()]
 
 
-def same(a: Path, b: Path) -> bool:
+def same(a, b):
     return a.is_file() and b.is_file() and (a.samefile(b) or filecmp.cmp(a, b, shallow=False))
 
 
 # ---------------------------------------------------------------- stages by hand
 
 
-def running(command: list[str], limit: float = 10 * LIMIT, **variables: str) -> Done:
+def running(command, limit=10 * LIMIT, **variables):
     """Run a command; kill its process group when its time runs out."""
     began, pipe = time.monotonic(), subprocess.PIPE
     process = subprocess.Popen(
@@ -157,19 +153,19 @@ def running(command: list[str], limit: float = 10 * LIMIT, **variables: str) -> 
     )
     try:
         out, err = process.communicate(timeout=limit)
-        code: int | None = process.returncode
+        code = process.returncode
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         (out, err), code = process.communicate(), None
     return Done(code, err.decode(errors="replace"), time.monotonic() - began, out.decode(errors="replace"))
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
 
 
-def running_runs(store: str = "mlflow.db") -> int:
+def running_runs(store="mlflow.db"):
     with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as base:
         return base.execute("select count(*) from runs where status = 'RUNNING'").fetchone()[0]

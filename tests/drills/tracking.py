@@ -1,9 +1,6 @@
 """The drill of an MLflow that is not there."""
 
-from __future__ import annotations
-
 import os
-import random
 import shutil
 import signal
 import socket
@@ -12,19 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
-from tests.drills.places import LIMIT, Place, Tally, free_port, running, running_runs
+from tests.drills.places import LIMIT, free_port, running, running_runs
 
 WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and other work on the machine
 
 
 @contextmanager
-def server(port: int) -> Iterator[subprocess.Popen]:
+def server(port):
     """A real MLflow server over mlflow.db of this folder."""
     command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
     command += [
@@ -51,12 +46,12 @@ def server(port: int) -> Iterator[subprocess.Popen]:
 
 
 @contextmanager
-def stub(port: int, status: int) -> Iterator[None]:
+def stub(port, status):
     """A server that answers everything with one status; 0: one that never answers."""
     over = threading.Event()
 
     class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             if status:
                 self.send_error(status)
             else:
@@ -64,7 +59,7 @@ def stub(port: int, status: int) -> Iterator[None]:
 
         do_POST = do_PATCH = do_GET  # noqa: N815
 
-        def log_message(self, format: str, *args: Any) -> None: ...
+        def log_message(self, format, *args): ...
 
     with ThreadingHTTPServer(("127.0.0.1", port), Answers) as listening:
         listening.daemon_threads = True
@@ -75,11 +70,11 @@ def stub(port: int, status: int) -> Iterator[None]:
 
 
 @contextmanager
-def killed_server(port: int) -> Iterator[None]:
+def killed_server(port):
     """A server that is killed as soon as a run is RUNNING."""
     with server(port) as process:
 
-        def kill() -> None:
+        def kill():
             while process.poll() is None and not running_runs():
                 time.sleep(0.05)
             with suppress(ProcessLookupError):
@@ -90,7 +85,7 @@ def killed_server(port: int) -> Iterator[None]:
 
 
 @contextmanager
-def locked() -> Iterator[None]:
+def locked():
     other = sqlite3.connect("mlflow.db")
     other.execute("BEGIN EXCLUSIVE")
     yield
@@ -99,7 +94,7 @@ def locked() -> Iterator[None]:
 
 
 @contextmanager
-def read_only() -> Iterator[None]:
+def read_only():
     """root may write to any file, but to no file of a file system that is read-only."""
     here = Path("mlflow")
     here.mkdir()
@@ -111,7 +106,7 @@ def read_only() -> Iterator[None]:
 
 
 @contextmanager
-def other_bytes(path: Path, content: bytes | None) -> Iterator[None]:
+def other_bytes(path, content):
     """A store with other bytes; None: in a folder that cannot be made."""
     path.parent.mkdir(exist_ok=True)
     shutil.copy("mlflow.db", kept := Path("kept.db"))
@@ -128,7 +123,7 @@ def other_bytes(path: Path, content: bytes | None) -> Iterator[None]:
     kept.rename(path)
 
 
-def whole_runs(store: str) -> int:
+def whole_runs(store):
     """Runs that ended well and have their settings and their seconds."""
     with sqlite3.connect(store) as base:
         of = "select 1 from {} where run_uuid = runs.run_uuid"
@@ -136,7 +131,7 @@ def whole_runs(store: str) -> int:
         return base.execute(f"select count(*) from runs where status = 'FINISHED' and {both}").fetchone()[0]
 
 
-def mlflow(place: Place, count: int, rng: random.Random, tally: Tally) -> None:
+def mlflow(place, count, rng, tally):
     """Take MLflow away in eight ways: one warning, the reference's bytes, exit code 0, no long wait.
 
     Then the next stage, with MLflow back, must send the run that waited.
