@@ -1,6 +1,7 @@
 """Small texts, corpora, encoders and rows that tests of several files share."""
 
 import importlib
+import subprocess
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -42,6 +43,13 @@ QUICK = {  # settings of every aligner that fit in a moment
     "wasserstein_procrustes": {"clusters": 8, "repeats": 2, "rounds": (100,), "refinements": 1, "passes": 1},
     "vec2vec": {"width": 16, "disc_width": 16, "steps": 2, "batch": 16, "log_every": 1},
 }
+
+
+def completed(*command, code=0, **more):
+    """Run a command that ends with this exit code; return what it said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
 
 
 @contextmanager

@@ -44,12 +44,6 @@ def agreement(translator, source, W):
     return torch.nn.functional.cosine_similarity(moved, true).mean().item()
 
 
-def test_settings_that_do_not_go_together_are_refused():
-    for bad in ({"rounds": ()}, {"refinements": 0, "passes": 0}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            wasserstein_procrustes.Settings(**bad)
-
-
 def own(**members):
     """An aligner of one's own, with a plain dataclass."""
     module = ModuleType("mine")

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from assets.own_pages import OwnPagesOnly
 from assets.study import last_run
 from assets.webserver import Webserver
 from dagster_dvc.graph import read
+from tests.small import ROOT, completed
 
-ROOT = Path(__file__).parents[1]
 STAGES = read(ROOT)
 TEMPLATES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
@@ -34,8 +33,7 @@ def asset_graph():
 
 
 def test_assets_and_edges_are_those_of_dvc_and_lead_forward():
-    command = [sys.executable, "-m", "dvc", "dag", "--dot"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = completed(sys.executable, "-m", "dvc", "dag", "--dot", cwd=ROOT).stdout
     found = [tuple(re.findall('"(.+?)"', line)) for line in said.splitlines()]
     graph, order = asset_graph(), list(STAGES)
     assert names(graph.get_all_asset_keys()) == set(order) == {name for line in found for name in line}
@@ -84,8 +82,7 @@ def test_the_schedule_is_off_and_the_sensor_on():
 @pytest.mark.slow
 def test_dg_checks_this_project():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1"}
-    command = [str(Path(sys.executable).parent / "dg"), "check", "defs"]
-    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    said = completed(Path(sys.executable).parent / "dg", "check", "defs", cwd=ROOT, env=environment)
     assert "All definitions loaded successfully" in said.stdout
 
 

@@ -232,7 +232,7 @@ def test_a_step_of_image_text_training_never_waits(there):
 # ---------------------------------------------------------------- which device
 
 
-def test_auto_is_what_the_environment_names(monkeypatch):
+def test_auto_is_what_the_environment_names_and_every_rank_has_its_own_gpu(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve() == torch.device("cpu")
@@ -241,11 +241,7 @@ def test_auto_is_what_the_environment_names(monkeypatch):
         monkeypatch.setenv(VARIABLE, pretend_device.NAME)
         assert resolve() == pretend_device.DEVICE
         assert resolve("cpu") == torch.device("cpu")
-
-
-def test_every_rank_has_its_own_gpu(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.delenv(VARIABLE)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert resolve() == resolve("cuda") == torch.device("cuda", 1)

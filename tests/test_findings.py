@@ -4,7 +4,6 @@ oracles.
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,8 +18,8 @@ from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import intact, store
 from pipelines.runtime.track import Run
 from pipelines.study import params
+from tests.small import ROOT, completed
 
-ROOT = Path(__file__).parents[1]
 SYNTHETIC, WHEEL = {"source": "synthetic"}, {"source": "wheel"}
 FIT = {"source": "mails-one", "target": "mails-two"}
 ROWS = {
@@ -137,12 +136,7 @@ def test_a_failed_verdict_is_said_first(study):
         "at most, and a fit mostly works with 10,000 on either), `repeats: 240`, more "
         "`restarts`, `match_in: smaller`, known `pairs`."
     )
-
-
-def test_a_wider_search_is_advice_for_wasserstein_procrustes_alone(study):
-    store.write_metrics("collect", "mails", {"rows": 1500})
-    assert "`repeats: 240`" in what_to_try(study, study.align["blind"])
-    assert "repeats" not in what_to_try(study, study.align["rival"])
+    assert "repeats" not in what_to_try(study, study.align["rival"])  # of another aligner
 
 
 @pytest.mark.parametrize("label", ["failed", "aligned"])
@@ -219,10 +213,6 @@ def test_labels_stand_above_the_commonest_ones(study):
         "The commonest labels are right for 21 % (the floor); the difference is "
         "+9.1 points (95 % interval +6.4 to +11.8). True two vectors reach 72 % (ORACLE)."
     )
-
-
-def test_a_leak_by_a_translator_that_failed_says_so(study):
-    labelled(0.3, 0.2)
     judged("blind", "failed", seeds=1)
     assert "judged 0 of 1 seed aligned, 1 failed" in sentence(study)
 
@@ -286,7 +276,5 @@ from pipelines.runtime.track import Run
 report.report("report", None, study.params.load(), Run())
 """
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=os.environ | locale, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    completed(sys.executable, "-c", code, env=os.environ | locale)
     assert "Wörter ±" in Path("report/report.html").read_text(encoding="utf-8").replace("\u00a0", " ")

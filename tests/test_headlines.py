@@ -3,7 +3,6 @@
 import base64
 import json
 import shutil
-import subprocess
 import sys
 import zlib
 from pathlib import Path
@@ -12,13 +11,13 @@ import polars as pl
 import pytest
 import torch
 
-from pipelines.measures import measure, summary, translation
+from pipelines.measures import measure, shown, summary, translation
 from pipelines.pages import headlines
-from pipelines.pages.tables.translation import seed_cells
+from pipelines.pages.tables.translation import seed_cells, translation_table
 from pipelines.runtime import store
 from pipelines.study import params
 from scripts import views
-from tests.small import ROOT, study_of
+from tests.small import ROOT, completed, study_of
 
 SAMPLE = params.load(ROOT / "studies/sample.yaml")
 FACTS = {"recoverable": 171, "recovered": 57, "above_floor": 38 / 171, "low": 0.1, "high": 0.3}
@@ -67,22 +66,40 @@ def test_every_row_that_measures_has_a_headline_and_dvc_shows_all_on_one_screen(
     monkeypatch.delenv("COLUMNS", raising=False)
     rows = {f"{verb}/{name}" for verb in headlines.HEADLINES for name in getattr(SAMPLE, verb)}
     assert set(written) == rows
-    command = [sys.executable, "-m", "dvc", "metrics", "show"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = completed(sys.executable, "-m", "dvc", "metrics", "show").stdout.splitlines()
     assert {Path(line.split()[0]).stem for line in lines[1:]} == {name.partition("/")[2] for name in rows}
     assert max(map(len, lines)) <= 160
     assert len(lines) <= 60
 
 
-def test_a_verdict_of_another_corpus_is_not_given(own_folder):
-    fits = {"r": {"source": "home-one", "target": "home-two", "aligner": "wasserstein_procrustes"}}
-    measured = {name: {"translator": "r", "corpus": name} for name in ("home", "away")}
-    store.write_metrics("align", "r", RESULTS["align"])
+def test_a_verdict_is_given_for_the_corpus_of_its_fit_and_named_with_it_for_others(own_folder):
+    fit = {"source": "prose-one", "target": "prose-two"}
+    fits = {
+        "mapped": fit | {"aligner": "wasserstein_procrustes", "seeds": [0, 1]},
+        "naive": fit | {"aligner": "identity"},
+    }
+    pairs = [(name, corpus) for name in fits for corpus in ("prose", "notes")]
+    measured = {f"{name}-{corpus}": {"translator": name, "corpus": corpus} for name, corpus in pairs}
+    study = study_of("prose notes", "one two", align=fits, evaluate=measured)
+    store.write_metrics("align", "mapped", {"seeds": 2, "verdict": 0.999, "aligned": 1.0})
+    store.write_metrics("align", "naive", {"seeds": 1})
     for name in measured:
+        scores = {m.name: [0.5, 0.5] for m in shown(translation.MEASURES)}
+        store.write_csv(store.seeds_path(name), pl.DataFrame({"seed": [0, 1], **scores}))
         store.write_metrics("evaluate", name, RESULTS["evaluate"])
-    headlines.write(study_of("home away", "one two", align=fits, evaluate=measured))
-    assert "verdict" in json.loads((headlines.FOLDER / "evaluate/home.json").read_text())
-    assert json.loads((headlines.FOLDER / "evaluate/away.json").read_text()) == {"top1": 0.78}
+    headlines.write(study)
+    assert "verdict" in json.loads((headlines.FOLDER / "evaluate/mapped-prose.json").read_text())
+    assert json.loads((headlines.FOLDER / "evaluate/mapped-notes.json").read_text()) == {"top1": 0.78}
+    lines = [line for line in translation_table(study) if line.startswith(("###", "| mapped", "| naive"))]
+    verdicts = [line if line.startswith("#") else line.split("|")[3].strip() for line in lines]
+    assert verdicts == [
+        "### prose-one -> prose-two (GENERATED)",
+        "2/2 aligned, 1.00",
+        "",  # what makes no claim has no verdict
+        "### notes-one -> notes-two (GENERATED)",
+        "fit on prose: 2/2 aligned",
+        "",
+    ]
 
 
 def test_a_measure_of_translation_is_declared_once(tmp_path, monkeypatch):

@@ -380,8 +380,7 @@ def test_the_attack_takes_the_best_translator_or_the_mean_of_all_that_are_aligne
         turn = torch.linalg.qr(torch.stack([direction(seed * n) for n in range(24)]))[0]
         small.write_translator("t", Linear.of(turn, -vectors, vectors), seed)
     fits, space = load_seeds(folder), store.read_embeddings("s")
-    none = None
-    known = attacker.Attacker(Space(torch.arange(24.0)), torch.empty(0, 24), [], none)
+    known = attacker.Attacker(Space(torch.arange(24.0)), torch.empty(0, 24), [], None)
     for keys, labels, used in (
         ({}, ("aligned", "failed", "aligned"), [2]),
         ({"seeds": "aligned"}, ("aligned", "failed", "aligned"), [0, 2]),

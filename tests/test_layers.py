@@ -134,13 +134,6 @@ def test_no_stage_but_the_report_depends_on_pages():
     assert using_pages == {"pipelines.report"}
 
 
-def test_no_module_imports_itself_through_others():
-    graph = {n: {i for i in imports(p, True) if i in modules() and i != n} for n, p in modules().items()}
-    while leaves := {n for n, out in graph.items() if not out & graph.keys()}:
-        graph = {n: out for n, out in graph.items() if n not in leaves}
-    assert not graph
-
-
 def test_few_modules_import_by_name():
     calls = ("import_module", "__import__")
     by_name = {name for name, path in modules().items() if any(call in path.read_text() for call in calls)}

@@ -3,7 +3,6 @@ says so.
 """
 
 import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,9 +83,8 @@ def files_with(word, *folders):
 
 def committed(root):
     """The files that `git add .` takes."""
-    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    listed = ["git", "ls-files", "--others", "--exclude-standard"]
-    said = subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout
+    small.completed("git", "init", "-q", cwd=root)
+    said = small.completed("git", "ls-files", "--others", "--exclude-standard", cwd=root).stdout
     return [root / name for name in said.splitlines() if name not in ("texts.csv", "stdout")]
 
 

@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from pipelines import load, publish
 from pipelines.aligners.core.hubness import InvertedSoftmax
-from pipelines.aligners.core.translator import Linear, save
+from pipelines.aligners.core.translator import Linear
 from pipelines.encoders import pooling
 from pipelines.runtime import intact, store
-from tests.small import TEXTS, seeded, write_network
+from tests.small import TEXTS, normal, write_network, write_translator
 
 D, E = 24, 16
 FIT = {"source": "here", "target": "there"}
@@ -49,11 +49,9 @@ def root(tmp_path_factory):
     Path("params.yaml").write_text(yaml.safe_dump(STUDY))
     verdicts = {0: {"score": 0.2, "label": "failed"}, 1: {"score": 0.9, "label": "aligned"}}
     for row in ("best", "both/here/there"):
-        folder = store.translators_path(row)
-        folder.mkdir(parents=True)
         for seed in verdicts:
-            save(translator(seed), folder / f"seed-{seed}")
-        (folder / "verdicts.json").write_text(json.dumps(verdicts))
+            write_translator(row, translator(seed), seed)
+        (store.translators_path(row) / "verdicts.json").write_text(json.dumps(verdicts))
     write_network("data/trained/simcse", TEXTS)
     store.write_metrics("finetune", "simcse", {"dev": {"spearman": 61.5}})
     trained = ["data/trained/simcse", "results/finetune/simcse.json"]
@@ -81,8 +79,7 @@ def locked(deps, outs):
 
 
 def translator(seed):
-    random = seeded(seed)
-    x = torch.randn(300, D, generator=random)
+    x = normal(300, D, seed=seed)
     linear = Linear.of(torch.eye(D, E), x, x[:, :E])
     return InvertedSoftmax.around(linear, x[:100], 1.1)
 

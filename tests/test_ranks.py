@@ -85,10 +85,9 @@ def run(verb, *program, processes=2, code=0):
     activated(study)
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, *(program or ["-m", f"pipelines.{verb}"]), "row"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
+    said = small.completed(*command, code=code, env=env).stderr
     assert code or not list(store.WORK.glob("*/row"))
-    return done.stderr
+    return said
 
 
 def alone(verb):

@@ -15,7 +15,7 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.study import activate
-from tests.small import ROOT
+from tests.small import ROOT, completed
 
 FEW = {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [60, 60], "refinements": 8, "passes": 1}
 STUDY = {
@@ -202,8 +202,7 @@ def test_a_stage_killed_while_it_writes_leaves_no_half_file_and_runs_again_to_th
         file.write_bytes(b"old")
     command = [sys.executable, "-c", KILLED, verb, name, str(rename)]
     env = os.environ | {"PYTHONPATH": f"{repository}:{ROOT}"}
-    killed = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    completed(*command, code=-signal.SIGKILL, env=env)
     left = [file.read_bytes() if file.exists() else b"old" for file in files]
     assert all(now in (b"old", then) for now, then in zip(left, whole, strict=True))
     assert left != whole

@@ -35,6 +35,21 @@ def test_no_number_may_be_infinite_or_negative(method, value):
             replace(settings, **{name: value})
 
 
+@pytest.mark.parametrize(
+    ("aligner", "bad"),
+    [
+        ("wasserstein_procrustes", {"rounds": ()}),
+        ("wasserstein_procrustes", {"refinements": 0, "passes": 0}),
+        ("vec2vec", {"starts": (4, 8), "start_axes": (4, 8)}),
+        ("vec2vec", {"starts": (4,)}),
+        ("vec2vec", {"gan_weight": 0.0, "latent_gan_weight": 0.0}),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(aligner, bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        importlib.import_module(f"pipelines.aligners.{aligner}").Settings(**bad)
+
+
 @dataclass(frozen=True)
 class Plain(Checked):
     share: Annotated[float, Bounds(ge=0, lt=1)] = 0.5

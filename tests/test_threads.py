@@ -1,6 +1,7 @@
 """Work side by side in threads: what it gives, what it raises, and the cores that it leaves as they were."""
 
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -25,14 +26,10 @@ def test_each_work_has_its_share_of_the_cores(four_cores):
     assert torch.get_num_threads() == 4
 
 
-def fail(error):
-    raise error
-
-
 def test_what_fails_aside_fails_where_it_is_waited_for(four_cores):
     for error in (ZeroDivisionError, SystemExit):
         with pytest.raises(error):
-            side_by_side([lambda: 1, partial(fail, error)])
+            side_by_side([lambda: 1, Mock(side_effect=error)])
     assert torch.get_num_threads() == 4
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from pipelines.aligners.core.parts import Parts
 from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate
-from tests.small import refusal, two_encoders
+from tests.small import completed, refusal, two_encoders
 
 QUICK = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
@@ -45,8 +44,7 @@ def test_the_command_imports_neither_dagster_nor_dvc_nor_mlflow():
         "for m in pkgutil.iter_modules(tool.__path__): importlib.import_module(f'pipelines.tool.{m.name}')\n"
         "print({'dagster', 'dvc', 'mlflow', 'ruamel'} & {name.partition('.')[0] for name in sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    assert completed(sys.executable, "-c", code).stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -149,7 +147,7 @@ def test_what_there_is_to_choose_from(tmp_path, monkeypatch, capsys):
 
 def test_a_reader_that_ends_early_is_no_error():
     command = f"{sys.executable} -m pipelines.tool ls encoders | true"
-    assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stderr == ""
+    assert completed("bash", "-c", command).stderr == ""
 
 
 @pytest.mark.parametrize("here", [True, False])

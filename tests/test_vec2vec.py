@@ -372,13 +372,6 @@ def test_a_row_of_align_names_a_recipe_and_its_other_keys_override_it():
     assert settings(recipe="paper", vsp="absolute", width=64) == replace(paper, vsp="absolute", width=64)
 
 
-def test_settings_refuse_nonsense():
-    no_gan = {"gan_weight": 0.0, "latent_gan_weight": 0.0}
-    for bad in ({"starts": (4, 8), "start_axes": (4, 8)}, {"starts": (4,)}, no_gan):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            replace(SMALL, **bad)
-
-
 def test_bad_vectors_and_known_pairs_are_refused():
     with refusal("target: 3 vectors"):
         vec2vec.fit(torch.randn(50, 3), torch.randn(3, 3), SMALL, 0)
