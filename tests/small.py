@@ -1,7 +1,9 @@
 """Small texts, corpora, encoders and rows that tests of several files share."""
 
 import importlib
+import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -45,11 +47,29 @@ QUICK = {  # settings of every aligner that fit in a moment
 }
 
 
+def copied(root, names):
+    """Copy files and folders of this project into `root`, as an archive has them: without git."""
+    for name in names.split():
+        (root / name).parent.mkdir(exist_ok=True)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, root / name)
+    return root
+
+
 def completed(*command, code=0, **more):
     """Run a command that ends with this exit code; return what it said."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
     assert done.returncode == code, done.stdout + done.stderr
     return done
+
+
+@contextmanager
+def one_sender(**more):
+    """Run one sender of runs to MLflow for all stages. Else each stage would start its own."""
+    command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
+    sender = subprocess.Popen(command, stdin=subprocess.PIPE, **more)
+    yield
+    sender.communicate()
 
 
 @contextmanager

@@ -213,10 +213,11 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
 def test_a_seed_decides_a_fit_and_the_callers_random_state_neither_matters_nor_changes(name):
     source, target, _ = clouds(8, 10)
     torch.manual_seed(1)
-    first, again, other = (quick_fit(name, source, target, seed=seed)(source) for seed in (3, 3, 4))
+    first = quick_fit(name, source, target, seed=3)(source)
     draw = torch.rand(3)
+    again, other = (quick_fit(name, source, target, seed=seed)(source) for seed in (3, 4))
     assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    assert not torch.allclose(first, other, atol=1e-3)
     torch.manual_seed(1)
     assert torch.equal(torch.rand(3), draw)
 

@@ -35,7 +35,7 @@ from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
 from tests.hostile import chroma, content, hnswlib, lines, table, vec0
-from tests.small import normal, refusal, seeded
+from tests.small import ROOT, normal, refusal, seeded
 from tests.test_tool import refused
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
@@ -577,7 +577,7 @@ def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml):
 
 
 def test_the_job_of_the_docs_runs(gated):
-    docs = Path(__file__).parents[1] / "docs" / "audit.md"
+    docs = ROOT / "docs" / "audit.md"
     targets, job = re.findall("```yaml\n(.*?)```", docs.read_text(), re.S)
     steps = load_yaml(job)["audit"]["steps"]
     command = next(step["run"] for step in steps if "audit" in step.get("run", ""))

@@ -23,7 +23,7 @@ from pipelines.corpora.kinds.tweets import TOPICS, named
 from pipelines.corpora.sources import hub, library
 from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
-from tests.small import completed, refusal
+from tests.small import ROOT, completed, refusal
 
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
@@ -232,7 +232,7 @@ for pattern in (*facts.PATTERNS.values(), facts.NAME):
     for piece in ("1,", "1 ", "1.", "$1 ", "a", "a.", "a@", "a@b.", "A", "Aa ", "(1", "+1", "May ", ",,1"):
         pattern.findall(piece * 10**5)
 """
-    completed(sys.executable, "-c", code, cwd=Path(__file__).parents[1])
+    completed(sys.executable, "-c", code, cwd=ROOT)
 
 
 def test_notes_that_unpack_to_far_more_than_text_are_refused(tmp_path):

@@ -26,7 +26,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, normal, write_corpus
+from tests.small import IMAGE_TEXT, ROOT, normal, write_corpus
 
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
 STUDY = {
@@ -244,7 +244,7 @@ DVC = f"import subprocess, sys, os; subprocess.run([sys.executable, '-c', {STAGE
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a child that its parent died")
 def test_a_stage_ends_with_the_dvc_that_started_it():
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "DVC_STAGE": "align@t"}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "DVC_STAGE": "align@t"}
     dvc = subprocess.Popen(
         [sys.executable, "-c", DVC], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
     )

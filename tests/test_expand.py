@@ -1,6 +1,7 @@
 """Short rows become full ones; params.yaml keeps its form when DVC writes it."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,17 @@ def test_params_yaml_is_the_study_and_dvc_changes_one_line_of_it(path, tmp_path)
     apply_overrides(file, ["study=another"])
     assert file.read_text() == text.replace(f"\nstudy: {path.stem}\n", "\nstudy: another\n")
     assert activate.edited(file)
+
+
+def test_the_study_of_the_paper_has_every_pair_by_every_method():
+    study = params.load(ROOT / "studies/paper.yaml")
+    methods = Counter(row.aligner for row in study.align.values())
+    fits = dict.fromkeys(("wasserstein_procrustes", "mini_vec2vec", "identity", "transport"), 32)
+    assert methods == fits | {"procrustes": 64, "vec2vec": 32 + 5 + 4 + 2}
+    same = {"gte", "stella", "e5"}  # encoders of one backbone
+    for name, fit in study.align.items():
+        pair = {fit.source.removeprefix("nq-"), fit.target.removeprefix("nq-")}
+        assert len(pair) == 2
+        assert set(name.split("-")) >= pair
+        if fit.aligner == "transport":
+            assert fit.settings.method == ("sinkhorn" if pair <= same else "gromov_wasserstein")

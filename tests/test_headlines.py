@@ -2,7 +2,6 @@
 
 import base64
 import json
-import shutil
 import sys
 import zlib
 from pathlib import Path
@@ -17,7 +16,7 @@ from pipelines.pages.tables.translation import seed_cells, translation_table
 from pipelines.runtime import store
 from pipelines.study import params
 from scripts import views
-from tests.small import ROOT, completed, study_of
+from tests.small import ROOT, completed, copied, study_of
 
 SAMPLE = params.load(ROOT / "studies/sample.yaml")
 FACTS = {"recoverable": 171, "recovered": 57, "above_floor": 38 / 171, "low": 0.1, "high": 0.3}
@@ -34,12 +33,9 @@ RESULTS = {  # of every row of a verb, with more in it than a headline
 
 
 @pytest.fixture
-def written(tmp_path, monkeypatch):
+def written(own_folder):
     """Study `sample`, every row of it measured, in a repository of its own. -> the numbers of each file"""
-    for name in (".dvcignore", "dvc.yaml", "params.yaml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    Path(".dvc").mkdir()
+    copied(own_folder, ".dvc/config .dvcignore dvc.yaml params.yaml")
     Path(".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
     for verb, metrics in RESULTS.items():
         for name, row in getattr(SAMPLE, verb).items():

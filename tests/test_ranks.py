@@ -1,7 +1,6 @@
 """Whole stages in two processes on the CPU, started as a user starts them, do what one process does."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -54,10 +53,8 @@ def built(tmp_path_factory):
         "train_image_text": {"row": IMAGES},
     }
     env = os.environ | {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": uri}
-    command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]  # else each stage starts one
-    sender = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, cwd=root)
-    yield root, study, uri
-    sender.communicate()
+    with small.one_sender(env=env, cwd=root):
+        yield root, study, uri
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.study import activate
-from tests.small import ROOT, completed
+from tests.small import ROOT, completed, copied, one_sender
 
 FEW = {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [60, 60], "refinements": 8, "passes": 1}
 STUDY = {
@@ -58,24 +58,16 @@ def talk(ok=True):
     return run(sys.executable, "-m", "scripts.repro", ok=ok)
 
 
+# What `make repro` needs of this project
 NEEDED = (
     "pipelines scripts Makefile .dvc/config .dvcignore .gitignore dvc.yaml constraints.txt pyproject.toml"
 )
 
 
-def copied(root):
-    """Copy the files of this project that `make repro` needs, as an archive has them: without git."""
-    for name in NEEDED.split():
-        (root / name).parent.mkdir(exist_ok=True)
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, root / name)
-    return root
-
-
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """A git repository with this project's code and the tiny study, reproduced once."""
-    root = copied(tmp_path_factory.mktemp("repository"))
+    root = copied(tmp_path_factory.mktemp("repository"), NEEDED)
     before = Path.cwd()
     (root / "tiny.yaml").write_text(yaml.safe_dump(STUDY))
     os.chdir(root)
@@ -83,12 +75,9 @@ def repository(tmp_path_factory):
     run("git", "init", "-q")
     run("git", "add", "-A")
     run("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "tiny")
-    # One for all stages of this module: each stage by hand would start its own
-    command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
-    sender = subprocess.Popen(command, stdin=subprocess.PIPE)
-    Path("talk.txt").write_text(talk())
-    yield root
-    sender.communicate()
+    with one_sender():
+        Path("talk.txt").write_text(talk())
+        yield root
     os.chdir(before)
 
 
@@ -101,7 +90,7 @@ def test_a_reproduced_study_has_its_metrics_its_report_and_its_plots(repository)
 
 @pytest.mark.slow
 def test_a_copy_without_git_is_reproduced_and_one_with_git_is_tracked_again(tmp_path, monkeypatch):
-    monkeypatch.chdir(copied(tmp_path))
+    monkeypatch.chdir(copied(tmp_path, NEEDED))
     Path("tiny.yaml").write_text(yaml.safe_dump({"study": "tiny", "corpora": STUDY["corpora"]}))
     activate.activate("tiny.yaml")
     Path(".venv").symlink_to(sys.prefix)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ from dvc.repo import Repo
 
 from pipelines.study import activate, params
 from pipelines.study.row import Made
+from tests.small import ROOT, copied
 
-ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 
@@ -21,11 +20,8 @@ STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
     """Make a copy of this project's code and studies, without git and data."""
-    root = tmp_path_factory.mktemp("repository")
-    for name in ("pipelines", "studies", ".dvc/config", ".dvcignore", "dvc.yaml", "constraints.txt"):
-        (root / name).parent.mkdir(exist_ok=True)
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, root / name)
+    names = "pipelines studies .dvc/config .dvcignore dvc.yaml constraints.txt"
+    root = copied(tmp_path_factory.mktemp("repository"), names)
     (root / ".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
     return root
 

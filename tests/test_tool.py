@@ -82,7 +82,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     np.save("old.npy", texts[:1500])
     np.save("new.npy", turned[1500:])
     monkeypatch.setattr(translate.arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
-    code, fitted = said(capsys, "translate", "fit", "old.npy", "new.npy", "--out", "map")
+    code, fitted = said(capsys, "translate", "fit", "old.npy", "new.npy", "--out", "map", "--restarts", "0")
     assert (code, fitted["verdict"]["agreement"] > 0.5) == (0, True)
     held = texts[2900:].astype(np.float32)
     pl.DataFrame({"id": range(100), "embedding": held.tolist()}).write_parquet("held.parquet")

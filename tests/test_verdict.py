@@ -1,7 +1,5 @@
 """The verdict: right fits agree, wrong fits do not, and its constants fit the recorded runs."""
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 import pytest
@@ -15,10 +13,10 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
-from tests.small import normal, seeded
+from tests.small import ROOT, normal, seeded
 from tests.test_aligners import SMALL, clouds
 
-RUNS = Path(__file__).parents[1] / "benchmarks" / "verdict.csv"
+RUNS = ROOT / "benchmarks" / "verdict.csv"
 
 
 def turn(d, e, seed):
