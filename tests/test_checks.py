@@ -39,16 +39,13 @@ def numbers(evaluation):
     return {name: value.value for name, value in evaluation.metadata.items()}
 
 
-def test_a_verdict_that_is_no_longer_aligned_is_counted():
+def test_a_verdict_that_is_no_longer_aligned_and_texts_on_both_sides_of_a_fit_are_counted():
     store.write_metrics("align", "x", {"by seed": {"0": {"label": "aligned"}, "1": {"label": "doubtful"}}})
     evaluation = said("align@x", "aligned")
     assert not evaluation.passed
     assert numbers(evaluation) == {"verdicts": 2, "not aligned": 1}
     store.write_metrics("align_jointly", "y", {"a/b": {"by seed": {"0": {"label": "aligned"}}}})
     assert said("align_jointly@y", "aligned").passed
-
-
-def test_texts_on_both_sides_of_a_fit_are_counted():
     store.write_metrics("align", "x", {"shared": 6, "near_duplicates": 2})
     assert numbers(said("align@x", "disjoint_halves")) == {"on both sides": 6, "near-duplicates": 2}
 

@@ -34,8 +34,7 @@ def built(tmp_path_factory):
         patch.chdir(root)
         many = [f"{a} {b}" for a in small.TEXTS for b in range(120)]  # more than one part of an embedding
         words = ["?", *sorted({w for t in many for w in t.split()})]
-        generator = seeded()
-        small.static_encoder("static", words, torch.randn(len(words), 8, generator=generator))
+        small.static_encoder("static", words, small.normal(len(words), 8))
         small.write_corpus("many", many)
         small.write_corpus("nq", small.TEXTS)
         small.write_pairs()

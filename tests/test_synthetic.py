@@ -29,17 +29,13 @@ def made(request):
     return request.param, collect(row(request.param, test=50))
 
 
-def test_corpus_holds_its_contract(made):
+def test_corpus_holds_its_contract_and_every_planted_fact_is_in_its_text(made):
     kind, frame = made
     check_corpus(kind, frame)
     assert frame.columns[:4] == ["id", "text", "split", "labels"]
     assert (len(frame), (frame["split"] == "test").sum()) == (400, 50)
     assert (frame["labels"].list.len() > 0).all()
     assert not frame["text"].str.contains(r"!\w|\{|\}").any()  # no slot is left open
-
-
-def test_every_planted_fact_is_in_its_text(made):
-    kind, frame = made
     for column in FACTS[kind]:
         assert frame[column].dtype == pl.List(pl.String)
         assert frame[column].list.len().sum() > 0
