@@ -50,7 +50,7 @@ repro: $(READY) raw scm  ## run what changed of the active study (params.yaml), 
 	@echo; cat report/findings.md
 
 test: $(READY)  ## the tests, without the slow ones
-	@pytest -n 2 --dist loadgroup -m "not slow"
+	@pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(READY)  ## every test
 	@pytest

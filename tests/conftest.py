@@ -6,7 +6,6 @@ import signal
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling
 
 # Files that take longest. They begin, so that at the end no worker waits for another.
 LONGEST = (
@@ -24,12 +23,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
-
-
-def pytest_xdist_make_scheduler(config, log):
-    """Keep the tests of a file in one worker: what they share is made once."""
-    config.option.loadscopereorder = False
-    return LoadFileScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items):
