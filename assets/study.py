@@ -43,7 +43,7 @@ def last_run(root: Path, stage: Stage) -> dict[str, Any]:
         if not server.startswith("http"):
             server = f"http://127.0.0.1:{os.environ.get('MLFLOW_PORT', '5000')}"
         server = re.sub(r"//[^/@]*@", "//", server).rstrip("/")  # Dagster must not keep a password
-        page = f"{server}/#/experiments/{run['experiment']}/runs/{run['run']}"
+        page = f"{server}/#/experiments/{run['experiment']}/runs/{run['run']}?workflowType=machine_learning"
         return seconds | {"mlflow": dg.MetadataValue.url(page)}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

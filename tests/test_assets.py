@@ -96,11 +96,12 @@ def test_what_ran_outside_carries_its_seconds_and_its_mlflow_run(tmp_path, monke
     run = {"run": "r1", "experiment": "7", "began": written - 4, "ended": written + 0.5}
     record.write_text(json.dumps(run))
     found = last_run(tmp_path, stage)
+    page = "#/experiments/7/runs/r1?workflowType=machine_learning"
     assert found["seconds"] == 4.5
-    assert found["mlflow"].value == "http://127.0.0.1:5000/#/experiments/7/runs/r1"
+    assert found["mlflow"].value == f"http://127.0.0.1:5000/{page}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:secret@mlflow.example/")
-    page = last_run(tmp_path, stage)["mlflow"].value
-    assert page == "https://mlflow.example/#/experiments/7/runs/r1"  # Dagster keeps and shows it
+    link = last_run(tmp_path, stage)["mlflow"].value
+    assert link == f"https://mlflow.example/{page}"  # Dagster keeps and shows it
     os.utime(metrics, (written + 60, written + 60))  # as `git checkout` of another commit's
     assert "seconds" not in last_run(tmp_path, stage)
 
