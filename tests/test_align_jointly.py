@@ -19,7 +19,7 @@ from pipelines.aligners.vec2vec import Settings
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
 from pipelines.fitting.fits import RESTART
-from pipelines.fitting.splitting import parts
+from pipelines.fitting.splitting import parts, rows_of_parts
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
@@ -207,7 +207,7 @@ FEW = {k: v for k, v in vars(SMALL).items() if v != getattr(Settings(), k)}
 
 
 def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
-    stage("two", **FEW, spaces=["a", "b"], seeds=[0, 1])
+    stage("two", **FEW, spaces=["a", "b"], parts=3, seeds=[0, 1])
     metrics = stage("three", **FEW, start="data/translators/two", seeds=[0, 1])
     assert set(metrics) == {f"{a}/{b}" for a, b in permutations("abc", 2)}
     x = torch.randn(4, DIMS["a"])
@@ -218,6 +218,14 @@ def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
     by_seed = read_verdicts(store.translators_path("three/c/a"))
     scores = [verdict["score"] for verdict in metrics["c/a"]["by seed"].values()]
     assert [by_seed[seed]["score"] for seed in (0, 1)] == pytest.approx(scores, abs=1e-6)
+
+
+def test_a_space_that_joins_gets_texts_that_the_others_never_saw(stage):
+    spaces = {name: store.read_embeddings(name) for name in "abc"}
+    two = rows_of_parts({name: spaces[name] for name in "ab"}, row(spaces=["a", "b"], parts=3), 0)
+    three = rows_of_parts(spaces, row(), 0)
+    assert all(torch.equal(two[name], three[name]) for name in "ab")
+    assert not {*three["c"].tolist()} & {*two["a"].tolist(), *two["b"].tolist()}
 
 
 def test_a_row_with_paired_spaces_writes_the_maps_between_different_texts(stage):
@@ -272,10 +280,15 @@ STUDY = {
         ),
         (
             {"two": {}, "r": {"start": "data/translators/two"}},
-            "align_jointly.r.spaces: all of two and at least one more",
+            "align_jointly.r.spaces: those of two, then at least one more",
         ),
         (
             {"two": {"spaces": ["a", "b"]}, "r": {"start": "data/translators/two"}},
+            "align_jointly.r: two needs `parts: 3` and `halves: documents`",
+        ),
+        ({"r": {"parts": 2}}, "parts: at least 3 are needed"),
+        (
+            {"two": {"spaces": ["a", "b"], "parts": 3}, "r": {"start": "data/translators/two"}},
             "align_jointly.r.seeds: two of those of two are needed",
         ),
     ],

@@ -84,6 +84,7 @@ def rows_of_parts(
     spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False
 ) -> dict[str, Tensor]:
     """Return the rows that each space gets. Paired spaces count as one: they share all their texts.
+    If a row extends another one, the older spaces get the same parts in both.
 
     A space of a different corpus gets one part, too, so that its size does not depend on the other spaces. If
     the row names splits, each part is one of them. Raises BadInput for fewer than two vectors.
@@ -99,7 +100,7 @@ def rows_of_parts(
         for other in [first, *others] if same else others:  # of one corpus, or paired
             store.same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
-        part = part_of_row(row, number, len(groups), replicate)
+        part = part_of_row(row, number, row.parts or len(groups), replicate)
         limit = row.limits[1 if group[0] in row.paired else 0]  # the second is of the paired spaces
         rows = rows_of_part(space, salt, seed, part)[:limit]
         rows_of |= dict.fromkeys(group, rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pipelines.aligners.core.aligner import Aligner, JointAligner, missing
-from pipelines.runtime.settings import Bounds, Natural
+from pipelines.runtime.settings import Bounds, Count, Natural
 from pipelines.study.row import (
     Computed,
     HubCorrection,
@@ -110,11 +110,16 @@ class AlignJointly(Fitted):
     start: Watched
     paired: Annotated[tuple[str, ...], Ref("embed")] = ()  # spaces of the same texts
     splits: tuple[str, str] | None = None  # of a dump's texts, and of those of the spaces in `paired`
+    # Into how many parts the texts are divided. Each space gets one; spaces in `paired` share one. None: as
+    # many as are needed. A row that another one extends must leave parts for that row's new spaces
+    parts: Count | None = None
 
     @model_validator(mode="after")
     def _distinct(self) -> AlignJointly:
         if len(set(self.spaces)) < len(self.spaces):
             raise ValueError("spaces: one is named twice")
+        if self.parts is not None and self.parts < self.sides:
+            raise ValueError(f"parts: at least {self.sides} are needed")
         aligner = aligner_module(self.aligner)
         if not isinstance(aligner, JointAligner):
             raise ValueError(f"aligner: {self.aligner} fits two spaces, no more")
@@ -129,6 +134,11 @@ class AlignJointly(Fitted):
         if self.splits and (not self.paired or self.splits[0] == self.splits[1]):
             raise ValueError("splits: two different ones are needed, the second for the spaces in `paired`")
         return self
+
+    @property
+    def sides(self) -> int:
+        """Return how many parts of the texts the spaces need."""
+        return len(self.spaces) - max(0, len(self.paired) - 1)
 
     @property
     def extends(self) -> str | None:
@@ -148,8 +158,15 @@ class AlignJointly(Fitted):
             return
         known(f"{where}.start", self.extends, study.align_jointly)
         other = study.align_jointly[self.extends]
-        if not set(other.spaces) < set(self.spaces):
-            raise ValueError(f"{where}.spaces: all of {self.extends} and at least one more are needed")
+        first = self.spaces[: len(other.spaces)]
+        if first != other.spaces or first == self.spaces:
+            raise ValueError(f"{where}.spaces: those of {self.extends}, then at least one more, are needed")
+        needed = self.parts or self.sides
+        if (other.parts or other.sides, other.halves) != (needed, self.halves):
+            raise ValueError(
+                f"{where}: {self.extends} needs `parts: {needed}` and `halves: {self.halves}`, so that new"
+                " spaces get other texts than it saw"
+            )
         if not set(self.seeds) <= set(other.seeds) or len(self.seeds) < 2:
             raise ValueError(
                 f"{where}.seeds: two of those of {self.extends} are needed: they judge each other"
