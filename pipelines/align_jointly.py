@@ -27,7 +27,8 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
         spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
         for space in spaces:
             run.input(store.embeddings_path(space), "space")
-        made_from = [row, *(store.digest(store.embeddings_path(space)) for space in spaces)]
+        code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting")
+        made_from = [row, code, *(store.digest(store.embeddings_path(space)) for space in spaces)]
         if row.extends:
             files = sorted(store.translators_path(row.extends).rglob("*.safetensors"))
             made_from += [store.digest(file) for file in files]

@@ -68,11 +68,10 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for role, path in paths.items():
         run.input(path, role)
     start = [store.digest(file) for file in sorted(Path(row.start).rglob("*.safetensors"))]
+    made_from = (store.code("contrastive", "encoders"), row, start, *map(store.digest, paths.values()))
     with (
         distributed.process_group(resolve(row.device)),
-        distributed.on_rank_zero(
-            store.work("finetune", name, row, start, *map(store.digest, paths.values()))
-        ) as folder,
+        distributed.on_rank_zero(store.work("finetune", name, *made_from)) as folder,
     ):
         # 2. Build the network, or resume.
         training = build(row, columns, folder)

@@ -49,7 +49,8 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
         data = pairs(train_rows, row.image.size, words)
 
         # 2. Train each seed, or resume.
-        made_from = (row, store.digest(store.corpus_path(row.corpus)), distributed.world_size())
+        digest = store.digest(store.corpus_path(row.corpus))
+        made_from = (store.code("contrastive"), row, digest, distributed.world_size())
         with distributed.on_rank_zero(store.work("train_image_text", name, *made_from)) as folder:
             trained = [train(row, data, words, seed, folder, run.log) for seed in row.seeds]
             if distributed.rank() > 0:

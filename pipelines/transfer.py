@@ -34,7 +34,8 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     digest = store.digest(store.corpus_path(row.corpus))
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     tasks = {}
-    with store.work("transfer", name, row, encoder, loaded.weights, str(loaded.device), digest) as parts:
+    made_from = (store.code("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
+    with store.work("transfer", name, *made_from) as parts:
         for (task,), sentences in corpus.group_by("task", maintain_order=True):
             texts, index = distinct(sentences["text"])
             found = encode_each(loaded, texts, encoder, row.poolings, parts / str(task))

@@ -172,8 +172,10 @@ def scales():
     return [t.map[0, 0].item() for t in load_seeds(store.translators_path("r")).values()]
 
 
-@pytest.mark.parametrize(("others", "kept"), [(False, [5, 7]), (True, [7, 7])])
-def test_a_killed_row_keeps_the_seeds_that_it_has_fitted_to_these_vectors(stage, others, kept):
+@pytest.mark.parametrize(("changed", "kept"), [("", [5, 7]), ("vectors", [7, 7]), ("code", [7, 7])])
+def test_a_killed_row_keeps_the_seeds_that_this_code_has_fitted_to_these_vectors(
+    stage, monkeypatch, changed, kept
+):
     def killed_after_its_first_seed(source, target, seed):
         if seed == 1:
             raise KeyboardInterrupt
@@ -182,8 +184,10 @@ def test_a_killed_row_keeps_the_seeds_that_it_has_fitted_to_these_vectors(stage,
     with pytest.raises(KeyboardInterrupt):
         stage(killed_after_its_first_seed)
     assert not store.translators_path("r").exists()
-    if others:
+    if changed == "vectors":
         write("a", 1 + np.arange(3 * N).reshape(N, 3))
+    if changed == "code":
+        monkeypatch.setattr(store, "code", lambda *packages: "another")
     found = stage(lambda source, target, seed: signed(7, source, target))
     assert scales() == kept
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)

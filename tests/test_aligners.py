@@ -1,6 +1,9 @@
 """Every aligner: seeded, saved and loaded alike, exact if the answer is known, one line for bad input."""
 
+import importlib
+import re
 from dataclasses import make_dataclass, replace
+from pathlib import Path
 from types import ModuleType
 from unittest.mock import Mock
 
@@ -56,12 +59,45 @@ def own(**members):
 def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
     assert missing(own(fit=identity.fit)) is None
     assert missing(own(SUPERVISION="oracle")) == "mine is no OracleAligner: it lacks fit_oracle"
+    assert missing(own(fit=identity.fit, SUPERVISION="unsupervised")).startswith(
+        "mine.SUPERVISION: one of unpaired"
+    )
+    assert missing(own(fit=identity.fit, Settings=type("Settings", (), {}))) == (
+        "mine.Settings: a frozen dataclass is needed"
+    )
+    arguments = "source, target, settings, seed, pairs, log, folder"
+    short = own(fit=lambda source, target, settings, seed: None)
+    assert missing(short) == f"mine.fit: it is called with ({arguments})"
     lacking = "USES_PAIRS, fit, SUPERVISION, THREAD_SAFE, Settings"
     assert missing(ModuleType("mine")) == f"mine is no Aligner: it lacks {lacking}"
-    monkeypatch.setattr("importlib.import_module", lambda name: own(fit=identity.fit))
+    monkeypatch.setattr(importlib, "import_module", lambda name: own(fit=identity.fit))
     assert settings_of("identity", {"scale": 2}).scale == 2
     with pytest.raises(ValidationError, match="unknown key; did you mean 'scale'"):
         settings_of("identity", {"sacle": 2})
+    clash = make_dataclass("Settings", [("limit", int, 1)], frozen=True)
+    monkeypatch.setattr(importlib, "import_module", lambda name: own(fit=identity.fit, Settings=clash))
+    with pytest.raises(ValueError, match=r"Settings: limit: a row of align has such a key already"):
+        settings_of("identity", {})
+
+    def broken(name):
+        raise ImportError("no module cupy")
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.raises(
+        ValueError, match=r"identity cannot be imported: ImportError: no module cupy \(line \d+\)"
+    ):
+        settings_of("identity", {})
+
+
+def test_the_example_of_contributing_is_an_aligner():
+    [code] = re.findall(r"```python\n(.*?)```", Path("CONTRIBUTING.md").read_text("utf-8"), re.S)
+    example = ModuleType("example")
+    exec(code, vars(example))
+    assert missing(example) is None
+    x, y, _ = clouds(6, 9)
+    assert example.fit(x, y, example.Settings(axes=3), 0)(x).shape == (600, 9)
+    with pytest.raises(ValueError, match="axes"):
+        example.Settings(axes=0)
 
 
 @pytest.mark.parametrize(("d", "e"), [(6, 9), (9, 6)])

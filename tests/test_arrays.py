@@ -54,10 +54,24 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
             "fit: pairs of 3 and 2 vectors: each needs a partner",
         ),
         (
+            lambda row: pipelines.fit(np.eye(9), np.eye(9), pairs=np.array([(0.0, 0.0), (1.0, 1.0)])),
+            r"fit: pairs: two arrays of vectors are needed, \(k, d\) and \(k, e\), one row for each text",
+        ),
+        (
             lambda row: pipelines.fit(np.eye(5), np.eye(5), restart=3),
             "restart: unknown key; did you mean 'restarts'",
         ),
         (lambda row: pipelines.fit(np.eye(5), np.eye(5), seed=-1), "seeds.0: -1 must be at least 0"),
+        (
+            lambda row: pipelines.verdict(
+                lambda x, y, seed: lambda vectors: vectors, np.eye(9), np.eye(9)[:, :7]
+            ),
+            r"verdict: what fit returned gives \(\d, 9\), and \(\d, 7\) is needed",
+        ),
+        (
+            lambda row: pipelines.verdict(lambda x, y, seed: lambda v: v * np.nan, np.eye(9), np.eye(9)),
+            "verdict: what fit returned gives vectors that are not finite",
+        ),
     ],
 )
 def test_bad_input_is_one_line(row, call, line):
@@ -83,7 +97,7 @@ def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
     x = normal(400, 60)
     replicates, guess = [], seeded(1)
 
-    def first_replicate_fails(source, target, settings, seed, pairs):
+    def first_replicate_fails(source, target, settings, seed, pairs, *_):
         right = Linear.of(torch.eye(60), source, target)
         if len(source) == len(x):
             return right

@@ -101,6 +101,17 @@ def test_the_same_stage_started_twice_is_refused_and_loses_nothing():
         pass  # the lock is gone with the block
 
 
+def test_the_digest_of_code_is_of_the_packages_that_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "__file__", str(tmp_path / "runtime" / "store.py"))
+    for file in ("aligners/own/__init__.py", "fitting/fits.py"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text("old")
+    own, fitting = store.code("aligners/own"), store.code("fitting")
+    (tmp_path / "aligners/own/__init__.py").write_text("new")
+    assert store.code("aligners/own") != own
+    assert store.code("fitting") == fitting
+
+
 def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch):
     with store.work("embed", "a", "settings") as first:
         monkeypatch.setenv("RANK", "1")

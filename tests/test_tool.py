@@ -3,6 +3,7 @@
 import errno
 import json
 import sys
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -11,11 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+import yaml
 
 from pipelines.aligners.core.parts import Parts
 from pipelines.fitting import arrays
 from pipelines.tool import __main__ as command_line
-from pipelines.tool import doctor, encoders, translate
+from pipelines.tool import doctor, encoders, translate, validate
 from tests.small import completed, refusal, two_encoders
 
 QUICK = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
@@ -157,6 +159,18 @@ def test_a_study_is_validated_inside_and_outside_of_its_checkout(tmp_path, monke
         monkeypatch.chdir(tmp_path)
     code, found = said(capsys, "validate", str(study))
     assert (code, found["study"]) == (0, "sample")
+
+
+def test_a_short_row_of_params_yaml_is_refused_because_dvc_needs_all_of_its_keys(tmp_path):
+    study = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
+    study["align"] |= {
+        "own": {"source": "docstrings-wordllama", "target": "docstrings-minilm", "aligner": "identity"}
+    }
+    study["evaluate"]["own"] = {}
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    with refusal("evaluate.own lacks aligner, source, target, translator: `make study STUDY="):
+        validate.run(Namespace(study=path))
 
 
 def test_the_doctor_names_the_command_that_mends(monkeypatch, capsys):

@@ -141,6 +141,9 @@ def test_the_command_that_makes_a_result_again_names_commit_and_study_and_what_i
     Path("studies/own.yaml").write_text("study: own")
     Path("code.py").write_text("changed")
     assert again("own", "align@t") == f"{line}  # with uncommitted changes: code.py"
+    Path("pipelines").mkdir()
+    Path("pipelines/new.py").touch()
+    assert again("own", "align@t").endswith("changes: code.py and 1 more")
 
 
 def test_a_setting_that_varies_is_in_the_names_of_runs_and_a_column_of_their_table():

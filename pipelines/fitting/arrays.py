@@ -104,7 +104,11 @@ def _fitted(
     except ValidationError as error:
         raise BadInput(f"fit: {one_line(error)}") from None
     source, target = _sides(source, target)
-    known = [_floats("pairs", side).float().to(source.device) for side in pairs or ()]
+    known = [_floats("pairs", side).float().to(source.device) for side in (() if pairs is None else pairs)]
+    if known and [side.ndim for side in known] != [2, 2]:
+        raise BadInput(
+            "fit: pairs: two arrays of vectors are needed, (k, d) and (k, e), one row for each text"
+        )
     if len({len(side) for side in known}) > 1:
         raise BadInput(f"fit: pairs of {len(known[0])} and {len(known[1])} vectors: each needs a partner")
     for side, cloud in zip(known, (source, target), strict=False):
@@ -141,7 +145,7 @@ def verdict(
     `fit(source, target, seed)` takes float32 arrays and returns a function of arrays (n, d) -> (n, e). It is
     called twice, the second time with another seed on a part of the vectors (`core.verdict.other_texts`): two
     right maps agree, two wrong ones do not. The verdict is meaningless for a function that always returns the
-    same map.
+    same map. Raises BadInput for translations of another shape, or that are not finite.
 
     >>> from pipelines import verdict
     >>> random = np.random.default_rng(0)
@@ -156,7 +160,16 @@ def verdict(
 
     def method(x: torch.Tensor, y: torch.Tensor, seed: int) -> Any:
         map = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
-        return lambda vectors: torch.as_tensor(np.asarray(map(vectors.cpu().numpy()))).to(vectors.device)
+
+        def translate(vectors: torch.Tensor) -> torch.Tensor:
+            translated = torch.as_tensor(np.asarray(map(vectors.cpu().numpy())))
+            if (shape := tuple(translated.shape)) != (needed := (len(vectors), target.shape[1])):
+                raise BadInput(f"verdict: what fit returned gives {shape}, and {needed} is needed")
+            if not translated.isfinite().all():
+                raise BadInput("verdict: what fit returned gives vectors that are not finite")
+            return translated.to(vectors.device)
+
+        return translate
 
     map, replicated = method(source, target, seed), replicate(method, source, target, seed)
     return judge(source, map, [replicated], target)

@@ -22,6 +22,7 @@ from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import store, track
+from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import about
 from pipelines.runtime.threads import side_by_side
@@ -247,6 +248,9 @@ def stored_fit(work: Work, draw: Draw) -> Fit:
         with about(draw.name):
             made = work.fit(draw, log)
         for pair, translator in made.items():
+            if not isinstance(translator, Translator):
+                kind = type(translator).__name__
+                raise BadInput(f"{work.row.aligner}, seed {draw.seed}: returned a {kind}, not a Translator")
             paths[pair].parent.mkdir(parents=True, exist_ok=True)
             save(translator, paths[pair])
     return {pair: load(path).to(work.device) for pair, path in paths.items()}

@@ -11,12 +11,14 @@ from pipelines.runtime.errors import BadInput
 def again(study: str, stage: str = "") -> str:
     """Return the command that makes a stage's results again, or those of all stages.
 
-    A comment at its end says so if tracked files differ from the commit. dvc.lock and report/ are results.
+    A comment at its end says so if tracked files differ from the commit, or code is new. dvc.lock and
+    report/ are results.
     """
     steps = [f"dvc repro {stage}".strip()]
     if git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and made_from(study):
         steps.insert(0, f"make study STUDY={study}")
     changed = set(git("diff", "--name-only", "HEAD", "--", ".", ":!dvc.lock", ":!report").splitlines())
+    changed |= set(git("ls-files", "--others", "--exclude-standard", "--", "pipelines").splitlines())
     if len(steps) == 2:
         changed.discard("params.yaml")  # `make study` writes it
     if commit := git("rev-parse", "--verify", "HEAD"):

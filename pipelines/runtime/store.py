@@ -104,8 +104,8 @@ def seeds_path(name: str) -> Path:
 def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
     """Yield a folder for checkpoints, which survives a kill and is removed when the block ends well.
 
-    A digest of `made_from` (settings, digests of inputs) names the folder: a stage continues only what was
-    made from the same. Of several processes the first (RANK 0) cleans up. Raises
+    A digest of `made_from` (settings, digests of inputs and of code) names the folder: a stage continues only
+    what was made from the same. Of several processes the first (RANK 0) cleans up. Raises
     BadInput while another process runs the same row.
     """
     key = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
@@ -132,6 +132,14 @@ def alone(verb: str, name: str) -> Iterator[None]:
         if not try_lock(file):
             raise BadInput(f"{verb} {name}: the same stage is already running")
         yield
+
+
+def code(*packages: str) -> str:
+    """Return a digest of the Python files of packages of `pipelines`, such as "aligners/core"."""
+    root, files = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted(file for package in packages for file in (root / package).rglob("*.py")):
+        files.update(f"{file.relative_to(root)} {digest(file)}\n".encode())
+    return files.hexdigest()
 
 
 def digest(path: Path) -> str:

@@ -22,7 +22,8 @@ from pipelines.study.expand import expand
 from pipelines.study.reading import read
 
 HEADER = (
-    "# Written by `make study`. Edit a file of studies/ and run it again, or edit the rows here.\n# digest: "
+    "# Written by `make study`. Edit a file of studies/ and run it again. Or edit the rows here:\n"
+    "# `make study STUDY=params.yaml` fills in what a new row leaves out.\n# digest: "
 )
 
 

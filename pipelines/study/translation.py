@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Iterable
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from itertools import permutations
 from pathlib import Path
 from pkgutil import iter_modules
@@ -223,15 +224,24 @@ class Evaluate(Translated):
 def aligner_module(aligner: Any) -> Any:
     """Return the module `pipelines.aligners.<aligner>`. Every package there but `core` is an aligner.
 
-    Raises ValueError if there is none of this name, or if it lacks something.
+    Raises ValueError if there is none of this name, if it cannot be imported, or if it lacks something.
     """
     folder = Path(__file__).parents[1] / "aligners"
     known = sorted(m.name for m in iter_modules([str(folder)]) if m.ispkg and m.name != "core")
     if aligner not in known:
         raise ValueError(f"there is no aligner {aligner!r}; there are: {', '.join(known)}")
-    module = importlib.import_module(f"pipelines.aligners.{aligner}")
+    try:
+        module = importlib.import_module(f"pipelines.aligners.{aligner}")
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"
+        if not isinstance(error, SyntaxError):  # which names its line
+            fault += f" (line {traceback.extract_tb(error.__traceback__)[-1].lineno})"
+        raise ValueError(f"aligner {aligner} cannot be imported: {fault}") from error
     if fault := missing(module):
         raise ValueError(fault)
+    if taken := {field.name for field in fields(module.Settings)} & {*Align.model_fields}:
+        fault = "a row of align has such a key already"
+        raise ValueError(f"{module.__name__}.Settings: {', '.join(sorted(taken))}: {fault}")
     return module
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from pipelines.runtime.errors import BadInput
 from pipelines.study import params
+from pipelines.study.expand import expand
+from pipelines.study.reading import read
 from pipelines.tool import Answer
 
 
@@ -14,6 +17,20 @@ def run(args: Namespace) -> Answer:
     study = params.load(args.study)
     if Path("dvc.yaml").is_file():  # paths in a study are of its checkout
         params.check_files(study, args.study)
+    if Path(args.study).name == "params.yaml":
+        check_full(args.study)
     rows = {table: len(rows) for table, rows in study if isinstance(rows, dict)}
     said = ", ".join(f"{count} {table}" for table, count in rows.items() if count)
     return Answer([f"{study.study}: valid: {said}"], {"study": study.study, "rows": rows})
+
+
+def check_full(path: Path) -> None:
+    """Raise BadInput if params.yaml lacks a key that a file of studies/ may leave out: DVC needs them all."""
+    written, full = read(path), expand(read(path))
+    for table, rows in full.items():
+        for name, row in rows.items() if isinstance(rows, dict) else ():
+            if lacking := row.keys() - written.get(table, {}).get(name, {}).keys():
+                keys = ", ".join(sorted(lacking))
+                raise BadInput(
+                    f"{path}: {table}.{name} lacks {keys}: `make study STUDY={path}` fills them in"
+                )

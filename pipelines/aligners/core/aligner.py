@@ -6,8 +6,8 @@ An aligner of your own is one file, `pipelines/aligners/<name>/__init__.py`. `mi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from inspect import get_annotations, signature
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 if TYPE_CHECKING:  # a study reads this module and must not wait for torch
     from pathlib import Path
@@ -18,12 +18,13 @@ if TYPE_CHECKING:  # a study reads this module and must not wait for torch
     from pipelines.runtime.log import Log
 
 Pair = tuple[str, str]  # names of a source and a target space
+Supervision = Literal["unpaired", "naive", "oracle"]
 
 
 class Method(Protocol):
     """What all aligners state."""
 
-    SUPERVISION: Literal["unpaired", "naive", "oracle"]
+    SUPERVISION: Supervision
     THREAD_SAFE: bool  # False if a fit uses torch's global random state: then fits never run side by side
     Settings: type  # a frozen dataclass: the keys of a row of `align`
 
@@ -90,8 +91,19 @@ class JointAligner(Protocol):
 def missing(module: Any) -> str | None:
     """Say in one line what a module lacks to be an aligner. Return None if it lacks nothing."""
     wanted: type = OracleAligner if getattr(module, "SUPERVISION", None) == "oracle" else Aligner
-    if isinstance(module, wanted):
-        return None
-    members = [name for kind in wanted.__mro__ for name in (*get_annotations(kind), *vars(kind))]
-    lacking = [name for name in members if not name.startswith("_") and not hasattr(module, name)]
-    return f"{module.__name__} is no {wanted.__name__}: it lacks {', '.join(lacking)}"
+    if not isinstance(module, wanted):
+        members = [name for kind in wanted.__mro__ for name in (*get_annotations(kind), *vars(kind))]
+        lacking = [name for name in members if not name.startswith("_") and not hasattr(module, name)]
+        return f"{module.__name__} is no {wanted.__name__}: it lacks {', '.join(lacking)}"
+    if module.SUPERVISION not in get_args(Supervision):
+        return f"{module.__name__}.SUPERVISION: one of {', '.join(get_args(Supervision))} is needed"
+    made = getattr(module.Settings, "__dataclass_params__", None)
+    if not (made and made.frozen):
+        return f"{module.__name__}.Settings: a frozen dataclass is needed"
+    name = "fit_oracle" if wanted is OracleAligner else "fit"
+    _, *arguments = signature(getattr(wanted, name)).parameters  # without self
+    try:
+        signature(getattr(module, name)).bind(*arguments)
+    except TypeError:
+        return f"{module.__name__}.{name}: it is called with ({', '.join(arguments)})"
+    return None

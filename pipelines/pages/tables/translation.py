@@ -61,7 +61,14 @@ def translation_table(study: Study) -> list[str]:
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
             about = [f"{translator} ({fit.supervision})", fitted_on, verdict(judged[translator], elsewhere)]
             cells.append([*about, metrics[name]["pairs"], *seed_cells(name)])
-        header = ["aligner", "trained on", "verdict", "pairs", "seeds", *(m.title for m in shown(MEASURES))]
+        header = [
+            "aligner",
+            "trained on",
+            "verdict",
+            "test pairs",
+            "seeds",
+            *(m.title for m in shown(MEASURES)),
+        ]
         blocks += ["", f"### {title(study, source, target)}", "", *table(header, cells)]
         blocks += drawn("evaluate", names[0], "spaces")
     return section("Translation", LEGEND, blocks)
