@@ -1,0 +1,53 @@
+"""How often does `fit` call a right map of few vectors aligned?
+
+    python -m benchmarks.few wikipedia-wordllama wikipedia-minilm [--sizes 2000 3000 4000] [--draws 20]
+
+The two embeddings are of the active study. Each draw takes random halves of the train texts, of this size on
+each side, and measures the map on the test texts. Prints one line for each draw.
+"""
+
+from __future__ import annotations
+
+import argparse
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+from pipelines import fit
+from pipelines.measures.translation import paired_scores
+from pipelines.runtime import store
+
+
+def main() -> None:
+    """Print the label, agreement, top-1 and FOSCTTM of each draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("spaces", nargs=2, help="source and target, rows of `embed`")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[2000, 3000, 4000])
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--first", type=int, default=10, help="seed of the first draw")
+    arguments = parser.parse_args()
+    source, target = (store.read_embeddings(space) for space in arguments.spaces)
+    store.same_texts(source, target)
+
+    def drawn(size: int, seed: int) -> str:
+        train, test = source.rows("train"), source.rows("test")
+        rows = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))]
+        x, y = source.vectors[rows[:size]], target.vectors[rows[size : 2 * size]]
+        translator, verdict = fit(x, y, seed=seed)
+        with torch.inference_mode():
+            scores = paired_scores(translator(source.vectors[test]), target.vectors[test])
+        top1, foscttm = (float(scores[name].mean()) for name in ("top1", "foscttm"))
+        return f"{size} {seed} {verdict.label} {verdict.agreement:.3f} {top1:.3f} {foscttm:.4f}"
+
+    print("size seed label agreement top1 foscttm")
+    with ThreadPoolExecutor(2) as pool:
+        for size in arguments.sizes:
+            for line in pool.map(
+                lambda seed, size=size: drawn(size, seed),
+                range(arguments.first, arguments.first + arguments.draws),
+            ):
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
