@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from pipelines import fit
+from pipelines.fitting.arrays import fit
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
 
