@@ -9,7 +9,6 @@ each side, and measures the map on the test texts. Prints one line for each draw
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -40,13 +39,9 @@ def main() -> None:
         return f"{size} {seed} {verdict.label} {verdict.agreement:.3f} {top1:.3f} {foscttm:.4f}"
 
     print("size seed label agreement top1 foscttm")
-    with ThreadPoolExecutor(2) as pool:
-        for size in arguments.sizes:
-            for line in pool.map(
-                lambda seed, size=size: drawn(size, seed),
-                range(arguments.first, arguments.first + arguments.draws),
-            ):
-                print(line, flush=True)
+    for size in arguments.sizes:
+        for seed in range(arguments.first, arguments.first + arguments.draws):
+            print(drawn(size, seed), flush=True)
 
 
 if __name__ == "__main__":

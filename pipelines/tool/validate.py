@@ -26,8 +26,8 @@ def run(args: Namespace) -> Answer:
 
 def check_full(path: Path) -> None:
     """Raise BadInput if params.yaml lacks a key that a file of studies/ may leave out: DVC needs them all."""
-    written, full = read(path), expand(read(path))
-    for table, rows in full.items():
+    written = read(path)
+    for table, rows in expand(written).items():
         for name, row in rows.items() if isinstance(rows, dict) else ():
             if lacking := row.keys() - written.get(table, {}).get(name, {}).keys():
                 keys = ", ".join(sorted(lacking))
