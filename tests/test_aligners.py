@@ -245,6 +245,22 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
     assert kept(6) > kept(1) + 0.04
 
 
+def test_momentum_adds_a_share_of_the_maps_last_change_in_the_passes(monkeypatch):
+    def orthogonal(M):
+        U, _, Vh = torch.linalg.svd(M.double())
+        return U @ Vh
+
+    crosses, seen = torch.randn(5, 6, 6, generator=seeded()), []
+    coupled = Mock(side_effect=lambda xs, ys, W, t: (seen.append(W.double()), (crosses[len(seen) - 1], 0.5))[1])
+    monkeypatch.setattr(wasserstein_procrustes, "couple_groups", coupled)
+    settings = replace(SMALL, refinements=1, passes=4, momentum=0.7)
+    X = centred_unit(torch.randn(60, 6, generator=seeded()))
+    wasserstein_procrustes.Fitting(settings, seeded()).refine(X, X, torch.eye(6), torch.zeros(6, 6))
+    for step in (2, 3, 4):
+        heavy = orthogonal(crosses[step - 1]) + 0.7 * (seen[step - 1] - seen[step - 2])
+        torch.testing.assert_close(seen[step], orthogonal(heavy), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["mini_vec2vec", "transport", "vec2vec", "wasserstein_procrustes"])
 def test_a_seed_decides_a_fit_and_the_callers_random_state_neither_matters_nor_changes(name):
     source, target, _ = clouds(8, 10)
