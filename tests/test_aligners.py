@@ -250,12 +250,13 @@ def test_momentum_adds_a_share_of_the_maps_last_change_in_the_passes(monkeypatch
         U, _, Vh = torch.linalg.svd(M.double())
         return U @ Vh
 
-    crosses, seen = torch.randn(5, 6, 6, generator=seeded()), []
-    coupled = Mock(side_effect=lambda xs, ys, W, t: (seen.append(W.double()), (crosses[len(seen) - 1], 0.5))[1])
-    monkeypatch.setattr(wasserstein_procrustes, "couple_groups", coupled)
+    crosses = torch.randn(5, 6, 6, generator=seeded())
+    couple = Mock(side_effect=[(cross, 0.5) for cross in crosses])
+    monkeypatch.setattr(wasserstein_procrustes, "couple_groups", couple)
     settings = replace(SMALL, refinements=1, passes=4, momentum=0.7)
     X = centred_unit(torch.randn(60, 6, generator=seeded()))
     wasserstein_procrustes.Fitting(settings, seeded()).refine(X, X, torch.eye(6), torch.zeros(6, 6))
+    seen = [call.args[2].double() for call in couple.call_args_list]  # the map of each step
     for step in (2, 3, 4):
         heavy = orthogonal(crosses[step - 1]) + 0.7 * (seen[step - 1] - seen[step - 2])
         torch.testing.assert_close(seen[step], orthogonal(heavy), rtol=0, atol=1e-4)
