@@ -32,7 +32,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             return {row.source: data.source, row.target: data.target}
 
         vectors_of = [store.digest(store.embeddings_path(space)) for space in pair]
-        code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting")
+        code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting", "measures")
         unfinished = store.work("align", name, row, code, *vectors_of)
         with distributed.on_rank_zero(unfinished) as folder:
             work = Work(

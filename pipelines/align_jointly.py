@@ -27,7 +27,7 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
         spaces = {space: store.read_embeddings(space, device) for space in row.spaces}
         for space in spaces:
             run.input(store.embeddings_path(space), "space")
-        code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting")
+        code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting", "measures")
         made_from = [row, code, *(store.digest(store.embeddings_path(space)) for space in spaces)]
         if row.extends:
             files = sorted(store.translators_path(row.extends).rglob("*.safetensors"))

@@ -80,6 +80,7 @@ WHEEL = {"source": "wheel", "path": "c"}
         ("align", ALIGN | {"limit": [1, 5]}, "align.r.limit: [1, 5] is neither"),
         ("align", ALIGN | {"clusters": 10**30}, "align.r.clusters: a number of more than 18 digits"),
         ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, "align.r: pairs: procrustes cannot use"),
+        ("align", ALIGN | {"seeds": 3}, "align.r.seeds: must be a list, such as [3]"),
         ("align", ALIGN | {"seeds": [0, 0]}, "align.r.seeds: 0 stands twice"),
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},
          "evaluate.r.source: b is of encoder minilm, but ab was fitted on wordllama"),

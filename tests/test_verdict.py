@@ -13,6 +13,7 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
+from pipelines.runtime.errors import BadInput
 from tests.small import ROOT, normal, seeded
 from tests.test_aligners import SMALL, clouds
 
@@ -70,6 +71,12 @@ def test_of_more_vectors_a_sample_is_judged_and_of_fewer_all(monkeypatch):
     assert sampled.agreement == pytest.approx(whole, abs=0.01)
     assert sampled.agreement != whole
     assert sampled == judge(source, one, [other], one(source))
+
+
+def test_a_translator_into_another_width_is_refused():
+    x, y = normal(50, 6), normal(50, 8)
+    with pytest.raises(BadInput, match="Linear: translations have 6 dimensions, target vectors 8"):
+        judge(x, Linear.of(torch.eye(6), x, x), [], y)
 
 
 def test_dimensions_are_those_that_vectors_spread_over():

@@ -189,5 +189,7 @@ def faults(error: ValidationError) -> list[str]:
         message = " ".join(one["msg"].removeprefix("Value error, ").split())
         if one["type"] == "missing":
             message = "missing"
+        if one["type"] == "tuple_type":
+            message = f"must be a list, such as [{one['input']}]"
         found.append(f"{'.'.join(at)}: {message}" if at else message)
     return found

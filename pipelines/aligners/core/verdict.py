@@ -23,6 +23,7 @@ from pipelines.aligners.core.matching import draw
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Translator
 from pipelines.measures.vectors import centred_unit
+from pipelines.runtime.errors import BadInput
 
 # A map is right if its FOSCTTM on held-out pairs is at most 0.1. The score of a verdict is the probability of
 # that: 1 / (1 + exp(-SLOPE (agreement - MIDDLE))). `benchmarks.verdict fit` fits both constants.
@@ -33,7 +34,7 @@ LEADING = 20  # directions that are left out: wrong maps can agree there by matc
 REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
 SMALL = 8000  # vectors of a side below which a replicate sees more than half of them
 NEXT = (
-    "to try: more texts on both sides, known pairs, more restarts; in a row of `align` or `fit` also a wider "
+    "to try: more texts on both sides, known pairs, more restarts; with wasserstein_procrustes also a wider "
     "search (`repeats` 240) and `match_in` smaller"
 )
 SAMPLE = 40_000  # vectors that a verdict looks at: the standard error of the mean cosine is then below .005
@@ -65,6 +66,9 @@ def judge(
     if len(source) > SAMPLE:
         source = draw(source, SAMPLE, torch.Generator().manual_seed(0))
     translated = translator(source)
+    if translated.shape[1] != target.shape[1]:
+        wide = f"translations have {translated.shape[1]} dimensions, target vectors {target.shape[1]}"
+        raise BadInput(f"{type(translator).__name__}: {wide}")
     verdict = verdict_of(agreement(source, translated, replicates), dimensions(translated))
     if verdict.label != "aligned":
         return verdict
