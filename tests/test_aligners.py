@@ -245,23 +245,6 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
     assert kept(6) > kept(1) + 0.04
 
 
-def test_momentum_adds_a_share_of_the_maps_last_change_in_the_passes(monkeypatch):
-    def orthogonal(M):
-        U, _, Vh = torch.linalg.svd(M.double())
-        return U @ Vh
-
-    crosses = torch.randn(5, 6, 6, generator=seeded())
-    couple = Mock(side_effect=[(cross, 0.5) for cross in crosses])
-    monkeypatch.setattr(wasserstein_procrustes, "couple_groups", couple)
-    settings = replace(SMALL, refinements=1, passes=4, momentum=0.7)
-    X = centred_unit(torch.randn(60, 6, generator=seeded()))
-    wasserstein_procrustes.Fitting(settings, seeded()).refine(X, X, torch.eye(6), torch.zeros(6, 6))
-    seen = [call.args[2].double() for call in couple.call_args_list]  # the map of each step
-    for step in (2, 3, 4):
-        heavy = orthogonal(crosses[step - 1]) + 0.7 * (seen[step - 1] - seen[step - 2])
-        torch.testing.assert_close(seen[step], orthogonal(heavy), rtol=0, atol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["mini_vec2vec", "transport", "vec2vec", "wasserstein_procrustes"])
 def test_a_seed_decides_a_fit_and_the_callers_random_state_neither_matters_nor_changes(name):
     source, target, _ = clouds(8, 10)

@@ -89,7 +89,6 @@ class Settings(Checked):
     # Random groups of clusters per side in step 3; 1: no groups. Small sides get fewer. Groups help large
     # sides without a common document, and harm random halves: docs/experiments/documents-apart.md
     groups: Count = 1
-    momentum: Annotated[float, Bounds(ge=0, lt=1)] = 0.0  # of the heavy ball in the passes; 0 disables it
     consensus: Count = 1  # number of runs of steps 1 to 3; cross-covariances of the good ones are added
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
     # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
@@ -298,8 +297,7 @@ class Fitting:
 
     def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> tuple[Tensor, float]:
         """Step 3: couple and fit in turn. Return the last cross-covariance (d, e) and mean cosine."""
-        cross, cosine, before = given, 0.0, W
-        refinements, momentum = self.settings.refinements, self.settings.momentum
+        cross, cosine, refinements = given, 0.0, self.settings.refinements
         last_scale = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
         steps = range(refinements + self.settings.passes)
         for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
@@ -315,10 +313,7 @@ class Fitting:
             # So known pairs are scaled down, too. The exponent 2 was found by experiment: see
             # docs/experiments/sizes.md.
             cross = coupled + scale**2 * given
-            fitted = spectral(cross, 0.0 if last else POWER)
-            if last and momentum:
-                fitted = spectral(fitted + momentum * (W - before))
-            W, before = fitted, W
+            W = spectral(cross, 0.0 if last else POWER)
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
         return cross, cosine
