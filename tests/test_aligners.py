@@ -17,7 +17,7 @@ from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import load
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
-from tests.small import QUICK, normal, quick_fit, refusal, seeded
+from tests.small import QUICK, normal, quick_fit, refusal, rotation, seeded
 
 SMALL = wasserstein_procrustes.Settings(
     clusters=12, repeats=10, assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
@@ -32,8 +32,8 @@ def clouds(d, e, n=600, seed=0):
     share = torch.linspace(1, 3, 12)
     label = torch.multinomial(share, 2 * n, replacement=True, generator=g)
     points = centres[label] + 0.25 * torch.randn(2 * n, rank, generator=g)
-    into_source = torch.linalg.qr(torch.randn(d, rank, generator=g))[0].T
-    into_target = torch.linalg.qr(torch.randn(e, rank, generator=g))[0].T
+    into_source = rotation(d, rank, g).T
+    into_target = rotation(e, rank, g).T
     return points[:n] @ into_source, points[n:] @ into_target, into_source.T @ into_target
 
 
@@ -173,7 +173,7 @@ def test_matched_in_the_smaller_space_one_matrix_reads_both_ways():
 
 def test_a_consensus_is_nearer_than_each_run_and_leaves_failed_runs_out(monkeypatch):
     g = seeded()
-    W = torch.linalg.qr(torch.randn(30, 30, generator=g))[0]
+    W = rotation(30, 30, g)
     noisy = [(W + 0.3 * torch.randn(30, 30, generator=g), 0.30) for _ in range(3)]
     failed = (10 * torch.randn(30, 30, generator=g), 0.28)
 
@@ -218,7 +218,7 @@ def sides_of_other_topics(seed, d=12, topics=40, n=1200):
     g = seeded(seed)
     scale = torch.linspace(2, 0.5, d)
     styles = torch.randn(10, d, generator=g) * scale
-    W = torch.linalg.qr(torch.randn(d, d, generator=g))[0]
+    W = rotation(d, d, g)
 
     def side():
         topic = 1.5 * torch.randn(topics, d, generator=g) * scale
@@ -281,7 +281,7 @@ def test_known_pairs_turn_a_hopeless_case(seen, monkeypatch):
     monkeypatch.setattr(wasserstein_procrustes, "SEEN", seen)
     g = seeded()
     source = torch.randn(400, 6, generator=g)
-    W = torch.linalg.qr(torch.randn(6, 6, generator=g))[0]
+    W = rotation(6, 6, g)
     target = torch.cat([source[:40] @ W, torch.randn(360, 6, generator=g)])
     order = torch.randperm(400, generator=g)
     known, target = torch.stack([torch.arange(40), order.argsort()[:40]], 1), target[order]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-import yaml
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
@@ -18,10 +17,9 @@ from assets.own_pages import OwnPagesOnly
 from assets.study import last_run
 from assets.webserver import Webserver
 from dagster_dvc.graph import read
-from tests.small import ROOT, completed
+from tests.small import ROOT, completed, stages_of_dvc
 
 STAGES = read(ROOT)
-TEMPLATES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
 def names(keys):
@@ -45,7 +43,7 @@ def test_assets_and_edges_are_those_of_dvc_and_lead_forward():
 @pytest.mark.parametrize("name", STAGES)
 def test_an_asset_tells_what_dvc_yaml_tells(name):
     verb = name.partition("@")[0]
-    body = TEMPLATES[verb].get("do", TEMPLATES[verb])
+    body = stages_of_dvc()[verb]
     node = asset_graph().get(dg.AssetKey(name.split("@")))
     assert node.group_name == verb
     assert body["desc"] in node.description

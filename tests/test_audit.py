@@ -35,7 +35,7 @@ from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
 from tests.hostile import chroma, content, hnswlib, lines, table, vec0
-from tests.small import ROOT, normal, refusal, seeded
+from tests.small import ROOT, normal, refusal, rotation, seeded
 from tests.test_tool import refused
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
@@ -378,7 +378,7 @@ def some_texts(count, seed):
 def world(own_folder, monkeypatch):
     """In a folder with a dump and texts, return a function that audits it under a verdict of its own."""
     Path("own.txt").write_text("\n\n".join(some_texts(300, 0)))
-    turn = torch.linalg.qr(normal(16, 16, seed=2))[0]
+    turn = rotation(16, 16, seeded(2))
     np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
     sizes = {"ALIGNER": "identity", "SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
@@ -404,9 +404,10 @@ ALIGNED = Verdict(0.9, "aligned", 0.0, 100)
 BEST = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
 
 
-def twin_of(found):
-    """Write the page, and return its Markdown."""
-    return audit_page.write(found, Path("out"), "dump").with_suffix(".md").read_text()
+def written(found):
+    """Write the page, and return its HTML and its Markdown."""
+    page = audit_page.write(found, Path("out"), "dump")
+    return page.read_text(), page.with_suffix(".md").read_text()
 
 
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys):
@@ -418,9 +419,7 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys):
     assert list(undone) == ["none", "noise 1", "drop 0.5", "rotate", "cells 4"]
     assert min(undone["none"], undone["rotate"]) > 0.99
     assert all("1000 pairs" not in d for d in found.defences)  # more than there are vectors
-    page = audit_page.write(found, Path("out"), "dump")
-    text, twin = page.read_text(), page.with_suffix(".md").read_text()
-
+    text, twin = written(found)
     assert "data:image/png;base64," in text
     assert "http" not in text.replace("http-equiv", "")
     shown = ["What to do", "The dump", "Encoders tried", "Inferred topics", "Inverted texts", "Defences"]
@@ -438,7 +437,7 @@ def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
     found = world(Verdict(1.0, "partial", 0.5, 100, 0.5))
     assert sum(r["vectors"] for r in found.attributes) == (found.about["used"] + 1) // 2
     assert all(r["row"] % 2 == 0 for r in found.inversions)
-    twin = twin_of(found)
+    _, twin = written(found)
     assert "Verdict: partial with minilm (score 1.00), for 50% of the vectors" in twin
     assert "Severity: high" in twin
 
@@ -447,7 +446,7 @@ def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
 def test_without_alignment_nothing_is_claimed(world, word):
     found = world(Verdict(0.1, word, 0.0, 100))
     assert (found.attributes, found.inversions, found.defences) == ([], [], [])
-    twin = twin_of(found)
+    _, twin = written(found)
     assert f"Verdict: {word}" in twin
     assert "Inverted" not in twin
     assert "Inferred" not in twin
@@ -460,7 +459,7 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(audits, "topics", stopped)
-    twin = twin_of(world(ALIGNED))
+    _, twin = written(world(ALIGNED))
     assert "The audit was stopped in the step topics." in twin
     assert "--truth" not in twin.partition("## This audit")[0]
     assert "No label was known.\n\nnot reached\n" in twin
@@ -481,7 +480,7 @@ def test_a_defence_that_cannot_be_tried_is_named_and_the_others_are_tried(world)
     found = world(ALIGNED, defences=("binary", "cells 900", "rotate"))
     assert [row["defence"] for row in found.defences] == ["none", "rotate"]
     assert {"defence binary", "defence cells 900"} <= set(found.about)
-    assert "cannot be tried: " in twin_of(found)
+    assert "cannot be tried: " in written(found)[1]
 
 
 def test_audits_of_one_dump_with_other_settings_have_pages_of_their_own():
@@ -596,7 +595,7 @@ def test_the_job_of_the_docs_runs(gated):
 
 def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
     draw = seeded()
-    basis = torch.linspace(2, 0.2, 64) * torch.linalg.qr(torch.randn(64, 64, generator=draw))[0]
+    basis = torch.linspace(2, 0.2, 64) * rotation(64, 64, draw)
     dump, known = (torch.randn(n, 64, generator=draw) @ basis.T + 0.1 for n in (300, 1000))
     monkeypatch.setattr(audits, "run_fits", None)
     translator, verdict, _ = audits.fitted(dump, known, 0)
@@ -614,7 +613,7 @@ def test_what_was_read_is_compared_with_the_truth(world):
     counted = {row["what"]: row for row in found.leaks}
     assert set(counted) == {"texts", "labels", "facts"}
     assert counted["labels"]["of"] == counted["texts"]["of"] == found.about["used"]
-    assert "## What is right" in twin_of(found)
+    assert "## What is right" in written(found)[1]
     truth.write_text("one text")
     with refusal("1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth=truth)
@@ -661,14 +660,13 @@ NAMES = [
 def command(world, monkeypatch):
     """The command, in the folder of a dump; every encoder is aligned."""
     found = world(ALIGNED)
-    monkeypatch.setattr(audits, "audit", lambda dump, options: again(found, dump))
+
+    def again(dump, options):
+        assert len(dumps.sample(dump, 1000).vectors)
+        return replace(found, dump=dump.name)
+
+    monkeypatch.setattr(audits, "audit", again)
     return ["audit", "--texts", "own.txt", "--"]
-
-
-def again(found, dump):
-    """What was found in a dump, read under another name."""
-    assert len(dumps.sample(dump, 1000).vectors)
-    return replace(found, dump=dump.name)
 
 
 def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command):
@@ -685,11 +683,9 @@ def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command):
         assert page.with_suffix(".md").read_text().count("\n> Verdict:") == 1
 
 
-def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(tmp_path):
+def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(own_folder):
     guess = {"row": 0, "guess": "<script>alert(1)</script> a|b", "cosine": 0.5}
-    found = audit_page.Findings(FORGED, {"used": 300}, [BEST], inversions=[guess])
-    page = audit_page.write(found, tmp_path, "dump")
-    text, twin = page.read_text(), page.with_suffix(".md").read_text()
+    text, twin = written(audit_page.Findings(FORGED, {"used": 300}, [BEST], inversions=[guess]))
     assert "\n> Verdict: failed" not in twin
     assert text.count("<blockquote>") == text.count("<h1") == 1
     assert "<script>" not in text

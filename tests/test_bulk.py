@@ -71,11 +71,6 @@ def given(column):
     return table_of(Path("in"))[column]
 
 
-def translated():
-    with torch.inference_mode():
-        return load_best(store.translators_path("ab"))(torch.from_numpy(given("vector").to_numpy())).numpy()
-
-
 def refit():
     """Replace the translator by another one."""
     a, b = (store.read_embeddings(name).vectors for name in "ab")
@@ -104,7 +99,9 @@ def test_a_shard_has_the_bytes_that_the_stage_embed_writes_for_its_texts():
 
 def test_vectors_are_translated_and_other_columns_carried_along():
     run(**TRANSLATE)
-    np.testing.assert_allclose(output()["vector"].to_numpy(), translated(), rtol=1e-5, atol=1e-6)
+    with torch.inference_mode():
+        expected = load_best(store.translators_path("ab"))(given("vector").to_torch())
+    np.testing.assert_allclose(output()["vector"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
     assert output()["text"].to_list() == given("text").to_list()
 
 

@@ -26,7 +26,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, ROOT, normal, write_corpus
+from tests.small import IMAGE_TEXT, ROOT, normal, write_corpus, write_embeddings
 
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
 STUDY = {
@@ -45,7 +45,7 @@ def make():
     cloud = normal(40, 8)
     write_corpus("c", [f"text {i}" for i in ids], "test")
     for name in "ab":
-        store.write_embeddings(name, ids, ["test"] * 40, cloud.numpy(), {"corpus": "c"})
+        write_embeddings(name, cloud, "test", corpus="c")
     drafts = [Path(name) for name in ("translators", "inverter", "trained")]
     for draft in drafts:
         draft.mkdir()

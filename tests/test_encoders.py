@@ -427,11 +427,16 @@ def no_network(monkeypatch, tmp_path):
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
-def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path, model):
-    repository = tmp_path / "cache" / f"models--{model.replace('/', '--')}"
-    shutil.copytree(folders["bert"], repository / "snapshots" / ("0" * 40))
+def cached(folder, cache, model):
+    """Copy a model to where the hub's cache has it."""
+    repository = cache / f"models--{model.replace('/', '--')}"
+    shutil.copytree(folder, repository / "snapshots" / ("0" * 40))
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
+
+
+@pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
+def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path, model):
+    cached(folders["bert"], tmp_path / "cache", model)
     fetch(row(source="hub", model=model), tmp_path / "out")
     assert weights(tmp_path / "out") == weights(folders["bert"])

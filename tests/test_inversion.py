@@ -80,11 +80,7 @@ THINGS = ["rice", "gold", "tea", "salt"]
 TEXTS = [" ".join(words) for words in product(NAMES, VERBS, THINGS)]
 
 
-def direction(number):
-    return normal(24, seed=number)
-
-
-DIRECTIONS = {word: direction(number) for number, word in enumerate([*NAMES, *VERBS, *THINGS])}
+DIRECTIONS = {word: normal(24, seed=number) for number, word in enumerate([*NAMES, *VERBS, *THINGS])}
 
 
 def encode(texts):
@@ -324,12 +320,12 @@ def study_of(inverter=None, corrector=False, **row):
 @pytest.fixture
 def stored(own_folder, monkeypatch):
     """Texts whose planted facts are their names, embedded, with a translator that is right."""
-    texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
+    texts = [*KNOWN, *SECRET]
     split = ["train"] * 48 + ["test"] * 12
     write_corpus("c", texts, split, names=[text.split()[:1] for text in texts], codes=[["unwritten"]] * 60)
     vectors = encode(texts)
-    store.write_embeddings("s", ids, split, (-vectors).numpy(), {"corpus": "c"})
-    store.write_embeddings("v", ids, split, vectors.numpy(), {"corpus": "c"})
+    small.write_embeddings("s", -vectors, split, corpus="c")
+    small.write_embeddings("v", vectors, split, corpus="c")
     small.write_translator("t", Linear.of(-torch.eye(24), -vectors, vectors))
     monkeypatch.setattr(query, "as_function", lambda folder, row, device: encode)
 
@@ -373,7 +369,7 @@ def test_the_attackers_own_texts_are_not_attacked():
 def test_the_attack_takes_the_best_translator_or_the_mean_of_all_that_are_aligned(stored):
     folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])
     for seed in (1, 2):
-        turn = torch.linalg.qr(torch.stack([direction(seed * n) for n in range(24)]))[0]
+        turn = torch.linalg.qr(torch.stack([normal(24, seed=seed * n) for n in range(24)]))[0]
         small.write_translator("t", Linear.of(turn, -vectors, vectors), seed)
     fits, space = load_seeds(folder), store.read_embeddings("s")
     known = attacker.Attacker(Space(torch.arange(24.0)), torch.empty(0, 24), [], None)

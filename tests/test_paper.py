@@ -181,13 +181,8 @@ MODELS = {"gtr": tiny.t5, "clip": tiny.clip, "qwen": tiny.qwen, "bert": plain_be
 def models_in_cache(study, cache, work):
     """Write a snapshot of a tiny model for each encoder of the hub."""
     for name, row in study.encoders.items():
-        if row.source != "hub":
-            continue
-        folder = MODELS.get(name, tiny.bert)(work / name)
-        repository = cache / f"models--{str(row.model).replace('/', '--')}"
-        shutil.copytree(folder, repository / "snapshots" / ("0" * 40))
-        (repository / "refs").mkdir()
-        (repository / "refs" / "main").write_text("0" * 40)
+        if row.source == "hub":
+            tiny.cached(MODELS.get(name, tiny.bert)(work / name), cache, row.model)
 
 
 def language_model(folder):

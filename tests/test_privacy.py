@@ -22,7 +22,6 @@ from pipelines.tool.__main__ import main as command
 from tests import small
 from tests.test_track import InAThread, empty_store  # noqa: F401
 
-ROOT = Path(__file__).parents[1]
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
 TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
 ROWS = {
@@ -105,7 +104,7 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of({"c": corpus | {"test": 10} | request.param}))
         run_audit(patch)
-    shutil.copy(ROOT / ".gitignore", root)
+    shutil.copy(small.ROOT / ".gitignore", root)
     places = {
         "stdout": [root / "stdout"],
         "mlflow": [*root.glob("mlruns"), *root.glob("mlflow.db*")],

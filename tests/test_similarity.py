@@ -18,7 +18,17 @@ from pipelines.measures import geometry, similarity
 from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
-from tests.small import DOES, WHO, normal, refusal, run_stage, study_of, write_corpus, write_network
+from tests.small import (
+    DOES,
+    WHO,
+    normal,
+    refusal,
+    run_stage,
+    study_of,
+    write_corpus,
+    write_embeddings,
+    write_network,
+)
 
 
 def cloud(n=60, d=8, seed=0):
@@ -197,9 +207,8 @@ def test_too_few_pairs_or_embeddings_are_named(pairs):
 
 def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(pairs):
     whole, x = study(), cloud(len(PAIRS), 12)
-    ids, splits = [str(i) for i in range(len(x))], ["test"] * len(x)
     for name, vectors in (("small", x), ("other", x.flip(1))):
-        store.write_embeddings(f"sts-{name}", ids, splits, vectors.numpy(), {})
+        write_embeddings(f"sts-{name}", vectors, "test")
     metrics = run_stage("geometry", whole)["other:small"]
     chance = metrics.pop("cka_chance")
     assert chance == pytest.approx(geometry.cka_chance(x, x), abs=1e-6)

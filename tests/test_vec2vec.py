@@ -19,7 +19,7 @@ from pipelines.aligners.vec2vec.training import Training
 from pipelines.measures.translation import paired_scores
 from pipelines.study import Align, settings_of
 from tests.reference_vec2vec import Reference
-from tests.small import refusal, seeded
+from tests.small import refusal, rotation, seeded
 
 D, E = 12, 16
 DIMS = {"source": D, "target": E}
@@ -55,7 +55,7 @@ def topics():
     sizes = torch.arange(1, 151) ** -0.3
     noise = 0.7 * torch.randn(6500, 256, generator=g) * spectrum
     points = centres[torch.multinomial(sizes, 6500, replacement=True, generator=g)] + noise
-    return points, points @ torch.linalg.qr(torch.randn(256, 256, generator=g)).Q
+    return points, points @ rotation(256, 256, g)
 
 
 def assert_same_state(got, want):

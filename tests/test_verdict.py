@@ -13,14 +13,14 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
-from tests.small import ROOT, normal, seeded
+from tests.small import ROOT, normal, rotation, seeded
 from tests.test_aligners import SMALL, clouds
 
 RUNS = ROOT / "benchmarks" / "verdict.csv"
 
 
 def turn(d, e, seed):
-    return torch.linalg.qr(normal(max(d, e), d, seed=seed))[0].T[:, :e]
+    return rotation(max(d, e), d, seeded(seed)).T[:, :e]
 
 
 def linear(W):
