@@ -29,7 +29,7 @@ TEXTS = [f"text number {i} of the file" for i in range(20)]
 
 
 def file(path, kind="passages", **more):
-    return PathCorpus.model_validate({"source": "path", "kind": kind, "path": str(path), **more})
+    return PathCorpus(source="path", kind=kind, path=str(path), **more)
 
 
 def write(path, **columns):
@@ -401,7 +401,7 @@ def test_tweet_labels_get_their_names():
 
 
 def of_hub(name="some/set", **more):
-    return HubCorpus.model_validate({"source": "hub", "path": "x", "id": name, **more})
+    return HubCorpus(source="hub", path="x", id=name, **more)
 
 
 @pytest.fixture
@@ -449,7 +449,7 @@ def test_first_chunks_of_a_hub_set_are_as_many_as_were_asked_for(reachable, monk
 
 
 def vectors(path, **more):
-    return VectorsCorpus.model_validate({"source": "vectors", "path": str(path), **more})
+    return VectorsCorpus(source="vectors", path=str(path), **more)
 
 
 ARRAY = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
@@ -528,7 +528,7 @@ def test_sequences_have_their_length(lengths, shortest, more):
 def test_library_reads_what_constraints_name_up_to_the_cap(tmp_path):
     pins = tmp_path / "constraints.txt"
     pins.write_text(f"tqdm==0\nno-such-package==1\n# polars==1\nnumpy==0\n{library.END}\npolars==1\n")
-    row = LibraryCorpus.model_validate({"source": "library", "path": str(pins), "per_package": 40, "test": 5})
+    row = LibraryCorpus(source="library", path=str(pins), per_package=40, test=5)
     frame = collect(row)
     check_corpus("library", frame)
     assert set(frame["package"]) == {"tqdm", "numpy"}

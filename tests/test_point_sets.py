@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 import torch
 from pydantic import ValidationError
+from torch.testing import assert_close
 
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive import towers
@@ -49,7 +50,7 @@ def test_every_token_gives_a_unit_point_and_a_weight(frame):
     images, ids = prepared(frame, row())[0].batch(torch.arange(3), keyed(0))
     for sets, tokens in ((model.image_sets(images), 16), (model.text_sets(ids), 16)):
         assert sets.points.shape == (3, tokens, 4)
-        torch.testing.assert_close(sets.points.norm(dim=2), torch.ones(3, tokens))
+        assert_close(sets.points.norm(dim=2), torch.ones(3, tokens))
     assert DualEncoder(row(head={"points": 5}), 80).image_sets(images).points.shape == (3, 5, 4)
 
 
@@ -78,7 +79,7 @@ def test_words_are_spelt_and_cut(monkeypatch):
 def test_info_nce_is_the_mean_of_both_cross_entropies():
     logits = torch.randn(5, 5, dtype=torch.float64)
     expected = -(logits.log_softmax(0) + logits.log_softmax(1)).diagonal().mean() / 2
-    torch.testing.assert_close(symmetric_info_nce(logits), expected)
+    assert_close(symmetric_info_nce(logits), expected)
 
 
 def test_the_scale_starts_at_one_over_seven_hundredths_and_stays_in_its_bounds():
@@ -105,13 +106,13 @@ def test_training_continues_to_the_same_bits_differs_by_seed_and_is_saved(frame,
     resumed, _ = train(settings, data, words, 0, tmp_path)
     (tmp_path / "seed-0.pt").unlink()
     whole, _ = train(settings, data, words, 0, tmp_path)
-    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), atol=0, rtol=0)
+    assert_close(resumed.state_dict(), whole.state_dict(), atol=0, rtol=0)
     other, _ = train(settings, data, words, 1, tmp_path)
     assert not torch.equal(whole.image_head.point.weight, other.image_head.point.weight)
     save(whole, words, tmp_path / "m")
     again, again_words = load(tmp_path / "m")
     assert again_words.words == words.words
-    torch.testing.assert_close(again.state_dict(), whole.state_dict(), atol=0, rtol=0)
+    assert_close(again.state_dict(), whole.state_dict(), atol=0, rtol=0)
     with refusal("no image and text encoder"):
         load(tmp_path / "none")
 

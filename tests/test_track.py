@@ -207,9 +207,9 @@ class Stub(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Answers)
-        self.left, self.runs, self.go_on = 10**6, {}, threading.Event()
+    def __init__(self, port=0, error=None):
+        super().__init__(("127.0.0.1", port), Answers)
+        self.left, self.runs, self.error, self.go_on = 10**6, {}, error, threading.Event()
         self.go_on.set()
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -242,6 +242,9 @@ class Answers(BaseHTTPRequestHandler):
         self.server.go_on.wait()
         self.server.left -= 1
         if self.server.left < 0:
+            return
+        if self.server.error:
+            self.send_error(self.server.error)
             return
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
         said = json.dumps(self.server.answer(self.path, body)).encode()

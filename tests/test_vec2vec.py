@@ -365,7 +365,7 @@ def test_the_defaults_are_the_released_configuration():
 
 def test_a_row_of_align_names_a_recipe_and_its_other_keys_override_it():
     def settings(**keys):
-        return Align.model_validate({"source": "a", "target": "b", "aligner": "vec2vec", **keys}).settings
+        return Align(source="a", target="b", aligner="vec2vec", **keys).settings
 
     paper = settings(recipe="paper")
     assert paper == Settings(recipe="paper", **PAPER)
