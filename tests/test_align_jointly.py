@@ -205,7 +205,7 @@ def stage(own_folder):
 FEW = {k: v for k, v in vars(SMALL).items() if v != getattr(Settings(), k)}
 
 
-def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
+def test_a_row_writes_every_pair_and_another_extends_it(stage):
     stage("two", **FEW, spaces=["a", "b"], parts=3, seeds=[0, 1])
     metrics = stage("three", **FEW, start="data/translators/two", seeds=[0, 1])
     assert set(metrics) == {f"{a}/{b}" for a, b in permutations("abc", 2)}
@@ -227,7 +227,7 @@ def test_a_space_that_joins_gets_texts_that_the_others_never_saw(stage):
     assert not {*three["c"].tolist()} & {*two["a"].tolist(), *two["b"].tolist()}
 
 
-def test_a_row_with_paired_spaces_writes_the_maps_between_different_texts(stage):
+def test_a_row_with_paired_spaces_writes_its_maps(stage):
     quick = {"clusters": 5, "repeats": 2, "rounds": [40], "refinements": 2, "passes": 1}
     assert set(stage("owned", **OWNED | quick, seeds=[0, 1])) == {"a/b", "a/c", "b/a", "c/a"}
     assert list(load_seeds(store.translators_path("owned/c/a"))) == [0, 1]

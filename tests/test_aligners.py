@@ -171,7 +171,7 @@ def test_matched_in_the_smaller_space_one_matrix_reads_both_ways():
     assert not torch.allclose(there.map, wasserstein(source, target, settings=plain).map, atol=1e-4)
 
 
-def test_a_consensus_is_nearer_than_each_run_and_leaves_failed_runs_out(monkeypatch):
+def test_a_consensus_beats_each_run_and_ignores_failed_ones(monkeypatch):
     g = seeded()
     W = rotation(30, 30, g)
     noisy = [(W + 0.3 * torch.randn(30, 30, generator=g), 0.30) for _ in range(3)]
@@ -263,7 +263,7 @@ def test_momentum_adds_a_share_of_the_maps_last_change_in_the_passes(monkeypatch
 
 
 @pytest.mark.parametrize("name", ["mini_vec2vec", "transport", "vec2vec", "wasserstein_procrustes"])
-def test_a_seed_decides_a_fit_and_the_callers_random_state_neither_matters_nor_changes(name):
+def test_a_fit_depends_on_its_seed_and_not_on_global_random_state(name):
     source, target, _ = clouds(8, 10)
     torch.manual_seed(1)
     first = quick_fit(name, source, target, seed=3)(source)

@@ -79,7 +79,7 @@ def test_bad_input_is_one_line(row, call, line):
         call(row)
 
 
-def test_fit_refits_a_map_that_looks_right_for_a_part_and_keeps_the_better_verdict(monkeypatch):
+def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):
     x = normal(400, 60)
     right = Linear.of(torch.eye(60), x, x)
     part = Verdict(0.96, "partial", 0.2, 100, 0.6)

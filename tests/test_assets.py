@@ -51,7 +51,7 @@ def test_an_asset_tells_what_dvc_yaml_tells(name):
     assert node.pools == ({body["meta"]["pool"]} if "meta" in body else set())
 
 
-def test_an_asset_shows_the_outputs_that_dvc_yaml_calls_metrics_table_and_picture_and_no_others():
+def test_an_asset_shows_only_metrics_tables_and_pictures():
     assert STAGES["evaluate@wasserstein"].metrics == ("results/evaluate/wasserstein.json",)
     tables = [f"results/evaluate/wasserstein/{name}.csv" for name in ("seeds", "spaces")]
     assert sorted(STAGES["evaluate@wasserstein"].plots) == tables

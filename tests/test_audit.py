@@ -146,9 +146,7 @@ SEVERAL = [  # a dump, what it has more than one of, and one choice or more that
 
 
 @pytest.mark.parametrize(("name", "wrong", "line", "right"), SEVERAL)
-def test_of_several_collections_tables_columns_or_named_vectors_one_must_be_chosen(
-    tmp_path, name, wrong, line, right
-):
+def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, line, right):
     write_chroma(tmp_path / "chroma", more="insert into collections values ('d', 'notes');")
     vec0(tmp_path / "two.db", VECTORS, "items", "(embedding float[8], small int8[8], coarse bit[8])")
     vec0(tmp_path / "two.db", VECTORS, "others")
@@ -475,7 +473,7 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
         world(ALIGNED)
 
 
-def test_a_defence_that_cannot_be_tried_is_named_and_the_others_are_tried(world):
+def test_an_impossible_defence_is_named_and_others_are_tried(world):
     np.save("dump.npy", np.abs(np.load("dump.npy")) + 0.01)  # sign bits of these are all the same
     found = world(ALIGNED, defences=("binary", "cells 900", "rotate"))
     assert [row["defence"] for row in found.defences] == ["none", "rotate"]
@@ -483,7 +481,7 @@ def test_a_defence_that_cannot_be_tried_is_named_and_the_others_are_tried(world)
     assert "cannot be tried: " in written(found)[1]
 
 
-def test_audits_of_one_dump_with_other_settings_have_pages_of_their_own():
+def test_audits_with_other_settings_have_other_pages():
     options = [audits.Options(), audits.Options(collection="a"), audits.Options(texts="b")]
     assert len({audits.page_name(Path("dump"), one) for one in options}) == 3
     made = audits.made(Path("dump"), audits.Options(defences=()))
@@ -514,7 +512,7 @@ def findings(**defences):
         ({}, "tells 30% of the texts from the other true texts, and reads 30% of the labels and 30% of the"),
     ],
 )
-def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(more, said):
+def test_advice_is_for_the_attacker_who_knows_most(more, said):
     assert said in "\n".join(audit_page.advice(findings(none=(1.0, 0.8, 0.8), **more)))
 
 

@@ -155,7 +155,7 @@ def test_a_damaged_file_is_refused_in_one_line(artefacts, out, inside, read, loc
     read()
 
 
-def test_a_stage_run_by_hand_on_a_damaged_file_is_one_line_and_exit_code_2(artefacts, monkeypatch, capsys):
+def test_a_stage_on_a_damaged_file_is_one_line_and_exit_code_2(artefacts, monkeypatch, capsys):
     monkeypatch.setattr(track, "run", lambda *_: nullcontext(Run()))
     monkeypatch.setattr(sys, "argv", ["evaluate", "t"])
     Path("params.yaml").write_text(yaml.safe_dump(STUDY))
@@ -190,7 +190,7 @@ def test_the_output_of_a_stage_run_by_hand_is_read_until_it_is_damaged(artefacts
     assert line_of(lambda: intact(path))
 
 
-def test_the_output_of_dvc_is_refused_if_its_bytes_changed_and_its_time_did_not(artefacts):
+def test_changed_bytes_of_unchanged_time_are_refused(artefacts):
     """A failing disk changes bytes without changing times."""
     path = store.metrics_path("align", "t")
     at = path.stat().st_mtime

@@ -57,7 +57,7 @@ def opened(file, folder):
     return SentenceTransformer(str(folder), model_kwargs={"dtype": torch.float32})
 
 
-def test_the_files_tensors_and_pieces_become_a_folder_of_sentence_transformers(tmp_path):
+def test_a_file_becomes_a_folder_of_sentence_transformers(tmp_path):
     tensors = packed(tmp_path / "e5.bin")
     model = opened(tmp_path / "e5.bin", tmp_path / "model")
     state = load_file(next((tmp_path / "model").rglob("model.safetensors")))

@@ -279,7 +279,7 @@ def test_the_prompt_stands_before_every_text(folders):
 
 
 @pytest.mark.parametrize("keys", [{"rotation": 1}, {"pooling": "mean"}])
-def test_an_encoder_keeps_its_own_prompts_with_another_pooling_or_a_rotation(folders, tmp_path, keys):
+def test_pooling_and_rotation_keep_an_encoders_prompts(folders, tmp_path, keys):
     own = SentenceTransformer(str(folders["bert"]), device="cpu")
     own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
     own.save(str(tmp_path / "prompted"), create_model_card=False)

@@ -60,7 +60,7 @@ WHOLE = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit on memory, and names of any bytes")
-def test_every_hostile_file_is_read_or_refused_in_one_line_and_in_little_memory(tmp_path):
+def test_hostile_files_get_one_line_and_little_memory(tmp_path):
     folder = written(tmp_path / "files", FILES)
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", folder, str(MEMORY)]
     env = os.environ | {

@@ -81,7 +81,7 @@ def inertia(X, centroids):
     return torch.cdist(X, centroids).min(1).values.square().sum().item()
 
 
-def test_from_the_same_centroids_k_means_rests_where_scikit_learns_does(generator):
+def test_k_means_ends_where_scikit_learns_does(generator):
     X, start = blobs(generator), torch.randn(12, 6, generator=generator, dtype=torch.float64)
     want = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(X.numpy())
     assert_close(inertia(X, kmeans_from(start, X)), want.inertia_, rtol=1e-3, atol=0)

@@ -213,7 +213,7 @@ def offline(monkeypatch, own_folder):
 
 
 @pytest.mark.parametrize("name", [pytest.param("paper", marks=pytest.mark.slow), "paper-mimic"])
-def test_every_kind_of_row_runs_and_the_report_shows_every_published_number(name, offline):
+def test_every_kind_of_row_runs_and_published_numbers_show(name, offline):
     path, verbs = ROOT / "studies" / f"{name}.yaml", params.Study.tables()
     tree = expand(read(path))
     stages = [stage.split("@") for stage in kept(params.Study.model_validate(tree), graph(path))]

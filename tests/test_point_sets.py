@@ -82,7 +82,7 @@ def test_info_nce_is_the_mean_of_both_cross_entropies():
     assert_close(symmetric_info_nce(logits), expected)
 
 
-def test_the_scale_starts_at_one_over_seven_hundredths_and_stays_in_its_bounds():
+def test_the_scale_has_a_start_and_bounds():
     model = DualEncoder(row(), 9)
     assert model.scale.item() == pytest.approx(1 / 0.07, rel=1e-5)
     for raw, bound in ((1e6, 100), (-1e6, 1)):
@@ -91,7 +91,7 @@ def test_the_scale_starts_at_one_over_seven_hundredths_and_stays_in_its_bounds()
         assert model.scale.item() == pytest.approx(bound, rel=1e-5)
 
 
-def test_training_continues_to_the_same_bits_differs_by_seed_and_is_saved(frame, tmp_path, monkeypatch):
+def test_training_resumes_to_the_same_bits_and_is_saved(frame, tmp_path, monkeypatch):
     monkeypatch.setattr(train_image_text, "CHECKPOINT", 3)
     settings = row(head={"kernel": "imq"})
     data, words = prepared(frame, settings)

@@ -114,14 +114,14 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
     return SimpleNamespace(private=not request.param, root=root, words=words)
 
 
-def test_mlflow_alone_carries_texts_and_of_public_corpora_alone_and_numbers_are_public(channels):
+def test_only_mlflow_carries_texts_and_only_public_ones(channels):
     said = set() if channels.private else {SECRET, LABEL}
     assert channels.words == {"stdout": set(), "mlflow": said, "git": set()}
     assert "| translated" in (channels.root / "report/report.md").read_text()
     assert "private facts in 4 texts" in (channels.root / "report/findings.md").read_text()
 
 
-def test_texts_that_were_read_are_on_the_page_of_the_audit_and_beside_the_results(channels):
+def test_read_texts_are_on_the_audit_page_and_in_results(channels):
     [page] = channels.root.glob("report/audit/dump-*.html")
     said = (channels.root / "stdout").read_text()
     assert "aligned with minilm" in said
@@ -131,7 +131,7 @@ def test_texts_that_were_read_are_on_the_page_of_the_audit_and_beside_the_result
         assert file not in committed(channels.root)
 
 
-def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
+def test_files_of_the_user_are_private():
     corpora = {
         "c": {"source": "synthetic"},
         "library": {"source": "library"},

@@ -135,7 +135,7 @@ def test_a_translator_is_registered_as_it_is_with_what_measured_it(client, capsy
     assert measured == {("translation/top1", 0.75, "here"), ("translation/top1_error", 0.02, "here")}
 
 
-def test_publishing_again_makes_the_next_version_and_a_verdict_names_the_latest_with_it(client, capsys):
+def test_publishing_again_makes_the_next_version(client, capsys):
     first, bad, last = (published(capsys, "best", seed) for seed in "101")
     numbers = [int(address.rsplit("/", 1)[1]) for address in (first, bad, last)]
     named = [int(client.get_model_version_by_alias("best", word).version) for word in ("failed", "aligned")]

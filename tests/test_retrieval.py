@@ -34,7 +34,7 @@ def test_the_numbers_are_trec_evals():
     assert found["recall100"] == pytest.approx(0.225494, abs=1e-6)
 
 
-def test_a_judged_document_that_is_not_there_is_not_found_and_no_relevant_one_is_zero(monkeypatch):
+def test_missing_or_irrelevant_documents_score_zero(monkeypatch):
     one = torch.eye(3)
     judgements = [{"a": 1.0, "gone": 1.0}, {"b": 0.0}, {"c": 2.0, "a": -1.0}]
     for block in (2**25, 3):
@@ -125,7 +125,7 @@ def study(**evaluate):
     return study_of("", "old new", **tables)
 
 
-def test_queries_have_the_encoder_s_prompt_and_measure_what_is_translated(own_folder):
+def test_queries_have_a_prompt_and_measure_a_translator(own_folder):
     words = ["claim", "ask", "Cats", "Dogs", "Fish", "1", "2", "3", "?"]
     table = np.zeros((9, 5), np.float32)
     table[[2, 3, 4], [0, 1, 2]] = 1

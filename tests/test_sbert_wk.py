@@ -73,7 +73,7 @@ def test_more_neighbours_than_dimensions_leave_no_novelty():
     torch.testing.assert_close(alpha.sum(1), torch.ones(2, dtype=alpha.dtype))
 
 
-def test_the_start_is_a_third_of_the_layers_and_padding_does_not_matter(transformer):
+def test_it_starts_at_a_third_of_the_layers(transformer):
     vectors = pooled(transformer, pooling="sbert-wk").encode(TEXTS)
     third = transformer.model.config.num_hidden_layers // 3
     same = pooled(transformer, pooling="sbert-wk", first_layer=third).encode(TEXTS[1:2])
@@ -120,7 +120,7 @@ def test_pooler_is_the_transformers_own_output(transformer):
     assert_allclose(pooled(transformer, pooling="pooler").encode(TEXTS), own, atol=1e-6)
 
 
-def test_a_transformer_without_a_pooler_or_with_too_few_layers_is_refused(transformer):
+def test_a_missing_pooler_and_too_few_layers_are_refused(transformer):
     bare = copy.deepcopy(transformer)
     bare.model.pooler = None
     with refusal("BertModel has no pooler"):

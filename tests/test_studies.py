@@ -58,7 +58,7 @@ def test_dvc_reads_every_study(path, repository, monkeypatch):
     assert sorted(read_by_dvc(path, study)) == sorted(stages | {"report"})
 
 
-def test_documented_rows_for_vectors_without_text_go_with_the_study_of_own_texts():
+def test_documented_rows_go_with_the_study_of_own_texts():
     page = (ROOT / "docs/configuration.md").read_text()
     [block] = re.findall(r"```yaml\n(corpora:  {leaked.*?)```", page, re.DOTALL)
     study = yaml.safe_load((ROOT / "studies/own.yaml").read_text())
@@ -68,7 +68,7 @@ def test_documented_rows_for_vectors_without_text_go_with_the_study_of_own_texts
     assert both.translators()["leaked"].supervision == "unpaired"
 
 
-def test_the_first_table_of_the_sample_study_waits_for_nothing_that_it_does_not_need(repository, monkeypatch):
+def test_the_first_table_of_the_sample_study_comes_soon(repository, monkeypatch):
     monkeypatch.chdir(repository)
     study = params.load("studies/sample.yaml")
     stages = read_by_dvc("studies/sample.yaml", study)

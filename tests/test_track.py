@@ -122,7 +122,7 @@ def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     assert [f.path for f in client.list_artifacts(found.info.run_id)] == ["examples.json"]
 
 
-def test_the_command_that_makes_a_result_again_names_commit_and_study_and_what_is_not_committed():
+def test_the_command_to_reproduce_names_commit_and_study():
     assert again("own", "align@t") == "dvc repro align@t  # not a git checkout"
     Path("studies").mkdir()
     Path("studies/own.yaml").write_text("study: own")
@@ -147,7 +147,7 @@ def test_the_command_that_makes_a_result_again_names_commit_and_study_and_what_i
     assert again("own", "align@t").endswith("changes: code.py and 1 more")
 
 
-def test_a_setting_that_varies_is_in_the_names_of_runs_and_a_column_of_their_table():
+def test_a_varied_setting_is_in_names_of_runs_and_a_column():
     row = Evaluate(translator="t", source="a", target="b")
     for clusters, study in ((30, "sample"), (40, "sample"), (30, "sample"), (40, "own")):
         of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=clusters)
@@ -282,7 +282,7 @@ def warnings_of(capfd):
 
 
 @pytest.mark.parametrize("answered", range(8))
-def test_a_run_whose_server_dies_is_whole_once_a_later_stage_reaches_it(stub, answered, capfd):
+def test_a_run_whose_server_dies_is_sent_by_a_later_stage(stub, answered, capfd):
     stub.left = answered
     stage()
     out, warning = capfd.readouterr()
@@ -374,7 +374,7 @@ def test_a_stage_that_is_killed_has_a_run_that_says_so():
     assert waiting_runs() == 0
 
 
-def test_a_stage_killed_while_it_opens_its_log_leaves_a_draft_that_the_next_one_removes():
+def test_the_draft_of_a_killed_stage_is_removed_by_the_next():
     leaves = """
 import os, pathlib, signal
 from pipelines.runtime import track
@@ -387,7 +387,7 @@ track.Run().open()
         assert list(Path(".cache/mlflow").glob("*.part")) == []
 
 
-def test_a_run_that_is_killed_after_all_its_lines_were_sent_is_marked_killed():
+def test_a_run_killed_after_its_last_line_is_marked_killed():
     log = sender.store_file("-1.jsonl")
     with open(log, "w") as file:
         assert sender.try_lock(file)
@@ -400,7 +400,7 @@ def test_a_run_that_is_killed_after_all_its_lines_were_sent_is_marked_killed():
     assert waiting_runs() == 0
 
 
-def test_a_stage_that_is_killed_while_the_server_is_away_is_killed_there_later(stub, capfd):
+def test_a_kill_is_sent_once_the_server_is_back(stub, capfd):
     stub.left = 0
     code, said = killed_by(signal.SIGKILL)
     assert code == -signal.SIGKILL
@@ -432,7 +432,7 @@ def test_the_sender_of_a_stage_waits_for_one_at_work_and_follows_it(monkeypatch,
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_note_of_a_stage_leads_to_its_mlflow_run_and_says_what_it_took_in_each_study():
+def test_the_note_of_a_stage_has_its_run_and_duration():
     for study in ("smoke", "sample"):
         with embed(study=study):
             pass
