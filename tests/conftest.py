@@ -10,7 +10,6 @@ from hypothesis import settings
 # Files that take longest. They begin, so that at the end no worker waits for another.
 LONGEST = (
     "test_repro.py",
-    "test_stages.py",
     "test_workers.py",
     "test_track.py",
     "test_ranks.py",

@@ -143,6 +143,13 @@ def vec0(
     base.close()
 
 
+def endless(table, key, other, value):
+    """SQL that puts a view whose rows never end in the place of a table."""
+    rows = f"select 1, {value} union all select {key} + 1, {value} from r"
+    view = f"with recursive r({key}, {other}) as ({rows}) select * from r"
+    return f"drop table {table}; create view {table} as {view};"
+
+
 def nested_mail(depth):
     head = [f'Content-Type: multipart/mixed; boundary="b{i}"\n\n--b{i}\n' for i in range(depth)]
     return ("From: a@b\nSubject: deep\nMIME-Version: 1.0\n" + "".join(head) + "\ntext\n").encode()
@@ -241,11 +248,7 @@ FILES = {
     "dump-far too many.faiss": faiss(8, 40, 2**62),
     "dump-a # and a %41 in its name?": chroma,
     "dump-queue of text": partial(chroma, rows=[("text", "FLOAT32"), (7, "FLOAT32")]),
-    "dump-endless view": partial(
-        chroma,
-        more="drop table segments; create view segments as with recursive r(id, scope) as "
-        "(select 1, 'x' union all select id + 1, 'x' from r) select * from r;",
-    ),
+    "dump-endless view": partial(chroma, more=endless("segments", "id", "scope", "'x'")),
     "dump-huge blob": partial(
         chroma,
         more="drop table embeddings_queue; create table embeddings_queue (seq_id integer primary key, "
@@ -262,11 +265,7 @@ FILES = {
     "dump-no columns.db": partial(vec0, columns="(x)"),
     "dump-few bits.db": partial(vec0, more="update items_chunks set validity = x'01';"),
     "dump-a quote.db": partial(vec0, name='a " b'),
-    "dump-endless view.db": partial(
-        vec0,
-        more="drop table items_chunks; create view items_chunks as with recursive r(chunk_id, validity) as "
-        "(select 1, x'ff' union all select chunk_id + 1, x'ff' from r) select * from r;",
-    ),
+    "dump-endless view.db": partial(vec0, more=endless("items_chunks", "chunk_id", "validity", "x'ff'")),
     "dump-huge blob.db": partial(
         vec0,
         more="drop table items_chunks; create table items_chunks "

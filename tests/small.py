@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+import yaml
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -20,11 +21,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from pipelines.aligners.core.aligner import OracleAligner
 from pipelines.aligners.core.translator import save
 from pipelines.contrastive import scratch
+from pipelines.corpora.kinds.scenes import synthetic
 from pipelines.encoders import pooling
 from pipelines.runtime import store
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
-from pipelines.study import Network
+from pipelines.study import Network, SyntheticCorpus
 from pipelines.study.params import Study
 
 ROOT = Path(__file__).parents[1]
@@ -56,6 +58,12 @@ def copied(root, names):
     return root
 
 
+def stages_of_dvc():
+    """Return what dvc.yaml says of each stage, or of each row of a stage that has rows."""
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    return {name: stage.get("do", stage) for name, stage in stages.items()}
+
+
 def completed(*command, code=0, **more):
     """Run a command that ends with this exit code; return what it said."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
@@ -78,6 +86,11 @@ def refusal(match):
     with pytest.raises(BadInput, match=match) as error:
         yield error
     assert "\n" not in str(error.value)
+
+
+def rotation(d, rank, generator):
+    """Return a random matrix (d, rank) with orthonormal columns."""
+    return torch.linalg.qr(torch.randn(d, rank, generator=generator))[0]
 
 
 def seeded(seed=0):
@@ -107,6 +120,19 @@ def write_corpus(name, texts, split="train", **more):
     ids = [str(i) for i in range(len(texts))]
     columns = {"id": ids, "text": texts, "split": split, "labels": [[]] * len(texts)} | more
     store.write_corpus(name, pl.DataFrame(columns, schema_overrides=store.CORPUS_COLUMNS))
+
+
+def write_embeddings(name, vectors, split="train", **metadata):
+    """Write embeddings with ids "0", "1", ...; `split` may be one for each vector."""
+    splits = [split] * len(vectors) if isinstance(split, str) else split
+    ids = [str(i) for i in range(len(vectors))]
+    store.write_embeddings(name, ids, splits, vectors.numpy(), metadata)
+
+
+def scenes():
+    """Return a corpus of 24 generated images to train on and 16 to test."""
+    row = SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0)
+    return synthetic.rows(row).with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
 
 
 def write_pairs():

@@ -173,9 +173,7 @@ def scales():
 
 
 @pytest.mark.parametrize(("changed", "kept"), [("", [5, 7]), ("vectors", [7, 7]), ("code", [7, 7])])
-def test_a_killed_row_keeps_the_seeds_that_this_code_has_fitted_to_these_vectors(
-    stage, monkeypatch, changed, kept
-):
+def test_a_killed_row_keeps_seeds_of_this_code_and_these_vectors(stage, monkeypatch, changed, kept):
     def killed_after_its_first_seed(source, target, seed):
         if seed == 1:
             raise KeyboardInterrupt
@@ -195,7 +193,7 @@ def test_a_killed_row_keeps_the_seeds_that_this_code_has_fitted_to_these_vectors
 
 @pytest.mark.parametrize("seeds", [[0, REPLICATE], [20261121]])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_seeds_that_share_the_dump_are_judged_by_a_replicate_that_sees_half_of_it(stage, seeds, sign):
+def test_seeds_on_one_dump_are_judged_by_a_replicate_on_half(stage, seeds, sign):
     """Seeds on one dump always agree with each other."""
     sizes = []
 

@@ -23,7 +23,7 @@ from pipelines.fitting.splitting import parts, rows_of_parts
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
-from tests.small import normal, refusal, seeded
+from tests.small import refusal, rotation, seeded
 from tests.test_align import TEST, N, embeddings, texts, write
 from tests.test_aligners import SMALL as ALIGNER_SMALL
 from tests.test_vec2vec import SMALL
@@ -148,7 +148,7 @@ def views(n, seed=0):
     centres = torch.randn(12, 8, generator=g) * torch.linspace(2, 0.5, 8)
     latent = centres[torch.multinomial(torch.linspace(1, 3, 12), 2 * n, replacement=True, generator=g)]
     latent = latent + 0.25 * torch.randn(2 * n, 8, generator=g)
-    turned = [latent @ torch.linalg.qr(torch.randn(d, 8, generator=g))[0].T for d in (8, 10, 12)]
+    turned = [latent @ rotation(d, 8, g).T for d in (8, 10, 12)]
     return turned[0], turned[1] + 0.4 * torch.randn(2 * n, 10, generator=g), turned[2]
 
 
@@ -169,7 +169,6 @@ def test_whoever_owns_a_second_encoder_couples_better_in_the_first():
         return wasserstein_procrustes.fit_jointly(clouds, QUICK, 0, paired=[*others])
 
     alone, both = fit(b=blurred), fit(b=blurred, c=clear)
-    assert set(both) == {("x", "b"), ("b", "x"), ("x", "c"), ("c", "x")}
     assert nearness(both["x", "c"], x[:600], clear[:600]) > 0.98
     for pair, source, target in ((("x", "b"), x, blurred), (("b", "x"), blurred, x)):
         near, far = (nearness(fits[pair], source[:600], target[:600]) for fits in (both, alone))
@@ -182,7 +181,7 @@ def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen, monkeypatch
     x, y, _ = views(600)
     clouds = {"x": x[:600], "y": y[600:]}
     alone = wasserstein_procrustes.fit_jointly(clouds, QUICK, 1, paired=["y"])["x", "y"]
-    turn = torch.linalg.qr(normal(10, 10, seed=7))[0]
+    turn = rotation(10, 10, seeded(7))
     more = clouds | {"z": clouds["y"] @ turn}
     both = wasserstein_procrustes.fit_jointly(more, QUICK, 1, paired=["y", "z"])["x", "y"]
     torch.testing.assert_close(both(x), alone(x), atol=0.01, rtol=0)
@@ -206,7 +205,7 @@ def stage(own_folder):
 FEW = {k: v for k, v in vars(SMALL).items() if v != getattr(Settings(), k)}
 
 
-def test_a_row_writes_every_pair_with_its_verdict_and_another_extends_it(stage):
+def test_a_row_writes_every_pair_and_another_extends_it(stage):
     stage("two", **FEW, spaces=["a", "b"], parts=3, seeds=[0, 1])
     metrics = stage("three", **FEW, start="data/translators/two", seeds=[0, 1])
     assert set(metrics) == {f"{a}/{b}" for a, b in permutations("abc", 2)}
@@ -228,7 +227,7 @@ def test_a_space_that_joins_gets_texts_that_the_others_never_saw(stage):
     assert not {*three["c"].tolist()} & {*two["a"].tolist(), *two["b"].tolist()}
 
 
-def test_a_row_with_paired_spaces_writes_the_maps_between_different_texts(stage):
+def test_a_row_with_paired_spaces_writes_its_maps(stage):
     quick = {"clusters": 5, "repeats": 2, "rounds": [40], "refinements": 2, "passes": 1}
     assert set(stage("owned", **OWNED | quick, seeds=[0, 1])) == {"a/b", "a/c", "b/a", "c/a"}
     assert list(load_seeds(store.translators_path("owned/c/a"))) == [0, 1]

@@ -10,6 +10,8 @@ from unittest.mock import Mock
 import pytest
 import torch
 from pydantic import ValidationError
+from torch.nn.functional import cosine_similarity, normalize
+from torch.testing import assert_close
 
 from pipelines.aligners import identity, network, procrustes, wasserstein_procrustes
 from pipelines.aligners.core.aligner import missing
@@ -17,7 +19,7 @@ from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import load
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
-from tests.small import QUICK, normal, quick_fit, refusal, seeded
+from tests.small import QUICK, normal, quick_fit, refusal, rotation, seeded
 
 SMALL = wasserstein_procrustes.Settings(
     clusters=12, repeats=10, assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
@@ -32,8 +34,8 @@ def clouds(d, e, n=600, seed=0):
     share = torch.linspace(1, 3, 12)
     label = torch.multinomial(share, 2 * n, replacement=True, generator=g)
     points = centres[label] + 0.25 * torch.randn(2 * n, rank, generator=g)
-    into_source = torch.linalg.qr(torch.randn(d, rank, generator=g))[0].T
-    into_target = torch.linalg.qr(torch.randn(e, rank, generator=g))[0].T
+    into_source = rotation(d, rank, g).T
+    into_target = rotation(e, rank, g).T
     return points[:n] @ into_source, points[n:] @ into_target, into_source.T @ into_target
 
 
@@ -44,7 +46,7 @@ def wasserstein(source, target, seed=0, settings=SMALL, **more):
 def agreement(translator, source, W):
     """Mean cosine, about the centre, between translated and truly turned vectors."""
     moved, true = translator(source) - translator.target_mean, (source - source.mean(0)) @ W
-    return torch.nn.functional.cosine_similarity(moved, true).mean().item()
+    return cosine_similarity(moved, true).mean().item()
 
 
 def own(**members):
@@ -105,9 +107,7 @@ def test_the_example_of_contributing_is_an_aligner():
 def test_spectral_is_the_power_of_the_singular_values(d, e, power):
     cross = normal(d, e)
     U, S, Vh = torch.linalg.svd(cross.double(), full_matrices=False)
-    torch.testing.assert_close(
-        spectral(cross, power).double(), (U * (S / S[0]) ** power) @ Vh, rtol=0, atol=1e-6
-    )
+    assert_close(spectral(cross, power).double(), (U * (S / S[0]) ** power) @ Vh, rtol=0, atol=1e-6)
     assert not spectral(torch.zeros(d, e), power).any()
 
 
@@ -124,8 +124,8 @@ def test_orthogonal_oracle_recovers_a_rotation(d, e):
     target = source @ W + 3
     # Translation keeps directions about the mean; lengths are those of the target on average.
     found = procrustes.fit_oracle(source + 7, target, procrustes.Settings(), 0)(source + 7)
-    u, v = (torch.nn.functional.normalize(x - target.mean(0)) for x in (found, target))
-    torch.testing.assert_close(u, v, atol=1e-4, rtol=0)
+    u, v = (normalize(x - target.mean(0)) for x in (found, target))
+    assert_close(u, v, atol=1e-4, rtol=0)
 
 
 def test_least_squares_oracle_is_the_normal_equation():
@@ -133,7 +133,7 @@ def test_least_squares_oracle_is_the_normal_equation():
     found = procrustes.fit_oracle(source, target, procrustes.Settings(map="least_squares", ridge=0.1), 0)
     X, Y = ((c := x - x.mean(0)) / c.norm(dim=1, keepdim=True) for x in (source.double(), target.double()))
     W = torch.linalg.inv(X.T @ X + 0.1 * 60 * torch.eye(4)) @ X.T @ Y
-    torch.testing.assert_close(found.map.double(), W, atol=1e-5, rtol=0)
+    assert_close(found.map.double(), W, atol=1e-5, rtol=0)
 
 
 def test_a_network_begins_at_the_orthogonal_map_and_learns_what_bends(monkeypatch):
@@ -144,7 +144,7 @@ def test_a_network_begins_at_the_orthogonal_map_and_learns_what_bends(monkeypatc
     def error(aligner, **settings):
         translator = aligner.fit_oracle(source[seen], target[seen], aligner.Settings(**settings), 0)
         moved, true = (side - target[seen].mean(0) for side in (translator(source[unseen]), target[unseen]))
-        return 1 - float(torch.cosine_similarity(moved, true).mean())
+        return 1 - float(cosine_similarity(moved, true).mean())
 
     line = error(procrustes)
     monkeypatch.setattr(network, "RATE", 1e-9)
@@ -165,15 +165,15 @@ def test_matched_in_the_smaller_space_one_matrix_reads_both_ways():
     source, target, W = clouds(10, 14)
     both = replace(SMALL, match_in="smaller", fidelity=0)
     there, back = wasserstein(source, target, settings=both), wasserstein(target, source, settings=both)
-    torch.testing.assert_close(there.map, back.map.T, atol=1e-5, rtol=0)
+    assert_close(there.map, back.map.T, atol=1e-5, rtol=0)
     assert agreement(there, source, W) > 0.98
     plain = replace(both, match_in="target")
     assert not torch.allclose(there.map, wasserstein(source, target, settings=plain).map, atol=1e-4)
 
 
-def test_a_consensus_is_nearer_than_each_run_and_leaves_failed_runs_out(monkeypatch):
+def test_a_consensus_beats_each_run_and_ignores_failed_ones(monkeypatch):
     g = seeded()
-    W = torch.linalg.qr(torch.randn(30, 30, generator=g))[0]
+    W = rotation(30, 30, g)
     noisy = [(W + 0.3 * torch.randn(30, 30, generator=g), 0.30) for _ in range(3)]
     failed = (10 * torch.randn(30, 30, generator=g), 0.28)
 
@@ -201,13 +201,13 @@ def test_groups_are_whole_clusters_and_each_is_coupled_with_each():
     expected = torch.zeros(8, 8, dtype=torch.float64)
     for x in (x.double() for x in xs):
         for y in (y.double() for y in ys):
-            K = torch.exp(30 * (torch.nn.functional.normalize(x @ W.double(), dim=1) @ y.T - 1))
+            K = torch.exp(30 * (normalize(x @ W.double(), dim=1) @ y.T - 1))
             v = torch.ones(len(y), dtype=torch.float64)
             for _ in range(3):
                 u = 1 / (K @ v)
                 v = 1 / (K.T @ u)
             expected += x.T @ (u[:, None] * K * v) @ y / len(xs)
-    torch.testing.assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
+    assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
     assert 0 < cosine < 1
     assert len(fitting.groups(X[:899])) == 2  # 300 vectors for each group
     assert wasserstein_procrustes.Fitting(SMALL, fitting.generator).groups(X)[0] is X
@@ -218,7 +218,7 @@ def sides_of_other_topics(seed, d=12, topics=40, n=1200):
     g = seeded(seed)
     scale = torch.linspace(2, 0.5, d)
     styles = torch.randn(10, d, generator=g) * scale
-    W = torch.linalg.qr(torch.randn(d, d, generator=g))[0]
+    W = rotation(d, d, g)
 
     def side():
         topic = 1.5 * torch.randn(topics, d, generator=g) * scale
@@ -246,7 +246,7 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["mini_vec2vec", "transport", "vec2vec", "wasserstein_procrustes"])
-def test_a_seed_decides_a_fit_and_the_callers_random_state_neither_matters_nor_changes(name):
+def test_a_fit_depends_on_its_seed_and_not_on_global_random_state(name):
     source, target, _ = clouds(8, 10)
     torch.manual_seed(1)
     first = quick_fit(name, source, target, seed=3)(source)
@@ -264,7 +264,7 @@ def test_known_pairs_turn_a_hopeless_case(seen, monkeypatch):
     monkeypatch.setattr(wasserstein_procrustes, "SEEN", seen)
     g = seeded()
     source = torch.randn(400, 6, generator=g)
-    W = torch.linalg.qr(torch.randn(6, 6, generator=g))[0]
+    W = rotation(6, 6, g)
     target = torch.cat([source[:40] @ W, torch.randn(360, 6, generator=g)])
     order = torch.randperm(400, generator=g)
     known, target = torch.stack([torch.arange(40), order.argsort()[:40]], 1), target[order]
@@ -324,7 +324,7 @@ def test_every_aligner_refuses_vectors_without_usable_geometry(name, kind, line)
 def test_a_map_of_equal_clouds_is_right_in_any_float_type(kind):
     source, target = spaces(kind)
     moved = procrustes.fit_oracle(source, target, procrustes.Settings(), 0)(source)
-    assert torch.cosine_similarity(centred_unit(moved), centred_unit(target.float())).min() > 0.99
+    assert cosine_similarity(centred_unit(moved), centred_unit(target.float())).min() > 0.99
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

@@ -14,7 +14,7 @@ from pipelines.aligners.core.translator import Linear, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
-from tests.small import QUICK, ROOT, normal, refusal, seeded
+from tests.small import QUICK, ROOT, normal, refusal, rotation, seeded
 
 
 def linear(seed):
@@ -79,7 +79,7 @@ def test_bad_input_is_one_line(row, call, line):
         call(row)
 
 
-def test_fit_refits_a_map_that_looks_right_for_a_part_and_keeps_the_better_verdict(monkeypatch):
+def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):
     x = normal(400, 60)
     right = Linear.of(torch.eye(60), x, x)
     part = Verdict(0.96, "partial", 0.2, 100, 0.6)
@@ -102,7 +102,7 @@ def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
         if len(source) == len(x):
             return right
         replicates.append(seed)
-        wrong = torch.linalg.qr(torch.randn(60, 60, generator=guess))[0]
+        wrong = rotation(60, 60, guess)
         return Linear.of(wrong, source, target) if len(replicates) == 1 else right
 
     monkeypatch.setattr(wasserstein_procrustes, "fit", first_replicate_fails)

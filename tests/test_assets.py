@@ -9,7 +9,6 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-import yaml
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
@@ -18,10 +17,9 @@ from assets.own_pages import OwnPagesOnly
 from assets.study import last_run
 from assets.webserver import Webserver
 from dagster_dvc.graph import read
-from tests.small import ROOT, completed
+from tests.small import ROOT, completed, stages_of_dvc
 
 STAGES = read(ROOT)
-TEMPLATES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
 def names(keys):
@@ -45,7 +43,7 @@ def test_assets_and_edges_are_those_of_dvc_and_lead_forward():
 @pytest.mark.parametrize("name", STAGES)
 def test_an_asset_tells_what_dvc_yaml_tells(name):
     verb = name.partition("@")[0]
-    body = TEMPLATES[verb].get("do", TEMPLATES[verb])
+    body = stages_of_dvc()[verb]
     node = asset_graph().get(dg.AssetKey(name.split("@")))
     assert node.group_name == verb
     assert body["desc"] in node.description
@@ -53,7 +51,7 @@ def test_an_asset_tells_what_dvc_yaml_tells(name):
     assert node.pools == ({body["meta"]["pool"]} if "meta" in body else set())
 
 
-def test_an_asset_shows_the_outputs_that_dvc_yaml_calls_metrics_table_and_picture_and_no_others():
+def test_an_asset_shows_only_metrics_tables_and_pictures():
     assert STAGES["evaluate@wasserstein"].metrics == ("results/evaluate/wasserstein.json",)
     tables = [f"results/evaluate/wasserstein/{name}.csv" for name in ("seeds", "spaces")]
     assert sorted(STAGES["evaluate@wasserstein"].plots) == tables

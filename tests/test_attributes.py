@@ -14,7 +14,15 @@ from pipelines.attributes import nearest
 from pipelines.encoders import query
 from pipelines.measures import attributes as measures
 from pipelines.runtime import store
-from tests.small import normal, refusal, run_stage, study_of, write_corpus, write_translator
+from tests.small import (
+    normal,
+    refusal,
+    run_stage,
+    study_of,
+    write_corpus,
+    write_embeddings,
+    write_translator,
+)
 
 
 def test_scores_of_a_ranking_worked_by_hand():
@@ -94,9 +102,8 @@ def stored(own_folder, monkeypatch):
     splits = ["train"] * 10 + ["test"] * 20
     write_corpus("notes", texts, splits, labels=[[text[:3]] for text in texts])
     vectors = encode(texts) + 0.05 * normal(30, 4)
-    ids = [str(i) for i in range(30)]
     for name, side in (("a", -vectors), ("b", vectors)):
-        store.write_embeddings(f"notes-{name}", ids, splits, side.numpy(), {"corpus": "notes"})
+        write_embeddings(f"notes-{name}", side, splits, corpus="notes")
     write_translator("none", Linear.of(-torch.eye(4), -vectors, vectors))
     by_name = lambda folder, row, device: encode if folder.name == "b" else lambda t: -encode(t)  # noqa: E731
     monkeypatch.setattr(query, "as_function", by_name)

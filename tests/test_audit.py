@@ -35,7 +35,7 @@ from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
 from tests.hostile import chroma, content, hnswlib, lines, table, vec0
-from tests.small import ROOT, normal, refusal, seeded
+from tests.small import ROOT, normal, refusal, rotation, seeded
 from tests.test_tool import refused
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
@@ -146,9 +146,7 @@ SEVERAL = [  # a dump, what it has more than one of, and one choice or more that
 
 
 @pytest.mark.parametrize(("name", "wrong", "line", "right"), SEVERAL)
-def test_of_several_collections_tables_columns_or_named_vectors_one_must_be_chosen(
-    tmp_path, name, wrong, line, right
-):
+def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, line, right):
     write_chroma(tmp_path / "chroma", more="insert into collections values ('d', 'notes');")
     vec0(tmp_path / "two.db", VECTORS, "items", "(embedding float[8], small int8[8], coarse bit[8])")
     vec0(tmp_path / "two.db", VECTORS, "others")
@@ -378,7 +376,7 @@ def some_texts(count, seed):
 def world(own_folder, monkeypatch):
     """In a folder with a dump and texts, return a function that audits it under a verdict of its own."""
     Path("own.txt").write_text("\n\n".join(some_texts(300, 0)))
-    turn = torch.linalg.qr(normal(16, 16, seed=2))[0]
+    turn = rotation(16, 16, seeded(2))
     np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
     sizes = {"ALIGNER": "identity", "SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
@@ -404,9 +402,10 @@ ALIGNED = Verdict(0.9, "aligned", 0.0, 100)
 BEST = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
 
 
-def twin_of(found):
-    """Write the page, and return its Markdown."""
-    return audit_page.write(found, Path("out"), "dump").with_suffix(".md").read_text()
+def written(found):
+    """Write the page, and return its HTML and its Markdown."""
+    page = audit_page.write(found, Path("out"), "dump")
+    return page.read_text(), page.with_suffix(".md").read_text()
 
 
 def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys):
@@ -418,9 +417,7 @@ def test_an_aligned_dump_is_read_and_the_page_shows_it(world, capsys):
     assert list(undone) == ["none", "noise 1", "drop 0.5", "rotate", "cells 4"]
     assert min(undone["none"], undone["rotate"]) > 0.99
     assert all("1000 pairs" not in d for d in found.defences)  # more than there are vectors
-    page = audit_page.write(found, Path("out"), "dump")
-    text, twin = page.read_text(), page.with_suffix(".md").read_text()
-
+    text, twin = written(found)
     assert "data:image/png;base64," in text
     assert "http" not in text.replace("http-equiv", "")
     shown = ["What to do", "The dump", "Encoders tried", "Inferred topics", "Inverted texts", "Defences"]
@@ -438,7 +435,7 @@ def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
     found = world(Verdict(1.0, "partial", 0.5, 100, 0.5))
     assert sum(r["vectors"] for r in found.attributes) == (found.about["used"] + 1) // 2
     assert all(r["row"] % 2 == 0 for r in found.inversions)
-    twin = twin_of(found)
+    _, twin = written(found)
     assert "Verdict: partial with minilm (score 1.00), for 50% of the vectors" in twin
     assert "Severity: high" in twin
 
@@ -447,7 +444,7 @@ def test_of_a_partly_aligned_dump_only_that_part_is_read(world, monkeypatch):
 def test_without_alignment_nothing_is_claimed(world, word):
     found = world(Verdict(0.1, word, 0.0, 100))
     assert (found.attributes, found.inversions, found.defences) == ([], [], [])
-    twin = twin_of(found)
+    _, twin = written(found)
     assert f"Verdict: {word}" in twin
     assert "Inverted" not in twin
     assert "Inferred" not in twin
@@ -460,7 +457,7 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(audits, "topics", stopped)
-    twin = twin_of(world(ALIGNED))
+    _, twin = written(world(ALIGNED))
     assert "The audit was stopped in the step topics." in twin
     assert "--truth" not in twin.partition("## This audit")[0]
     assert "No label was known.\n\nnot reached\n" in twin
@@ -476,15 +473,15 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
         world(ALIGNED)
 
 
-def test_a_defence_that_cannot_be_tried_is_named_and_the_others_are_tried(world):
+def test_an_impossible_defence_is_named_and_others_are_tried(world):
     np.save("dump.npy", np.abs(np.load("dump.npy")) + 0.01)  # sign bits of these are all the same
     found = world(ALIGNED, defences=("binary", "cells 900", "rotate"))
     assert [row["defence"] for row in found.defences] == ["none", "rotate"]
     assert {"defence binary", "defence cells 900"} <= set(found.about)
-    assert "cannot be tried: " in twin_of(found)
+    assert "cannot be tried: " in written(found)[1]
 
 
-def test_audits_of_one_dump_with_other_settings_have_pages_of_their_own():
+def test_audits_with_other_settings_have_other_pages():
     options = [audits.Options(), audits.Options(collection="a"), audits.Options(texts="b")]
     assert len({audits.page_name(Path("dump"), one) for one in options}) == 3
     made = audits.made(Path("dump"), audits.Options(defences=()))
@@ -515,7 +512,7 @@ def findings(**defences):
         ({}, "tells 30% of the texts from the other true texts, and reads 30% of the labels and 30% of the"),
     ],
 )
-def test_a_defence_is_advised_by_what_it_leaves_to_the_attacker_who_knows_most(more, said):
+def test_advice_is_for_the_attacker_who_knows_most(more, said):
     assert said in "\n".join(audit_page.advice(findings(none=(1.0, 0.8, 0.8), **more)))
 
 
@@ -596,7 +593,7 @@ def test_the_job_of_the_docs_runs(gated):
 
 def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
     draw = seeded()
-    basis = torch.linspace(2, 0.2, 64) * torch.linalg.qr(torch.randn(64, 64, generator=draw))[0]
+    basis = torch.linspace(2, 0.2, 64) * rotation(64, 64, draw)
     dump, known = (torch.randn(n, 64, generator=draw) @ basis.T + 0.1 for n in (300, 1000))
     monkeypatch.setattr(audits, "run_fits", None)
     translator, verdict, _ = audits.fitted(dump, known, 0)
@@ -614,7 +611,7 @@ def test_what_was_read_is_compared_with_the_truth(world):
     counted = {row["what"]: row for row in found.leaks}
     assert set(counted) == {"texts", "labels", "facts"}
     assert counted["labels"]["of"] == counted["texts"]["of"] == found.about["used"]
-    assert "## What is right" in twin_of(found)
+    assert "## What is right" in written(found)[1]
     truth.write_text("one text")
     with refusal("1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth=truth)
@@ -661,14 +658,13 @@ NAMES = [
 def command(world, monkeypatch):
     """The command, in the folder of a dump; every encoder is aligned."""
     found = world(ALIGNED)
-    monkeypatch.setattr(audits, "audit", lambda dump, options: again(found, dump))
+
+    def again(dump, options):
+        assert len(dumps.sample(dump, 1000).vectors)
+        return replace(found, dump=dump.name)
+
+    monkeypatch.setattr(audits, "audit", again)
     return ["audit", "--texts", "own.txt", "--"]
-
-
-def again(found, dump):
-    """What was found in a dump, read under another name."""
-    assert len(dumps.sample(dump, 1000).vectors)
-    return replace(found, dump=dump.name)
 
 
 def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command):
@@ -685,11 +681,9 @@ def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command):
         assert page.with_suffix(".md").read_text().count("\n> Verdict:") == 1
 
 
-def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(tmp_path):
+def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(own_folder):
     guess = {"row": 0, "guess": "<script>alert(1)</script> a|b", "cosine": 0.5}
-    found = audit_page.Findings(FORGED, {"used": 300}, [BEST], inversions=[guess])
-    page = audit_page.write(found, tmp_path, "dump")
-    text, twin = page.read_text(), page.with_suffix(".md").read_text()
+    text, twin = written(audit_page.Findings(FORGED, {"used": 300}, [BEST], inversions=[guess]))
     assert "\n> Verdict: failed" not in twin
     assert text.count("<blockquote>") == text.count("<h1") == 1
     assert "<script>" not in text

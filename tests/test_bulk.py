@@ -71,11 +71,6 @@ def given(column):
     return table_of(Path("in"))[column]
 
 
-def translated():
-    with torch.inference_mode():
-        return load_best(store.translators_path("ab"))(torch.from_numpy(given("vector").to_numpy())).numpy()
-
-
 def refit():
     """Replace the translator by another one."""
     a, b = (store.read_embeddings(name).vectors for name in "ab")
@@ -92,7 +87,7 @@ def embedded(texts):
 # ---------------------------------------------------------------- what the functions give
 
 
-def test_a_shard_has_the_bytes_that_the_stage_embed_writes_for_its_texts():
+def test_a_shard_has_the_bytes_of_the_stage_embed():
     run(**EMBED)
     for path in sorted(Path("in").iterdir()):
         made = pl.read_parquet(store.bulk_path("x") / path.name)
@@ -104,7 +99,9 @@ def test_a_shard_has_the_bytes_that_the_stage_embed_writes_for_its_texts():
 
 def test_vectors_are_translated_and_other_columns_carried_along():
     run(**TRANSLATE)
-    np.testing.assert_allclose(output()["vector"].to_numpy(), translated(), rtol=1e-5, atol=1e-6)
+    with torch.inference_mode():
+        expected = load_best(store.translators_path("ab"))(given("vector").to_torch())
+    np.testing.assert_allclose(output()["vector"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
     assert output()["text"].to_list() == given("text").to_list()
 
 
@@ -154,7 +151,7 @@ def test_only_what_is_missing_or_older_than_its_input_is_done():
     assert set(times()) == {"0.parquet", "1.parquet", "2.parquet"}
 
 
-def test_another_row_or_model_does_all_again_and_another_engine_nothing():
+def test_another_row_or_model_but_no_engine_does_all_again():
     run(**TRANSLATE)
     before = times()
     run(**TRANSLATE, engine="ray", workers=7)  # nothing to do: Ray is not started
@@ -259,7 +256,7 @@ def recorded(make, log, marker):
 
 
 @pytest.mark.slow
-def test_two_workers_of_ray_one_killed_write_the_bytes_of_the_plain_loop(cluster, tmp_path):
+def test_ray_with_a_killed_worker_writes_the_same_bytes(cluster, tmp_path):
     plain = run(**EMBED)
     assert run("y", **EMBED, engine="ray", workers=2, address=cluster) == plain
 

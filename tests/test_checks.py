@@ -39,7 +39,7 @@ def numbers(evaluation):
     return {name: value.value for name, value in evaluation.metadata.items()}
 
 
-def test_a_verdict_that_is_no_longer_aligned_and_texts_on_both_sides_of_a_fit_are_counted():
+def test_lost_verdicts_and_shared_texts_are_counted():
     store.write_metrics("align", "x", {"by seed": {"0": {"label": "aligned"}, "1": {"label": "doubtful"}}})
     evaluation = said("align@x", "aligned")
     assert not evaluation.passed

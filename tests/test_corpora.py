@@ -29,7 +29,7 @@ TEXTS = [f"text number {i} of the file" for i in range(20)]
 
 
 def file(path, kind="passages", **more):
-    return PathCorpus.model_validate({"source": "path", "kind": kind, "path": str(path), **more})
+    return PathCorpus(source="path", kind=kind, path=str(path), **more)
 
 
 def write(path, **columns):
@@ -72,7 +72,7 @@ def test_tables_are_read_with_a_column_mapping(tmp_path, suffix):
         assert collect(file(theirs, columns=columns)).equals(frame)
 
 
-def test_txt_is_a_text_per_line_or_per_paragraph_or_per_file_of_a_folder(tmp_path):
+def test_txt_is_a_text_per_line_paragraph_or_file(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "lines.txt").write_text("one\ntwo\nthree\n")
     (tmp_path / "paragraphs.txt").write_text("one\nstill one\n\n\ntwo\n")
@@ -138,7 +138,7 @@ def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(tmp_path, capsys, 
     assert "secret" not in line + "".join(capsys.readouterr())
 
 
-def test_a_missing_file_bytes_that_are_not_text_and_vectors_that_are_not_finite_are_named(tmp_path):
+def test_unreadable_files_and_bad_vectors_are_named(tmp_path):
     (tmp_path / "latin.csv").write_bytes(b"text\nfine\ncaf\xe9\n")
     refused(file(tmp_path / "latin.csv"), "line 3 is not UTF-8")
     refused(file(tmp_path / "gone.csv"), "no such file")
@@ -179,7 +179,7 @@ def test_links_that_leave_a_folder_and_pipes_are_not_read(tmp_path, capsys):
     refused(file(folder / "pipe.txt"), "neither a regular file nor a folder")
 
 
-def test_a_folder_of_documents_is_read_whatever_their_suffix_and_says_what_is_skipped(tmp_path, capsys):
+def test_a_folder_of_documents_is_read_and_says_what_it_skips(tmp_path, capsys):
     page = "<title>T</title><script>no()</script><p>one<br>two &amp; <b>three</b></p>"
     files = {"a.md": "# A", "B.TXT": "bee", "c/a.html": page, "n.csv": "x", ".git/x.md": "no"}
     for name, content in files.items():
@@ -193,7 +193,7 @@ def test_a_folder_of_documents_is_read_whatever_their_suffix_and_says_what_is_sk
     assert "latin.md: not UTF-8" in refused(file(tmp_path, test=1), "not UTF-8")
 
 
-def test_a_folder_of_tables_is_one_table_and_its_column_of_texts_is_said(tmp_path, capsys):
+def test_a_folder_of_tables_is_one_table(tmp_path, capsys):
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text(f"body,owner\nmail {name},x\n")
     assert collect(file(tmp_path, test=1))["text"].to_list() == ["mail a", "mail b"]
@@ -202,7 +202,7 @@ def test_a_folder_of_tables_is_one_table_and_its_column_of_texts_is_said(tmp_pat
     refused(file(tmp_path, test=1), "column 'owner' is in only one of it and a.csv")
 
 
-def test_folders_without_texts_and_missing_packages_are_named_as_the_user_names_them(tmp_path, monkeypatch):
+def test_folders_without_texts_and_missing_packages_are_named(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "raw").symlink_to(tmp_path / "mine")
     assert "mine: an empty folder" in refused(file(tmp_path / "raw"), "an empty folder")
@@ -245,7 +245,7 @@ def test_notes_that_unpack_to_far_more_than_text_are_refused(tmp_path):
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.none() | st.integers(1, 12), st.integers(1, 12))
-def test_a_stride_cuts_at_every_offset_and_loses_nothing_but_short_tails(count, size, stride, least):
+def test_a_stride_cuts_at_every_offset_and_drops_short_tails(count, size, stride, least):
     size = max(size, least, stride or 1)
     words = [str(i) for i in range(count)]
     pieces = [piece.split() for piece in cut(" ".join(words), Chunk(size=size, stride=stride, least=least))]
@@ -290,7 +290,7 @@ def test_no_document_is_on_both_sides_of_a_split_of_the_source(tmp_path, capsys)
     assert "1 train texts of documents in another split dropped" in capsys.readouterr().out
 
 
-def test_validation_rows_of_tasks_are_the_ones_that_select_and_chunks_of_them_are_refused(tmp_path):
+def test_tasks_keep_validation_rows_and_refuse_chunks(tmp_path):
     columns = {"text": TEXTS, "labels": [["l"]] * 20, "task": ["T"] * 20}
     source = write(tmp_path / "t.parquet", **columns, split=["train", "validation", "test", "train"] * 5)
     assert set(collect(file(source, "tasks"))["split"]) == {"train", "dev", "test"}
@@ -302,7 +302,7 @@ def test_held_out_documents_have_texts_that_can_be_held_out():
     assert core._held_out(np.array([0, 500, 600]), 400, 0).tolist() == [False, True, False]
 
 
-def test_overlapping_chunks_are_on_one_side_and_those_held_out_do_not_overlap(tmp_path):
+def test_overlapping_chunks_are_on_one_side_of_the_split(tmp_path):
     texts = [" ".join(f"{i}{c}" for c in "abcdefghij") for i in range(30)]
 
     def cut_to(stride):
@@ -357,7 +357,7 @@ def test_what_makes_no_near_duplicates(tmp_path, texts):
     assert collected(tmp_path, {"text": texts})["document"].n_unique() == len(texts)
 
 
-def test_near_duplicates_of_large_documents_are_dropped_so_that_these_stay_apart(tmp_path, capsys):
+def test_near_duplicates_of_large_documents_are_dropped(tmp_path, capsys):
     texts = [sentence(i) for i in range(60)]
     texts[45] = texts[5] + " again"
     owners = [f"o{i // 30}" for i in range(60)]
@@ -401,7 +401,7 @@ def test_tweet_labels_get_their_names():
 
 
 def of_hub(name="some/set", **more):
-    return HubCorpus.model_validate({"source": "hub", "path": "x", "id": name, **more})
+    return HubCorpus(source="hub", path="x", id=name, **more)
 
 
 @pytest.fixture
@@ -449,7 +449,7 @@ def test_first_chunks_of_a_hub_set_are_as_many_as_were_asked_for(reachable, monk
 
 
 def vectors(path, **more):
-    return VectorsCorpus.model_validate({"source": "vectors", "path": str(path), **more})
+    return VectorsCorpus(source="vectors", path=str(path), **more)
 
 
 ARRAY = np.random.default_rng(0).standard_normal((50, 5)).astype(np.float32)
@@ -528,7 +528,7 @@ def test_sequences_have_their_length(lengths, shortest, more):
 def test_library_reads_what_constraints_name_up_to_the_cap(tmp_path):
     pins = tmp_path / "constraints.txt"
     pins.write_text(f"tqdm==0\nno-such-package==1\n# polars==1\nnumpy==0\n{library.END}\npolars==1\n")
-    row = LibraryCorpus.model_validate({"source": "library", "path": str(pins), "per_package": 40, "test": 5})
+    row = LibraryCorpus(source="library", path=str(pins), per_package=40, test=5)
     frame = collect(row)
     check_corpus("library", frame)
     assert set(frame["package"]) == {"tqdm", "numpy"}

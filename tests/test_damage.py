@@ -26,7 +26,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, ROOT, normal, write_corpus
+from tests.small import IMAGE_TEXT, ROOT, normal, write_corpus, write_embeddings
 
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
 STUDY = {
@@ -45,7 +45,7 @@ def make():
     cloud = normal(40, 8)
     write_corpus("c", [f"text {i}" for i in ids], "test")
     for name in "ab":
-        store.write_embeddings(name, ids, ["test"] * 40, cloud.numpy(), {"corpus": "c"})
+        write_embeddings(name, cloud, "test", corpus="c")
     drafts = [Path(name) for name in ("translators", "inverter", "trained")]
     for draft in drafts:
         draft.mkdir()
@@ -155,7 +155,7 @@ def test_a_damaged_file_is_refused_in_one_line(artefacts, out, inside, read, loc
     read()
 
 
-def test_a_stage_run_by_hand_on_a_damaged_file_is_one_line_and_exit_code_2(artefacts, monkeypatch, capsys):
+def test_a_stage_on_a_damaged_file_is_one_line_and_exit_code_2(artefacts, monkeypatch, capsys):
     monkeypatch.setattr(track, "run", lambda *_: nullcontext(Run()))
     monkeypatch.setattr(sys, "argv", ["evaluate", "t"])
     Path("params.yaml").write_text(yaml.safe_dump(STUDY))
@@ -190,7 +190,7 @@ def test_the_output_of_a_stage_run_by_hand_is_read_until_it_is_damaged(artefacts
     assert line_of(lambda: intact(path))
 
 
-def test_the_output_of_dvc_is_refused_if_its_bytes_changed_and_its_time_did_not(artefacts):
+def test_changed_bytes_of_unchanged_time_are_refused(artefacts):
     """A failing disk changes bytes without changing times."""
     path = store.metrics_path("align", "t")
     at = path.stat().st_mtime

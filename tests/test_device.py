@@ -232,7 +232,7 @@ def test_a_step_of_image_text_training_never_waits(there):
 # ---------------------------------------------------------------- which device
 
 
-def test_auto_is_what_the_environment_names_and_every_rank_has_its_own_gpu(monkeypatch):
+def test_auto_obeys_the_environment_and_ranks_have_own_gpus(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve() == torch.device("cpu")

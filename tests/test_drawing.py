@@ -51,7 +51,7 @@ def drawn(study):
     return {path.name: path.read_bytes() for path in drawing.FOLDER.iterdir()}
 
 
-def test_every_table_that_there_is_is_drawn_to_the_same_bytes_each_time(study):
+def test_every_table_is_drawn_to_the_same_bytes(study):
     first = drawn(study)
     assert set(first) == {
         "finetune.r.curve.png", "finetune.r.steps.png", "similarity.r.layers.png", "evaluate.r.spaces.png",
@@ -71,7 +71,7 @@ def test_the_plane_is_that_of_the_targets_largest_variance():
     torch.testing.assert_close(points[:, 4:].norm(dim=0), values)
 
 
-def test_pairs_of_image_and_caption_are_drawn_at_regular_intervals_and_where_true():
+def test_pairs_are_drawn_at_intervals_and_where_true():
     pmi = torch.full((10, 10), -2.0).fill_diagonal_(3.0)
     table = evaluate_image_text.sample(2 * pmi, pmi, most=25)
     assert (table["true"].sum(), len(table)) == (10, 35)

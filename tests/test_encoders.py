@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling
@@ -130,13 +131,13 @@ def vectors(folder, texts=TEXTS, **keys):
 @pytest.mark.parametrize("kind", ["bert", "t5", "qwen"])
 def test_vectors_are_those_of_the_published_model(kind, folders):
     plain = SentenceTransformer(str(folders[kind]), device="cpu").encode(TEXTS, batch_size=1)
-    np.testing.assert_allclose(vectors(folders[kind]), plain, atol=1e-5)
+    assert_allclose(vectors(folders[kind]), plain, atol=1e-5)
 
 
 def test_float16_files_hold_the_rounded_vectors(folders):
     half = vectors(folders["bert"], store="float16")
     assert half.dtype == np.float16
-    np.testing.assert_array_equal(half, vectors(folders["bert"]).astype(np.float16))
+    assert_array_equal(half, vectors(folders["bert"]).astype(np.float16))
 
 
 def test_several_models_are_one_encoder_side_by_side(folders, tmp_path, monkeypatch):
@@ -146,7 +147,7 @@ def test_several_models_are_one_encoder_side_by_side(folders, tmp_path, monkeypa
     alone = [vectors(folders[kind]) for kind in copies]
     unit = np.hstack([v / np.linalg.norm(v, axis=1, keepdims=True) for v in alone])
     for _ in range(2):  # the second run reads its parts from the disk
-        np.testing.assert_allclose(run(loaded, folder=tmp_path / "work").vectors, unit, atol=1e-6)
+        assert_allclose(run(loaded, folder=tmp_path / "work").vectors, unit, atol=1e-6)
     assert (loaded.name, loaded.dimension) == ("bert+qwen", 64)
 
 
@@ -166,7 +167,7 @@ def test_clip_is_its_text_side(folders):
         return whole.text_projection(output.last_hidden_state[0, -1])  # [SEP] ends every text
 
     expected = by_hand(whole.text_model, folders["clip"], TEXTS, at_end)
-    np.testing.assert_allclose(run(loaded).vectors, expected, atol=1e-5)
+    assert_allclose(run(loaded).vectors, expected, atol=1e-5)
     assert (loaded.pooling, loaded.dimension) == ("eos", 24)
     assert not [n for n, _ in loaded.model.named_parameters() if "vision" in n]
 
@@ -176,7 +177,7 @@ def test_a_layer_is_the_mean_over_its_tokens(layer, folders):
     loaded = load(folders["bert"], row(layer=layer))
     network = BertModel.from_pretrained(folders["bert"], output_hidden_states=True)
     expected = by_hand(network, folders["bert"], TEXTS, lambda output: output.hidden_states[layer][0].mean(0))
-    np.testing.assert_allclose(run(loaded).vectors, expected, atol=1e-5)
+    assert_allclose(run(loaded).vectors, expected, atol=1e-5)
     assert loaded.pooling == "layer-mean"
 
 
@@ -184,7 +185,7 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders):
     plain, one, again, other = (vectors(folders["t5"], rotation=seed) for seed in (None, 3, 3, 4))
     assert np.array_equal(one, again)
     for rotated in (one, other):
-        np.testing.assert_allclose(rotated @ rotated.T, plain @ plain.T, atol=1e-5)
+        assert_allclose(rotated @ rotated.T, plain @ plain.T, atol=1e-5)
         assert np.abs((rotated * plain).sum(1) / (plain * plain).sum(1)).max() < 0.9
     assert np.abs(one - other).max() > 0.01
 
@@ -223,7 +224,7 @@ def test_without_bf16_instructions_float32_is_used_and_said(folders, monkeypatch
 def test_a_vector_does_not_depend_on_the_other_texts_of_its_batch(folders, order, batch):
     loaded = load(folders["bert"], row())
     shuffled = run(loaded, [TEXTS[i] for i in order], batch_tokens=batch).vectors
-    np.testing.assert_allclose(shuffled, run(loaded).vectors[list(order)], atol=1e-5)
+    assert_allclose(shuffled, run(loaded).vectors[list(order)], atol=1e-5)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 500))
@@ -269,16 +270,16 @@ def test_truncated_is_the_share_of_texts_that_did_not_fit(folders):
     loaded = load(folders["bert"], row(max_tokens=10))
     encoded, cut = run(loaded), run(loaded, [" ".join(t.split()[:8]) for t in TEXTS])
     assert encoded.truncated == pytest.approx(np.mean([len(t.split()) > 8 for t in TEXTS]))
-    np.testing.assert_allclose(encoded.vectors, cut.vectors, atol=1e-5)
+    assert_allclose(encoded.vectors, cut.vectors, atol=1e-5)
 
 
 def test_the_prompt_stands_before_every_text(folders):
     expected = vectors(folders["bert"], ["the old " + t for t in TEXTS])
-    np.testing.assert_array_equal(vectors(folders["bert"], prompt="the old "), expected)
+    assert_array_equal(vectors(folders["bert"], prompt="the old "), expected)
 
 
 @pytest.mark.parametrize("keys", [{"rotation": 1}, {"pooling": "mean"}])
-def test_an_encoder_keeps_its_own_prompts_with_another_pooling_or_a_rotation(folders, tmp_path, keys):
+def test_pooling_and_rotation_keep_an_encoders_prompts(folders, tmp_path, keys):
     own = SentenceTransformer(str(folders["bert"]), device="cpu")
     own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
     own.save(str(tmp_path / "prompted"), create_model_card=False)
@@ -303,7 +304,7 @@ def test_minilm_is_the_normalised_mean_of_its_token_states(tmp_path):
     network = AutoModel.from_pretrained(folder).double()
     expected = by_hand(network, folder, SENTENCES, lambda o: o.last_hidden_state[0].mean(0))
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(run(loaded, SENTENCES).vectors, expected, atol=1e-5)
+    assert_allclose(run(loaded, SENTENCES).vectors, expected, atol=1e-5)
     assert (loaded.dimension, loaded.max_tokens) == (384, 256)
 
 
@@ -317,7 +318,7 @@ def test_wordllama_is_what_its_own_package_computes(tmp_path):
     loaded = fetched(tmp_path / "model", source="wheel", model="wordllama")
     texts = [*SENTENCES, "Größe naïve 漢字 \U0001f600", "long " * 700]
     expected = WordLlamaInference(table, words).embed(texts)
-    np.testing.assert_allclose(run(loaded, texts).vectors, expected, atol=1e-6)
+    assert_allclose(run(loaded, texts).vectors, expected, atol=1e-6)
     assert (loaded.dimension, loaded.max_tokens) == (256, None)
 
 
@@ -408,7 +409,7 @@ def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, tmp_path):
     if "text_config" in config:
         config["text_config"] |= evil
     path.write_text(json.dumps(config))
-    np.testing.assert_array_equal(vectors(tmp_path / "model"), vectors(folders[kind]))
+    assert_array_equal(vectors(tmp_path / "model"), vectors(folders[kind]))
 
 
 def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, tmp_path):
@@ -427,11 +428,16 @@ def no_network(monkeypatch, tmp_path):
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
-def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path, model):
-    repository = tmp_path / "cache" / f"models--{model.replace('/', '--')}"
-    shutil.copytree(folders["bert"], repository / "snapshots" / ("0" * 40))
+def cached(folder, cache, model):
+    """Copy a model to where the hub's cache has it."""
+    repository = cache / f"models--{model.replace('/', '--')}"
+    shutil.copytree(folder, repository / "snapshots" / ("0" * 40))
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
+
+
+@pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])
+def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path, model):
+    cached(folders["bert"], tmp_path / "cache", model)
     fetch(row(source="hub", model=model), tmp_path / "out")
     assert weights(tmp_path / "out") == weights(folders["bert"])

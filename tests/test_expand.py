@@ -47,7 +47,7 @@ def test_keys_follow_from_others(table, name, short, full):
     assert full.items() <= row(table, name, short).items()
 
 
-def test_rows_with_slots_stand_for_several_and_embeddings_that_a_row_names_are_added():
+def test_slots_make_several_rows_and_embeddings_are_added():
     assert set(expand(STUDY)["embed"]) == {"passages-use", "passages-minilm", "mails-minilm"}
     matrix = {"a b": [["use", "minilm"], ["minilm", "use"]], "n": [5, 10]}
     keys = {"source": "mails-{a}", "target": "mails-{b}", "limit": ["{n}", 9], "aligner": "identity"}

@@ -9,7 +9,7 @@ from pipelines.runtime.files import load_state, save_state
 from tests.small import refusal
 
 
-def test_a_state_comes_back_bit_for_bit_and_its_bytes_do_not_depend_on_the_file(tmp_path):
+def test_a_state_comes_back_bit_for_bit(tmp_path):
     x = torch.randn(3, 4)
     tensors = {"view": x.T, "half": x.bfloat16(), "bytes": torch.get_rng_state(), "empty": torch.empty(0)}
     values = {"a": {"b": x[1], 3: [(math.inf, math.nan), None, True, "text"]}, "n": 10**30}

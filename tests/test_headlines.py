@@ -58,7 +58,7 @@ def test_a_number_is_that_of_the_results_and_says_what_no_attacker_has(written):
     assert written["invert/synthetic-emails"] == {"fact_leak": round((57 - 19) / 171, 4)}
 
 
-def test_every_row_that_measures_has_a_headline_and_dvc_shows_all_on_one_screen(written, monkeypatch):
+def test_every_row_has_a_headline_and_all_fit_one_screen(written, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     rows = {f"{verb}/{name}" for verb in headlines.HEADLINES for name in getattr(SAMPLE, verb)}
     assert set(written) == rows
@@ -68,7 +68,7 @@ def test_every_row_that_measures_has_a_headline_and_dvc_shows_all_on_one_screen(
     assert len(lines) <= 60
 
 
-def test_a_verdict_is_given_for_the_corpus_of_its_fit_and_named_with_it_for_others(own_folder):
+def test_verdicts_on_other_corpora_name_that_of_the_fit(own_folder):
     fit = {"source": "prose-one", "target": "prose-two"}
     fits = {
         "mapped": fit | {"aligner": "wasserstein_procrustes", "seeds": [0, 1]},

@@ -80,11 +80,7 @@ THINGS = ["rice", "gold", "tea", "salt"]
 TEXTS = [" ".join(words) for words in product(NAMES, VERBS, THINGS)]
 
 
-def direction(number):
-    return normal(24, seed=number)
-
-
-DIRECTIONS = {word: direction(number) for number, word in enumerate([*NAMES, *VERBS, *THINGS])}
+DIRECTIONS = {word: normal(24, seed=number) for number, word in enumerate([*NAMES, *VERBS, *THINGS])}
 
 
 def encode(texts):
@@ -127,7 +123,7 @@ def no_further(before, after):
     return all(b.cosine >= a.cosine - 1e-6 for a, b in zip(before, after, strict=True))
 
 
-def test_the_decoder_writes_texts_that_it_has_never_seen_from_their_vectors(trained):
+def test_the_decoder_writes_unseen_texts_from_their_vectors(trained):
     assert f1(greedy(trained, ATTACKED), SECRET) > 0.8
     assert f1(greedy(trained, ATTACKED.roll(1, 0)), SECRET) < 0.6
     assert f1(greedy(trained, trained.blind.detach().expand(len(SECRET), -1)), SECRET) < 0.6
@@ -141,7 +137,7 @@ def test_same_seed_same_decoder():
 @pytest.mark.parametrize(
     "extra", [{"samples": 4}, {"beams": 2, "stride": 3}, {"rounds": 3}, {"splices": 3}, {"nearest": 2}]
 )
-def test_correction_never_gets_further_from_the_vector_and_counts_what_it_asks(trained, extra):
+def test_correction_gets_no_further_and_counts_queries(trained, extra):
     before, _ = searched(trained)
     after, count = searched(trained, **extra)
     assert no_further(before, after)
@@ -178,7 +174,7 @@ def test_the_corrector_only_helps():
     assert any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True))
 
 
-def test_too_few_texts_and_a_language_model_that_is_nowhere_are_refused(tmp_path):
+def test_too_few_texts_and_a_missing_model_are_refused(tmp_path):
     with refusal("1 text to learn from"):
         attacker.learn(torch.ones(1, 4), ["a"], SMALL, 0)
     with refusal("no encoder-decoder language model"):
@@ -238,7 +234,7 @@ def test_agreement_is_token_f1_of_each_pair(some):
     torch.testing.assert_close(agreement(some).flatten(), torch.tensor(f1s))
 
 
-def test_consensus_is_the_text_that_its_neighbours_are_like_and_not_the_nearest(monkeypatch):
+def test_consensus_is_the_text_most_like_its_neighbours(monkeypatch):
     texts = ["an odd one out", "the rent is due now", "rent is due", "the rent is due", "far away"]
     known = normalize(torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.99, 0.12], [0.99, 0.14], [0.0, 1.0]]), dim=1)
     vector = torch.tensor([[1.0, 0.0]])
@@ -297,7 +293,7 @@ def test_a_judge_that_does_not_answer_is_one_line(endpoint, tmp_path):
         judge.judge(["odd"], ["odd"], judge.Settings(endpoint, "m"), tmp_path)
 
 
-def test_an_answer_that_is_neither_yes_nor_no_is_one_line_and_not_remembered(asked, tmp_path):
+def test_an_odd_answer_is_one_line_and_not_remembered(asked, tmp_path):
     with refusal("neither yes nor no"):
         judge.judge(["odd"], ["odd"], judge.Settings("http://here/v1", "m"), tmp_path)
     assert not list(tmp_path.glob("*"))
@@ -324,12 +320,12 @@ def study_of(inverter=None, corrector=False, **row):
 @pytest.fixture
 def stored(own_folder, monkeypatch):
     """Texts whose planted facts are their names, embedded, with a translator that is right."""
-    texts, ids = [*KNOWN, *SECRET], [str(i) for i in range(60)]
+    texts = [*KNOWN, *SECRET]
     split = ["train"] * 48 + ["test"] * 12
     write_corpus("c", texts, split, names=[text.split()[:1] for text in texts], codes=[["unwritten"]] * 60)
     vectors = encode(texts)
-    store.write_embeddings("s", ids, split, (-vectors).numpy(), {"corpus": "c"})
-    store.write_embeddings("v", ids, split, vectors.numpy(), {"corpus": "c"})
+    small.write_embeddings("s", -vectors, split, corpus="c")
+    small.write_embeddings("v", vectors, split, corpus="c")
     small.write_translator("t", Linear.of(-torch.eye(24), -vectors, vectors))
     monkeypatch.setattr(query, "as_function", lambda folder, row, device: encode)
 
@@ -370,10 +366,10 @@ def test_the_attackers_own_texts_are_not_attacked():
         study_of(split="train")
 
 
-def test_the_attack_takes_the_best_translator_or_the_mean_of_all_that_are_aligned(stored):
+def test_the_attack_takes_the_best_or_the_mean_of_aligned_seeds(stored):
     folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])
     for seed in (1, 2):
-        turn = torch.linalg.qr(torch.stack([direction(seed * n) for n in range(24)]))[0]
+        turn = torch.linalg.qr(torch.stack([normal(24, seed=seed * n) for n in range(24)]))[0]
         small.write_translator("t", Linear.of(turn, -vectors, vectors), seed)
     fits, space = load_seeds(folder), store.read_embeddings("s")
     known = attacker.Attacker(Space(torch.arange(24.0)), torch.empty(0, 24), [], None)

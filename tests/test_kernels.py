@@ -46,7 +46,7 @@ def test_exact_is_the_double_loop(kernel, block, pair, monkeypatch):
     assert np.abs(exact(*pair, kernel).numpy() - double_loop(*pair, kernel)).max() < 1e-12
 
 
-def test_the_similarity_of_kme_clip_is_the_logarithm_of_the_sum_over_positive_terms(pair):
+def test_the_similarity_of_kme_clip_is_a_logarithm_of_a_sum(pair):
     x, y = (replace(s, weights=s.weights.abs()) for s in pair)
     kernel = Kernel("gaussian", 0.5, 0.0, 1.0)
     found = exact(x, y, replace(kernel, log=True))

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
-ROOT = Path(__file__).parents[1]
-STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+from tests.small import ROOT, stages_of_dvc
+
+STAGES = stages_of_dvc()
 # What every package may import
 PLAIN = {
     *("runtime.device", "runtime.errors", "runtime.files"),
@@ -116,7 +116,7 @@ def inside(name, places):
 
 
 def test_the_modules_of_pipelines_are_stages_and_commands():
-    verbs = {body(stage)["cmd"].split()[2].removeprefix("pipelines.") for stage in STAGES}
+    verbs = {stage["cmd"].split()[2].removeprefix("pipelines.") for stage in STAGES.values()}
     assert {p.stem for p in (ROOT / "pipelines").glob("*.py")} == {"__init__"} | COMMANDS | verbs
     assert {p.parent.name for p in (ROOT / "pipelines").glob("*/__init__.py")} == set(MAY_IMPORT)
 
@@ -164,34 +164,32 @@ def test_libraries_of_dagster_and_mlflow_stay_where_they_belong():
     assert using_mlflow == {"pipelines.runtime.sender", "pipelines.publish"}
 
 
-def body(stage):
-    return STAGES[stage].get("do", STAGES[stage])
-
-
 def code(stage):
     """Return the code that dvc.yaml lists for every row of a stage, and folders with one for each row."""
-    listed = [Path(dep) for dep in body(stage)["deps"] if dep.startswith("pipelines/")]
+    listed = [Path(dep) for dep in STAGES[stage]["deps"] if dep.startswith("pipelines/")]
     by_row = {dep.parent for dep in listed if "$" in dep.name}
     return {dep for dep in listed if "$" not in dep.name}, by_row
 
 
+def with_code(paths):
+    return {str(path.relative_to(ROOT)) for path in paths if has_code(path)}
+
+
 def sources(place):
     """Return the Python files of a file or folder that have code."""
-    paths = [ROOT / place] if place.suffix else (ROOT / place).rglob("*.py")
-    return {str(path.relative_to(ROOT)) for path in paths if has_code(path)}
+    return with_code([ROOT / place] if place.suffix else (ROOT / place).rglob("*.py"))
 
 
 def needed(module):
     """Return the files that a stage depends on if it runs a module."""
-    paths = [modules()[name] for name in closure(module) if not changes_no_number(name)]
-    return {str(path.relative_to(ROOT)) for path in paths if has_code(path)}
+    return with_code(modules()[name] for name in closure(module) if not changes_no_number(name))
 
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
 def test_dvc_yaml_lists_the_code_that_each_stage_runs(stage):
     fixed, by_row = code(stage)
     listed = set().union(*map(sources, fixed))
-    runs = needed(body(stage)["cmd"].split()[2])
+    runs = needed(STAGES[stage]["cmd"].split()[2])
     # The packages that a row can name: all of a folder but `core`
     found = [path.parent for folder in by_row for path in (ROOT / folder).glob("*/__init__.py")]
     packages = [package for package in found if package.name != "core"]

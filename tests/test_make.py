@@ -7,11 +7,11 @@ import socket
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.small import ROOT, completed
+
 RECORDS = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
 UNSAFE = [
     "x`touch evil`.npy",
@@ -73,7 +73,6 @@ def test_a_folder_of_the_user_s_own_files_is_not_taken_for_the_link(make, tmp_pa
 
 SERVES = f"""#!{sys.executable}
 import os, socket, sys
-from pathlib import Path
 if set(sys.argv) & {{"-p", "--port"}}:
     port = sys.argv[sys.argv.index("-p" if "-p" in sys.argv else "--port") + 1]
     said = [*sys.argv[1:], os.environ.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", ""), os.environ["PYTHONPATH"]]
@@ -112,8 +111,6 @@ def test_a_damaged_lock_of_dvc_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (tmp_path / ".dvc/tmp").mkdir(parents=True)
     (tmp_path / ".dvc/tmp/rwlock").write_text('{"x": {"write')
-    command = [sys.executable, "-m", "scripts.repro"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
+    done = completed(sys.executable, "-m", "scripts.repro", code=2, cwd=tmp_path)
     line = "ERROR: .dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running\n"
-    assert done.stderr == line
+    assert (done.stdout, done.stderr) == ("", line)

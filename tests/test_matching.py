@@ -6,6 +6,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans, kmeans_plusplus
 from torch.nn.functional import normalize
+from torch.testing import assert_close
 
 from pipelines.aligners.core.matching import csls, mutual, objective, quadratic_assignment, transport
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans_from, kmeans_plus_plus
@@ -35,7 +36,7 @@ def test_solver_equals_brute_force(generator, C, with_linear):
         quadratic = (A[k] * B[k][every[:, :, None], every[:, None, :]]).sum((1, 2))
         linear = 0 if L is None else L[k].gather(1, every.T).sum(0)
         assert value[k].item() == pytest.approx((quadratic + linear).max().item(), abs=1e-9)
-    torch.testing.assert_close(value, objective(A, B, p, L))
+    assert_close(value, objective(A, B, p, L))
     assert (p.sort(1).values == torch.arange(C)).all()
 
 
@@ -45,7 +46,7 @@ def test_csls_is_its_definition(generator, k):
     scores = a @ b.T
     near_a = scores.sort(1, descending=True).values[:, :k].mean(1, keepdim=True)
     near_b = scores.sort(0, descending=True).values[:k].mean(0)
-    torch.testing.assert_close(csls(a, b, k), 2 * scores - near_a - near_b)
+    assert_close(csls(a, b, k), 2 * scores - near_a - near_b)
 
 
 def test_mutual_is_best_both_ways():
@@ -67,7 +68,7 @@ def test_kmeans_ends_at_means_of_its_own_clusters(generator):
 def assert_means_of_their_clusters(centroids, X):
     near = torch.cdist(X, centroids).argmin(1)
     for c in near.unique():
-        torch.testing.assert_close(centroids[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
+        assert_close(centroids[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
 
 
 def blobs(generator, clusters=12):
@@ -80,10 +81,10 @@ def inertia(X, centroids):
     return torch.cdist(X, centroids).min(1).values.square().sum().item()
 
 
-def test_from_the_same_centroids_k_means_rests_where_scikit_learns_does(generator):
+def test_k_means_ends_where_scikit_learns_does(generator):
     X, start = blobs(generator), torch.randn(12, 6, generator=generator, dtype=torch.float64)
     want = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(X.numpy())
-    torch.testing.assert_close(inertia(X, kmeans_from(start, X)), want.inertia_, rtol=1e-3, atol=0)
+    assert_close(inertia(X, kmeans_from(start, X)), want.inertia_, rtol=1e-3, atol=0)
     assert_means_of_their_clusters(kmeans_from(start, X, tolerance=0.0), X)
 
 
@@ -112,5 +113,5 @@ def test_transport_is_sinkhorn_written_out_in_float64(generator):
         P = P / P.sum(0, keepdim=True) / 9
     cross, cosine = transport(moved, x, y, 20.0, rounds=200)
     expected = 9 * x.double().T @ P @ y.double()
-    torch.testing.assert_close(cross.double(), expected, atol=0.02, rtol=0.02)  # bf16 cosines
+    assert_close(cross.double(), expected, atol=0.02, rtol=0.02)  # bf16 cosines
     assert abs(cosine - float((P * cosines).sum())) < 0.01

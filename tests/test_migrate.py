@@ -50,7 +50,7 @@ def test_an_index_is_moved_without_a_pair_and_keeps_its_other_columns(capsys):
     assert torch.cosine_similarity(vectors, torch.tensor(TURNED[:1500])).mean() > 0.9
 
 
-def test_known_pairs_and_judged_queries_measure_both_maps_and_the_better_one_moves(capsys):
+def test_the_better_map_by_pairs_or_queries_moves(capsys):
     queries = ["--queries", "queries.parquet", "--qrels", "qrels.tsv", "--old-queries", "before.parquet"]
     pl.DataFrame({"old": [f"d{i}" for i in range(100)], "new": range(100)}).write_csv("pairs.csv")
     code, found = moved(capsys, *queries, "--pairs", "pairs.csv")

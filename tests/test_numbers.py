@@ -16,7 +16,7 @@ def test_numbers_of_a_page_are_those_of_their_results(page):
     assert numbers.differences(page, ROOT / numbers.NUMBERS) == []
 
 
-def test_tables_of_numbers_in_the_readme_name_their_results_or_say_that_they_are_not_checked():
+def test_tables_in_the_readme_name_their_results():
     text = (ROOT / "README.md").read_text("utf-8")
     for block in text.split("\n\n"):
         if block.startswith("|") and re.search(r"\d\.\d\d", block):

@@ -200,9 +200,7 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, c
     assert not Path("report").exists()
 
 
-def test_a_newline_in_a_value_of_a_study_does_not_break_the_line_that_names_it(
-    own_folder, monkeypatch, capsys
-):
+def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, capsys):
     encoders = {"wordllama": WHEEL | {"model": "a\nb"}}
     Path("params.yaml").write_text(yaml.safe_dump({"study": "t", "encoders": encoders}))
     monkeypatch.setattr("sys.argv", ["fetch", "wordllama"])

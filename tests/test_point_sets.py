@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 import torch
 from pydantic import ValidationError
+from torch.testing import assert_close
 
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive import towers
@@ -13,11 +14,10 @@ from pipelines.contrastive.pairs import captions_of, pairs
 from pipelines.contrastive.pairs import generator as keyed
 from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
 from pipelines.contrastive.towers import Words
-from pipelines.corpora.kinds.scenes import synthetic as scenes
 from pipelines.measures import image_text
 from pipelines.runtime.files import load_state
-from pipelines.study import EvaluateImageText, Head, SyntheticCorpus, TextTower, TrainImageText
-from tests.small import IMAGE_TEXT, refusal
+from pipelines.study import EvaluateImageText, Head, TextTower, TrainImageText
+from tests.small import IMAGE_TEXT, refusal, scenes
 
 
 def row(**more):
@@ -27,8 +27,7 @@ def row(**more):
 
 @pytest.fixture(scope="module")
 def frame():
-    frame = scenes.rows(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))
-    return frame.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
+    return scenes()
 
 
 def prepared(frame, row):
@@ -51,7 +50,7 @@ def test_every_token_gives_a_unit_point_and_a_weight(frame):
     images, ids = prepared(frame, row())[0].batch(torch.arange(3), keyed(0))
     for sets, tokens in ((model.image_sets(images), 16), (model.text_sets(ids), 16)):
         assert sets.points.shape == (3, tokens, 4)
-        torch.testing.assert_close(sets.points.norm(dim=2), torch.ones(3, tokens))
+        assert_close(sets.points.norm(dim=2), torch.ones(3, tokens))
     assert DualEncoder(row(head={"points": 5}), 80).image_sets(images).points.shape == (3, 5, 4)
 
 
@@ -80,10 +79,10 @@ def test_words_are_spelt_and_cut(monkeypatch):
 def test_info_nce_is_the_mean_of_both_cross_entropies():
     logits = torch.randn(5, 5, dtype=torch.float64)
     expected = -(logits.log_softmax(0) + logits.log_softmax(1)).diagonal().mean() / 2
-    torch.testing.assert_close(symmetric_info_nce(logits), expected)
+    assert_close(symmetric_info_nce(logits), expected)
 
 
-def test_the_scale_starts_at_one_over_seven_hundredths_and_stays_in_its_bounds():
+def test_the_scale_has_a_start_and_bounds():
     model = DualEncoder(row(), 9)
     assert model.scale.item() == pytest.approx(1 / 0.07, rel=1e-5)
     for raw, bound in ((1e6, 100), (-1e6, 1)):
@@ -92,7 +91,7 @@ def test_the_scale_starts_at_one_over_seven_hundredths_and_stays_in_its_bounds()
         assert model.scale.item() == pytest.approx(bound, rel=1e-5)
 
 
-def test_training_continues_to_the_same_bits_differs_by_seed_and_is_saved(frame, tmp_path, monkeypatch):
+def test_training_resumes_to_the_same_bits_and_is_saved(frame, tmp_path, monkeypatch):
     monkeypatch.setattr(train_image_text, "CHECKPOINT", 3)
     settings = row(head={"kernel": "imq"})
     data, words = prepared(frame, settings)
@@ -107,13 +106,13 @@ def test_training_continues_to_the_same_bits_differs_by_seed_and_is_saved(frame,
     resumed, _ = train(settings, data, words, 0, tmp_path)
     (tmp_path / "seed-0.pt").unlink()
     whole, _ = train(settings, data, words, 0, tmp_path)
-    torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), atol=0, rtol=0)
+    assert_close(resumed.state_dict(), whole.state_dict(), atol=0, rtol=0)
     other, _ = train(settings, data, words, 1, tmp_path)
     assert not torch.equal(whole.image_head.point.weight, other.image_head.point.weight)
     save(whole, words, tmp_path / "m")
     again, again_words = load(tmp_path / "m")
     assert again_words.words == words.words
-    torch.testing.assert_close(again.state_dict(), whole.state_dict(), atol=0, rtol=0)
+    assert_close(again.state_dict(), whole.state_dict(), atol=0, rtol=0)
     with refusal("no image and text encoder"):
         load(tmp_path / "none")
 
@@ -150,7 +149,6 @@ def test_agreement_with_a_known_pmi_is_that_of_scipy():
     a, b = torch.randint(0, 5, (2, 15, 20), generator=keyed(0)).double()
     found = image_text.agreement(a, b, 4)
     assert found["pmi_rank_correlation"] == pytest.approx(stats.spearmanr(a.ravel(), b.ravel())[0])
-    assert found["pmi_correlation"] == pytest.approx(stats.pearsonr(a.ravel(), b.ravel())[0])
     line = image_text.agreement(a, 3 * a + 1, 4)
     assert line["pmi_unexplained"] == pytest.approx(0, abs=1e-9)
 

@@ -22,7 +22,6 @@ from pipelines.tool.__main__ import main as command
 from tests import small
 from tests.test_track import InAThread, empty_store  # noqa: F401
 
-ROOT = Path(__file__).parents[1]
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
 TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
 ROWS = {
@@ -105,7 +104,7 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of({"c": corpus | {"test": 10} | request.param}))
         run_audit(patch)
-    shutil.copy(ROOT / ".gitignore", root)
+    shutil.copy(small.ROOT / ".gitignore", root)
     places = {
         "stdout": [root / "stdout"],
         "mlflow": [*root.glob("mlruns"), *root.glob("mlflow.db*")],
@@ -115,14 +114,14 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
     return SimpleNamespace(private=not request.param, root=root, words=words)
 
 
-def test_mlflow_alone_carries_texts_and_of_public_corpora_alone_and_numbers_are_public(channels):
+def test_only_mlflow_carries_texts_and_only_public_ones(channels):
     said = set() if channels.private else {SECRET, LABEL}
     assert channels.words == {"stdout": set(), "mlflow": said, "git": set()}
     assert "| translated" in (channels.root / "report/report.md").read_text()
     assert "private facts in 4 texts" in (channels.root / "report/findings.md").read_text()
 
 
-def test_texts_that_were_read_are_on_the_page_of_the_audit_and_beside_the_results(channels):
+def test_read_texts_are_on_the_audit_page_and_in_results(channels):
     [page] = channels.root.glob("report/audit/dump-*.html")
     said = (channels.root / "stdout").read_text()
     assert "aligned with minilm" in said
@@ -132,7 +131,7 @@ def test_texts_that_were_read_are_on_the_page_of_the_audit_and_beside_the_result
         assert file not in committed(channels.root)
 
 
-def test_files_of_the_user_are_private_and_what_is_public_already_is_not():
+def test_files_of_the_user_are_private():
     corpora = {
         "c": {"source": "synthetic"},
         "library": {"source": "library"},

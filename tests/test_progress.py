@@ -9,7 +9,7 @@ from pipelines.runtime.progress import progress
 from tests.small import normal, quick_fit
 
 
-def test_a_short_loop_says_nothing_and_a_long_one_lines_without_carriage_returns(capsys, monkeypatch):
+def test_a_short_loop_says_nothing_and_a_long_one_lines(capsys, monkeypatch):
     assert list(progress(range(3), what="count", unit="steps")) == [0, 1, 2]
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(module, "SECONDS", 0.0)
@@ -32,9 +32,7 @@ LONGER = {  # so that every phase has its line
 
 
 @pytest.mark.parametrize("aligner", LONGER)
-def test_an_aligner_says_what_it_does_how_much_of_it_is_done_and_how_long_the_rest_takes(
-    aligner, capsys, monkeypatch
-):
+def test_an_aligner_reports_its_progress(aligner, capsys, monkeypatch):
     monkeypatch.setattr(module, "SECONDS", 0.0)
     quick_fit(aligner, *normal(2, 120, 6), **LONGER[aligner])
     lines = capsys.readouterr().err.splitlines()

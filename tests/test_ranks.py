@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from pipelines import distributed
-from pipelines.corpora.kinds.scenes import synthetic as scenes
 from pipelines.runtime import store
-from pipelines.study import Finetune, SyntheticCorpus, activate, params
+from pipelines.study import Finetune, activate, params
 from tests import small
 from tests.small import ROOT, seeded
 
@@ -38,8 +37,7 @@ def built(tmp_path_factory):
         small.write_corpus("many", many)
         small.write_corpus("nq", small.TEXTS)
         small.write_pairs()
-        images = scenes.rows(SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0))
-        store.write_corpus("scenes", images.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16)))
+        store.write_corpus("scenes", small.scenes())
         Path("pipelines/aligners/vec2vec").mkdir(parents=True)  # files that the study names
         Path("x").touch()
         Path("scratch.py").touch()
@@ -177,12 +175,11 @@ def outputs(folder):
 @pytest.mark.parametrize("verb", ["align", "align_jointly"])
 @pytest.mark.parametrize("seeds", [[0, 1, 2], [0]])
 def test_fits_of_two_processes_are_those_of_one(project, verb, seeds):
-    generator, ids = seeded(), [str(i) for i in range(200)]
+    generator = seeded()
     study = yaml.safe_load(Path("study.yaml").read_text())
     for name, dim in (("a", 6), ("b", 8)):
         study["embed"][name] = {"corpus": "many", "encoder": "static"}
-        vectors = torch.randn(200, dim, generator=generator).numpy()
-        store.write_embeddings(name, ids, ["train"] * 200, vectors, {"encoder": name, "corpus": "many"})
+        small.write_embeddings(name, torch.randn(200, dim, generator=generator), encoder=name, corpus="many")
     spaces = {
         "align": {"source": "a", "target": "b"},
         "align_jointly": {"spaces": ["a", "b"], "start": "pipelines/aligners/vec2vec"},

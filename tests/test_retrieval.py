@@ -18,8 +18,8 @@ from pipelines.study import PathCorpus
 from tests.small import refusal, run_stage, static_encoder, study_of, write_translator
 
 
-def graded():
-    """Return queries, documents with ties, their ids, and grades, some of documents that are not there."""
+def test_the_numbers_are_trec_evals():
+    """The expected numbers are pytrec_eval-terrier 0.5.11's. Some graded documents are not there."""
     random = np.random.default_rng(0)
     documents = random.choice([-0.5, 0.5], size=(400, 4))  # of length 1, so that ties are exact
     queries = random.choice([-0.5, 0.5], size=(30, 4))
@@ -28,17 +28,13 @@ def graded():
         dict(zip(map(str, random.integers(0, 420, 40)), grades.tolist(), strict=True))
         for grades in random.integers(0, 4, size=(30, 40))
     ]
-    return torch.from_numpy(queries), torch.from_numpy(documents), ids, judgements
-
-
-def test_the_numbers_are_trec_evals():
-    """The expected numbers are pytrec_eval-terrier 0.5.11's."""
-    found = summary(judged_scores(*graded()))
+    scores = judged_scores(torch.from_numpy(queries), torch.from_numpy(documents), ids, judgements)
+    found = summary(scores)
     assert found["ndcg10"] == pytest.approx(0.028388, abs=1e-6)
     assert found["recall100"] == pytest.approx(0.225494, abs=1e-6)
 
 
-def test_a_judged_document_that_is_not_there_is_not_found_and_no_relevant_one_is_zero(monkeypatch):
+def test_missing_or_irrelevant_documents_score_zero(monkeypatch):
     one = torch.eye(3)
     judgements = [{"a": 1.0, "gone": 1.0}, {"b": 0.0}, {"c": 2.0, "a": -1.0}]
     for block in (2**25, 3):
@@ -85,8 +81,7 @@ def tables(folder):
 
 
 def corpus(folder, **more):
-    row = {"source": "path", "kind": "judged", "path": str(folder), **more}
-    return collect(PathCorpus.model_validate(row))
+    return collect(PathCorpus(source="path", kind="judged", path=str(folder), **more))
 
 
 @pytest.mark.parametrize("write", [beir, tables])
@@ -130,7 +125,7 @@ def study(**evaluate):
     return study_of("", "old new", **tables)
 
 
-def test_queries_have_the_encoder_s_prompt_and_measure_what_is_translated(own_folder):
+def test_queries_have_a_prompt_and_measure_a_translator(own_folder):
     words = ["claim", "ask", "Cats", "Dogs", "Fish", "1", "2", "3", "?"]
     table = np.zeros((9, 5), np.float32)
     table[[2, 3, 4], [0, 1, 2]] = 1

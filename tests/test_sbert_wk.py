@@ -2,12 +2,12 @@
 
 import copy
 
-import numpy as np
 import pytest
 import reference_sbert_wk as reference
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from sentence_transformers import SentenceTransformer
 
 from pipelines.contrastive import scratch
@@ -57,7 +57,7 @@ def test_it_is_the_reference_for_any_batch_and_window(count, window, lengths, se
     theirs = reference.pool(torch.stack(layers).numpy(), mask.numpy(), window, omega)
     largest = abs(theirs).max()
     assume(largest < 20)  # 1 / (mean cosine) is unbounded and magnifies rounding
-    np.testing.assert_allclose(mine.numpy(), theirs, atol=1e-5 * max(1, largest))
+    assert_allclose(mine.numpy(), theirs, atol=1e-5 * max(1, largest))
 
 
 def test_padding_never_matters():
@@ -73,11 +73,11 @@ def test_more_neighbours_than_dimensions_leave_no_novelty():
     torch.testing.assert_close(alpha.sum(1), torch.ones(2, dtype=alpha.dtype))
 
 
-def test_the_start_is_a_third_of_the_layers_and_padding_does_not_matter(transformer):
+def test_it_starts_at_a_third_of_the_layers(transformer):
     vectors = pooled(transformer, pooling="sbert-wk").encode(TEXTS)
     third = transformer.model.config.num_hidden_layers // 3
     same = pooled(transformer, pooling="sbert-wk", first_layer=third).encode(TEXTS[1:2])
-    np.testing.assert_allclose(same[0], vectors[1], atol=1e-5)
+    assert_allclose(same[0], vectors[1], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "pooler"])
@@ -86,8 +86,8 @@ def test_every_pooler_of_a_training_saves_and_opens(transformer, tmp_path, kind)
     before = model.encode(TEXTS)
     model.save(str(tmp_path), create_model_card=False)
     again = pooling.open_model(tmp_path)
-    np.testing.assert_allclose(again.encode(TEXTS), before, atol=1e-6)
-    np.testing.assert_allclose(again.encode(TEXTS[1:2])[0], before[1], atol=1e-5)  # with and without padding
+    assert_allclose(again.encode(TEXTS), before, atol=1e-6)
+    assert_allclose(again.encode(TEXTS[1:2])[0], before[1], atol=1e-5)  # with and without padding
 
 
 def test_first_last_is_the_mean_of_both_layers(transformer):
@@ -95,7 +95,7 @@ def test_first_last_is_the_mean_of_both_layers(transformer):
     layers = transformer.model.eval()(**features, output_hidden_states=True).hidden_states
     expected = (layers[1] + layers[-1])[0].mean(0) / 2
     vector = pooled(transformer, pooling="first-last").encode(TEXTS[0])
-    np.testing.assert_allclose(vector, expected.detach().numpy(), atol=1e-6)
+    assert_allclose(vector, expected.detach().numpy(), atol=1e-6)
 
 
 def test_neighbouring_layers_are_compared(transformer):
@@ -117,10 +117,10 @@ def test_neighbouring_layers_are_compared(transformer):
 def test_pooler_is_the_transformers_own_output(transformer):
     features = transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)
     own = transformer.model.eval()(**features).pooler_output.detach().numpy()
-    np.testing.assert_allclose(pooled(transformer, pooling="pooler").encode(TEXTS), own, atol=1e-6)
+    assert_allclose(pooled(transformer, pooling="pooler").encode(TEXTS), own, atol=1e-6)
 
 
-def test_a_transformer_without_a_pooler_or_with_too_few_layers_is_refused(transformer):
+def test_a_missing_pooler_and_too_few_layers_are_refused(transformer):
     bare = copy.deepcopy(transformer)
     bare.model.pooler = None
     with refusal("BertModel has no pooler"):

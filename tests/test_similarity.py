@@ -18,7 +18,17 @@ from pipelines.measures import geometry, similarity
 from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
-from tests.small import DOES, WHO, normal, refusal, run_stage, study_of, write_corpus, write_network
+from tests.small import (
+    DOES,
+    WHO,
+    normal,
+    refusal,
+    run_stage,
+    study_of,
+    write_corpus,
+    write_embeddings,
+    write_network,
+)
 
 
 def cloud(n=60, d=8, seed=0):
@@ -58,7 +68,7 @@ def test_anisotropy_tells_a_cone_from_a_sphere():
     assert geometry.anisotropy(x)["top"] == pytest.approx(energy[0] / energy.sum(), abs=1e-9)
 
 
-def test_cka_is_one_up_to_rotation_scale_and_shift_and_its_formula_otherwise():
+def test_cka_is_its_formula_and_ignores_rotation_and_scale():
     x, y = cloud(80, 5).double(), cloud(80, 9, seed=1).double()
     turn = torch.linalg.qr(cloud(5, 5, seed=2).double()).Q
     assert geometry.linear_cka(x, 3 * x @ turn + 7) == pytest.approx(1, abs=1e-6)
@@ -72,7 +82,7 @@ def shared(x, y, k=10):
     return overlap(geometry.nearest_others(x, k), geometry.nearest_others(y, k)).mean().item()
 
 
-def test_overlap_of_neighbours_is_one_after_rotation_and_chance_for_strangers():
+def test_overlap_is_one_after_rotation_and_else_chance():
     x = cloud(400, 12).double()
     turn = torch.linalg.qr(cloud(12, 12, seed=2).double()).Q
     assert shared(x, x @ turn) > 0.99
@@ -101,7 +111,7 @@ def test_a_null_is_the_measure_of_the_rows_in_other_orders():
 
 @settings(max_examples=100)
 @given(st.integers(0, 12), st.lists(st.integers(0, 12), min_size=19, max_size=99))
-def test_a_calibrated_value_is_above_zero_where_p_is_small_and_there_only(raw, null):
+def test_a_calibrated_value_is_positive_only_if_p_is_small(raw, null):
     calibrated, p = geometry.calibrate(raw / 12, torch.tensor(null) / 12)
     assert p == (1 + sum(value >= raw for value in null)) / (len(null) + 1)
     assert (calibrated > 0) == (p <= 0.05)
@@ -130,7 +140,7 @@ def from_csv(kind, folder, text):
     return collected(kind, source="path", path=str(folder / "rows.csv"))
 
 
-def test_pairs_of_a_file_keep_their_repeats_and_a_triple_without_a_negative_is_named(tmp_path):
+def test_pairs_may_repeat_and_triples_need_a_negative(tmp_path):
     twice = "a b,a c,4.5,validation\n" * 2
     frame = from_csv("sts", tmp_path, f"sentence1,sentence2,score,split\n{twice}d,e,0,test\n")
     assert frame.select("split", "score").rows() == [("dev", 4.5), ("dev", 4.5), ("test", 0.0)]
@@ -177,7 +187,7 @@ def test_the_similarity_stage_measures_an_encoder_and_its_layers(pairs):
     assert not list(store.WORK.rglob("*.npy"))
 
 
-def test_a_row_may_replace_the_pooling_and_several_of_one_pass_measure_what_each_measures_alone(pairs):
+def test_a_row_may_replace_the_pooling_or_compare_several(pairs):
     wk = {"pooling": "sbert-wk", "first_layer": 0}
     ways = {"cls": {"pooling": "cls"}, "wk": wk, "max": {"pooling": "max"}}
     found = measured(poolings=ways)["poolings"]
@@ -195,11 +205,10 @@ def test_too_few_pairs_or_embeddings_are_named(pairs):
         run_stage("geometry", study().model_copy(update={"embed": {}}))
 
 
-def test_geometry_compares_every_two_embeddings_and_the_report_shows_it_all(pairs):
+def test_geometry_compares_embeddings_and_is_in_the_report(pairs):
     whole, x = study(), cloud(len(PAIRS), 12)
-    ids, splits = [str(i) for i in range(len(x))], ["test"] * len(x)
     for name, vectors in (("small", x), ("other", x.flip(1))):
-        store.write_embeddings(f"sts-{name}", ids, splits, vectors.numpy(), {})
+        write_embeddings(f"sts-{name}", vectors, "test")
     metrics = run_stage("geometry", whole)["other:small"]
     chance = metrics.pop("cka_chance")
     assert chance == pytest.approx(geometry.cka_chance(x, x), abs=1e-6)

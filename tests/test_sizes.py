@@ -31,7 +31,7 @@ def study(own_folder):
     return study_of("passages", "one two", embed=spaces, align=fits, evaluate={name: {} for name in ROWS})
 
 
-def test_rows_that_differ_in_texts_or_known_pairs_alone_are_one_curve_and_oracles_another(study):
+def test_rows_that_differ_in_size_alone_are_one_curve(study):
     assert sizes(study, VECTORS) == {
         "turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()},
         "dump: wasserstein_procrustes, one -> two": {n: [0.3, 0.3] for n in (100, 300, 1000)},
@@ -43,7 +43,7 @@ def test_rows_that_differ_in_texts_or_known_pairs_alone_are_one_curve_and_oracle
 
 
 @pytest.mark.parametrize("keys", [{"halves": "rows"}, {"restarts": 2}])
-def test_rows_of_one_size_that_differ_in_more_are_no_point_of_the_curve(study, keys):
+def test_rows_that_differ_in_more_are_not_on_the_curve(study, keys):
     fit = study.align["turn-300"].model_copy(update=keys)
     other = study.model_copy(update={"align": study.align | {"turn-300": fit}})
     assert not [curve for curve in sizes(other, VECTORS) if curve.startswith("turn")]

@@ -75,7 +75,7 @@ def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):
         (PermissionError(errno.EACCES, "Permission denied"), "permission denied"),
     ],
 )
-def test_a_write_that_fails_is_one_line_and_leaves_the_old_file_and_no_other(tmp_path, error, line):
+def test_a_failed_write_is_one_line_and_keeps_the_old_file(tmp_path, error, line):
     path = tmp_path / "d" / "x"
     with store.atomic(path) as draft:
         draft.write_text("old")
@@ -122,7 +122,7 @@ def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch
     assert not first.exists()
 
 
-def test_translators_are_read_at_another_hub_correction_where_they_have_one(tmp_path):
+def test_a_hub_correction_can_be_changed_when_read(tmp_path):
     source = normal(30, 3)
     linear = Linear.of(torch.eye(3), source, source)
     bent = InvertedSoftmax.around(linear, source, 1.5)

@@ -11,7 +11,7 @@ from dvc.repo import Repo
 
 from pipelines.study import activate, params
 from pipelines.study.row import Made
-from tests.small import ROOT, copied
+from tests.small import ROOT, copied, stages_of_dvc
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
@@ -33,10 +33,6 @@ def stand_ins(study):
         if not str(path).startswith(tuple(Made.FOLDERS)) and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch() if path.suffix else path.mkdir()
-
-
-def templates():
-    return yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
 def read_by_dvc(path, study):
@@ -62,7 +58,7 @@ def test_dvc_reads_every_study(path, repository, monkeypatch):
     assert sorted(read_by_dvc(path, study)) == sorted(stages | {"report"})
 
 
-def test_documented_rows_for_vectors_without_text_go_with_the_study_of_own_texts():
+def test_documented_rows_go_with_the_study_of_own_texts():
     page = (ROOT / "docs/configuration.md").read_text()
     [block] = re.findall(r"```yaml\n(corpora:  {leaked.*?)```", page, re.DOTALL)
     study = yaml.safe_load((ROOT / "studies/own.yaml").read_text())
@@ -72,7 +68,7 @@ def test_documented_rows_for_vectors_without_text_go_with_the_study_of_own_texts
     assert both.translators()["leaked"].supervision == "unpaired"
 
 
-def test_the_first_table_of_the_sample_study_waits_for_nothing_that_it_does_not_need(repository, monkeypatch):
+def test_the_first_table_of_the_sample_study_comes_soon(repository, monkeypatch):
     monkeypatch.chdir(repository)
     study = params.load("studies/sample.yaml")
     stages = read_by_dvc("studies/sample.yaml", study)
@@ -105,6 +101,6 @@ def test_no_name_of_a_row_reaches_a_shell(repository, monkeypatch):
     with Repo() as repo, pytest.raises(ReproductionError):
         repo.reproduce(targets=["collect"], on_error="keep-going")
     assert not Path("FILE").exists()
-    for verb, body in templates().items():
+    for verb, stage in stages_of_dvc().items():
         named = "" if verb == "report" else ' "$DVC_STAGE"'
-        assert body.get("do", body)["cmd"] == f"python -m pipelines.{verb}{named}"
+        assert stage["cmd"] == f"python -m pipelines.{verb}{named}"

@@ -29,7 +29,7 @@ def made(request):
     return request.param, collect(row(request.param, test=50))
 
 
-def test_corpus_holds_its_contract_and_every_planted_fact_is_in_its_text(made):
+def test_a_corpus_is_valid_and_its_facts_are_in_its_texts(made):
     kind, frame = made
     check_corpus(kind, frame)
     assert frame.columns[:4] == ["id", "text", "split", "labels"]
@@ -82,7 +82,7 @@ def test_email_has_a_sender_and_a_subject_of_its_own():
     assert (signed["names"].list.contains(signed["sender"])).all()
 
 
-def test_ten_thousand_passages_are_distinct_and_their_frequencies_are_skewed():
+def test_many_passages_are_distinct_and_skewed():
     frame = rows(row("passages", 10_000))
     assert frame["text"].n_unique() == 10_000
     counts = frame["labels"].list.first().value_counts(sort=True)["count"]

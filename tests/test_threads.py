@@ -18,7 +18,7 @@ def four_cores():
     torch.set_num_threads(before)
 
 
-def test_each_work_has_its_share_of_the_cores_and_fails_where_it_is_waited_for(four_cores):
+def test_works_share_the_cores_and_raise_their_errors(four_cores):
     assert side_by_side([torch.get_num_threads] * 2) == [2, 2]
     assert side_by_side([torch.get_num_threads] * 7) == [1] * 7
     assert side_by_side([torch.get_num_threads]) == [4]

@@ -161,7 +161,7 @@ def test_a_study_is_validated_inside_and_outside_of_its_checkout(tmp_path, monke
     assert (code, found["study"]) == (0, "sample")
 
 
-def test_a_short_row_of_params_yaml_is_refused_because_dvc_needs_all_of_its_keys(tmp_path):
+def test_a_short_row_of_params_yaml_is_refused(tmp_path):
     study = yaml.safe_load(Path("params.yaml").read_text("utf-8"))
     study["align"] |= {
         "own": {"source": "docstrings-wordllama", "target": "docstrings-minilm", "aligner": "identity"}

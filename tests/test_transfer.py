@@ -17,7 +17,7 @@ def sentences(labels, split="train"):
     return pl.DataFrame({"labels": [[str(label)] for label in labels], "split": split})
 
 
-def test_folds_test_every_sentence_once_and_never_one_that_was_trained_on():
+def test_folds_test_every_sentence_once_and_unseen():
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 300).astype(str)
     noise = draw.normal(size=(300, 400)).astype(np.float32)  # enough features to learn 300 labels by heart

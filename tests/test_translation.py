@@ -21,7 +21,7 @@ def naive_rank(a, b, i):
     return 1 + nearer + ties / 2
 
 
-def test_scores_are_what_their_definitions_say_and_indistinguishable_vectors_are_no_match():
+def test_scores_are_their_definitions_and_ties_no_match():
     assert ranks(torch.ones(10, 4), torch.ones(10, 4)).tolist() == [5.5] * 10
     x, y = normal(23, 5).double(), normal(23, 5, seed=1).double()
     scores = paired_scores(x, y)

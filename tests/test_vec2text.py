@@ -110,7 +110,7 @@ def test_weights_under_their_official_names_give_the_same_logits(tmp_path):
     assert about == (TOKENS, DIMENSION, "of the test")
 
 
-def test_a_corrector_that_knows_the_texts_writes_them_and_queries_are_bounded_by_the_beams(learnt):
+def test_a_corrector_writes_known_texts_in_few_queries(learnt):
     vectors, beams, steps = world.encode(world.TEXTS), 3, 4
     queries = Queries(world.encode, lambda v: v)
     first, corrected = learnt.invert(vectors, queries, 0, 1), learnt.invert(vectors, queries, steps, beams)
@@ -133,7 +133,7 @@ class Counting(vec2text.Vec2Text):
 
 
 @pytest.mark.parametrize(("steps", "beams", "nearest"), [(3, 4, 12), (3, 1, 3), (9, 4, 20)])
-def test_the_nearest_of_each_round_go_on_and_the_nearest_of_all_is_kept(learnt, steps, beams, nearest):
+def test_the_nearest_of_each_round_and_of_all_are_kept(learnt, steps, beams, nearest):
     def encode(texts):
         angle = torch.tensor([0.01 * int(t) for t in texts])
         return nn.functional.pad(torch.stack([angle.cos(), angle.sin()], 1), (0, DIMENSION - 2))

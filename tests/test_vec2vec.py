@@ -19,7 +19,7 @@ from pipelines.aligners.vec2vec.training import Training
 from pipelines.measures.translation import paired_scores
 from pipelines.study import Align, settings_of
 from tests.reference_vec2vec import Reference
-from tests.small import refusal, seeded
+from tests.small import refusal, rotation, seeded
 
 D, E = 12, 16
 DIMS = {"source": D, "target": E}
@@ -55,7 +55,7 @@ def topics():
     sizes = torch.arange(1, 151) ** -0.3
     noise = 0.7 * torch.randn(6500, 256, generator=g) * spectrum
     points = centres[torch.multinomial(sizes, 6500, replacement=True, generator=g)] + noise
-    return points, points @ torch.linalg.qr(torch.randn(256, 256, generator=g)).Q
+    return points, points @ rotation(256, 256, g)
 
 
 def assert_same_state(got, want):
@@ -88,7 +88,7 @@ def killed(settings, folder):
 
 # ---------------------------------------------------------------- losses, against numpy in float64
 
-# test_five_released_steps and test_the_papers_objective have the others
+# The two tests of the released steps and of the paper's objective have the others
 
 L, M = np.random.default_rng(0).normal(size=(2, 9, 1))
 
@@ -112,7 +112,7 @@ def test_gan_losses(gan, swapped):
     assert [loss.item() for loss in got] == pytest.approx(GAN[gan, swapped], rel=1e-12)
 
 
-def test_transport_is_sinkhorns_plan_and_its_gradient_takes_the_plan_as_constant():
+def test_transport_is_sinkhorns_with_a_constant_plan():
     g = np.random.default_rng(0)
     x, y = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in g.normal(size=(2, 30, 6)))
     kernel, v = np.exp(10 * (x @ y.T - 1)), np.ones(30)
@@ -132,7 +132,7 @@ def test_transport_is_sinkhorns_plan_and_its_gradient_takes_the_plan_as_constant
 
 
 @pytest.mark.parametrize(("depth", "norm"), [(3, "batch"), (5, "batch"), (3, "layer")])
-def test_five_released_steps_leave_the_same_losses_weights_and_statistics_as_the_reference(depth, norm):
+def test_five_released_steps_equal_the_reference(depth, norm):
     mine = training(replace(PUBLISHED, adapter_depth=depth, norm=norm, lr=0.05))
     mine.model.double(), mine.discriminators.double()
     reference, model = Reference(mine, D, E), mine.model
@@ -179,7 +179,7 @@ def test_the_cycle_trains_the_first_translation_only_if_not_detached(detach):
 
 
 @pytest.mark.parametrize("gan", ["least_squares", "vanilla"])
-def test_bf16_computes_the_same_losses_roughly_and_keeps_float32_weights(gan):
+def test_bf16_has_close_losses_and_float32_weights(gan):
     settings = replace(SMALL, gan=gan)
     half = training(replace(settings, precision="bf16"))
     want, got = training(settings).step(batch()), half.step(batch())
@@ -264,7 +264,7 @@ def test_principal_axes_are_uncorrelated_and_fall_in_variance():
 
 
 @pytest.mark.parametrize("axes", ["raw", "principal"])
-def test_a_subspace_turns_with_the_encoder_and_holds_its_largest_variances(axes):
+def test_a_subspace_holds_the_largest_variances(axes):
     x, y = clouds()
     settings = replace(SUBSPACE, axes=axes)
     turned = x @ torch.linalg.qr(torch.randn(D, D))[0]
@@ -365,7 +365,7 @@ def test_the_defaults_are_the_released_configuration():
 
 def test_a_row_of_align_names_a_recipe_and_its_other_keys_override_it():
     def settings(**keys):
-        return Align.model_validate({"source": "a", "target": "b", "aligner": "vec2vec", **keys}).settings
+        return Align(source="a", target="b", aligner="vec2vec", **keys).settings
 
     paper = settings(recipe="paper")
     assert paper == Settings(recipe="paper", **PAPER)

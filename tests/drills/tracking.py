@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.drills.places import LIMIT, free_port, running, running_runs
+from tests.test_track import Stub
 
 WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and other work on the machine
 
@@ -48,25 +48,13 @@ def server(port):
 @contextmanager
 def stub(port, status):
     """A server that answers everything with one status; 0: one that never answers."""
-    over = threading.Event()
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self):
-            if status:
-                self.send_error(status)
-            else:
-                over.wait()
-
-        do_POST = do_PATCH = do_GET  # noqa: N815
-
-        def log_message(self, format, *args): ...
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Answers) as listening:
-        listening.daemon_threads = True
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
+    with Stub(port, status) as server:
+        if not status:
+            server.go_on.clear()
         yield
-        over.set()
-        listening.shutdown()
+        server.left = 0  # whoever still waits is not answered
+        server.go_on.set()
+        server.shutdown()
 
 
 @contextmanager
