@@ -22,7 +22,7 @@ STYLE = """
 :root{--ink:#ddd;--soft:#aaa;--line:#444;--head:#262b31;--page:#16191d;--accent:#6db3ea}img{filter:brightness(.85)}}
 body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:auto;padding:1rem;overflow-wrap:anywhere}
 body{color:var(--ink);background:var(--page)}a{color:var(--accent)}
-div.table{overflow-x:auto;margin:.8rem 0}
+div.table{overflow-x:auto;margin:.8rem 0}pre{white-space:pre-wrap}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 td,th{border:1px solid var(--line);padding:.25rem .6rem;text-align:left}th{background:var(--head)}
 td{max-width:24rem}
