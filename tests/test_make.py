@@ -73,6 +73,7 @@ def test_a_folder_of_the_user_s_own_files_is_not_taken_for_the_link(make, tmp_pa
 
 SERVES = f"""#!{sys.executable}
 import os, socket, sys
+from pathlib import Path
 if set(sys.argv) & {{"-p", "--port"}}:
     port = sys.argv[sys.argv.index("-p" if "-p" in sys.argv else "--port") + 1]
     said = [*sys.argv[1:], os.environ.get("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", ""), os.environ["PYTHONPATH"]]

@@ -127,8 +127,8 @@ def conclusion(findings: Findings) -> str:
         return (
             f"Verdict: {best.verdict} with {best.encoder} (score {best.score:.2f}), for {best.share:.0%} of "
             "the vectors. An attacker can map them into the space of this encoder. What he reads there also "
-            "depends on his texts: without `--texts` close to those behind the dump, topics and guesses are "
-            "no evidence of what these say."
+            "depends on his texts (`--texts`): if they are unlike those behind the dump, topics and guesses "
+            "are no evidence of what these say."
         )
     if best.verdict == "doubtful":
         return (

@@ -13,8 +13,9 @@ Result = TypeVar("Result")
 def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
     """Run functions in a thread pool; return their results in order; re-raise the first exception.
 
-    As many run at once as there are cores, and torch uses an equal share of the cores in each thread. The
-    threads end with the process: Ctrl-C does not wait for them.
+    As many run at once as there are cores, and torch uses an equal share of the cores in each thread. An
+    exception is raised when all have ended, because a process that ends while a thread is in torch aborts.
+    Only Ctrl-C does not wait.
     """
     import torch
 
@@ -23,7 +24,8 @@ def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
     with ThreadPool(
         at_once, torch.set_num_threads, (cores // at_once,)
     ) as pool:  # OpenMP's number is per thread
-        return [future.result() for future in pool.imap(_done, works)]
+        futures = list(pool.imap(_done, works))
+    return [future.result() for future in futures]
 
 
 def _done(work: Callable[[], Result]) -> Future[Result]:

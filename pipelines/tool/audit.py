@@ -128,8 +128,10 @@ def audit(dump: Path, options: Options) -> Findings:
     cannot be read.
     """
     print("audit: read the dump", file=sys.stderr, flush=True)
-    known = known_texts(options)
     taken, vectors = sampled(dump, options)
+    if out := taken.left_out + taken.far_off:
+        print(f"audit: {out} vectors of {taken.rows} are left out: zero, NaN or far off", file=sys.stderr)
+    known = known_texts(options)
     truth = true_texts(options.truth, taken)
     about = {
         "vectors": taken.rows,

@@ -60,7 +60,7 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     if targets.verdict and VERDICTS.index(best.verdict) > VERDICTS.index(targets.verdict):
         out.append(f"verdict: {best.verdict} with {best.encoder}; at most {targets.verdict}")
     if targets.encoder is not None and named > targets.encoder:
-        out.append(f"encoder: {best.encoder} is named of {named:.3f}; at most {targets.encoder:g}")
+        out.append(f"encoder: {best.encoder} is named for {named:.3f} of them; at most {targets.encoder:g}")
     if not findings.evidence:
         return out
     found = {row["what"]: row for row in findings.leaks}

@@ -42,8 +42,10 @@ def fit(args: Namespace) -> Answer:
     (args.out / PARTS).unlink(missing_ok=True)
     if parts:
         parts.save(args.out / PARTS)
-    said = f"{len(source)} vectors to {len(target)}: {args.out}"
-    return Answer([said, str(verdict)], {"map": str(args.out), "verdict": asdict(verdict)})
+    said = [f"{len(source)} vectors to {len(target)}: {args.out}", str(verdict)]
+    if not verdict.share:
+        said.append("known pairs: `migrate --pairs`; other settings: `pipelines.fit` in Python")
+    return Answer(said, {"map": str(args.out), "verdict": asdict(verdict)})
 
 
 def check_map(folder: Path, seed: int) -> None:
@@ -54,6 +56,13 @@ def check_map(folder: Path, seed: int) -> None:
         raise BadInput(f"{folder}: the map of {others[0]} is there: choose another folder")
 
 
+def opened(folder: Path) -> Translator:
+    """Return the map in a folder. Raises BadInput if there is none."""
+    if not any(folder.glob("seed-*.json")):
+        raise BadInput(f"{folder}: no map there; `translate fit OLD NEW --out {folder}` makes one")
+    return arrays.load(folder)
+
+
 def apply(args: Namespace) -> Answer:
     """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept.
 
@@ -61,7 +70,7 @@ def apply(args: Namespace) -> Answer:
     """
     check_output(args.out, located(args.source), args.column)
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
-    rows = write(args.out, located(args.source), args.column, arrays.load(args.map), parts)
+    rows = write(args.out, located(args.source), args.column, opened(args.map), parts)
     return Answer([f"{rows} vectors: {args.out}"], {"out": str(args.out), "rows": rows})
 
 
@@ -129,7 +138,7 @@ def judge(args: Namespace) -> Answer:
     source, target = (torch.from_numpy(matrix(located(p), args.column)) for p in (args.source, args.target))
     if len(source) != len(target):
         raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
-    translator = arrays.load(args.map)
+    translator = opened(args.map)
     if (width := translator(source[:1]).shape[1]) != target.shape[1]:
         raise BadInput(f"{args.target}: vectors of {target.shape[1]} dimensions; the map gives {width}")
     found = summary(scored(translator, source, target, torch.arange(len(source)), BATCH))
