@@ -520,7 +520,12 @@ TARGETS = [
     ("{texts: 0.3, labels: 0.3, facts: 0.3, encoder: 1}", []),
     (
         "{texts: 0.2, labels: 0.2, facts: 0.2, encoder: 0.5}",
-        ["encoder: one is named for 1.000 of them; at most 0.5", "texts: 3 of 10; at most 0.2", "labels:", "facts:"],
+        [
+            "encoder: one is named for 1.000 of them; at most 0.5",
+            "texts: 3 of 10; at most 0.2",
+            "labels:",
+            "facts:",
+        ],
     ),
     ("verdict: partial", ["verdict: aligned with one; at most partial"]),
     ("verdict: aligned", []),
