@@ -15,7 +15,9 @@ import torch
 import yaml
 
 from pipelines.aligners.core.parts import Parts
+from pipelines.aligners.core.verdict import Verdict
 from pipelines.fitting import arrays
+from pipelines.fitting.fits import write_verdicts
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate, validate
 from tests.small import completed, refusal, two_encoders
@@ -104,9 +106,13 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     assert command_line.main(["translate", "--json", "apply", "map", "held", "--out", "m.parquet"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 100
     assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
+    write_verdicts(Path("map"), {0: Verdict(0.3, "doubtful", 0.1, 50)})
+    assert command_line.main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0
+    assert "the verdict on the map is doubtful: it may be wrong" in capsys.readouterr().out
     np.save("thin.npy", turned[:100, :3].astype(np.float32))
     for wrong in (
         ("judge", "map", "thin.npy", "true.npy"),
+        ("apply", "map", "thin.npy", "--out", "x.npy"),
         ("fit", "old.npy", "new.npy", "--out", "map", "--seed", "1"),  # the folder has seed 0
         ("fit", "old.npy", "new.npy", "--out", "old.npy"),
     ):

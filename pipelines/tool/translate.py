@@ -15,7 +15,7 @@ import torch
 
 from pipelines import batchwise
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import Translator, save
+from pipelines.aligners.core.translator import Translator, read_verdicts, save
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import formats, limits, matrix
 from pipelines.evaluate import scored
@@ -68,18 +68,27 @@ def apply(args: Namespace) -> Answer:
 
     A column `aligned` tells for which rows the map is right, if `fit` found any.
     """
-    check_output(args.out, located(args.source), args.column)
+    width, translator = check_output(args.out, located(args.source), args.column), opened(args.map)
+    if (takes := translator.config.get("source_dim", width)) != width:
+        raise BadInput(f"{args.source}: vectors of {width} dimensions; the map takes {takes}")
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
-    rows = write(args.out, located(args.source), args.column, opened(args.map), parts)
-    return Answer([f"{rows} vectors: {args.out}"], {"out": str(args.out), "rows": rows})
+    rows = write(args.out, located(args.source), args.column, translator, parts)
+    said = [f"{rows} vectors: {args.out}"]
+    if doubts := {v["label"] for v in read_verdicts(args.map).values()} - {"aligned", "partial"}:
+        said.append(f"the verdict on the map is {min(doubts)}: it may be wrong")
+    return Answer(said, {"out": str(args.out), "rows": rows})
 
 
-def check_output(path: Path, source: Path, column: str | None) -> None:
-    """Raise BadInput, before any work, for a file that `write` cannot write, or cannot read."""
+def check_output(path: Path, source: Path, column: str | None) -> int:
+    """Return how many dimensions the source has.
+
+    Raise BadInput, before any work, for a file that `write` cannot write, or cannot read.
+    """
     if path.suffix not in WRITTEN:
         raise BadInput(f"{path}: vectors are written to {', '.join(WRITTEN)}")
-    if next(iter(formats.blocks(source, column)), None) is None:
+    if (block := next(iter(formats.blocks(source, column)), None)) is None:
         raise BadInput(f"{source}: no vectors")
+    return block.shape[1]
 
 
 def write(
