@@ -127,7 +127,7 @@ ALIASES = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 1
         (b"study: t\nembed: &a {b: *a}\n", "embed.b: an alias of what it stands in"),
         ("\n".join(["a0: &a0 [1, 1, 1]", *ALIASES]).encode(),
          "its aliases stand for more than 100,000 values"),
-        (b"", "not a study"),
+        (b"", "a mapping of keys is needed"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_study_is_one_line(tmp_path, raw, line):

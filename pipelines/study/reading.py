@@ -56,7 +56,7 @@ def read(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict):
-        raise BadInput(f"{path}: not a study (a mapping of tables was expected)")
+        raise BadInput(f"{path}: a mapping of keys is needed")
     return tree
 
 
