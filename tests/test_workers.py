@@ -63,6 +63,7 @@ def test_stages_run_side_by_side_each_after_what_it_needs(repro):
     begun = [line for line in out.splitlines() if line.startswith("stage ")]
     assert {line.split(": ")[1] for line in begun[:2]} == {"first", "second"}
     assert begun[2:] == ["stage 3 of 3: last"]
+    assert out.splitlines()[-1].startswith("3 stages, 3 of them run or restored, in ")
     assert not Path("d.out").exists()
     assert repro(SIDE_BY_SIDE, "last").communicate()[0] == "3 stages, all up to date\n"
 
@@ -94,6 +95,7 @@ def test_a_stage_that_fails_ends_the_one_beside_it(repro):
     out, _ = process.communicate()
     assert process.returncode == 255
     assert "    fails: no such luck" in out.splitlines()
+    assert out.splitlines()[-1].startswith("    fails: ERROR: failed to reproduce 'fails'")
     assert Path("interrupted").exists()
 
 
