@@ -78,6 +78,5 @@ publish: $(READY)  ## make publish ROW=wasserstein [SEED=1]: register its transl
 
 ui: $(READY) scm  ## Dagster and MLflow side by side; Ctrl-C stops both
 	@python -m pipelines.study names
-	@python -m pipelines.tool validate params.yaml
 	@dvc stage list --name-only >/dev/null
 	@scripts/ui

@@ -169,6 +169,7 @@ def test_whoever_owns_a_second_encoder_couples_better_in_the_first():
         return wasserstein_procrustes.fit_jointly(clouds, QUICK, 0, paired=[*others])
 
     alone, both = fit(b=blurred), fit(b=blurred, c=clear)
+    assert set(both) == {("x", "b"), ("b", "x"), ("x", "c"), ("c", "x")}
     assert nearness(both["x", "c"], x[:600], clear[:600]) > 0.98
     for pair, source, target in ((("x", "b"), x, blurred), (("b", "x"), blurred, x)):
         near, far = (nearness(fits[pair], source[:600], target[:600]) for fits in (both, alone))

@@ -148,6 +148,7 @@ def test_agreement_with_a_known_pmi_is_that_of_scipy():
 
     a, b = torch.randint(0, 5, (2, 15, 20), generator=keyed(0)).double()
     found = image_text.agreement(a, b, 4)
+    assert found["pmi_correlation"] == pytest.approx(stats.pearsonr(a.ravel(), b.ravel())[0])
     assert found["pmi_rank_correlation"] == pytest.approx(stats.spearmanr(a.ravel(), b.ravel())[0])
     line = image_text.agreement(a, 3 * a + 1, 4)
     assert line["pmi_unexplained"] == pytest.approx(0, abs=1e-9)

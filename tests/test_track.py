@@ -170,10 +170,11 @@ def test_curves_are_live(monkeypatch):
         assert client.get_metric_history(found.info.run_id, "loss")
 
 
-def test_a_run_that_fails_says_so():
-    with pytest.raises(RuntimeError), embed():
-        raise RuntimeError
-    assert statuses() == {"x": "FAILED"}
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError, "FAILED"), (KeyboardInterrupt, "KILLED")])
+def test_a_run_that_ends_badly_says_so(error, status):
+    with pytest.raises(error), embed():
+        raise error
+    assert statuses() == {"x": status}
 
 
 def test_a_temporary_experiment_reports_to_the_repository(tmp_path, monkeypatch):

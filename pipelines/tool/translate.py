@@ -68,7 +68,8 @@ def apply(args: Namespace) -> Answer:
 
     A column `aligned` tells for which rows the map is right, if `fit` found any.
     """
-    width, translator = check_output(args.out, located(args.source), args.column), opened(args.map)
+    width = check_output(args.out, located(args.source), args.column)
+    translator = opened(args.map)
     if (takes := translator.config.get("source_dim", width)) != width:
         raise BadInput(f"{args.source}: vectors of {width} dimensions; the map takes {takes}")
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
