@@ -58,6 +58,10 @@ def copied(root, names):
     return root
 
 
+def write_yaml(path, tree):
+    Path(path).write_text(yaml.safe_dump(tree))
+
+
 def stages_of_dvc():
     """Return what dvc.yaml says of each stage, or of each row of a stage that has rows."""
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -93,6 +97,16 @@ def rotation(d, rank, generator):
     return torch.linalg.qr(torch.randn(d, rank, generator=generator))[0]
 
 
+def sinkhorn(cosines, concentration, rounds=3):
+    """Return the plan of optimal transport in float64, after rounds of scaling rows, then columns, to 1."""
+    kernel = torch.exp(concentration * (cosines.double() - 1))
+    v = torch.ones(kernel.shape[1], dtype=torch.float64)
+    for _ in range(rounds):
+        u = 1 / (kernel @ v)
+        v = 1 / (kernel.T @ u)
+    return u[:, None] * kernel * v
+
+
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
@@ -102,11 +116,15 @@ def normal(*shape, seed=0, **more):
     return torch.randn(shape, generator=seeded(seed), **more)
 
 
-def study_of(corpora, encoders, /, **tables):
-    """Return a study with generated corpora and packaged encoders of these names, and with `tables`."""
+def tables_of(corpora, encoders, /, **tables):
+    """Return a study's tables: generated corpora and packaged encoders of these names, and `tables`."""
     usual = {"study": "t", "corpora": {name: {"source": "synthetic"} for name in corpora.split()}}
     usual["encoders"] = {name: {"source": "wheel"} for name in encoders.split()}
-    return Study.model_validate(usual | tables)
+    return usual | tables
+
+
+def study_of(*names, **tables):
+    return Study.model_validate(tables_of(*names, **tables))
 
 
 def write_translator(row, translator, seed=0):

@@ -23,9 +23,10 @@ from pipelines.fitting.splitting import parts, rows_of_parts
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
-from tests.small import refusal, rotation, seeded
+from tests.small import refusal, rotation, seeded, tables_of
 from tests.test_align import TEST, N, embeddings, texts, write
 from tests.test_aligners import SMALL as ALIGNER_SMALL
+from tests.test_aligners import clustered
 from tests.test_vec2vec import SMALL
 
 DIMS = {"a": 7, "b": 5, "c": 6}
@@ -145,9 +146,7 @@ def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
 def views(n, seed=0):
     """Three spaces of 2 n clustered texts, (2 n, d) each, row i of one text; the second is blurred."""
     g = seeded(seed)
-    centres = torch.randn(12, 8, generator=g) * torch.linspace(2, 0.5, 8)
-    latent = centres[torch.multinomial(torch.linspace(1, 3, 12), 2 * n, replacement=True, generator=g)]
-    latent = latent + 0.25 * torch.randn(2 * n, 8, generator=g)
+    latent = clustered(2 * n, 8, g)
     turned = [latent @ rotation(d, 8, g).T for d in (8, 10, 12)]
     return turned[0], turned[1] + 0.4 * torch.randn(2 * n, 10, generator=g), turned[2]
 
@@ -252,12 +251,7 @@ def test_a_fit_is_judged_by_its_worst_pair(stage, monkeypatch):
     assert {of["restarts"] for of in metrics.values()} == {2}
 
 
-STUDY = {
-    "study": "s",
-    "corpora": {"passages": {"source": "library"}},
-    "encoders": {name: {"source": "wheel"} for name in DIMS},
-    "embed": {name: {"corpus": "passages", "encoder": name} for name in DIMS},
-}
+STUDY = tables_of("passages", "a b c", embed={name: {"corpus": "passages", "encoder": name} for name in DIMS})
 
 
 @pytest.mark.parametrize(

@@ -19,21 +19,25 @@ from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import load
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
-from tests.small import QUICK, normal, quick_fit, refusal, rotation, seeded
+from tests.small import QUICK, normal, quick_fit, refusal, rotation, seeded, sinkhorn
 
 SMALL = wasserstein_procrustes.Settings(
     clusters=12, repeats=10, assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
 )
 
 
+def clustered(count, rank, g):
+    """Return points (count, rank) of twelve clusters."""
+    centres = torch.randn(12, rank, generator=g) * torch.linspace(2, 0.5, rank)
+    label = torch.multinomial(torch.linspace(1, 3, 12), count, replacement=True, generator=g)
+    return centres[label] + 0.25 * torch.randn(count, rank, generator=g)
+
+
 def clouds(d, e, n=600, seed=0):
     """Return disjoint halves (n, d), (n, e) of one clustered cloud, and the true map (d, e) between them."""
     g = seeded(seed)
     rank = min(d, e)
-    centres = torch.randn(12, rank, generator=g) * torch.linspace(2, 0.5, rank)
-    share = torch.linspace(1, 3, 12)
-    label = torch.multinomial(share, 2 * n, replacement=True, generator=g)
-    points = centres[label] + 0.25 * torch.randn(2 * n, rank, generator=g)
+    points = clustered(2 * n, rank, g)
     into_source = rotation(d, rank, g).T
     into_target = rotation(e, rank, g).T
     return points[:n] @ into_source, points[n:] @ into_target, into_source.T @ into_target
@@ -201,12 +205,8 @@ def test_groups_are_whole_clusters_and_each_is_coupled_with_each():
     expected = torch.zeros(8, 8, dtype=torch.float64)
     for x in (x.double() for x in xs):
         for y in (y.double() for y in ys):
-            K = torch.exp(30 * (normalize(x @ W.double(), dim=1) @ y.T - 1))
-            v = torch.ones(len(y), dtype=torch.float64)
-            for _ in range(3):
-                u = 1 / (K @ v)
-                v = 1 / (K.T @ u)
-            expected += x.T @ (u[:, None] * K * v) @ y / len(xs)
+            plan = sinkhorn(normalize(x @ W.double(), dim=1) @ y.T, 30)
+            expected += x.T @ plan @ y / len(xs)
     assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
     assert 0 < cosine < 1
     assert len(fitting.groups(X[:899])) == 2  # 300 vectors for each group

@@ -14,7 +14,7 @@ from pipelines.aligners.core.translator import Linear, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
-from tests.small import QUICK, ROOT, normal, refusal, rotation, seeded
+from tests.small import QUICK, ROOT, normal, refusal, rotation, seeded, two_encoders
 
 
 def linear(seed):
@@ -142,10 +142,8 @@ def test_the_page_is_true(own_folder, monkeypatch):
     for name in ("fit", "fit_parts"):
         quick = partial(getattr(arrays, name), **QUICK["wasserstein_procrustes"])
         monkeypatch.setattr(arrays, name, quick)
-    random = np.random.default_rng(0)
-    topics = random.normal(size=(40, 64)) * np.linspace(2, 0.5, 64)
-    texts = topics[random.integers(40, size=800)] + 0.5 * random.normal(size=(800, 64))
-    names = {"source": texts[:400], "target": texts[400:] @ np.linalg.qr(random.normal(size=(64, 64)))[0]}
+    texts, turned = two_encoders()
+    names = {"source": texts[:400], "target": turned[400:800]}
     names["partners"] = names["target"][:50]
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/python.md").read_text(), re.S):
         exec(block, names)

@@ -12,7 +12,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-import yaml
 from dvc.repo import Repo
 
 from dagster_dvc.graph import md5
@@ -26,17 +25,16 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, ROOT, normal, write_corpus, write_embeddings
+from tests.small import IMAGE_TEXT, ROOT, normal, tables_of, write_corpus, write_embeddings, write_yaml
 
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
-STUDY = {
-    "study": "damage",
-    "corpora": {"c": {"source": "synthetic"}},
-    "encoders": {"a": {"source": "wheel"}, "b": {"source": "wheel"}},
-    "embed": {"a": {"corpus": "c", "encoder": "a"}, "b": {"corpus": "c", "encoder": "b"}},
-    "align": {"t": {"source": "a", "target": "b", "aligner": "identity"}},
-    "evaluate": {"t": {"source": "a", "target": "b"}},
-}
+STUDY = tables_of(
+    "c",
+    "a b",
+    embed={name: {"corpus": "c", "encoder": name} for name in "ab"},
+    align={"t": {"source": "a", "target": "b", "aligner": "identity"}},
+    evaluate={"t": {"source": "a", "target": "b"}},
+)
 
 
 def make():
@@ -121,7 +119,7 @@ def artefacts(made, tmp_path, monkeypatch):
 def locked():
     outs = [{"path": out, "md5": md5_of(Path(out))} for out in {out for out, *_ in READERS}]
     stages = {"align@t": {"cmd": "x", "outs": outs}}
-    Path("dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": stages}))
+    write_yaml("dvc.lock", {"schema": "2.0", "stages": stages})
 
 
 def line_of(read):
@@ -158,14 +156,13 @@ def test_a_damaged_file_is_refused_in_one_line(artefacts, out, inside, read, loc
 def test_a_stage_on_a_damaged_file_is_one_line_and_exit_code_2(artefacts, monkeypatch, capsys):
     monkeypatch.setattr(track, "run", lambda *_: nullcontext(Run()))
     monkeypatch.setattr(sys, "argv", ["evaluate", "t"])
-    Path("params.yaml").write_text(yaml.safe_dump(STUDY))
+    write_yaml("params.yaml", STUDY)
     locked()
     stage.main(evaluate.evaluate)
     flip(Path("data/translators/t/seed-0.safetensors"), 300)
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(SystemExit, match=r"^2$"):
         stage.main(evaluate.evaluate)
     said = capsys.readouterr().err
-    assert end.value.code == 2
     assert said == (
         "evaluate t: data/translators/t: not the bytes that dvc.lock names (damaged, or changed by hand): "
         "`dvc repro align@t` makes it again\n"

@@ -15,7 +15,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
 from pipelines.study.__main__ import main
 from tests.drills.inputs import bytes_changed, mutated
-from tests.small import ROOT, refusal
+from tests.small import ROOT, refusal, write_yaml
 
 STUDY = {
     "study": "t",
@@ -147,7 +147,7 @@ def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
     active.write_text("study: before\n")
     Path("wrong.yaml").write_text("study: x\nnonsense: 1\n")
     Path("studies").mkdir()
-    Path("studies/mine.yaml").write_text(yaml.safe_dump(STUDY))
+    write_yaml("studies/mine.yaml", STUDY)
     assert main(["activate", "wrong.yaml"]) == 2
     assert "nonsense: unknown key" in capsys.readouterr().err
     assert active.read_text() == "study: before\n"
@@ -169,7 +169,7 @@ def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
     with refusal("No such file"):
         params.load("none.yaml")
     corpora = STUDY["corpora"] | {"mails": {"source": "path", "path": "data/raw/mails.mbox"}}
-    Path("s.yaml").write_text(yaml.safe_dump(STUDY | {"corpora": corpora}))
+    write_yaml("s.yaml", STUDY | {"corpora": corpora})
     missing = "s.yaml: corpora.mails.path: data/raw/mails.mbox: there is no such file or folder"
     link = "; data/raw is not linked: set CORPORA_ROOT=/where/your/texts/are"
     assert main(["activate", "s.yaml"]) == 2
@@ -185,7 +185,7 @@ def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
 
 
 def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, capsys):
-    Path("params.yaml").write_text(yaml.safe_dump(STUDY | {"align": {"ab": ALIGN}}))
+    write_yaml("params.yaml", STUDY | {"align": {"ab": ALIGN}})
     monkeypatch.setattr("sys.argv", ["align", "--help"])
     stage.main(align.align)
     said = capsys.readouterr().out
@@ -202,12 +202,11 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, c
 
 def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, capsys):
     encoders = {"wordllama": WHEEL | {"model": "a\nb"}}
-    Path("params.yaml").write_text(yaml.safe_dump({"study": "t", "encoders": encoders}))
+    write_yaml("params.yaml", {"study": "t", "encoders": encoders})
     monkeypatch.setattr("sys.argv", ["fetch", "wordllama"])
     monkeypatch.setattr(track, "run", lambda *_: nullcontext(track.Run()))
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match=r"^2$"):
         stage.main(fetch.fetch)
-    assert ended.value.code == 2
     assert capsys.readouterr().err.startswith("fetch wordllama: encoder a\\nb: no such wheel")
 
 

@@ -7,7 +7,6 @@ import mlflow
 import numpy as np
 import pytest
 import torch
-import yaml
 from mlflow.pyfunc import scoring_server
 from mlflow.tracking import MlflowClient
 from numpy.testing import assert_allclose, assert_array_equal
@@ -18,7 +17,7 @@ from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear
 from pipelines.encoders import pooling
 from pipelines.runtime import intact, store
-from tests.small import TEXTS, normal, write_network, write_translator
+from tests.small import TEXTS, normal, write_network, write_translator, write_yaml
 
 D, E = 24, 16
 FIT = {"source": "here", "target": "there"}
@@ -47,7 +46,7 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("repository")
     patch = pytest.MonkeyPatch()
     patch.chdir(root)
-    Path("params.yaml").write_text(yaml.safe_dump(STUDY))
+    write_yaml("params.yaml", STUDY)
     verdicts = {0: {"score": 0.2, "label": "failed"}, 1: {"score": 0.9, "label": "aligned"}}
     for row in ("best", "both/here/there"):
         for seed in verdicts:
@@ -65,7 +64,7 @@ def root(tmp_path_factory):
         stages[f"evaluate@{row}"] = locked(read, [seeds])
     stages["evaluate@stale"]["deps"][2]["md5"] = "of other translators"
     stages["evaluate@edited"]["outs"][0]["md5"] = "of other numbers"
-    Path("dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
+    write_yaml("dvc.lock", {"stages": stages})
     patch.undo()
     return root
 

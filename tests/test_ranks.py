@@ -65,7 +65,7 @@ def project(built, monkeypatch):
 
 
 def activated(study):
-    Path("study.yaml").write_text(yaml.safe_dump(study))
+    small.write_yaml("study.yaml", study)
     activate.activate("study.yaml")
 
 

@@ -14,7 +14,7 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.study import activate
-from tests.small import ROOT, completed, copied, one_sender
+from tests.small import ROOT, completed, copied, one_sender, write_yaml
 
 FEW = {"clusters": 4, "repeats": 2, "restarts": 2, "rounds": [60, 60], "refinements": 8, "passes": 1}
 STUDY = {
@@ -67,7 +67,7 @@ def repository(tmp_path_factory):
     """A git repository with this project's code and the tiny study, reproduced once."""
     root = copied(tmp_path_factory.mktemp("repository"), NEEDED)
     before = Path.cwd()
-    (root / "tiny.yaml").write_text(yaml.safe_dump(STUDY))
+    write_yaml(root / "tiny.yaml", STUDY)
     os.chdir(root)
     activate.activate("tiny.yaml")
     run("git", "init", "-q")
@@ -89,7 +89,7 @@ def test_a_reproduced_study_has_its_metrics_its_report_and_its_plots(repository)
 @pytest.mark.slow
 def test_a_copy_is_reproduced_without_git(tmp_path, monkeypatch):
     monkeypatch.chdir(copied(tmp_path, NEEDED))
-    Path("tiny.yaml").write_text(yaml.safe_dump({"study": "tiny", "corpora": STUDY["corpora"]}))
+    write_yaml("tiny.yaml", {"study": "tiny", "corpora": STUDY["corpora"]})
     activate.activate("tiny.yaml")
     Path(".venv").symlink_to(sys.prefix)
     make = ("make", "--assume-old", ".venv/.ready")
@@ -142,7 +142,7 @@ def test_a_broken_run_cache_does_not_stop_the_next_run(repository, tmp_path):
         folder.mkdir()
     lock = yaml.safe_load(Path("dvc.lock").read_text())
     lock["stages"].pop("evaluate@wasserstein")
-    Path("dvc.lock").write_text(yaml.safe_dump(lock))
+    write_yaml("dvc.lock", lock)
     assert cached
     assert "evaluate@wasserstein" in talk()
     shutil.copytree(tmp_path / "runs", runs, dirs_exist_ok=True)

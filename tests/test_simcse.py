@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import polars as pl
@@ -135,21 +136,15 @@ def test_the_stage_leaves_an_encoder_a_curve_and_metrics(corpora):
 
 def test_a_killed_run_continues_bit_for_bit(corpora, monkeypatch):
     whole, _, whole_curve = run()
-    real, calls = finetune.step, []
-
-    def dies(*arguments):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(finetune, "step", dies)
+    dies = [DEFAULT] * 3 + [KeyboardInterrupt] + [DEFAULT] * 6
+    step = Mock(wraps=finetune.step, side_effect=dies)
+    monkeypatch.setattr(finetune, "step", step)
     with pytest.raises(KeyboardInterrupt):
         run()
     again, _, curve = run()
     assert same(whole, again)
     assert curve.equals(whole_curve, null_equal=True)
-    assert len(calls) == 4 + 4  # it went on from step 2
+    assert step.call_count == 4 + 4  # it went on from step 2
 
 
 def test_seeds_halves_and_settings_matter(corpora):

@@ -11,7 +11,7 @@ from dvc.repo import Repo
 
 from pipelines.study import activate, params
 from pipelines.study.row import Made
-from tests.small import ROOT, copied, stages_of_dvc
+from tests.small import ROOT, copied, stages_of_dvc, write_yaml
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
@@ -93,7 +93,7 @@ def test_no_name_of_a_row_reaches_a_shell(repository, monkeypatch):
     monkeypatch.chdir(repository)
     row = {"kind": "tweets", "source": "synthetic", "path": "constraints.txt"}
     study = {table: {} for table in params.Study.model_fields} | {"corpora": dict.fromkeys(HOSTILE, row)}
-    Path("params.yaml").write_text(yaml.safe_dump(study))
+    write_yaml("params.yaml", study)
     Path("bin").mkdir()
     Path("bin/python").write_text("#!/bin/sh\nexit 1\n")  # Python itself takes seconds to start
     Path("bin/python").chmod(0o755)

@@ -14,7 +14,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.runtime import intact, sender, track
@@ -23,7 +22,7 @@ from pipelines.study import Align, Embed, Evaluate
 from pipelines.study.activate import full_text
 from scripts import views
 from tests.drills.places import free_port
-from tests.small import ROOT, completed
+from tests.small import ROOT, completed, write_yaml
 
 START_SENDER = track.start_sender
 ROW = Embed(corpus="passages", encoder="minilm")
@@ -96,7 +95,7 @@ def git(*arguments):
 def test_a_run_has_params_tags_curves_inputs_and_tables(monkeypatch):
     monkeypatch.setenv("DVC_EXP_NAME", "brave-name")
     outs = [{"path": "data/x.arrow", "md5": "abc123"}]
-    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"embed": {"outs": outs}}}))
+    write_yaml("dvc.lock", {"stages": {"embed": {"outs": outs}}})
     git("init", "-q")
     git("commit", "-q", "--allow-empty", "-m", "x")
     of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=7)

@@ -17,8 +17,6 @@ from pipelines.runtime.errors import BadInput
 from tests.small import ROOT, normal, rotation, seeded
 from tests.test_aligners import SMALL, clouds
 
-RUNS = ROOT / "benchmarks" / "verdict.csv"
-
 
 def turn(d, e, seed):
     return rotation(max(d, e), d, seeded(seed)).T[:, :e]
@@ -146,7 +144,7 @@ def test_where_targets_vary_alike_in_all_directions_no_row_is_strange():
 
 
 def test_the_constants_tell_the_recorded_runs_apart():
-    runs = pl.read_csv(RUNS)
+    runs = pl.read_csv(ROOT / "benchmarks" / "verdict.csv")
     assert len(runs) >= 250
     succeeded = (runs["foscttm"] <= calibration.SUCCESS).to_numpy()
     found = runs["agreement"].to_numpy()

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def small_disk(folder, left, keep=True):
 def full(place, kind, folder, stage, left):
     """One writer on a full disk, then with space: what did not hold."""
     verb, *row = stage.split("@")
-    command = mended = [sys.executable, "-m", f"pipelines.{verb}", *row]
+    command = mended = ["python", "-m", f"pipelines.{verb}", *row]
     variables = {}
     match kind:
         case "MLflow store":
@@ -65,7 +64,7 @@ def full(place, kind, folder, stage, left):
         case "spool":
             variables["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{free_port()}"
         case "DVC's cache":
-            mended = [sys.executable, "-m", "dvc", "repro", "--quiet"]
+            mended = ["dvc", "repro", "--quiet"]
             command = [*mended, "--force", "--single-item", stage]
     if kind == "log":
         done = running(["sh", "-c", 'exec "$@" > /dev/full', "sh", *command])

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 from copy import deepcopy
 from pathlib import Path
 
@@ -78,7 +77,7 @@ def studies(place, count, rng, tally):
         verb, rows = verbs.get(str(where[0]), "report"), list(yaml.safe_load(text).get(where[0], ()) or ())
         row = where[1] if len(where) > 1 and where[1] in rows else rows[0] if rows else ""
         stage = [f"pipelines.{verb}", *([row] if row and verb != "report" else [])]
-        done = running([*LIMITED, sys.executable, "-m", *stage])
+        done = running([*LIMITED, "python", "-m", *stage])
         codes.append(done.code)
         tally.add(f"{' '.join(stage)} with {what}", "" if done.code == -signal.SIGXCPU else done.fault(list))
         place.restore()
@@ -125,9 +124,7 @@ def hostile(place, count, rng, tally):
         taken, left = left[:40], left[40:]
         for path in taken:
             path.rename(batch / path.name)
-        done = running(
-            [sys.executable, "-m", "tests.hostile", str(batch), str(MEMORY)], limit=60 * len(taken)
-        )
+        done = running(["python", "-m", "tests.hostile", str(batch), str(MEMORY)], limit=60 * len(taken))
         said = dict(json.loads(line) for line in done.out.splitlines() if line.startswith("["))
         for path in taken:
             line = said.get(path.name, f"! {'hangs' if done.code is None else 'the process died'}")

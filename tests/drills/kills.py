@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +75,7 @@ def struck(place, stage, way, rng, share, usual):
         variables["DRILL_WRITES"] = str(1 + int(share * (60 if of_dvc else 30)))
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     driver = subprocess.Popen(
-        [sys.executable, *arguments], env=os.environ | variables, start_new_session=True, **quiet
+        ["python", *arguments], env=os.environ | variables, start_new_session=True, **quiet
     )
     hit = False
     if variables:
@@ -114,14 +113,14 @@ def aftermath(place):
     waited(lambda: not processes(place.root), 60)
     if left := processes(place.root):
         return f"left running: {[Path(f'/proc/{pid}/cmdline').read_text() for pid in left]}"
-    again = running([sys.executable, "-m", "scripts.repro"], limit=10 * LIMIT)
+    again = running(["python", "-m", "scripts.repro"], limit=10 * LIMIT)
     if again.code:
         said = f"{again.out.strip()[-200:]} {again.err.strip()[-200:]}"
         return f"dvc repro after it: exit code {again.code}: {said}"
     if others := place.differing():
         return f"other bytes: {others}"
     if running_runs():
-        running([sys.executable, "-m", "pipelines.runtime.sender"])
+        running(["python", "-m", "pipelines.runtime.sender"])
     if runs := running_runs():
         return f"{runs} runs are RUNNING"
     drafts = place.drafts()

@@ -81,9 +81,9 @@ class Place:
         if not (self.reference / "report" / "report.html").exists():
             clone(ROOT, self.reference)
             subprocess.run(
-                [sys.executable, "-m", "pipelines.study", "activate", "smoke"], cwd=self.reference, check=True
+                ["python", "-m", "pipelines.study", "activate", "smoke"], cwd=self.reference, check=True
             )
-            subprocess.run([sys.executable, "-m", "dvc", "repro"], cwd=self.reference, check=True)
+            subprocess.run(["dvc", "repro"], cwd=self.reference, check=True)
         shutil.rmtree(self.root, ignore_errors=True)
         clone(self.reference, self.root)  # the same code
         shutil.copytree(self.reference / ".dvc", self.root / ".dvc", dirs_exist_ok=True)

@@ -6,7 +6,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
@@ -21,7 +20,7 @@ WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and
 @contextmanager
 def server(port):
     """A real MLflow server over mlflow.db of this folder."""
-    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
+    command = ["mlflow", "server", "--port", str(port), "--workers", "1"]
     command += [
         "--backend-store-uri",
         f"sqlite:///{Path.cwd()}/mlflow.db",
@@ -140,7 +139,7 @@ def mlflow(place, count, rng, tally):
             lambda: other_bytes(Path("mlflow.db"), broken[:4096] + rng.randbytes(99_999)),
         ),
     ]
-    stage = [sys.executable, "-m", "pipelines.align", "wasserstein"]
+    stage = ["python", "-m", "pipelines.align", "wasserstein"]
     usual = running(stage).seconds
     place.restore()
     for kind, uri, faulty in ways[:count]:
