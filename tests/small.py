@@ -30,6 +30,7 @@ from pipelines.study import Network, SyntheticCorpus
 from pipelines.study.params import Study
 
 ROOT = Path(__file__).parents[1]
+WITHOUT_GIT = "[core]\n    analytics = false\n    no_scm = true\n"  # of DVC
 WHO, DOES = ("the heart", "a river", "the king", "my dog"), ("moves", "was late", "sees a fish")
 TEXTS = [" ".join(words) for words in product(WHO, DOES, ("in winter", "near the old bridge", "today"))]
 NETWORK = {"layers": 2, "width": 16, "heads": 2, "vocabulary": 150, "positions": 16}

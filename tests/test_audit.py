@@ -565,13 +565,21 @@ def test_a_gate_names_each_target_that_is_missed(gated, yaml, lines):
         assert line.startswith(start)
 
 
-@pytest.mark.parametrize("yaml", ["leakage: 2", "defence: drop 0.1", "facts: 0.1", "- a"])
-def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml):
+@pytest.mark.parametrize(
+    ("yaml", "more"),
+    [
+        ("leakage: 2", ()),
+        ("defence: drop 0.1", ()),
+        ("facts: 0.1", ()),
+        ("- a", ()),
+        ("leakage: 0.5", ("--defences", "")),
+        ("facts: 1", ("--truth", "no.txt")),
+        ("leakage: 1", ("--texts", "no.txt")),
+    ],
+)
+def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml, more):
     monkeypatch.setattr(audits, "audit", None)
-    assert gated(yaml, "audit", "dump.npy") == (2, [])
-    assert gated("leakage: 0.5", "audit", "dump.npy", "--defences", "") == (2, [])
-    assert gated("facts: 1", "audit", "dump.npy", "--truth", "no.txt") == (2, [])
-    assert gated("leakage: 1", "audit", "dump.npy", "--texts", "no.txt") == (2, [])
+    assert gated(yaml, "audit", "dump.npy", *more) == (2, [])
     message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
     Path("targets.yaml").write_text("{leakge: 1, recal: 1}")
     with refusal(message):

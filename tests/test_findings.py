@@ -55,6 +55,10 @@ def study(own_folder, monkeypatch):
     return params.Study.model_validate(ROWS)
 
 
+def changed(row, **keys):
+    return row.model_copy(update=keys)
+
+
 def judged(name, label, seeds=2):
     """Write the verdict of a fit: `label` for every seed."""
     by_seed = {str(seed): {"label": label, "score": 0.5, "agreement": 0.25} for seed in range(seeds)}
@@ -155,7 +159,7 @@ def test_an_aligned_fit_on_real_texts_comes_first(study, label):
     ],
 )
 def test_the_verdict_alone_judges_vectors_without_texts(study, label, counted, more):
-    study = study.model_copy(update={"evaluate": {}})
+    study = changed(study, evaluate={})
     store.write_metrics("collect", "mails", {"rows": 1500, "test": 0, "words": 0, "labels": 0})
     judged("blind", label)
     said = sentence(study)
@@ -167,17 +171,17 @@ def test_the_verdict_alone_judges_vectors_without_texts(study, label, counted, m
 
 def test_a_verdict_is_no_finding_beside_a_measured_map(study):
     judged("blind", "aligned")
-    assert judgement(study.model_copy(update={"evaluate": {"rival": study.evaluate["rival"]}}))
-    assert not judgement(study.model_copy(update={"evaluate": {"sighted": study.evaluate["sighted"]}}))
+    assert judgement(changed(study, evaluate={"rival": study.evaluate["rival"]}))
+    assert not judgement(changed(study, evaluate={"sighted": study.evaluate["sighted"]}))
 
 
 def test_vectors_of_the_fit_are_not_called_held_out(study):
     translated()
-    row = study.evaluate["blind"].model_copy(update={"split": "train"})
-    seen = study.model_copy(update={"evaluate": study.evaluate | {"blind": row}})
+    row = changed(study.evaluate["blind"], split="train")
+    seen = changed(study, evaluate=study.evaluate | {"blind": row})
     assert "4,096 texts of the fit are found" in sentence(seen)
-    fit = study.align["blind"].model_copy(update={"source": next(iter(study.embed)), "splits": None})
-    half = seen.model_copy(update={"align": study.align | {"blind": fit}})
+    fit = changed(study.align["blind"], source=next(iter(study.embed)), splits=None)
+    half = changed(seen, align=study.align | {"blind": fit})
     assert "held-out" not in sentence(half).partition(" are found")[0]
 
 

@@ -16,7 +16,7 @@ from pipelines.pages.tables.translation import seed_cells, translation_table
 from pipelines.runtime import store
 from pipelines.study import params
 from scripts import views
-from tests.small import ROOT, completed, copied, study_of
+from tests.small import ROOT, WITHOUT_GIT, completed, copied, study_of
 
 SAMPLE = params.load(ROOT / "studies/sample.yaml")
 FACTS = {"recoverable": 171, "recovered": 57, "above_floor": 38 / 171, "low": 0.1, "high": 0.3}
@@ -36,7 +36,7 @@ RESULTS = {  # of every row of a verb, with more in it than a headline
 def written(own_folder):
     """Study `sample`, every row of it measured, in a repository of its own. -> the numbers of each file"""
     copied(own_folder, ".dvc/config .dvcignore dvc.yaml params.yaml")
-    Path(".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
+    Path(".dvc/config").write_text(WITHOUT_GIT)
     for verb, metrics in RESULTS.items():
         for name, row in getattr(SAMPLE, verb).items():
             unjudged = verb == "align" and row.supervision != "unpaired"
@@ -47,15 +47,18 @@ def written(own_folder):
 
 
 def test_a_number_is_that_of_the_results_and_says_what_no_attacker_has(written):
-    assert written["evaluate/wasserstein"] == {"top1": 0.78, "verdict": 1.0}
-    assert written["evaluate/identity"] == {"floor": 0.78}
-    assert written["evaluate/oracle-orthogonal"] == {"ceiling": 0.78}
-    assert written["similarity/sts-minilm"] == {"spearman": 96.8272}
-    assert written["finetune/simcse"] == {"spearman": 87.4685}
-    assert written["geometry/docstrings"] == {"overlap": 0.2}
-    assert written["evaluate_image_text/scenes-clip"] == {"zero_shot": 0.4231}
-    assert written["attributes/docstrings"] == {"label_leak": 0.2}
-    assert written["invert/synthetic-emails"] == {"fact_leak": round((57 - 19) / 171, 4)}
+    expected = {
+        "evaluate/wasserstein": {"top1": 0.78, "verdict": 1.0},
+        "evaluate/identity": {"floor": 0.78},
+        "evaluate/oracle-orthogonal": {"ceiling": 0.78},
+        "similarity/sts-minilm": {"spearman": 96.8272},
+        "finetune/simcse": {"spearman": 87.4685},
+        "geometry/docstrings": {"overlap": 0.2},
+        "evaluate_image_text/scenes-clip": {"zero_shot": 0.4231},
+        "attributes/docstrings": {"label_leak": 0.2},
+        "invert/synthetic-emails": {"fact_leak": round((57 - 19) / 171, 4)},
+    }
+    assert {name: written[name] for name in expected} == expected
 
 
 def test_every_row_has_a_headline_and_all_fit_one_screen(written, monkeypatch):

@@ -11,7 +11,7 @@ from dvc.repo import Repo
 
 from pipelines.study import activate, params
 from pipelines.study.row import Made
-from tests.small import ROOT, copied, stages_of_dvc, write_yaml
+from tests.small import ROOT, WITHOUT_GIT, copied, stages_of_dvc, write_yaml
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
@@ -22,7 +22,7 @@ def repository(tmp_path_factory):
     """Make a copy of this project's code and studies, without git and data."""
     names = "pipelines studies .dvc/config .dvcignore dvc.yaml constraints.txt"
     root = copied(tmp_path_factory.mktemp("repository"), names)
-    (root / ".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
+    (root / ".dvc/config").write_text(WITHOUT_GIT)
     return root
 
 

@@ -11,7 +11,7 @@ import yaml
 from dvc.lock import make_lock
 
 from pipelines.runtime import intact
-from tests.small import ROOT
+from tests.small import ROOT, WITHOUT_GIT
 
 WAIT = """
 import signal, time
@@ -38,7 +38,7 @@ def repro(own_folder, monkeypatch):
     """Starts `make repro` on these stages."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     Path(".dvc").mkdir()
-    Path(".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+    Path(".dvc/config").write_text(WITHOUT_GIT)
     Path("params.yaml").write_text("study: t\nevaluate: {}\n")
     Path("wait.py").write_text(WAIT)
 
