@@ -1,5 +1,5 @@
-"""geometry: compare every two embeddings of one corpus by linear CKA and shared neighbours, raw and against
-chance.
+"""geometry: compare every two embeddings of one corpus by linear CKA, shared neighbours and labels, raw and
+against chance.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from itertools import combinations
 import polars as pl
 
 from pipelines.measures import geometry as measures
+from pipelines.measures import labels
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -22,13 +23,13 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
 
     Embeddings are taken by name, so that the order of rows in params.yaml changes no number.
     """
-    names = sorted(embedding for embedding, e in study.embed.items() if e.corpus == row.corpus)
-    encoders = {study.embed[n].encoder for n in names}
+    spaces = {n: space for n, space in study.spaces().items() if space.corpus == row.corpus}
+    encoders = {space.encoder for space in spaces.values()}
     if len(encoders) < 2:
         found = f"corpus {row.corpus} is embedded by {len(encoders)} encoders"
         raise BadInput(f"geometry.{name}: {found}; two are needed")
     device = resolve(row.device, float64=True)
-    sides = {study.embed[n].encoder: store.read_embeddings(n, device) for n in names}
+    sides = {spaces[n].encoder: store.read_embeddings(n, device) for n in sorted(spaces)}
     first_side = next(iter(sides.values()))
     for side in sides.values():
         store.same_texts(first_side, side)
@@ -38,14 +39,16 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         few = f"{len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
         raise BadInput(f"geometry.{name}: {few}")
     vectors = {encoder: side.vectors[rows] for encoder, side in sides.items()}
+    of_rows = store.read_corpus(row.corpus, ["labels"])["labels"].gather(rows.numpy()).to_list()
     near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}
     orders = measures.random_orders(len(rows), PAIRINGS, SEED).to(device)
     metrics: dict[str, object] = {"texts": len(rows), "chance": measures.NEIGHBOURS / (len(rows) - 1)}
     pairs = []
     for a, b in combinations(vectors, 2):
         found = measures.compare(vectors[a], vectors[b], (near[a], near[b]), orders)
+        found |= labels.compare(vectors[a], vectors[b], of_rows)
         pairs.append({"first": a, "second": b} | found)
-        metrics[f"{a}:{b}"] = {m.name: found[m.name] for m in measures.MEASURES}
+        metrics[f"{a}:{b}"] = found
     table = store.plots_path("geometry", name) / "pairs.csv"
     store.write_csv(table, pl.DataFrame(pairs))
     store.write_metrics("geometry", name, metrics)

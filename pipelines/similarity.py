@@ -1,20 +1,28 @@
-"""similarity: measure one encoder on an STS corpus: correlations, alignment, uniformity, layers, words."""
+"""similarity: measure one encoder on an STS corpus: correlations, alignment, uniformity, layers, words.
+
+It also writes the sentences that are nearest to a few others.
+"""
 
 from __future__ import annotations
 
 import polars as pl
+import torch
 from sentence_transformers.base.modules import Transformer
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from pipelines.encoders import layers
 from pipelines.encoders.encode import distinct, encode_each
 from pipelines.encoders.loading import load
 from pipelines.measures import geometry
 from pipelines.measures import similarity as measures
+from pipelines.measures.vectors import neighbours
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.study import Similarity, params
 
 SHOWN = 1000  # sentences whose layers are compared
+QUERIES, ANSWERS = 10, 3  # sentences whose nearest others are written, and how many of these
 
 
 def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) -> None:
@@ -37,6 +45,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     for pooling, of in vectors.items():
         first, second = of[places].chunk(2)
         found[pooling] = measures.sts(first, second, frame["score"].to_torch()) | geometry.anisotropy(of)
+    own = vectors["own"]
     metrics = {"pairs": len(frame), **found.pop("own")} | ({"poolings": found} if found else {})
     cosines, words = pl.DataFrame(schema=["0"]), pl.DataFrame(schema=["word", "count", "variance"])
     one_transformer = isinstance(loaded.model[0], Transformer) and not loaded.parts
@@ -49,11 +58,26 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     plots = store.plots_path("similarity", name)
     store.write_csv(plots / "layers.csv", cosines)  # both are empty without layers
     store.write_csv(plots / "words.csv", words)
+    store.write_csv(plots / "nearest.csv", nearest(texts, own))
     run.artifact(plots / "layers.csv")
     if not study.private(row.corpus):
         run.artifact(plots / "words.csv")
+        run.artifact(plots / "nearest.csv")
     store.write_metrics("similarity", name, metrics)
     run.log({"similarity": metrics})
+
+
+def nearest(texts: list[str], vectors: Tensor) -> pl.DataFrame:
+    """Return the sentences that are nearest to a few others, which are the same for every encoder."""
+    queries = torch.linspace(0, len(texts) - 1, min(QUERIES, len(texts))).long()
+    unit = normalize(vectors.float(), dim=1)
+    found = neighbours(unit[queries], unit, ANSWERS + 1)  # the first is the query, or equal to it
+    rows = [
+        {"query": texts[q], "rank": rank, "sentence": texts[i], "cosine": float(unit[q] @ unit[i])}
+        for q, near in zip(queries.tolist(), found.tolist(), strict=True)
+        for rank, i in enumerate([i for i in near if i != q][:ANSWERS], start=1)
+    ]
+    return pl.DataFrame(rows)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from scipy.stats import pearsonr, spearmanr
 from pipelines import report
 from pipelines.corpora.core import collect
 from pipelines.encoders import pooling
-from pipelines.measures import geometry, similarity
+from pipelines.measures import geometry, labels, similarity
 from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
@@ -23,7 +23,9 @@ from tests.small import (
     WHO,
     normal,
     refusal,
+    rotation,
     run_stage,
+    seeded,
     study_of,
     write_corpus,
     write_embeddings,
@@ -148,6 +150,19 @@ def test_pairs_may_repeat_and_triples_need_a_negative(tmp_path):
         from_csv("nli", tmp_path, "anchor,pos,neg\na,b,c\nd,e,\n")
 
 
+def test_labels_are_matched_by_the_shape_of_their_centroids_alone():
+    topic = torch.arange(400) // 2 % 10
+    x = normal(10, 16)[topic] + normal(400, 16, seed=1) / 4
+    turned = (x + normal(400, 16, seed=2) / 4) @ rotation(16, 16, seeded()) + 5
+    names = [[f"topic {i}", "every"][: 1 + i % 2] for i in topic.tolist()]
+    assert labels.compare(x, turned, names)["labels_matched"] == 1
+    assert labels.compare(x, turned, names)["labels_p"] == pytest.approx(0.001)
+    unrelated = labels.compare(x, normal(400, 16, seed=3), names)
+    assert unrelated["labels_matched"] < 0.5
+    assert unrelated["labels_p"] > 0.05
+    assert labels.compare(x, x, [["a"], ["b"]] * 200) == {}
+
+
 # ---------------------------------------------------------------- the stages, on a small network
 
 PAIRS = [*product(WHO, WHO, DOES)]
@@ -182,6 +197,10 @@ def test_the_similarity_stage_measures_an_encoder_and_its_layers(pairs):
     expected = similarity.sts(first, second, torch.tensor(SCORES))
     assert {k: found[k] for k in expected} == pytest.approx(expected, abs=0.05)  # padding may swap near ties
     assert list(found["layers"]) == ["01", "02"]
+    near = store.read_csv(store.plots_path("similarity", "row") / "nearest.csv")
+    unit = torch.from_numpy(model.encode([*dict.fromkeys(FIRST + SECOND)], normalize_embeddings=True))
+    expected = (unit @ unit[0]).sort(descending=True).values[1:4]  # without the sentence itself
+    assert near["cosine"][:3].to_list() == pytest.approx(expected.tolist(), abs=1e-4)
     cosines = store.read_csv(store.plots_path("similarity", "row") / "layers.csv").to_torch()
     assert cosines.diagonal(1).tolist() == pytest.approx(list(found["layers"].values()), abs=1e-5)
     assert not list(store.WORK.rglob("*.npy"))

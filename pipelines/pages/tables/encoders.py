@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from pipelines.measures import Measure, geometry, shown, similarity
+from pipelines.measures import Measure, geometry, labels, shown, similarity
 from pipelines.pages.drawing import drawn
 from pipelines.pages.tables import escaped, lower_is_better, measured, origin, section, table
 from pipelines.runtime import store
@@ -12,6 +12,7 @@ from pipelines.study import Finetune, Geometry
 from pipelines.study.params import Study
 
 WORDS = 12  # at either end of the table of words
+QUERIES = 3  # sentences whose nearest others are shown
 SIMILARITY = shown([*similarity.MEASURES, *geometry.ANISOTROPY])
 TRAINED = [m for m in SIMILARITY if m.name in ("spearman", "alignment", "uniformity")]
 SIMILARITY_LEGEND = f"""Cosines of raw vectors against human scores, or against the generator's: Spearman and
@@ -23,7 +24,9 @@ TRANSFER_LEGEND = """Accuracy x 100 of a logistic regression on frozen vectors, 
 TRAINED_LEGEND = """SimCSE. The dev split of the pairs named here also chose the step, so these numbers are
 optimistic. See Similarity for test pairs."""
 GEOMETRY_LEGEND = """*Chance* is the mean over random pairings of the texts. *Calibrated* is above 0 only if p
-is at most .05. *Top-1* is the best translation between the two, in either direction."""
+is at most .05. *Top-1* is the best translation between the two, in either direction. *Labels matched* is the
+share of labels that are found by the cosines between their centroids alone, of other texts on either side.
+Their *p* says whether the true match is better than random ones."""
 
 
 def similarity_table(study: Study) -> list[str]:
@@ -45,7 +48,7 @@ def similarity_table(study: Study) -> list[str]:
             line for kind in ("plane", "layers") for n in names for line in drawn("similarity", n, kind)
         ]
         if not study.private(corpus):
-            blocks += words_table(names)
+            blocks += words_table(names) + nearest_table(names)
     return section("Similarity", SIMILARITY_LEGEND, blocks)
 
 
@@ -78,6 +81,18 @@ def words_table(names: list[str]) -> list[str]:
         rows += [[name, *(escaped(" ".join(end)) for end in ends)]] if len(words) else []
     header = ["row", "words of the largest variance", "of the smallest"]
     return ["", *table(header, rows)] if rows else []
+
+
+def nearest_table(names: list[str]) -> list[str]:
+    """Return the nearest sentences of a few others, query by query: the paper's retrieval examples."""
+    found = [store.read_csv(store.plots_path("similarity", n) / "nearest.csv") for n in names]
+    found = [near.cast({"query": pl.String, "sentence": pl.String}) for near in found]
+    rows = []
+    for query in found[0]["query"].unique(maintain_order=True)[:QUERIES]:
+        for name, near in zip(names, found, strict=True):
+            answers = near.filter(query=query)["sentence"]
+            rows.append([escaped(query), name, escaped("; ".join(answers))])
+    return ["", *table(["sentence", "row", "nearest, best first"], rows)]
 
 
 def numbers(measures: list[Measure], metrics: dict[str, float]) -> list[str]:
@@ -114,11 +129,14 @@ def geometry_table(study: Study) -> list[str]:
     blocks = []
     for row, metrics in measured(study, "geometry").values():
         pairs = {pair: m for pair, m in metrics.items() if isinstance(m, dict)}
+        labelled = all("labels_matched" in m for m in pairs.values())
+        measures = shown(geometry.MEASURES + labels.MEASURES * labelled)
         rows = []
         for pair, m in sorted(pairs.items(), key=lambda pair: -pair[1]["overlap"]):
-            cells = [*numbers(shown(geometry.MEASURES), m), *translated(study, row.corpus, pair)]
-            rows.append([pair.replace(":", " and "), *cells])
-        header = [m.title for m in shown(geometry.MEASURES)]
+            rows.append(
+                [pair.replace(":", " and "), *numbers(measures, m), *translated(study, row.corpus, pair)]
+            )
+        header = [m.title for m in measures]
         header[header.index("shared")] += f" (chance {metrics['chance']:.4f})"
         blocks += ["", f"### {geometry_title(study, row, metrics['texts'])}", ""]
         blocks += table(["encoders", *header, "top-1, unpaired", "top-1, oracle"], rows)

@@ -1,0 +1,53 @@
+"""Match the labels of two spaces without a pair: by the cosines between their centroids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipelines.aligners.core.matching import objective, quadratic_assignment
+from pipelines.measures import Measure
+from pipelines.measures.vectors import centred_unit
+
+LEAST = 4  # labels; fewer are matched by chance too often
+RANDOM = 999  # assignments of the permutation test
+MEASURES = [Measure("labels_matched", "labels matched"), Measure("labels_p", "p", better="lower")]
+
+
+def compare(x: Tensor, y: Tensor, labels: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Return every measure of MEASURES for two spaces of the same texts, or nothing for fewer than four
+    labels.
+
+    x (n, d), y (n, e): vectors. labels: those of each row. A centroid is the mean of a label's even rows in
+    x, and of its odd rows in y: no row is on both sides. labels_matched is the share of labels that
+    quadratic assignment of the centroids' cosines matches; chance is 1 / labels. labels_p is the p-value of
+    the true assignment's objective among random ones. It is small if the spaces share the shape of their
+    labels, even where the search misses it.
+
+    Source: Schnaus, Araslanov and Cremers, "It's a (Blind) Match!", CVPR 2025.
+    """
+    names = sorted({name for of_row in labels for name in of_row})
+    member = torch.tensor([[name in of_row for name in names] for of_row in labels], dtype=x.dtype)
+    even, odd = member[0::2], member[1::2]
+    kept = (even.sum(0) > 0) & (odd.sum(0) > 0)
+    if kept.sum() < LEAST:
+        return {}
+    a, b = _cosines(x[0::2], even[:, kept]), _cosines(y[1::2], odd[:, kept])
+    generator, count = torch.Generator().manual_seed(0), len(a)
+    found, _ = quadratic_assignment(a[None], b[None], generator)
+    true = torch.arange(count)
+    tried = torch.cat([true[None], torch.rand(RANDOM, count, generator=generator).argsort(1)])
+    values = objective(a, b.expand(len(tried), -1, -1), tried)
+    matched = (found[0] == true).float().mean().item()
+    return {"labels_matched": matched, "labels_p": (values >= values[0]).float().mean().item()}
+
+
+def _cosines(vectors: Tensor, member: Tensor) -> Tensor:
+    """Return the cosines between the centred centroids of k labels. (n, d), 0 or 1 (n, k) -> (k, k)"""
+    member = member.to(vectors.device)
+    centroids = member.T @ normalize(vectors, dim=1) / member.sum(0)[:, None]
+    unit = centred_unit(centroids).cpu()
+    return unit @ unit.T
