@@ -171,7 +171,7 @@ def test_a_missing_file_is_named_before_anything_runs(folder, capsys):
     corpora = STUDY["corpora"] | {"mails": {"source": "path", "path": "data/raw/mails.mbox"}}
     write_yaml("s.yaml", STUDY | {"corpora": corpora})
     missing = "s.yaml: corpora.mails.path: data/raw/mails.mbox: there is no such file or folder"
-    link = "; data/raw is not linked: set CORPORA_ROOT=/where/your/texts/are"
+    link = "; data/raw is not linked: `CORPORA_ROOT=/your/texts make study STUDY=...` links it"
     assert main(["activate", "s.yaml"]) == 2
     Path("data").mkdir()
     Path("data/raw").symlink_to("gone")

@@ -170,7 +170,7 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
                 raw, link = Path("data/raw"), ""
                 if path.startswith("data/raw") and not raw.exists():
                     state = f"links to {raw.readlink()}" if raw.is_symlink() else "is not linked"
-                    link = f"; data/raw {state}: set CORPORA_ROOT=/where/your/texts/are"
+                    link = f"; data/raw {state}: `CORPORA_ROOT=/your/texts make study STUDY=...` links it"
                 raise BadInput(f"{where}: {place}.{name}: {path}: there is no such file or folder{link}")
 
 
