@@ -20,7 +20,6 @@ STUDY = {
     "align_jointly": {"j": {"spaces": ["passages-use", "passages-minilm"], "aligner": "vec2vec"}},
     "inverters": {"mails": {"space": "mails-minilm"}},
 }
-MAILS = {"source": "mails-use", "target": "mails-minilm", "aligner": "identity"}
 
 
 def row(table, name, keys):
@@ -38,7 +37,18 @@ def row(table, name, keys):
         ("attributes", "a", {}, {"corpus": "passages", "source_encoder": "use", "target_encoder": "minilm"}),
         ("inverters", "i", {"corpus": "mails", "encoder": "use"}, {"space": "mails-use"}),
         ("inverters", "mails-use", {}, {"corpus": "mails", "encoder": "use"}),
-        ("invert", "mails", {"translator": "a"}, MAILS | {"corpus": "mails", "encoder": "minilm"}),
+        (
+            "invert",
+            "mails",
+            {"translator": "a"},
+            {
+                "source": "mails-use",
+                "target": "mails-minilm",
+                "aligner": "identity",
+                "corpus": "mails",
+                "encoder": "minilm",
+            },
+        ),
         ("bulk", "b", {"model": "data/translators/a"}, {"aligner": "identity"}),
         ("bulk", "b", {"model": "data/encoders/use"}, {"aligner": "core"}),
     ],

@@ -21,7 +21,6 @@ from tests.small import ROOT, seeded
 # Dropout masks belong to a rank, so there are none; word deletion gives the views a difference.
 FINETUNE = small.FINETUNE | {"steps": 4, "lr": 1e-4, "dropout": 0.0}
 FINETUNE |= {"augment": "delete", "augment_share": 0.3}
-IMAGES = small.IMAGE_TEXT | {"steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,9 @@ def built(tmp_path_factory):
         "encoders": {"static": {"source": "path", "path": "x"}},
         "embed": {"row": {"corpus": "many", "encoder": "static"}},
         "finetune": {"row": FINETUNE},
-        "train_image_text": {"row": IMAGES},
+        "train_image_text": {
+            "row": small.IMAGE_TEXT | {"steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
+        },
     }
     env = os.environ | {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": uri}
     with small.one_sender(env=env, cwd=root):
@@ -67,9 +68,6 @@ def project(built, monkeypatch):
 def activated(study):
     small.write_yaml("study.yaml", study)
     activate.activate("study.yaml")
-
-
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
 def run(verb, *program, processes=2, code=0):
@@ -155,7 +153,8 @@ def test_image_and_text_encoders_of_two_processes_are_those_of_one(project, torc
     one, expected = weights(store.image_text_path("row")), losses("train_image_text")
     vectors = store.read_embeddings("row-image").vectors.clone()
     if torchrun:
-        run("train_image_text", *TORCHRUN, "-m", "pipelines.train_image_text", processes=1)
+        two = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+        run("train_image_text", *two, "-m", "pipelines.train_image_text", processes=1)
     else:
         run("train_image_text")
     torch.testing.assert_close(weights(store.image_text_path("row")), one, atol=1e-5, rtol=0)

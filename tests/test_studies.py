@@ -44,11 +44,9 @@ def read_by_dvc(path, study):
     return [stage.addressing for stage in stages]
 
 
-SLOW = {"paper", "paper-mimic"}  # hundreds of stages
-
-
 @pytest.mark.parametrize(
-    "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in SLOW)) for p in STUDIES]
+    "path",
+    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * p.stem.startswith("paper")) for p in STUDIES],
 )
 def test_dvc_reads_every_study(path, repository, monkeypatch):
     monkeypatch.chdir(repository)

@@ -27,8 +27,8 @@ SIZES = {"width": 24, "disc_width": 20, "disc_depth": 3, "batch": 32, "steps": 8
 SIZES |= {"log_every": 2, "checkpoint_every": 3, "min_steps": 0, "warmup_from": 1}
 SMALL = Settings(**SIZES, dropout=0.0, lr=1e-3, disc_lr=1e-3, max_grad_norm=10.0)
 PUBLISHED = replace(SMALL, warmup_from=0, max_grad_norm=1000.0)  # as released, but for the sizes
-STARTS = {"starts": (4, 2), "start_axes": (4, 6), "start_steps": 3}
-LINEAR = Settings(**MULTISTART | SIZES | STARTS | {"lr": 3.0, "precision": "float32"})
+STARTS = {"starts": (4, 2), "start_axes": (4, 6), "start_steps": 3, "lr": 3.0, "precision": "float32"}
+LINEAR = Settings(**MULTISTART | SIZES | STARTS)
 TRANSPORT_ONLY = replace(LINEAR, gan_weight=0.0, starts=(), start_axes=())
 
 
