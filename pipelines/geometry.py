@@ -39,14 +39,15 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         few = f"{len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
         raise BadInput(f"geometry.{name}: {few}")
     vectors = {encoder: side.vectors[rows] for encoder, side in sides.items()}
-    of_rows = store.read_corpus(row.corpus, ["labels"])["labels"].gather(rows.numpy()).to_list()
+    frame = store.read_corpus(row.corpus, ["text", "labels"])[rows.numpy()]
     near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}
     orders = measures.random_orders(len(rows), PAIRINGS, SEED).to(device)
     metrics: dict[str, object] = {"texts": len(rows), "chance": measures.NEIGHBOURS / (len(rows) - 1)}
+    metrics["repeated"] = frame["text"].drop_nulls().is_duplicated().sum()  # their neighbours are ties
     pairs = []
     for a, b in combinations(vectors, 2):
         found = measures.compare(vectors[a], vectors[b], (near[a], near[b]), orders)
-        found |= labels.compare(vectors[a], vectors[b], of_rows)
+        found |= labels.compare(vectors[a], vectors[b], frame["labels"].to_list())
         pairs.append({"first": a, "second": b} | found)
         metrics[f"{a}:{b}"] = found
     table = store.plots_path("geometry", name) / "pairs.csv"

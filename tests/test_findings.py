@@ -222,10 +222,12 @@ def test_labels_stand_above_the_commonest_ones(study):
 
 
 def test_encoders_that_share_neighbours_stand_beside_chance(study):
-    pair = {"cka": 0.5, "overlap": 0.271}
-    store.write_metrics("geometry", "mails", {"texts": 4096, "chance": 0.0024, "one:two": pair})
+    found = {"texts": 4096, "repeated": 9, "chance": 0.0024, "one:two": {"overlap": 0.271}}
+    store.write_metrics("geometry", "mails", found)
     assert "one and two share 27 % of a text's 10 nearest texts." in sentence(study)
     assert "chance is 0.2 %" in sentence(study)
+    store.write_metrics("geometry", "mails", found | {"repeated": 4000})
+    assert findings(study) == []
 
 
 def test_a_trained_encoder_stands_beside_its_untrained_self(study):
