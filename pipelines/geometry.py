@@ -23,13 +23,14 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
 
     Embeddings are taken by name, so that the order of rows in params.yaml changes no number.
     """
-    spaces = {n: space for n, space in study.spaces().items() if space.corpus == row.corpus}
-    encoders = {space.encoder for space in spaces.values()}
+    spaces = study.spaces()
+    names = sorted(row.spaces or (n for n, space in study.embed.items() if space.corpus == row.corpus))
+    encoders = {spaces[n].encoder for n in names}
     if len(encoders) < 2:
         found = f"corpus {row.corpus} is embedded by {len(encoders)} encoders"
         raise BadInput(f"geometry.{name}: {found}; two are needed")
     device = resolve(row.device, float64=True)
-    sides = {spaces[n].encoder: store.read_embeddings(n, device) for n in sorted(spaces)}
+    sides = {spaces[n].encoder: store.read_embeddings(n, device) for n in names}
     first_side = next(iter(sides.values()))
     for side in sides.values():
         store.same_texts(first_side, side)

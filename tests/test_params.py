@@ -86,6 +86,7 @@ WHEEL = {"source": "wheel", "path": "c"}
          "evaluate.r.source: b is of encoder minilm, but ab was fitted on wordllama"),
         ("finetune", FINETUNE | {"lr": float("nan")}, "finetune.r.lr: "),
         ("finetune", FINETUNE | {"dev": "passages"}, "finetune.r.dev: passages is of kind passages, not sts"),
+        ("geometry", {"corpus": "s", "spaces": ["a"]}, "geometry.r.spaces: a has texts of passages"),
         ("inverters", {"space": "b", "inverter": {"epoch": 1}},
          "inverters.r.inverter.epoch: unknown key; did you mean 'epochs'?"),
         ("published", PAPER | {"of": "study.sample.top1"}, "published.r.of: there is no verb 'study'"),

@@ -159,6 +159,14 @@ def _one_model(where: str, pooling: object, encoder: Encoder) -> None:
 class Geometry(Computed):
     """Compare every two embeddings of one corpus."""
 
-    corpus: Annotated[str, Ref("corpora")]  # every two of its embeddings are compared
+    corpus: Annotated[str, Ref("corpora")]  # of the texts
+    # The embeddings, also those of `train_image_text`; (): all rows of `embed` with this corpus
+    spaces: Annotated[tuple[str, ...], Ref("embed")] = ()
     split: str | None = "test"  # None: every row of the corpus
     limit: Annotated[int, Bounds(ge=16)] = 4096  # most texts
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError for an embedding of another corpus."""
+        for name in self.spaces:
+            if (other := study.spaces()[name].corpus) != self.corpus:
+                raise ValueError(f"{where}.spaces: {name} has texts of {other}, not of {self.corpus}")

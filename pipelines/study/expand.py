@@ -198,6 +198,7 @@ class Expansion:
 
     def geometry(self, name: str, row: Rows) -> None:
         row.setdefault("corpus", name)
+        self.each_space(row)
 
     def train_image_text(self, name: str, row: Rows) -> None:
         """Derive nothing: this table is here because a slot may name it."""
@@ -208,8 +209,7 @@ class Expansion:
 
     def align_jointly(self, name: str, row: Rows) -> None:
         row.setdefault("start", f"pipelines/aligners/{row.get('aligner')}")
-        for space in row["spaces"] if isinstance(row.get("spaces"), list) else ():
-            self.space(space)
+        self.each_space(row)
 
     def evaluate(self, name: str, row: Rows) -> None:
         self.translated(name, row)
@@ -280,6 +280,10 @@ class Expansion:
         known(key, joint, self.study["align_jointly"])
         aligner = self.study["align_jointly"][joint].get("aligner")
         return {"source": spaces[0], "target": spaces[1], "aligner": aligner}
+
+    def each_space(self, row: Rows) -> None:
+        for space in row["spaces"] if isinstance(row.get("spaces"), list) else ():
+            self.space(space)
 
     def space(self, name: Any) -> Rows:
         """Return corpus and encoder of embeddings. Add the row of embed if its name says both."""

@@ -44,7 +44,7 @@ def geometry(study: Study) -> Finding | None:
             f"It is the most of {len(pairs)} pairs of encoders; the least is {percent(least)}, "
             f"{least_pair} on {where}."
         )
-    heading = geometry_title(study, row, metrics["texts"])
+    heading = geometry_title(study, name, row, metrics["texts"])
     return finding(sentences, picture_path("geometry", name, "neighbours"), heading)
 
 

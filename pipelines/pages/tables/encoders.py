@@ -127,7 +127,7 @@ def trained_table(study: Study) -> list[str]:
 def geometry_table(study: Study) -> list[str]:
     """One block per row: every two encoders, beside the best translation between them."""
     blocks = []
-    for row, metrics in measured(study, "geometry").values():
+    for name, (row, metrics) in measured(study, "geometry").items():
         pairs = {pair: m for pair, m in metrics.items() if isinstance(m, dict)}
         labelled = all("labels_matched" in m for m in pairs.values())
         measures = shown(geometry.MEASURES + labels.MEASURES * labelled)
@@ -138,13 +138,14 @@ def geometry_table(study: Study) -> list[str]:
             )
         header = [m.title for m in measures]
         header[header.index("shared")] += f" (chance {metrics['chance']:.4f})"
-        blocks += ["", f"### {geometry_title(study, row, metrics['texts'])}", ""]
+        blocks += ["", f"### {geometry_title(study, name, row, metrics['texts'])}", ""]
         blocks += table(["encoders", *header, "top-1, unpaired", "top-1, oracle"], rows)
     return section("Geometry", GEOMETRY_LEGEND, blocks)
 
 
-def geometry_title(study: Study, row: Geometry, texts: int) -> str:
-    return f"{row.corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)"
+def geometry_title(study: Study, name: str, row: Geometry, texts: int) -> str:
+    corpus = row.corpus if name == row.corpus else f"{name}, of {row.corpus}"
+    return f"{corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)"
 
 
 def translated(study: Study, corpus: str, pair: str) -> list[str]:
