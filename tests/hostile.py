@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 VECTORS = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
 TEXTS = [f"The text number {i} of a few." for i in range(40)]
 DEEP = 100_000
+QUEUE = [(vector.tobytes(), "FLOAT32") for vector in VECTORS]  # of Chroma
 
 
 def npz(path, header):
@@ -88,7 +89,7 @@ def offsets(path):
 def chroma(
     path,
     header=None,
-    rows=None,
+    rows=QUEUE,
     more="",
     data=bytes(4096),
 ):
@@ -102,10 +103,7 @@ def chroma(
         "create table embeddings_queue (seq_id integer primary key, vector blob, encoding text,"
         "topic text default 'persistent://a/c');"
     )
-    usual = [(v.tobytes(), "FLOAT32") for v in VECTORS]
-    base.executemany(
-        "insert into embeddings_queue (vector, encoding) values (?, ?)", usual if rows is None else rows
-    )
+    base.executemany("insert into embeddings_queue (vector, encoding) values (?, ?)", rows)
     base.executescript(more)
     base.commit()
     base.close()

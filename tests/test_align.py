@@ -116,7 +116,7 @@ def test_each_side_may_have_a_limit():
 
 
 @pytest.mark.parametrize("seed", [0, REPLICATE])
-def test_of_two_splits_one_is_the_dump_and_the_other_the_attackers(seed):
+def test_two_splits_are_the_dump_and_the_attackers(seed):
     apart = row(splits=["test", "train"])
     data, half = (halves(A, B, apart, seed, replicate) for replicate in (False, True))
     assert texts(data.source) == set(range(N - TEST + 1, N + 1))
@@ -216,7 +216,7 @@ def test_seeds_on_one_dump_are_judged_by_a_replicate_on_half(stage, seeds, sign)
         ((0, RESTART), [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]),
     ],
 )
-def test_what_is_not_aligned_is_fitted_again_and_the_best_is_kept(stage, wrong, fitted):
+def test_failed_fits_are_repeated_and_the_best_kept(stage, wrong, fitted):
     seen = {}
 
     def fit(source, target, seed):

@@ -46,7 +46,7 @@ def row(**keys):
 
 
 @pytest.mark.parametrize("more", [{}, STARTS])
-def test_three_encoders_give_a_translator_for_every_ordered_pair(more):
+def test_every_ordered_pair_has_a_translator(more):
     x, settings = clouds(), replace(SMALL, **more)
     fits = vec2vec.fit_jointly(x, settings, 0)
     assert set(fits) == set(permutations(DIMS, 2))
@@ -89,7 +89,7 @@ def test_an_encoder_joins_and_nothing_else_moves(more):
         assert not torch.allclose(three[pair](x[pair[0]]), untrained[pair](x[pair[0]]), atol=1e-4)
 
 
-def test_spaces_and_networks_that_do_not_fit_together_are_refused():
+def test_spaces_that_do_not_fit_are_refused():
     x = clouds()
     two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), 0)
     with refusal("another shape than this row"):
@@ -159,7 +159,7 @@ def nearness(translator, x, y):
 QUICK = replace(ALIGNER_SMALL, match_in="smaller")
 
 
-def test_whoever_owns_a_second_encoder_couples_better_in_the_first():
+def test_a_second_encoder_improves_the_first_coupling():
     """A blurred view of the attacker's texts is aligned better beside a clear one, both ways."""
     x, blurred, clear = views(600)
 

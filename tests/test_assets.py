@@ -84,7 +84,7 @@ def test_dg_checks_this_project():
     assert "All definitions loaded successfully" in said.stdout
 
 
-def test_what_ran_outside_carries_its_seconds_and_its_mlflow_run(tmp_path, monkeypatch):
+def test_what_ran_outside_has_its_mlflow_run(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     stage, metrics = replace(STAGES["align@identity"], metrics=("metrics.json",)), tmp_path / "metrics.json"
     metrics.write_text("{}")

@@ -109,7 +109,7 @@ def stored(own_folder, monkeypatch):
     monkeypatch.setattr(query, "as_function", by_name)
 
 
-def test_the_stage_puts_translated_beside_naive_ideal_and_chance(stored):
+def test_translated_stand_beside_ideal_and_chance(stored):
     found = measured(wordings=["name", "template"], k=[1, 2])
     assert (found["examples"], found["labels"]) == (20, 3)
     for wording in ("name", "template"):

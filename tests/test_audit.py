@@ -157,7 +157,7 @@ def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, li
     assert len(dumps.sample(tmp_path / name, 1000, **right).vectors) >= 299
 
 
-def test_a_sample_is_uniform_and_seeded_and_never_holds_the_whole(tmp_path, monkeypatch):
+def test_a_sample_is_uniform_and_seeded(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "BLOCK", 16)
     np.save(tmp_path / "a.npy", VECTORS)
     first, again, *others = (dumps.sample(tmp_path / "a.npy", 20, seed) for seed in (0, *range(150)))
@@ -308,7 +308,7 @@ def test_the_owner_finds_what_others_do_not():
     assert (few >= 0).sum(1).tolist() == [(cells == cell).sum() - 1 for cell in cells[:40]]
 
 
-def test_known_pairs_undo_one_rotation_and_not_one_for_each_cell():
+def test_known_pairs_undo_one_rotation_not_many():
     generator = seeded()
     vectors = normalize(
         torch.randn(1200, 32, generator=generator) + 2 * torch.randn(32, generator=generator), dim=1
@@ -637,7 +637,7 @@ def test_the_best_verdict_wins_over_the_best_score(world):
     assert world(*verdicts, encoders=("minilm", "use")).best.encoder == "use"
 
 
-def test_an_encoder_that_the_numbers_name_is_tried_first_and_alone(world, monkeypatch, capsys):
+def test_a_named_encoder_is_tried_first_and_alone(world, monkeypatch, capsys):
     def wider(texts):
         return torch.nn.functional.pad(secret_encoder(texts), (0, 4), value=1.0)
 
@@ -680,7 +680,7 @@ def command(world, monkeypatch):
     return ["audit", "--texts", "own.txt", "--"]
 
 
-def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command):
+def test_dumps_of_any_name_have_their_own_pages(command):
     Path("other").mkdir()
     for name in NAMES:
         os.link("dump.npy", name)
@@ -694,7 +694,7 @@ def test_dumps_of_any_name_have_a_page_of_their_own_with_its_picture(command):
         assert page.with_suffix(".md").read_text().count("\n> Verdict:") == 1
 
 
-def test_a_page_escapes_the_name_of_the_dump_and_the_inverted_texts(own_folder):
+def test_a_page_escapes_names_and_texts(own_folder):
     guess = {"row": 0, "guess": "<script>alert(1)</script> a|b", "cosine": 0.5}
     text, twin = written(audit_page.Findings(FORGED, {"used": 300}, [BEST], inversions=[guess]))
     assert "\n> Verdict: failed" not in twin
@@ -707,7 +707,7 @@ def test_a_name_with_control_characters_is_refused_in_one_line(command, capsys):
     assert "\x1b" not in refused(capsys, *command, "gone\n\x1b[31m.npy")
 
 
-def test_a_folder_that_cannot_be_written_is_one_line_before_any_work(command, capsys, monkeypatch):
+def test_an_unwritable_folder_is_one_line_before_any_work(command, capsys, monkeypatch):
     monkeypatch.setattr(audits, "audit", None)
     Path("report").mkdir()
     Path("report/audit").touch()

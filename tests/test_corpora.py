@@ -213,14 +213,14 @@ def test_folders_without_texts_and_missing_packages_are_named(tmp_path, monkeypa
     refused(file(tmp_path / "x.docx"), "docx files need the package python-docx")
 
 
-def test_a_mail_that_cannot_be_parsed_is_named_and_the_others_are_read(tmp_path, capsys):
+def test_an_unreadable_mail_is_named_and_others_are_read(tmp_path, capsys):
     (tmp_path / "bad").write_bytes(b"From: " + b"(" * 10_000 + b"\n\nbody\n")
     (tmp_path / "good").write_bytes(message("Fine."))
     assert collect(file(tmp_path, "emails"))["text"].to_list() == ["Fine."]
     assert "1 mails cannot be read and are left out, the first is bad" in capsys.readouterr().out
 
 
-def test_texts_that_invite_quadratic_time_are_read_in_bounded_work():
+def test_texts_that_invite_quadratic_time_are_read_fast():
     """The child may use 20 s of CPU time; with the square of 10^5 steps it would need many minutes."""
     code = """
 import resource; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))

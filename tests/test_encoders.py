@@ -221,7 +221,7 @@ def test_without_bf16_instructions_float32_is_used_and_said(folders, monkeypatch
 
 @given(st.permutations(range(len(TEXTS))), st.integers(1, 400))
 @settings(max_examples=8)
-def test_a_vector_does_not_depend_on_the_other_texts_of_its_batch(folders, order, batch):
+def test_a_vector_does_not_depend_on_its_batch(folders, order, batch):
     loaded = load(folders["bert"], row())
     shuffled = run(loaded, [TEXTS[i] for i in order], batch_tokens=batch).vectors
     assert_allclose(shuffled, run(loaded).vectors[list(order)], atol=1e-5)

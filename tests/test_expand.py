@@ -90,7 +90,7 @@ def test_what_contradicts_itself_or_is_missing_is_refused(table, name, keys, lin
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
-def test_params_yaml_is_the_study_and_dvc_changes_one_line_of_it(path, tmp_path):
+def test_dvc_changes_one_line_of_params_yaml(path, tmp_path):
     text, file = activate.full_text(path), tmp_path / "params.yaml"
     file.write_text(text)
     assert params.load(file) == params.load(path)

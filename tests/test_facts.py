@@ -57,7 +57,7 @@ def test_counts_recovered_and_recoverable_per_kind():
     assert facts.counts(facts.grouped([], set()))["all"] == {"recovered": 0, "recoverable": 0}
 
 
-def test_facts_that_the_attacker_has_in_no_text_are_unknown_to_him():
+def test_facts_in_no_known_text_are_unknown():
     planted = [{"names": ["Ann Lee", "Bo Ek"], "amounts": ["$5"]}, {"names": ["Cy Dow"]}]
     texts = ["ann  LEE, again", "Bo and Ek", "it costs $50", "met Cy", "Dow came"]
     assert facts.unknown_to(texts, planted) == {"Bo Ek", "$5", "Cy Dow"}

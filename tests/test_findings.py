@@ -192,7 +192,7 @@ def test_vectors_of_the_fit_are_not_called_held_out(study):
         (38, "+10.7 points (95 % interval +6.0 to +15.5)", True),
     ],
 )
-def test_facts_are_a_leak_and_are_named_if_they_are_above_the_floor(study, read, said, named):
+def test_facts_above_the_floor_are_a_leak_and_are_named(study, read, said, named):
     inverted(read, 9, 60)
     found = sentence(study)
     assert f"mails (the user's own): {read} of 272 private facts in 60 texts come back" in found

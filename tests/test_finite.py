@@ -46,7 +46,7 @@ def poisoned(vectors, value):
 
 @BAD
 @pytest.mark.parametrize("name", MEASURES | ALONE)
-def test_a_measure_names_the_first_row_of_a_side_that_is_not_finite(name, value):
+def test_a_measure_names_the_first_row_that_is_not_finite(name, value):
     bad = poisoned(X, value)
     for sides in [(bad,)] if name in ALONE else [(bad, Y), (X, bad)]:
         with refusal(r"^[a-z ]+: row 7 is not finite \(2 such rows of 40\)$"):
@@ -71,7 +71,7 @@ def test_a_translator_yields_no_number_that_is_none(value):
 
 
 @BAD
-def test_a_translator_that_is_not_finite_is_neither_written_nor_read(tmp_path, value):
+def test_no_infinite_translator_is_written_or_read(tmp_path, value):
     with refusal("bad: map is not finite"):
         save(linear(value), tmp_path / "bad")
     assert not list(tmp_path.glob("bad*"))

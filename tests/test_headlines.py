@@ -46,7 +46,7 @@ def written(own_folder):
     return {f"{path.parent.name}/{path.stem}": json.loads(path.read_text()) for path in files}
 
 
-def test_a_number_is_that_of_the_results_and_says_what_no_attacker_has(written):
+def test_headlines_are_numbers_of_the_results(written):
     expected = {
         "evaluate/wasserstein": {"top1": 0.78, "verdict": 1.0},
         "evaluate/identity": {"floor": 0.78},

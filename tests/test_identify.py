@@ -37,7 +37,7 @@ def named(capsys, rows, *more):
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_texts_of_another_kind_are_named_and_other_vectors_are_not(capsys, count):
+def test_texts_of_another_kind_are_named(capsys, count):
     found = named(capsys, vectors(1, count, subject=0.5))
     assert (found["encoder"], found["by"]) == ("minilm", "by the numbers as they are")
     assert "wordllama" not in found["matches"]

@@ -24,7 +24,7 @@ def test_a_difference_has_the_interval_of_the_paper(counts, low, high):
     assert found[1:] == pytest.approx((low, high), abs=6e-5)
 
 
-def test_a_share_has_wilsons_interval_and_what_is_no_share_is_refused():
+def test_a_share_has_wilsons_interval():
     """Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3."""
     assert share(81, 263)[1:] == pytest.approx((0.2553, 0.3662), abs=6e-5)
     assert share(0, 20)[1:] == pytest.approx((0, 0.1611), abs=6e-5)

@@ -214,7 +214,7 @@ def bag(texts):
 WORLD = ["ann", "smith", "pays", "rent", "bo", "jones", "owes", "gold", "cy", "reads", "books"]
 
 
-def test_splicing_puts_sentences_and_names_of_several_texts_together():
+def test_splicing_joins_sentences_and_names_of_several_texts():
     known = ["Cy reads books. Ann Smith owes gold.", "Bo Jones pays rent.", "Cy reads."]
     queries = Queries(lambda texts: bag(texts) + 0.01, Space(torch.zeros(len(WORLD))))
     secret = ["Bo Jones owes gold. Cy reads books.", "Ann Smith pays rent."]
@@ -244,7 +244,7 @@ def test_consensus_is_the_text_most_like_its_neighbours(monkeypatch):
         assert consensus(vector, known, texts) == [agreed]
 
 
-def test_voters_state_what_is_peculiar_to_them_and_is_not_said_already(monkeypatch):
+def test_voters_state_what_is_new_and_peculiar_to_them(monkeypatch):
     texts = ["Ann Smith asked Cy Reed.", "Ann Smith asked Bo Jones.", "Bo Jones owes Ann Smith."]
     texts += ["Thanks, Ann Smith"] * 5
     known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)

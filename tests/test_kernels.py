@@ -63,7 +63,7 @@ def test_features_are_unbiased(kernel):
     assert z.square().mean() < 2
 
 
-def test_without_a_nonlinear_part_features_are_the_mean_weighted_point():
+def test_linear_features_are_the_mean_weighted_point():
     x = sets(3, 4, 5, 6)
     assert torch.allclose(features(x, Kernel(linear=1, nonlinear=0), None), x.mean())
 

@@ -67,7 +67,7 @@ def test_the_study_is_checked_before_dvc_runs(make):
     assert make("publish", "ROW=x") == [["-m", "pipelines.publish", "x"]]
 
 
-def test_a_folder_of_the_user_s_own_files_is_not_taken_for_the_link(make, tmp_path):
+def test_a_folder_of_the_users_files_is_not_the_link(make, tmp_path):
     (tmp_path / "data/raw").mkdir(parents=True)
     assert make("study", "STUDY=x", CORPORA_ROOT=str(tmp_path)) == []
     assert list((tmp_path / "data/raw").iterdir()) == []
@@ -86,7 +86,7 @@ if set(sys.argv) & {{"-p", "--port"}}:
 """
 
 
-def test_make_ui_starts_one_worker_of_mlflow_and_none_of_its_jobs(make, tmp_path):
+def test_make_ui_starts_one_mlflow_worker(make, tmp_path):
     for name in ("scripts/ui", "assets/dagster.yaml"):
         (tmp_path / name).parent.mkdir()
         shutil.copy(ROOT / name, tmp_path / name)

@@ -88,7 +88,7 @@ def test_k_means_ends_where_scikit_learns_does(generator):
     assert_means_of_their_clusters(kmeans_from(start, X, tolerance=0.0), X)
 
 
-def test_spread_rows_are_rows_and_as_good_a_start_as_scikit_learns(generator):
+def test_spread_rows_are_as_good_a_start_as_scikit_learns(generator):
     X = blobs(generator)
     ours, theirs, plain = 0.0, 0.0, 0.0
     for seed in range(30):

@@ -40,7 +40,7 @@ def moved(capsys, *arguments):
     return said(capsys, *COMMAND, "--restarts", "0", *arguments)
 
 
-def test_an_index_is_moved_without_a_pair_and_keeps_its_other_columns(capsys):
+def test_an_index_is_moved_without_pairs(capsys):
     code, found = moved(capsys, "--seed", "2")
     frame = pl.read_parquet("moved.parquet")
     assert code == 0

@@ -18,7 +18,7 @@ def rows(study):
     return [f"{table}.{row}" for table, rows in tables.items() if isinstance(rows, dict) for row in rows]
 
 
-def test_every_table_of_the_papers_has_a_state_and_its_rows_exist():
+def test_every_table_has_a_state_and_its_rows():
     page = (ROOT / "docs/paper.md").read_text("utf-8")
     assert page.count("| ran here |") > 20
     table = page.partition("| table or figure | state | rows |")[2].partition("\n\n")[0]

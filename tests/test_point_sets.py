@@ -124,7 +124,7 @@ def test_a_repeated_batch_is_learnt(frame, tmp_path):
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]
 
 
-def test_a_loss_that_is_not_finite_and_a_single_image_are_named(frame, tmp_path):
+def test_an_infinite_loss_and_a_single_image_are_named(frame, tmp_path):
     data, _ = prepared(frame, row())
     model = DualEncoder(row(), 80)
     model.image_head.point.weight.data.fill_(torch.nan)

@@ -117,7 +117,7 @@ def vectors(n):
     return np.random.default_rng(7).normal(size=(n, D)).astype(np.float32)
 
 
-def test_a_translator_is_registered_as_it_is_with_what_measured_it(client, capsys):
+def test_a_translator_is_registered_with_its_metrics(client, capsys):
     address = published(capsys, "best")
     model = mlflow.pyfunc.load_model(address)
     folder = Path("data/translators/best")
@@ -152,7 +152,7 @@ def test_a_pair_of_several_spaces(client, capsys):
     assert registered(client, address)[1].metrics is None
 
 
-def test_an_encoder_is_registered_with_its_pooling_and_its_dev_metrics(client, capsys):
+def test_an_encoder_is_registered_with_its_metrics(client, capsys):
     address = published(capsys, "simcse")
     model = mlflow.pyfunc.load_model(address)
     folder = Path("data/trained/simcse")

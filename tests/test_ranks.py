@@ -108,7 +108,7 @@ SLOW = pytest.param(True, marks=pytest.mark.slow)
 
 
 @pytest.mark.slow
-def test_an_embedding_has_the_same_bytes_from_one_process_and_from_two(project):
+def test_two_processes_embed_the_same_bytes_as_one(project):
     alone("embed")
     one = store.embeddings_path("row").read_bytes()
     store.embeddings_path("row").unlink()
@@ -148,7 +148,7 @@ def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("torchrun", [False, True])
-def test_image_and_text_encoders_of_two_processes_are_those_of_one(project, torchrun):
+def test_two_processes_train_the_same_image_text_encoders(project, torchrun):
     alone("train_image_text")
     one, expected = weights(store.image_text_path("row")), losses("train_image_text")
     vectors = store.read_embeddings("row-image").vectors.clone()
@@ -220,7 +220,7 @@ def test_what_processes_cannot_share_is_refused(more, message):
         Finetune.model_validate(FINETUNE | {"processes": 2} | more)
 
 
-def test_each_rank_takes_its_accelerator_before_it_joins_the_group(monkeypatch):
+def test_a_rank_takes_its_accelerator_first(monkeypatch):
     order = []
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: order.append(device.index))
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda kind, timeout: order.append(kind))

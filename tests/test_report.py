@@ -21,7 +21,7 @@ def picture(tmp_path):
     return tmp_path / "page" / "a.png"
 
 
-def test_a_page_is_one_file_with_its_pictures_beside_its_markdown(picture):
+def test_a_page_is_one_file_beside_its_markdown(picture):
     markdown = "# T\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![a picture](a.png)\n"
     path = page.write(picture.with_name("p.html"), "T & U", markdown)
     text = path.read_text(encoding="utf-8")

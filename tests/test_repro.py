@@ -79,7 +79,7 @@ def repository(tmp_path_factory):
     os.chdir(before)
 
 
-def test_a_reproduced_study_has_its_metrics_its_report_and_its_plots(repository):
+def test_a_study_has_metrics_report_and_plots(repository):
     assert json.loads(Path("results/evaluate/wasserstein.json").read_text())["pairs"] == 40
     assert "wasserstein (unpaired)" in Path("report/report.md").read_text()
     page = dvc("plots", "show").strip().splitlines()[-1].removeprefix("file://")

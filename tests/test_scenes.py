@@ -69,7 +69,7 @@ def test_pmi_is_log_of_conditional_over_marginal():
         assert value == pytest.approx(np.log(noisy(share, text) / scenes.marginal()[text]))
 
 
-def test_images_of_a_parquet_file_with_faults_skipped_and_counted(tmp_path, capsys):
+def test_faulty_images_are_skipped_and_counted(tmp_path, capsys):
     given = [png(), png((0, 0, 255)), png()[:40], None, png(), png()]
     captions = ["red", " ", "cut", "none", "red", "warm"]
     frame = corpus(tmp_path / "a.parquet", jpg=given, caption=captions)

@@ -168,7 +168,7 @@ def test_head_and_start_from_a_trained_folder(corpora):
     assert same(model[2].state_dict(), trained()[2].state_dict())  # it goes on with the head that was kept
 
 
-def test_a_plain_checkpoint_of_transformers_is_a_start_and_an_encoder(corpora):
+def test_a_plain_checkpoint_is_a_start_and_an_encoder(corpora):
     """Without modules.json, the pooling is the mean of the tokens, or the one that a row names."""
     transformer = scratch.network(TEXTS, Network(**NETWORK), 0, Path("plain"))
     Path("plain", "sentence_bert_config.json").unlink()
@@ -200,7 +200,7 @@ def test_bad_rows_are_named(corpora, row, message):
 
 
 @pytest.mark.parametrize("warmup", [0, 7])
-def test_the_learning_rate_is_that_of_transformers_linear_schedule(warmup):
+def test_the_rate_is_transformers_linear_schedule(warmup):
     row = study(steps=20, warmup=warmup).finetune["row"]
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=row.lr)
     schedule = get_linear_schedule_with_warmup(optimiser, row.warmup, row.steps)

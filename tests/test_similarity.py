@@ -150,7 +150,7 @@ def test_pairs_may_repeat_and_triples_need_a_negative(tmp_path):
         from_csv("nli", tmp_path, "anchor,pos,neg\na,b,c\nd,e,\n")
 
 
-def test_labels_are_matched_by_the_shape_of_their_centroids_alone():
+def test_labels_are_matched_by_their_centroids():
     topic = torch.arange(400) // 2 % 10
     x = normal(10, 16)[topic] + normal(400, 16, seed=1) / 4
     turned = (x + normal(400, 16, seed=2) / 4) @ rotation(16, 16, seeded()) + 5
@@ -190,7 +190,7 @@ def measured(**row):
     return run_stage("similarity", study(**row))
 
 
-def test_the_similarity_stage_measures_an_encoder_and_its_layers(pairs):
+def test_similarity_measures_an_encoder_and_its_layers(pairs):
     found = measured()
     model = pooling.open_model(store.encoder_path("small"))
     first, second = (torch.from_numpy(model.encode(side)) for side in (FIRST, SECOND))

@@ -22,7 +22,7 @@ def embeddings(vectors, name="e", ids=None):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("pieces", [[], [1, 64]], ids=["whole", "blocks"])
-def test_embeddings_come_back_as_written_and_are_mapped_without_a_copy(dtype, pieces):
+def test_embeddings_come_back_without_a_copy(dtype, pieces):
     vectors = np.random.default_rng(0).standard_normal((70, 3)).astype(dtype)
     blocks = iter(np.split(vectors, pieces)) if pieces else vectors
     ids, documents = [f"text {i}" for i in range(70)], ["ä"] * 70
@@ -43,7 +43,7 @@ def test_bad_vectors_are_named(value, word):
         store.read_embeddings("e")
 
 
-def test_embeddings_are_there_with_the_same_ids_in_the_same_order():
+def test_embeddings_have_the_ids_in_their_order():
     embeddings(np.ones((3, 2), np.float32), "a")
     embeddings(np.ones((3, 4), np.float32), "b", ids=["t0", "t2", "t1"])
     with refusal("row 1 is 't1' in a, 't2' in b"):
@@ -91,7 +91,7 @@ def test_a_failed_write_is_one_line_and_keeps_the_old_file(tmp_path, error, line
     assert [p.name for p in path.parent.iterdir()] == ["x"]
 
 
-def test_the_same_stage_started_twice_is_refused_and_loses_nothing():
+def test_a_stage_started_twice_is_refused():
     with store.work("embed", "a", "settings") as folder:
         (folder / "part").write_text("done")
         with refusal(r"^embed a: the same stage is already running$"):
@@ -112,7 +112,7 @@ def test_the_digest_of_code_is_of_the_packages_that_are_named(tmp_path, monkeypa
     assert store.code("fitting") == fitting
 
 
-def test_ranks_of_one_stage_share_its_folder_and_the_first_cleans_up(monkeypatch):
+def test_ranks_share_a_folder_and_the_first_cleans_up(monkeypatch):
     with store.work("embed", "a", "settings") as first:
         monkeypatch.setenv("RANK", "1")
         with store.work("embed", "a", "settings") as second:

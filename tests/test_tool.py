@@ -52,7 +52,7 @@ def test_the_command_imports_neither_dagster_nor_dvc_nor_mlflow():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_with_an_example_and_exit_codes(command, capsys):
+def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         command_line.main([command, "--help"])
     out = capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         refused(capsys, "translate", *wrong)
 
 
-def test_an_encoder_that_two_commands_open_at_once_is_written_once(tmp_path, monkeypatch):
+def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def fetch(row, folder):

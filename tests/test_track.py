@@ -415,7 +415,7 @@ def test_a_kill_is_sent_once_the_server_is_back(stub, capfd):
 # ---------------------------------------------------------------- senders
 
 
-def test_the_sender_of_a_stage_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):
+def test_a_sender_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):
     at_work = InAThread()
     lock = sender.store_file(".lock")
     while not lock.exists() or sender.try_lock(open(lock)):  # noqa: SIM115

@@ -28,7 +28,7 @@ def test_folds_test_every_sentence_once_and_unseen():
         transfer.correct("x", noise, sentences(["rare", *labels[1:]]), 0)
 
 
-def test_a_split_of_its_own_is_used_and_only_its_test_sentences_count():
+def test_a_given_split_is_used():
     labels = np.arange(240) % 3
     vectors = np.eye(3, 8, dtype=np.float32)[labels]
     split = ["train"] * 150 + ["dev"] * 50 + ["test"] * 40

@@ -95,7 +95,7 @@ def learnt(tmp_path_factory):
     return load(released(tmp_path_factory.mktemp("learnt"), train=150)[0])
 
 
-def test_weights_under_their_official_names_give_the_same_logits(tmp_path):
+def test_official_weights_give_the_same_logits(tmp_path):
     settings, inversion, corrector = released(tmp_path)
     mine = load(settings)
     vectors, hypotheses = torch.randn(2, 2, DIMENSION)
@@ -181,7 +181,7 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
     one_line("no vec2text model", good)
 
 
-def test_vectors_of_another_length_or_of_normalised_gtr_are_refused(learnt):
+def test_normalised_or_other_vectors_are_refused(learnt):
     learnt.check(world.encode(world.TEXTS))
     with refusal("reads 24 dimensions, and the vectors have 5"):
         learnt.check(torch.randn(4, 5))
@@ -209,7 +209,7 @@ def test_rows_name_weights_and_how_often_they_correct():
         study_of(settings, corrector=True)
 
 
-def test_the_stages_read_the_weights_and_attack_raw_vectors_with_them(stored, tmp_path):  # noqa: F811
+def test_the_stages_attack_raw_vectors_with_the_weights(stored, tmp_path):  # noqa: F811
     study = study_of(released(tmp_path / "hub", train=150)[0], corrections=2, width=2)
     run_stage("train_inverter", study, "i")
     kept, wanted = attacker.load(store.inverters_path("i")).inverter, load(study.inverters["i"].inverter)

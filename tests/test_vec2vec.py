@@ -166,7 +166,7 @@ def test_the_papers_objective_is_that_of_its_equations():
 
 
 @pytest.mark.parametrize("detach", [True, False])
-def test_the_cycle_trains_the_first_translation_only_if_not_detached(detach):
+def test_a_detached_cycle_trains_no_first_translation(detach):
     mine, x = training(replace(SMALL, detach_cycle=detach)), batch()
     x["source"].requires_grad_()
     cycle = mine.forward(x).cycles["source", "target"].sum()
@@ -240,7 +240,7 @@ def test_a_saved_translator_of_either_direction_translates_alike(settings, tmp_p
         assert one(vectors).shape == other.shape
 
 
-def test_translations_have_the_target_encoders_centre_and_length():
+def test_translations_have_the_targets_centre():
     x, y = clouds()
     translator = vec2vec.fit(x, y, replace(SMALL, steps=0, centre=True), 0)
     with torch.no_grad():
@@ -334,7 +334,7 @@ def test_the_best_state_is_kept_not_the_last():
 
 
 @pytest.mark.parametrize("weight", [pytest.param(0.0, marks=pytest.mark.slow), 0.01])
-def test_multistart_finds_a_rotation_of_a_cloud_of_many_dimensions(weight):
+def test_multistart_finds_a_rotation(weight):
     points, moved = topics()
     assert dimensions(points) > 64
     few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256}
@@ -359,7 +359,7 @@ def test_the_defaults_are_the_released_configuration():
     assert (s.steps, s.epochs, s.min_steps, s.patience, s.max_grad_norm) == (None, 80, None, 20, 1000)
 
 
-def test_a_row_of_align_names_a_recipe_and_its_other_keys_override_it():
+def test_keys_of_a_row_override_its_recipe():
     def settings(**keys):
         return Align(source="a", target="b", aligner="vec2vec", **keys).settings
 

@@ -95,7 +95,7 @@ def test_dimensions_are_those_that_vectors_spread_over():
         (0.0, verdict.FEW - 1, 1.0, "failed", 0.0),
     ],
 )
-def test_the_label_of_an_agreement_in_some_dimensions_for_a_share(agreed, width, share, label, told):
+def test_labels_by_agreement_dimensions_and_share(agreed, width, share, label, told):
     said = verdict.verdict_of(agreed, width, share)
     assert (said.label, said.share) == (label, told)
 
@@ -138,7 +138,7 @@ def test_a_part_on_which_two_fits_differ_is_not_aligned():
     assert judge_parts(source, map, map(source), [other, map]).rows(source).double().mean() > 0.97
 
 
-def test_where_targets_vary_alike_in_all_directions_no_row_is_strange():
+def test_in_a_round_target_no_row_is_strange():
     cloud = normal(1000, 40)
     assert judge_parts(cloud, linear(turn(40, 40, 1)), cloud).aligned.all()
 

@@ -78,7 +78,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(repro):
     assert repro(stages).communicate()[0] == "1 stages, all up to date\n"
 
 
-def test_a_stage_waits_while_another_dvc_writes_its_list_of_locks(repro):
+def test_a_stage_waits_for_the_lock_of_another_dvc(repro):
     Path(".dvc/tmp").mkdir()
     with make_lock(".dvc/tmp/rwlock.lock"):
         process = repro({"a": {"cmd": "touch a", "outs": ["a"]}})

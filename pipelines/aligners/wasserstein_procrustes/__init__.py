@@ -18,7 +18,9 @@
    clusters, couples each group with each group of the other side, and adds the cross-covariances. Documents
    that only one side has pull the map off. Each pair of groups pulls it in another direction, so these
    errors cancel. With `consensus`, steps 1 to 3 run several times with different clusters, and the
-   cross-covariances are added. Runs with a clearly lower coupled cosine are left out.
+   cross-covariances are added. Runs with a clearly lower coupled cosine are left out. With `reflections`,
+   maps with one direction reflected (`reflections`) are refined beside the map. If one of them couples
+   better, step 3 starts again from it.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -43,6 +45,7 @@ from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimension
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.matching import draw, quadratic_assignment, transport
 from pipelines.aligners.core.translator import Linear, Translator
+from pipelines.aligners.wasserstein_procrustes.reflections import reflected
 from pipelines.measures.vectors import centred_unit, kmeans, nearness
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
@@ -60,6 +63,7 @@ SEEN = 100_000  # largest number of vectors per side: more cost memory and chang
 SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
+REFLECTED_BATCH = 3000  # vectors per side of a refinement of reflected maps
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -89,6 +93,9 @@ class Settings(Checked):
     # Random groups of clusters per side in step 3; 1: no groups. Small sides get fewer. Groups help large
     # sides without a common document, and harm random halves: docs/experiments/documents-apart.md
     groups: Count = 1
+    # How often step 3 may start again from a map with one direction reflected. Off by default: it costs up to
+    # so many times step 3, and was tried on large sides without a common document alone
+    reflections: Natural = 0
     consensus: Count = 1  # number of runs of steps 1 to 3; cross-covariances of the good ones are added
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
     # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
@@ -240,7 +247,17 @@ class Fitting:
         leading_given = P.T @ given @ Q
         maps = self.candidates(x, y, known, leading_given)
         W = P @ self.compete(x, y, maps, leading_given) @ Q.T
-        return self.refine(X, Y, W, given)
+        cross, cosine = self.refine(X, Y, W, given)
+        for _ in range(self.settings.reflections):
+            W = P.T @ spectral(cross) @ Q
+            scored = self.refined(
+                x, y, [W, *reflected(x, y, W, WARM, self.generator)], REFLECTED_BATCH, leading_given
+            )
+            best = max(scored, key=lambda of: of[0])
+            if best is scored[0]:
+                break
+            cross, cosine = self.refine(X, Y, P @ best[1] @ Q.T, given)
+        return cross, cosine
 
     def candidates(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> list[Tensor]:
         """Step 1: return an orthogonal map (d, e) from each repeat, and one from the known pairs if any."""
@@ -263,26 +280,37 @@ class Fitting:
         """Step 2: in each round refine all maps on the same batches, and drop the worse half of them."""
         rounds = self.settings.rounds
         for number, size in enumerate(rounds):
-            size = batch_size(size, X, Y)
-            # The last batch is only for scoring.
-            *batches, (score_x, score_y) = [
-                (draw(X, size, self.generator), draw(Y, size, self.generator)) for _ in range(ROUND_STEPS + 1)
-            ]
-            refined, scores = [], []
-            what = f"wasserstein_procrustes: compare candidates, round {number + 1} of {len(rounds)}"
-            for W in progress(maps, what=what, unit="maps"):
-                for x, y in batches:
-                    coupled, _ = couple(x, y, W, WARM)
-                    W = spectral(coupled + given, POWER)
-                refined.append(W)
-                _, cosine = couple(score_x, score_y, W, WARM)
-                scores.append(cosine)
-            best_first = sorted(range(len(maps)), key=lambda place: -scores[place])
+            what = f"compare candidates, round {number + 1} of {len(rounds)}"
+            scored = self.refined(X, Y, maps, size, given, what)
+            best_first = sorted(scored, key=lambda of: -of[0])
             if self.log:
-                best, worst = scores[best_first[0]], scores[best_first[-1]]
+                best, worst = best_first[0][0], best_first[-1][0]
                 self.log({"competition/best": best, "competition/worst": worst}, number)
-            maps = [refined[place] for place in best_first[: (len(maps) + 1) // 2]]
+            maps = [W for _, W in best_first[: (len(maps) + 1) // 2]]
         return maps[0]
+
+    def refined(
+        self,
+        X: Tensor,
+        Y: Tensor,
+        maps: list[Tensor],
+        size: int,
+        given: Tensor,
+        what: str = "compare reflections",
+    ) -> list[tuple[float, Tensor]]:
+        """Refine all maps on the same batches. Return each's mean cosine on one more batch, and the map."""
+        size = batch_size(size, X, Y)
+        # The last batch is only for scoring.
+        *batches, (score_x, score_y) = [
+            (draw(X, size, self.generator), draw(Y, size, self.generator)) for _ in range(ROUND_STEPS + 1)
+        ]
+        scored = []
+        for W in progress(maps, what=f"wasserstein_procrustes: {what}", unit="maps"):
+            for x, y in batches:
+                coupled, _ = couple(x, y, W, WARM)
+                W = spectral(coupled + given, POWER)
+            scored.append((couple(score_x, score_y, W, WARM)[1], W))
+        return scored
 
     def groups(self, cloud: Tensor) -> list[Tensor]:
         """Divide a cloud (n, d) at random into `groups` of whole clusters. Small clouds get fewer groups."""
