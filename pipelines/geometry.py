@@ -7,7 +7,10 @@ from __future__ import annotations
 from itertools import combinations
 
 import polars as pl
+import torch
+from torch import Tensor
 
+from pipelines.aligners.core.matching import quadratic_assignment
 from pipelines.measures import geometry as measures
 from pipelines.measures import labels
 from pipelines.runtime import stage, store, track
@@ -48,7 +51,7 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     pairs = []
     for a, b in combinations(vectors, 2):
         found = measures.compare(vectors[a], vectors[b], (near[a], near[b]), orders)
-        found |= labels.compare(vectors[a], vectors[b], frame["labels"].to_list())
+        found |= labels.compare(vectors[a], vectors[b], frame["labels"].to_list(), match)
         pairs.append({"first": a, "second": b} | found)
         metrics[f"{a}:{b}"] = found
     table = store.plots_path("geometry", name) / "pairs.csv"
@@ -56,6 +59,11 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     store.write_metrics("geometry", name, metrics)
     run.log({"geometry": metrics})
     run.artifact(table)
+
+
+def match(a: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
+    """Solve one quadratic assignment. (k, k), (k, k) -> (k,)"""
+    return quadratic_assignment(a[None], b[None], generator)[0][0]
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def test_a_consensus_beats_each_run_and_ignores_failed_ones(monkeypatch):
     assert error(*noisy, failed) < 0.7 * min(map(error, noisy))
 
 
-def test_a_reflected_direction_is_found_without_pairs():
+def test_a_reflected_direction_is_found():
     source, target, W = clouds(16, 16)
     X, Y = centred_unit(source), centred_unit(target)
     v = torch.linalg.eigh(X.T @ X)[1][:, [-3, -5]].sum(1) / 2**0.5

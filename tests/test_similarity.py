@@ -14,6 +14,7 @@ from scipy.stats import pearsonr, spearmanr
 from pipelines import report
 from pipelines.corpora.core import collect
 from pipelines.encoders import pooling
+from pipelines.geometry import match
 from pipelines.measures import geometry, labels, similarity
 from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
@@ -150,17 +151,17 @@ def test_pairs_may_repeat_and_triples_need_a_negative(tmp_path):
         from_csv("nli", tmp_path, "anchor,pos,neg\na,b,c\nd,e,\n")
 
 
-def test_labels_are_matched_by_their_centroids():
+def test_labels_match_by_centroids():
     topic = torch.arange(400) // 2 % 10
     x = normal(10, 16)[topic] + normal(400, 16, seed=1) / 4
     turned = (x + normal(400, 16, seed=2) / 4) @ rotation(16, 16, seeded()) + 5
     names = [[f"topic {i}", "every"][: 1 + i % 2] for i in topic.tolist()]
-    assert labels.compare(x, turned, names)["labels_matched"] == 1
-    assert labels.compare(x, turned, names)["labels_p"] == pytest.approx(0.001)
-    unrelated = labels.compare(x, normal(400, 16, seed=3), names)
+    assert labels.compare(x, turned, names, match)["labels_matched"] == 1
+    assert labels.compare(x, turned, names, match)["labels_p"] == pytest.approx(0.001)
+    unrelated = labels.compare(x, normal(400, 16, seed=3), names, match)
     assert unrelated["labels_matched"] < 0.5
     assert unrelated["labels_p"] > 0.05
-    assert labels.compare(x, x, [["a"], ["b"]] * 200) == {}
+    assert labels.compare(x, x, [["a"], ["b"]] * 200, match) == {}
 
 
 # ---------------------------------------------------------------- the stages, on a small network

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipelines.aligners.core.matching import objective, quadratic_assignment
 from pipelines.measures import Measure
 from pipelines.measures.vectors import centred_unit
 
@@ -17,15 +16,20 @@ RANDOM = 999  # assignments of the permutation test
 MEASURES = [Measure("labels_matched", "labels matched"), Measure("labels_p", "p", better="lower")]
 
 
-def compare(x: Tensor, y: Tensor, labels: Sequence[Sequence[str]]) -> dict[str, float]:
+def compare(
+    x: Tensor,
+    y: Tensor,
+    labels: Sequence[Sequence[str]],
+    match: Callable[[Tensor, Tensor, torch.Generator], Tensor],
+) -> dict[str, float]:
     """Return every measure of MEASURES for two spaces of the same texts, or nothing for fewer than four
     labels.
 
     x (n, d), y (n, e): vectors. labels: those of each row. A centroid is the mean of a label's even rows in
-    x, and of its odd rows in y: no row is on both sides. labels_matched is the share of labels that
-    quadratic assignment of the centroids' cosines matches; chance is 1 / labels. labels_p is the p-value of
-    the true assignment's objective among random ones. It is small if the spaces share the shape of their
-    labels, even where the search misses it.
+    x, and of its odd rows in y: no row is on both sides. `match` solves the quadratic assignment of the two
+    matrices of cosines between centroids, (k, k) each. -> (k,). labels_matched is the share of labels that it
+    matches; chance is 1 / k. labels_p is the p-value of the true assignment's objective among random ones. It
+    is small if the spaces share the shape of their labels, even where the search misses it.
 
     Source: Schnaus, Araslanov and Cremers, "It's a (Blind) Match!", CVPR 2025.
     """
@@ -36,12 +40,10 @@ def compare(x: Tensor, y: Tensor, labels: Sequence[Sequence[str]]) -> dict[str, 
     if kept.sum() < LEAST:
         return {}
     a, b = _cosines(x[0::2], even[:, kept]), _cosines(y[1::2], odd[:, kept])
-    generator, count = torch.Generator().manual_seed(0), len(a)
-    found, _ = quadratic_assignment(a[None], b[None], generator)
-    true = torch.arange(count)
-    tried = torch.cat([true[None], torch.rand(RANDOM, count, generator=generator).argsort(1)])
-    values = objective(a, b.expand(len(tried), -1, -1), tried)
-    matched = (found[0] == true).float().mean().item()
+    generator, true = torch.Generator().manual_seed(0), torch.arange(len(a))
+    matched = (match(a, b, generator) == true).float().mean().item()
+    tried = torch.cat([true[None], torch.rand(RANDOM, len(a), generator=generator).argsort(1)])
+    values = (a * b[tried[:, :, None], tried[:, None, :]]).sum((1, 2))
     return {"labels_matched": matched, "labels_p": (values >= values[0]).float().mean().item()}
 
 
