@@ -44,6 +44,7 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         raise BadInput(f"geometry.{name}: {few}")
     vectors = {encoder: side.vectors[rows] for encoder, side in sides.items()}
     frame = store.read_corpus(row.corpus, ["text", "labels"])[rows.numpy()]
+    of_rows = frame["labels"].to_list()
     near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}
     orders = measures.random_orders(len(rows), PAIRINGS, SEED).to(device)
     metrics: dict[str, object] = {"texts": len(rows), "chance": measures.NEIGHBOURS / (len(rows) - 1)}
@@ -51,7 +52,7 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
     pairs = []
     for a, b in combinations(vectors, 2):
         found = measures.compare(vectors[a], vectors[b], (near[a], near[b]), orders)
-        found |= labels.compare(vectors[a], vectors[b], frame["labels"].to_list(), match)
+        found |= labels.compare(vectors[a], vectors[b], of_rows, match)
         pairs.append({"first": a, "second": b} | found)
         metrics[f"{a}:{b}"] = found
     table = store.plots_path("geometry", name) / "pairs.csv"

@@ -45,7 +45,6 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     for pooling, of in vectors.items():
         first, second = of[places].chunk(2)
         found[pooling] = measures.sts(first, second, frame["score"].to_torch()) | geometry.anisotropy(of)
-    own = vectors["own"]
     metrics = {"pairs": len(frame), **found.pop("own")} | ({"poolings": found} if found else {})
     cosines, words = pl.DataFrame(schema=["0"]), pl.DataFrame(schema=["word", "count", "variance"])
     one_transformer = isinstance(loaded.model[0], Transformer) and not loaded.parts
@@ -58,7 +57,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
     plots = store.plots_path("similarity", name)
     store.write_csv(plots / "layers.csv", cosines)  # both are empty without layers
     store.write_csv(plots / "words.csv", words)
-    store.write_csv(plots / "nearest.csv", nearest(texts, own))
+    store.write_csv(plots / "nearest.csv", nearest(texts, vectors["own"]))
     run.artifact(plots / "layers.csv")
     if not study.private(row.corpus):
         run.artifact(plots / "words.csv")

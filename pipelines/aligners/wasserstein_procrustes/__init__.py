@@ -19,8 +19,8 @@
    that only one side has pull the map off. Each pair of groups pulls it in another direction, so these
    errors cancel. With `consensus`, steps 1 to 3 run several times with different clusters, and the
    cross-covariances are added. Runs with a clearly lower coupled cosine are left out. With `reflections`,
-   maps with one direction reflected (`reflections`) are refined beside the map. If one of them couples
-   better, step 3 starts again from it.
+   copies of the map with one direction reflected (reflections.py) are refined beside it. If one of them
+   couples better, step 3 starts again from it.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -250,9 +250,8 @@ class Fitting:
         cross, cosine = self.refine(X, Y, W, given)
         for _ in range(self.settings.reflections):
             W = P.T @ spectral(cross) @ Q
-            scored = self.refined(
-                x, y, [W, *reflected(x, y, W, WARM, self.generator)], REFLECTED_BATCH, leading_given
-            )
+            maps = [W, *reflected(x, y, W, WARM, self.generator)]
+            scored = self.refined(x, y, maps, REFLECTED_BATCH, leading_given, "compare reflections")
             best = max(scored, key=lambda of: of[0])
             if best is scored[0]:
                 break
@@ -290,15 +289,9 @@ class Fitting:
         return maps[0]
 
     def refined(
-        self,
-        X: Tensor,
-        Y: Tensor,
-        maps: list[Tensor],
-        size: int,
-        given: Tensor,
-        what: str = "compare reflections",
+        self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, given: Tensor, what: str
     ) -> list[tuple[float, Tensor]]:
-        """Refine all maps on the same batches. Return each's mean cosine on one more batch, and the map."""
+        """Refine all maps on the same batches. Return each map, after its mean cosine on one more batch."""
         size = batch_size(size, X, Y)
         # The last batch is only for scoring.
         *batches, (score_x, score_y) = [

@@ -1,8 +1,9 @@
 """Find a direction that a map takes to the wrong side.
 
 A fit can end with a map that is right but for one direction, whose image has the wrong sign. Couplings then
-agree with that image, so no further refinement repairs it: on the way to the right image, the direction
-would be lost. But to reflect it costs much less cosine than to reflect a right direction of equal variance.
+agree with that image, and every image between the wrong and the right one has a lower cosine. So no further
+refinement repairs it. But to reflect it costs much less cosine than to reflect a right direction of equal
+variance.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def reflected(
 ) -> list[Tensor]:
     """Return maps (I - 2 v v') W for a few unit v: those that cost least for their variance.
 
-    X (n, d), Y (m, e): centred unit vectors. W: (d, e), orthogonal. The cost is what a soft mean cosine
+    X (n, d), Y (m, e): centred unit vectors. W: (d, e). The cost is what a soft mean cosine
     loses: the mean of log-sum-exp over rows and over columns, divided by the inverse temperature.
     """
     values, axes = torch.linalg.eigh(X.T @ X / len(X))
