@@ -64,6 +64,7 @@ SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
 REFLECTED_BATCH = 3000  # vectors per side of a refinement of reflected maps
+REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: batches alone change it by less
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -96,6 +97,9 @@ class Settings(Checked):
     # How often step 3 may start again from a map with one direction reflected. Off by default: it costs up to
     # so many times step 3, and was tried on large sides without a common document alone
     reflections: Natural = 0
+    # How far the principal axes of both sides weigh alike in step 3: in these axes, rows and columns of the
+    # cross-covariance are divided by their norms to this power. Helps with `groups`, harms without
+    equalise: Share = 0.0
     consensus: Count = 1  # number of runs of steps 1 to 3; cross-covariances of the good ones are added
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
     # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
@@ -253,7 +257,7 @@ class Fitting:
             maps = [W, *reflected(x, y, W, WARM, self.generator)]
             scored = self.refined(x, y, maps, REFLECTED_BATCH, leading_given, "compare reflections")
             best = max(scored, key=lambda of: of[0])
-            if best is scored[0]:
+            if best[0] < REFLECTED_GAIN * scored[0][0]:
                 break
             cross, cosine = self.refine(X, Y, P @ best[1] @ Q.T, given)
         return cross, cosine
@@ -320,6 +324,7 @@ class Fitting:
         """Step 3: couple and fit in turn. Return the last cross-covariance (d, e) and mean cosine."""
         cross, cosine, refinements = given, 0.0, self.settings.refinements
         last_scale = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
+        axes = (principal_axes(X), principal_axes(Y)) if self.settings.equalise else None
         steps = range(refinements + self.settings.passes)
         for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
             last = step >= refinements  # one of the passes over all vectors
@@ -334,7 +339,8 @@ class Fitting:
             # So known pairs are scaled down, too. The exponent 2 was found by experiment: see
             # docs/experiments/sizes.md.
             cross = coupled + scale**2 * given
-            W = spectral(cross, 0.0 if last else POWER)
+            fitted = equalised(cross, *axes, self.settings.equalise) if axes else cross
+            W = spectral(fitted, 0.0 if last else POWER)
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
         return cross, cosine
@@ -360,6 +366,22 @@ def leading(X: Tensor) -> tuple[Tensor, Tensor]:
         return X, torch.eye(X.shape[1], device=X.device)
     directions = torch.linalg.eigh((X.T @ X).double())[1][:, -DIRECTIONS:].to(X.dtype)
     return normalize(X @ directions, dim=1), directions
+
+
+def principal_axes(X: Tensor) -> Tensor:
+    """Return all principal axes of X (n, d) as columns (d, d)."""
+    return torch.linalg.eigh((X.T @ X).double())[1].to(X.dtype)
+
+
+def equalised(cross: Tensor, U: Tensor, V: Tensor, power: float) -> Tensor:
+    """Divide rows and columns of cross (d, e), in the axes U (d, d) and V (e, e), by their norms to `power`.
+
+    What has only the norm of rounding errors is set to zero.
+    """
+    inner = U.T @ cross @ V
+    for norm in (inner.norm(dim=1, keepdim=True), inner.norm(dim=0, keepdim=True)):
+        inner = inner * torch.where(norm > 1e-6 * norm.max(), norm**-power, 0)
+    return U @ inner @ V.T
 
 
 def couple(x: Tensor, y: Tensor, W: Tensor, inverse_temperature: float) -> tuple[Tensor, float]:
