@@ -66,7 +66,7 @@ class Settings(Checked):
     optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd has momentum 0.5; ours
     damping: NonNegative = 0.0  # of singular values, after each update of `Tied` adapters; ours
     precision: Literal["float32", "bf16"] = "float32"  # of the computation
-    compile: bool = False  # torch.compile of all passes and losses; equal to rounding, but for dropout masks
+    graph: bool = False  # CUDA repeats a recorded step: faster; no effect elsewhere. Not for `optimiser: sgd`
     # Successive halving of random starts: in each round so many are trained for `start_steps` on the first
     # `start_axes` columns, and the best by unpaired score go on. (): one start, no rounds; ours
     starts: tuple[Count, ...] = ()
@@ -82,6 +82,8 @@ class Settings(Checked):
         super().__post_init__()
         if not self.gan_weight + self.latent_gan_weight + self.transport_weight > 0:
             raise ValueError("gan_weight, latent_gan_weight or transport_weight must be more than 0")
+        if self.graph and self.optimiser != "adam":
+            raise ValueError(f"graph: it needs the optimiser adam, not {self.optimiser}")
         if len(self.starts) != len(self.start_axes):
             raise ValueError(f"starts {self.starts} and start_axes {self.start_axes} must be equally long")
         if self.starts != tuple(sorted(self.starts, reverse=True)):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from pipelines.aligners.vec2vec import losses
+from pipelines.aligners.vec2vec.graph import Replayed
 from pipelines.aligners.vec2vec.networks import Discriminator, Tied, Vec2Vec
 from pipelines.aligners.vec2vec.settings import Settings
 from pipelines.runtime.errors import BadInput
@@ -51,6 +52,7 @@ class Training:
         self.pairs: list[Pair] = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
         self.real = [name for name in dims if name not in self.learning] or list(dims)[:1]
         self.device = next(model.parameters()).device
+        self.as_graph = settings.graph and self.device.type == "cuda"
         # A discriminator per encoder and one of latents; the paper has a second, with real and fake exchanged
         latent = LATENT if settings.latent_discriminators == "both" else LATENT[:1]
         weights = dict.fromkeys(dims, settings.gan_weight) | dict.fromkeys(latent, settings.latent_gan_weight)
@@ -60,14 +62,11 @@ class Training:
         each = {name: Discriminator(depth, size, width) for name, size in sizes.items()}
         self.discriminators = nn.ModuleDict(each).to(self.device)
         self.optimiser, self.disc_optimiser = self._new_optimisers()
-        self.inverse_temperature = INVERSE_TEMPERATURE
         self.done = 0  # steps
         self.names: list[str] = []  # names of the metrics of a step
         self.unread: list[Tensor] = []  # metrics (m,) of the steps since the last `check`
         self.seen: dict[str, float] = {}  # metrics of the last step that `check` has read
-        if settings.compile:
-            for name in ("forward", "discriminator_losses", "translator_losses"):
-                setattr(self, name, torch.compile(getattr(self, name), mode="reduce-overhead"))
+        self.limit_axes(None, INVERSE_TEMPERATURE)
 
     def step(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
         """Update the discriminators, then the translator. x: prepared rows (b, d) of each encoder.
@@ -76,23 +75,35 @@ class Training:
         device. A step never synchronises with the host: `check` looks at the metrics later.
         """
         s = self.settings
-        # 1. Learning rates
         factor = s.warmed_up(self.done)
-        self.optimiser.param_groups[0]["lr"] = s.lr * factor
-        self.disc_optimiser.param_groups[0]["lr"] = s.disc_lr * factor
-        # 2. All passes through the networks
+        self._set_rate(self.optimiser, s.lr * factor)
+        self._set_rate(self.disc_optimiser, s.disc_lr * factor)
+        metrics = self.update(x)
+        self._damp_singular_values()
+        self.unread.append(metrics)  # to be read later
+        self.done += 1
+        return dict(zip(self.names, metrics, strict=True))
+
+    def _update(self, x: dict[str, Tensor]) -> Tensor:
+        """Compute a step's passes and losses, and update the networks. Returns the metrics `names` (m,)."""
+        # 1. All passes through the networks
         with self._autocast():
             outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
-        # 3. The discriminators, on detached vectors
+        # 2. The discriminators, on detached vectors
         metrics = self._update_discriminators(outputs)
-        # 4. The translator
+        # 3. The translator
         metrics |= self._update_translator(outputs)
-        self._damp_singular_values()
-        # 5. Metrics, to be read later
         self.names = list(metrics)
-        self.unread.append(torch.stack(list(metrics.values())))
-        self.done += 1
-        return metrics
+        return torch.stack(list(metrics.values()))
+
+    def _set_rate(self, optimiser: torch.optim.Optimizer, rate: float) -> None:
+        group = optimiser.param_groups[0]
+        if not self.as_graph:
+            group["lr"] = rate
+        elif isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # a graph reads it from there
+        else:
+            group["lr"] = torch.tensor(rate, device=self.device)
 
     def forward(self, x: dict[str, Tensor]) -> Pass:
         """Compute everything that the losses need. Each input passes A and T once."""
@@ -170,6 +181,7 @@ class Training:
     def limit_axes(self, axes: int | None, inverse_temperature: float) -> None:
         """Train on the first `axes` columns (None: all), with this inverse temperature of transport."""
         self.model.axes, self.inverse_temperature = axes, inverse_temperature
+        self.update = Replayed(self._update) if self.as_graph else self._update
 
     def check(self) -> None:
         """Read the metrics of all steps since the last call, in one transfer from the device.
@@ -209,7 +221,7 @@ class Training:
 
     def _new_optimisers(self) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
         """Return those of the translator and of the discriminators, with the official code's constants."""
-        s, adam = self.settings, {"betas": (0.5, 0.999), "fused": True}
+        s, adam = self.settings, {"betas": (0.5, 0.999), "fused": True, "capturable": self.as_graph}
         if s.optimiser == "sgd":
             optimiser = torch.optim.SGD(self.model.parameters(), lr=s.lr, momentum=0.5)
         else:
