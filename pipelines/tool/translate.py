@@ -44,7 +44,7 @@ def fit(args: Namespace) -> Answer:
         parts.save(args.out / PARTS)
     said = [f"{len(source)} vectors to {len(target)}: {args.out}", str(verdict)]
     if not verdict.share:
-        said.append("known pairs: `migrate --pairs`; other settings: `pipelines.fit` in Python")
+        said.append('known pairs: `migrate --pairs`; a wider search: `pipelines.fit(..., recipe="apart")`')
     return Answer(said, {"map": str(args.out), "verdict": asdict(verdict)})
 
 
