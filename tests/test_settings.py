@@ -42,6 +42,7 @@ def test_no_number_may_be_infinite_or_negative(method, value):
         ("wasserstein_procrustes", {"refinements": 0, "passes": 0}),
         ("vec2vec", {"starts": (4, 8), "start_axes": (4, 8)}),
         ("vec2vec", {"starts": (4,)}),
+        ("vec2vec", {"graph": True, "optimiser": "sgd"}),
         ("vec2vec", {"gan_weight": 0.0, "latent_gan_weight": 0.0}),
     ],
 )

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from pipelines.aligners import vec2vec
 from pipelines.aligners.core.cloud import dimensions
@@ -189,42 +187,18 @@ def test_bf16_has_close_losses_and_float32_weights(gan):
     assert {p.dtype for p in half.model.parameters()} == {torch.float32}
 
 
-class Tape(TorchDispatchMode):
-    """A pretended CUDA graph: it repeats recorded operations on the same memory, without Python."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls, self.carried_out = [], True  # recording carries the operations out, unlike on a GPU
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        assert "_local_scalar_dense" not in str(func), "a number is read during a recording"
-        out = func(*args, **(kwargs or {}))
-        self.calls.append((func, args, kwargs or {}, out))
-        return out
-
-    @torch.no_grad()
-    def replay(self):
-        calls, self.carried_out = ([] if self.carried_out else self.calls), False
-        for func, args, kwargs, out in calls:
-            if not any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns):  # no view
-                for old, new in zip(tree_leaves(out), tree_leaves(func(*args, **kwargs)), strict=True):
-                    if isinstance(old, torch.Tensor) and old is not new:
-                        old.copy_(new)
-
-
 def test_a_replayed_step_is_the_plain_one(monkeypatch):
-    def record(update):
-        with Tape() as tape:
-            result = update()
-        return tape.replay, result
+    def record(update):  # a pretended CUDA graph: it carries nothing out before it is replayed
+        result = torch.zeros(len(replayed.names))
+        return lambda: result.copy_(update()), result
 
     monkeypatch.setattr(graph, "record", record)
     monkeypatch.setattr(graph, "side_stream", nullcontext)
-    settings = replace(SMALL, dropout=0.0, warmup=0)
-    plain, replayed = training(settings), training(settings)
+    plain, replayed = training(), training()
     replayed.update = graph.Replayed(replayed._update)
     for seed in range(8):
-        torch.testing.assert_close(replayed.step(batch(seed)), plain.step(batch(seed)), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(replayed.step(batch(seed)), plain.step(batch(seed)))
+    torch.testing.assert_close(replayed.unread, plain.unread)
 
 
 def test_gradients_are_clipped_and_norms_logged_before_it():
