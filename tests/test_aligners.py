@@ -221,9 +221,9 @@ def test_step_3_starts_again_only_from_a_better_map(monkeypatch, cosine, times):
 
 def test_equalised_axes_weigh_more_alike():
     U, V = rotation(4, 4, seeded(1)), rotation(5, 5, seeded(2))
-    lengths = torch.tensor([8.0, 2.0, 0.5, 0.0])
-    got = wasserstein_procrustes.equalised(U * lengths @ V[:, :4].T, U, V, 0.25)
-    assert torch.allclose(U.T @ got @ V[:, :4], torch.diag(lengths**0.5), atol=1e-5)
+    norms = torch.tensor([8.0, 2.0, 0.5, 0.0])
+    got = wasserstein_procrustes.equalised(U * norms @ V[:, :4].T, U, V, 0.25)
+    assert torch.allclose(U.T @ got @ V[:, :4], torch.diag(norms**0.5), atol=1e-5)
     assert torch.allclose(got @ V[:, 4], torch.zeros(4), atol=1e-5)
 
 

@@ -189,8 +189,8 @@ def test_bf16_has_close_losses_and_float32_weights(gan):
 
 def test_a_replayed_step_is_the_plain_one(monkeypatch):
     def record(update):  # a pretended CUDA graph: it carries nothing out before it is replayed
-        result = torch.zeros(len(replayed.names))
-        return lambda: result.copy_(update()), result
+        out = torch.zeros(len(replayed.names))
+        return lambda: out.copy_(update()), out
 
     monkeypatch.setattr(graph, "record", record)
     monkeypatch.setattr(graph, "side_stream", nullcontext)
