@@ -86,7 +86,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    default = list(KINDS) if device == "cuda" else ["float32", "bf16"]  # compiling for a CPU takes minutes
+    default = list(KINDS) if device == "cuda" else ["float32", "bf16"]
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=default)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=2)

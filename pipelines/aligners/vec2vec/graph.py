@@ -2,7 +2,7 @@
 
 In the released configuration the host starts some 1,640 operations a step. CUDA records them once, and then
 starts all of them with one call. An earlier form of this file took 6 ms a step on an H200, where single
-operations took 31 to 43 (docs/paper.md).
+operations took 30 to 43 (docs/experiments/vec2vec.md).
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ Rows = dict[str, Tensor]  # (b, d) of each encoder
 
 
 class Replayed:
-    """Call `update` as it is at first, then record it, then only replay what was recorded.
+    """Call an update as it is at first, then record it, then only replay what was recorded.
 
     A graph repeats operations on the same memory, and Python does not run. So rows are copied to where the
     recorded ones were, and whatever else changes must be a tensor on the device. Dropout draws anew.
     """
 
-    def __init__(self, update: Callable[[Rows], Tensor]) -> None:
-        self.update, self.calls = update, 0
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.calls = device, 0
         self.rows: Rows = {}
 
-    def __call__(self, rows: Rows) -> Tensor:
-        """Return what `update` of these rows returns, as a copy."""
+    def __call__(self, update: Callable[[Rows], Tensor], rows: Rows) -> Tensor:
+        """Return what `update` of these rows returns, as a copy. Each call must pass the same `update`."""
         self.calls += 1
         if self.calls <= WARM_UP:
-            with side_stream():
-                return self.update(rows)
+            with side_stream(self.device):
+                return update(rows)
         if not self.rows:
             self.rows = {name: x.clone() for name, x in rows.items()}
-            self.replay, self.result = record(lambda: self.update(self.rows))
+            self.replay, self.result = record(lambda: update(self.rows), self.device)
         for name, x in rows.items():
             self.rows[name].copy_(x)
         self.replay()
         return self.result.clone()
 
 
-def record(update: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+def record(update: Callable[[], Tensor], device: torch.device) -> tuple[Callable[[], None], Tensor]:
     """Return what repeats an update, which is recorded here but not carried out, and its result."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.device(device), torch.cuda.graph(graph, stream=torch.cuda.Stream(device)):
         result = update()
     return graph.replay, result
 
 
 @contextmanager
-def side_stream() -> Iterator[None]:
+def side_stream(device: torch.device) -> Iterator[None]:
     """Run a block on another stream than the default one, as CUDA asks of updates before a recording."""
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    main, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     side.wait_stream(main)
     with torch.cuda.stream(side):
         yield

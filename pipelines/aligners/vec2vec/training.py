@@ -78,7 +78,7 @@ class Training:
         factor = s.warmed_up(self.done)
         self._set_rate(self.optimiser, s.lr * factor)
         self._set_rate(self.disc_optimiser, s.disc_lr * factor)
-        metrics = self.update(x)
+        metrics = self.replayed(self._update, x) if self.replayed else self._update(x)
         self._damp_singular_values()
         self.unread.append(metrics)  # to be read later
         self.done += 1
@@ -86,6 +86,9 @@ class Training:
 
     def _update(self, x: dict[str, Tensor]) -> Tensor:
         """Compute a step's passes and losses, and update the networks. Returns the metrics `names` (m,)."""
+        if self.as_graph:  # torch warns of an optimiser that could be recorded and is not
+            for optimiser in (self.optimiser, self.disc_optimiser):
+                optimiser.param_groups[0]["capturable"] = torch.cuda.is_current_stream_capturing()
         # 1. All passes through the networks
         with self._autocast():
             outputs = self.forward({name: leading(rows, self.model.axes) for name, rows in x.items()})
@@ -179,9 +182,12 @@ class Training:
         return weighted
 
     def limit_axes(self, axes: int | None, inverse_temperature: float) -> None:
-        """Train on the first `axes` columns (None: all), with this inverse temperature of transport."""
+        """Train on the first `axes` columns (None: all), with this inverse temperature of transport.
+
+        A recorded step is forgotten: it has the old ones.
+        """
         self.model.axes, self.inverse_temperature = axes, inverse_temperature
-        self.update = Replayed(self._update) if self.as_graph else self._update
+        self.replayed = Replayed(self.device) if self.as_graph else None
 
     def check(self) -> None:
         """Read the metrics of all steps since the last call, in one transfer from the device.
@@ -207,7 +213,7 @@ class Training:
         return states | random | {"done": self.done}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` returned."""
+        """Continue from what `state` returned. Call it before the first step."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.done = state["done"]
@@ -221,7 +227,7 @@ class Training:
 
     def _new_optimisers(self) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
         """Return those of the translator and of the discriminators, with the official code's constants."""
-        s, adam = self.settings, {"betas": (0.5, 0.999), "fused": True, "capturable": self.as_graph}
+        s, adam = self.settings, {"betas": (0.5, 0.999), "fused": True}
         if s.optimiser == "sgd":
             optimiser = torch.optim.SGD(self.model.parameters(), lr=s.lr, momentum=0.5)
         else:

@@ -17,10 +17,11 @@
    (`relative_size`). With `groups`, each step divides the vectors of both sides into random groups of whole
    clusters, couples each group with each group of the other side, and adds the cross-covariances. Documents
    that only one side has pull the map off. Each pair of groups pulls it in another direction, so these
-   errors cancel. With `consensus`, steps 1 to 3 run several times with different clusters, and the
-   cross-covariances are added. Runs with a clearly lower coupled cosine are left out. With `reflections`,
-   copies of the map with one direction reflected (reflections.py) are refined beside it. If one of them
-   couples better, step 3 starts again from it.
+   errors cancel. With `equalise`, the maps between couplings are fitted to a cross-covariance in which the
+   principal axes of both sides weigh more alike. With `consensus`, steps 1 to 3 run several times with
+   different clusters, and the cross-covariances are added. Runs with a clearly lower coupled cosine are left
+   out. With `reflections`, copies of the map with one direction reflected (reflections.py) are refined beside
+   it. If one of them couples clearly better, step 3 starts again from it.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -64,7 +65,7 @@ SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
 REFLECTED_BATCH = 3000  # vectors per side of a refinement of reflected maps
-REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: batches alone change it by less
+REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: useless ones raise it by less
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -82,7 +83,7 @@ ANCHORS = 4000  # source vectors whose translations show where hubs are
 class Settings(Checked):
     """The defaults work for random halves of all corpora that were tried: docs/experiments.md."""
 
-    recipe: Literal["random", "apart"] = "random"  # apart: see RECIPES
+    recipe: Literal["random", "apart"] = "random"  # apart: for large sides without a common document
     clusters: Annotated[int, Bounds(ge=2)] = 30  # of k-means, matched across the clouds
     repeats: Count = 30  # number of runs of k-means; each gives one candidate map
     assignment_restarts: Count = 12  # random starts of each quadratic assignment
@@ -96,7 +97,7 @@ class Settings(Checked):
     # so many times step 3, and was tried on large sides without a common document alone
     reflections: Natural = 0
     # How far the principal axes of both sides weigh alike in step 3: in these axes, rows and columns of the
-    # cross-covariance are divided by their norms to this power. Helps with `groups`, harms without
+    # cross-covariance are divided by their norms to this power. Helps with `groups`, can harm without
     equalise: Share = 0.0
     consensus: Count = 1  # number of runs of steps 1 to 3; cross-covariances of the good ones are added
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
@@ -115,8 +116,8 @@ class Settings(Checked):
             raise ValueError("rounds: at least one batch size is needed")
 
 
-# For large sides that have no document in common: a wider search, and another refinement. Four times as slow.
-# Chosen on seeds below 10 of Wikipedia, Enron and docstrings: docs/experiments/documents-apart.md
+# For large sides without a common document. Four times as slow. Chosen on seeds below 10 of Wikipedia, Enron
+# and docstrings, but for `reflections.POWER` (seed 11): docs/experiments/documents-apart.md
 APART: dict[str, Any] = {
     "repeats": 240,
     "assignment_restarts": 6,
@@ -309,7 +310,7 @@ class Fitting:
     def refined(
         self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, given: Tensor, what: str
     ) -> list[tuple[float, Tensor]]:
-        """Refine all maps on the same batches. Return each map, after its mean cosine on one more batch."""
+        """Refine all maps on the same batches. Return (mean cosine on one more batch, map) of each."""
         size = batch_size(size, X, Y)
         # The last batch is only for scoring.
         *batches, (score_x, score_y) = [

@@ -1,9 +1,8 @@
 """Find a direction that a map takes to the wrong side.
 
 A fit can end with a map that is right but for one direction, whose image has the wrong sign. Couplings then
-agree with that image, and every image between the wrong and the right one has a lower cosine. So no further
-refinement repairs it. But to reflect it costs much less cosine than to reflect a right direction of equal
-variance.
+agree with that image, and no further refinement that was tried repairs it. But to reflect it costs much less
+cosine than to reflect a right direction of equal variance.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SAME = 0.8  # cosine of two directions that count as one
 def reflected(
     X: Tensor, Y: Tensor, W: Tensor, inverse_temperature: float, generator: torch.Generator
 ) -> list[Tensor]:
-    """Return maps (I - 2 v v') W for a few unit v: those that cost least for their variance.
+    """Return maps (I - 2 v v') W for a few unit v, at local minima of the cost for their variance.
 
     X (n, d), Y (m, e): centred unit vectors. W: (d, e). The cost is what a soft mean cosine
     loses: the mean of log-sum-exp over rows and over columns, divided by the inverse temperature.
