@@ -189,18 +189,18 @@ def test_bf16_has_close_losses_and_float32_weights(gan):
 
 def test_a_replayed_step_is_the_plain_one(monkeypatch):
     def record(update, device):  # a pretended CUDA graph: it carries nothing out before it is replayed
-        out = torch.zeros(len(replayed.names))
+        out = torch.zeros(len(fast.names))
         return lambda: out.copy_(update()), out
 
     monkeypatch.setattr(graph, "record", record)
     monkeypatch.setattr(graph, "side_stream", nullcontext)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", bool)
-    plain, replayed = training(), training()
-    replayed.as_graph = True
-    replayed.limit_axes(None, 30.0)
+    plain, fast = training(), training()
+    fast.as_graph = True
+    fast.limit_axes(None, 30.0)
     for seed in range(8):
-        torch.testing.assert_close(replayed.step(batch(seed)), plain.step(batch(seed)))
-    torch.testing.assert_close(replayed.unread, plain.unread)
+        torch.testing.assert_close(fast.step(batch(seed)), plain.step(batch(seed)))
+    torch.testing.assert_close(fast.unread, plain.unread)
 
 
 def test_gradients_are_clipped_and_norms_logged_before_it():
