@@ -234,6 +234,7 @@ def test_groups_are_whole_clusters():
     xs, ys = fitting.groups(X), fitting.groups(Y)
     for groups, cloud in ((xs, X), (ys, Y)):
         assert torch.equal(torch.cat(groups).unique(dim=0), cloud.unique(dim=0))  # each vector once
+        assert len(torch.cat(groups)) == len(cloud)
         assert len(groups) == 3
         nearest = [(x @ cloud.T).topk(2).indices[:, 1] for x in groups]  # a vector's nearest other one
         inside = [(cloud[n][:, None] == x[None]).all(2).any(1) for n, x in zip(nearest, groups, strict=True)]

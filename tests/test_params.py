@@ -66,6 +66,8 @@ WHEEL = {"source": "wheel", "path": "c"}
     [
         ("encoders", WHEEL | {"batchtokens": 3},
          "encoders.r.batchtokens: unknown key; did you mean 'batch_tokens'?"),
+        ("encoders", {"source": "given"}, "encoders.r.path: missing"),
+        ("encoders", {"source": "hub", "path": "x", "model": "a/b/c"}, "encoders.r.model: "),
         ("encoders", {"source": "path", "path": "a\0b"}, "encoders.r.path: 'a\\x00b'... is no path"),
         ("encoders", {"source": "path", "path": "data/trained/x"}, "encoders.r.path: there is no row 'x'"),
         ("encoders", {"source": "path", "path": "data/${study}"}, "encoders.r.path: DVC replaces ${...}"),
@@ -75,6 +77,7 @@ WHEEL = {"source": "wheel", "path": "c"}
         ("embed", TEXTS | {"corpus": "leak"},
          "embed.r: a corpus of vectors takes an encoder with `source: given`"),
         ("align", ALIGN | {"aligner": "magic"}, "align.r: there is no aligner 'magic'"),
+        ("align", ALIGN | {"limit": [1, 5]}, "align.r.limit: [1, 5] is neither"),
         ("align", ALIGN | {"clusters": 10**30}, "align.r.clusters: a number of more than 18 digits"),
         ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, "align.r: pairs: procrustes cannot use"),
         ("align", ALIGN | {"seeds": 3}, "align.r.seeds: must be a list, such as [3]"),
@@ -84,8 +87,11 @@ WHEEL = {"source": "wheel", "path": "c"}
         ("finetune", FINETUNE | {"lr": float("nan")}, "finetune.r.lr: "),
         ("finetune", FINETUNE | {"dev": "passages"}, "finetune.r.dev: passages is of kind passages, not sts"),
         ("geometry", {"corpus": "s", "spaces": ["a"]}, "geometry.r.spaces: a has texts of passages"),
+        ("inverters", {"space": "b", "inverter": {"epoch": 1}},
+         "inverters.r.inverter.epoch: unknown key; did you mean 'epochs'?"),
         ("published", PAPER | {"of": "study.sample.top1"}, "published.r.of: there is no verb 'study'"),
         ("published", PAPER | {"of": "evaluate.ba.top1"}, "published.r.of: there is no row 'ba'"),
+        ("published", PAPER | {"of": "evaluate.ab"}, "published.r.of: "),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
