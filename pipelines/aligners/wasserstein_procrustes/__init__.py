@@ -93,8 +93,7 @@ class Settings(Checked):
     # Random groups of clusters per side in step 3; 1: no groups. Small sides get fewer. Groups help large
     # sides without a common document, and harm random halves
     groups: Count = 1
-    # How often step 3 may start again from a map with one direction reflected. Off by default: it costs up to
-    # so many times step 3, and was tried on large sides without a common document alone
+    # How often step 3 may start again from a map with one direction reflected, which takes as long each time
     reflections: Natural = 0
     # How far the principal axes of both sides weigh alike in step 3: in these axes, rows and columns of the
     # cross-covariance are divided by their norms to this power. Helps with `groups`, can harm without
@@ -116,8 +115,8 @@ class Settings(Checked):
             raise ValueError("rounds: at least one batch size is needed")
 
 
-# For large sides without a common document. Four times as slow. Chosen on seeds below 10 of Wikipedia, Enron
-# and docstrings, but for `reflections.POWER` (seed 11): docs/experiments/documents-apart.md
+# For large sides without a common document. Several times as slow. Chosen on seeds below 10 of Wikipedia,
+# Enron and docstrings, but for `reflections.POWER` (seed 11): docs/experiments/documents-apart.md
 APART: dict[str, Any] = {
     "repeats": 240,
     "assignment_restarts": 6,
@@ -379,12 +378,12 @@ def leading(X: Tensor) -> tuple[Tensor, Tensor]:
     """
     if X.shape[1] <= DIRECTIONS:
         return X, torch.eye(X.shape[1], device=X.device)
-    directions = torch.linalg.eigh((X.T @ X).double())[1][:, -DIRECTIONS:].to(X.dtype)
+    directions = principal_axes(X)[:, -DIRECTIONS:]
     return normalize(X @ directions, dim=1), directions
 
 
 def principal_axes(X: Tensor) -> Tensor:
-    """Return all principal axes of X (n, d) as columns (d, d)."""
+    """Return all principal axes of X (n, d) as columns (d, d), the leading one last."""
     return torch.linalg.eigh((X.T @ X).double())[1].to(X.dtype)
 
 
