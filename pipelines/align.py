@@ -31,9 +31,9 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             data = halves(source, target, row, seed)
             return {row.source: data.source, row.target: data.target}
 
-        vectors_of = [store.digest(store.embeddings_path(space)) for space in pair]
+        digests = [store.digest(store.embeddings_path(space)) for space in pair]
         code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting", "measures")
-        unfinished = store.work("align", name, row, code, *vectors_of)
+        unfinished = store.work("align", name, row, code, *digests)
         with distributed.on_rank_zero(unfinished) as folder:
             work = Work(
                 row,
@@ -47,7 +47,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 judged=row.supervision in ("unpaired", "few pairs"),
             )
 
-            def in_common(pair: Pair) -> dict[str, int]:
+            def in_common(_: Pair) -> dict[str, int]:
                 return largest(halves(source, target, row, seed).in_common for seed in row.seeds)
 
             fit_row("align", name, work, in_common)

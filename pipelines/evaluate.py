@@ -87,10 +87,10 @@ def scored(
 ) -> dict[str, Tensor]:
     """Translate these `rows` of source (n, d), and return their `paired_scores` with target (n, e).
 
-    Translate one batch at a time, to save memory. The scores are on the CPU.
+    Pairs are ranked, and vectors centred, within their batch. The scores are on the CPU.
     """
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
-    # len(part): rank each part as one batch
+    # len(part): do not divide it again
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
     return {measure: torch.cat([of_part[measure] for of_part in scores]).cpu() for measure in scores[0]}
 
@@ -106,9 +106,9 @@ class Search:
 
     @classmethod
     def of(cls, name: str, split: str, space: store.Embeddings) -> Search:
-        """Return the search of all documents by the queries of a row's `split`.
+        """Return the search of all documents by the judged queries of `split`.
 
-        A corpus keeps them in split `queries <split>`. Raises BadInput if there are none.
+        A corpus has these queries in its split `queries <split>`. Raises BadInput if there are none.
         """
         queries = space.rows(f"queries {split}")
         if space.judgements is None or not len(queries):

@@ -23,12 +23,12 @@ from tests.small import refusal
 N, TEST = 60, 10
 
 
-def embeddings(name, corpus="passages", encoder="x", n=N, value=None):
+def embeddings(name, corpus="passages", n=N, value=None):
     """Row i holds the number i in every coordinate, so that a vector tells which text it is of."""
     vectors = np.arange(1, n + 1, dtype=np.float32)[:, None].repeat(3, 1) if value is None else value
     splits = np.array(["train"] * (n - TEST) + ["test"] * TEST, dtype=object)
     ids = np.array([f"{corpus}{i}" for i in range(n)], dtype=object)
-    about = {"corpus": corpus, "encoder": encoder}
+    about = {"corpus": corpus, "encoder": "x"}
     return store.Embeddings(name, ids, splits, torch.from_numpy(vectors), about, ids, ids)
 
 
@@ -47,13 +47,12 @@ def texts(vectors):
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), pairs=st.integers(0, 20), limit=st.integers(2, 40))
 def test_halves_share_no_text_but_the_known_pairs(seed, pairs, limit):
-    data = halves(A, B, row(pairs=pairs, limit=limit), seed)
+    fit = row(pairs=pairs, limit=limit)
+    data = halves(A, B, fit, seed)
     source, target = texts(data.source), texts(data.target)
     assert max(source | target) <= N - TEST  # no held-out text on either side
     assert len(source & target) == pairs
-    assert (
-        texts(halves(A, B, row(pairs=pairs, limit=limit), seed).source) == source
-    )  # the same seed, the same
+    assert texts(halves(A, B, fit, seed).source) == source  # the same seed, the same
     assert len(data.source) - pairs <= limit
     if pairs:
         i, j = data.pairs.T

@@ -609,7 +609,7 @@ def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
     basis = torch.linspace(2, 0.2, 64) * rotation(64, 64, draw)
     dump, known = (torch.randn(n, 64, generator=draw) @ basis.T + 0.1 for n in (300, 1000))
     monkeypatch.setattr(audits, "run_fits", None)
-    translator, verdict, _ = audits.fitted(dump, known, 0)
+    translator, verdict, _ = audits.fitted(dump, known, "random", 0)
     assert verdict.label == "aligned"
     assert audits.by_numbers(dump, known) > 0.9
     assert audits.by_numbers(dump[:, :32], known) == 0

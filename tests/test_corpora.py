@@ -25,6 +25,7 @@ from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
 from tests.small import ROOT, completed, refusal
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 TEXTS = [f"text number {i} of the file" for i in range(20)]
 
 
@@ -32,21 +33,14 @@ def file(path, kind="passages", **more):
     return PathCorpus(source="path", kind=kind, path=str(path), **more)
 
 
-def write(path, **columns):
-    frame = pl.DataFrame(columns)
-    match path.suffix:
-        case ".parquet":
-            frame.write_parquet(path)
-        case ".jsonl":
-            frame.write_ndjson(path)
-        case suffix:
-            frame.write_csv(path, separator="\t" if suffix == ".tsv" else ",")
-    return path
-
-
-def collected(folder, columns, **keys):
+def collected(columns, **keys):
     """Return the corpus of a parquet file with these columns."""
-    return collect(file(write(folder / "t.parquet", **columns), **keys))
+    pl.DataFrame(columns).write_parquet("t.parquet")
+    return collect(file("t.parquet", **keys))
+
+
+def by_id(frame, column):
+    return dict(frame.select("id", column).iter_rows())
 
 
 def refused(row, says):
@@ -59,53 +53,62 @@ def refused(row, says):
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "tsv", "jsonl"])
-def test_tables_are_read_with_a_column_mapping(tmp_path, suffix):
-    theirs = write(tmp_path / f"t.{suffix}", note=range(20), body=TEXTS, topic=['["a", "b"]'] * 20)
-    columns = {"id": "note", "text": "body", "labels": "topic"}
-    frame = collect(file(theirs, columns=columns))
+def test_tables_are_read_with_a_column_mapping(suffix):
+    theirs = Path(f"t.{suffix}")
+    table = pl.DataFrame({"note": range(20), "body": TEXTS, "topic": ['["a", "b"]'] * 20})
+    match suffix:
+        case "parquet":
+            table.write_parquet(theirs)
+        case "jsonl":
+            table.write_ndjson(theirs)
+        case _:
+            table.write_csv(theirs, separator="\t" if suffix == "tsv" else ",")
+    row = file(theirs, columns={"id": "note", "text": "body", "labels": "topic"})
+    frame = collect(row)
     check_corpus("t", frame)
     assert frame.columns == ["id", "text", "split", "labels", "document", "same_as"]
-    assert dict(frame.select("id", "text").iter_rows()) == {str(i): text for i, text in enumerate(TEXTS)}
+    assert by_id(frame, "text") == {str(i): text for i, text in enumerate(TEXTS)}
     assert frame["labels"][0].to_list() == ["a", "b"]  # written as JSON
     if suffix == "jsonl":
         theirs.write_bytes(b"\xef\xbb\xbf" + theirs.read_bytes())  # it may begin with a byte order mark
-        assert collect(file(theirs, columns=columns)).equals(frame)
+        assert collect(row).equals(frame)
 
 
-def test_txt_is_a_text_per_line_paragraph_or_file(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "lines.txt").write_text("one\ntwo\nthree\n")
-    (tmp_path / "paragraphs.txt").write_text("one\nstill one\n\n\ntwo\n")
-    assert collect(file(tmp_path / "a" / "lines.txt"))["text"].to_list() == ["one", "two", "three"]
-    assert collect(file(tmp_path / "paragraphs.txt"))["text"].to_list() == ["one\nstill one", "two"]
-    assert collect(file(tmp_path))["id"].to_list() == ["a/lines.txt", "paragraphs.txt"]
+def test_txt_is_a_text_per_line_paragraph_or_file():
+    Path("a").mkdir()
+    Path("a/lines.txt").write_text("one\ntwo\nthree\n")
+    Path("paragraphs.txt").write_text("one\nstill one\n\n\ntwo\n")
+    assert collect(file("a/lines.txt"))["text"].to_list() == ["one", "two", "three"]
+    assert collect(file("paragraphs.txt"))["text"].to_list() == ["one\nstill one", "two"]
+    assert collect(file("."))["id"].to_list() == ["a/lines.txt", "paragraphs.txt"]
 
 
 def message(body):
     return f"From: ann@x.com\nContent-Type: text/plain; charset=utf-8\n\n{body}\n".encode()
 
 
-def test_mbox_and_mail_trees(tmp_path):
-    box = mailbox.mbox(tmp_path / "m.mbox")
+def test_mbox_and_mail_trees():
+    box = mailbox.mbox("m.mbox")
     for body in ("Gas costs 5 £.", "Oil, too."):
         box.add(message(body))
     box.close()
-    frame = collect(file(tmp_path / "m.mbox", "emails", columns={"sender": "from"}))
+    frame = collect(file("m.mbox", "emails", columns={"sender": "from"}))
     assert frame.select("text", "sender").rows() == [
         (s, "ann@x.com") for s in ("Gas costs 5 £.", "Oil, too.")
     ]
     for owner in ("allen-p", "bass-e"):
-        folder = tmp_path / "tree" / owner / "inbox"
+        folder = Path("tree", owner, "inbox")
         folder.mkdir(parents=True)
         (folder / "1.").write_bytes(message(f"Mail of {owner}"))
-    frame = collect(file(tmp_path / "tree", "emails", columns={"labels": "owner", "folder": "folder"}))
+    frame = collect(file("tree", "emails", columns={"labels": "owner", "folder": "folder"}))
     assert frame.select("labels", "folder").rows() == [(["allen-p"], "inbox"), (["bass-e"], "inbox")]
 
 
-def test_draw_is_seeded_and_keeps_the_order(tmp_path, monkeypatch):
-    write(tmp_path / "t.parquet", id=[f"{i:02d}" for i in range(20)], text=TEXTS)
-    monkeypatch.setenv("CORPORA_ROOT", str(tmp_path))
-    frame, again, other = (collect(file(Path("t.parquet"), rows=8, test=3, seed=s)) for s in (1, 1, 2))
+def test_draw_is_seeded_and_keeps_the_order(monkeypatch):
+    Path("root").mkdir()
+    pl.DataFrame({"id": [f"{i:02d}" for i in range(20)], "text": TEXTS}).write_parquet("root/t.parquet")
+    monkeypatch.setenv("CORPORA_ROOT", "root")
+    frame, again, other = (collect(file("t.parquet", rows=8, test=3, seed=s)) for s in (1, 1, 2))
     assert frame["split"].value_counts(sort=True).rows() == [("train", 5), ("test", 3)]
     assert frame["id"].is_sorted()
     assert frame.equals(again)
@@ -131,25 +134,25 @@ PRIVATE = "my secret diagnosis"
         ("score.jsonl", f'{{"text": "a", "pair": "b", "score": "{PRIVATE}"}}\n', "a score is not a number"),
     ],
 )
-def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(tmp_path, capsys, name, content, says):
-    (tmp_path / name).write_text(content)
-    line = refused(file(tmp_path / name, "sts" if name == "score.jsonl" else "passages", test=1), says)
+def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(capsys, name, content, says):
+    Path(name).write_text(content)
+    line = refused(file(name, "sts" if name == "score.jsonl" else "passages", test=1), says)
     assert name in line
     assert "secret" not in line + "".join(capsys.readouterr())
 
 
-def test_unreadable_files_and_bad_vectors_are_named(tmp_path):
-    (tmp_path / "latin.csv").write_bytes(b"text\nfine\ncaf\xe9\n")
-    refused(file(tmp_path / "latin.csv"), "line 3 is not UTF-8")
-    refused(file(tmp_path / "gone.csv"), "no such file")
-    np.save(tmp_path / "v.npy", [[1, 1], [1, 1], [1, np.nan]])
-    refused(vectors(tmp_path / "v.npy"), "not finite, the first in row 3")
+def test_unreadable_files_and_bad_vectors_are_named():
+    Path("latin.csv").write_bytes(b"text\nfine\ncaf\xe9\n")
+    refused(file("latin.csv"), "line 3 is not UTF-8")
+    refused(file("gone.csv"), "no such file")
+    np.save("v.npy", [[1, 1], [1, 1], [1, np.nan]])
+    refused(vectors("v.npy"), "not finite, the first in row 3")
 
 
-def test_a_kind_is_a_package_of_kinds_and_names_its_sources(tmp_path):
+def test_a_kind_is_a_package_of_kinds_and_names_its_sources():
     with pytest.raises(ValueError, match="'poems' is no kind of corpus; there are: emails, images"):
-        file(tmp_path, "poems")
-    refused(file(tmp_path, "scenes"), "scenes has no source path; its sources are synthetic")
+        file(".", "poems")
+    refused(file(".", "scenes"), "scenes has no source path; its sources are synthetic")
 
 
 # ---------------------------------------------------------------- hostile folders, private texts
@@ -166,57 +169,56 @@ def test_names_of_columns_are_escaped_and_few(tmp_path):
         assert line.isprintable()
 
 
-def test_links_that_leave_a_folder_and_pipes_are_not_read(tmp_path, capsys):
-    outside, folder = tmp_path / "outside.txt", tmp_path / "folder"
-    folder.mkdir()
-    outside.write_text("not mine")
-    (folder / "a.txt").write_text("mine")
-    (folder / "link.txt").symlink_to(outside)
-    (folder / "inner.png").symlink_to(folder / "a.txt")
-    os.mkfifo(folder / "pipe.txt")
-    assert collect(file(folder))["text"].to_list() == ["mine"]
+def test_links_that_leave_a_folder_and_pipes_are_not_read(capsys):
+    Path("folder").mkdir()
+    Path("outside.txt").write_text("not mine")
+    Path("folder/a.txt").write_text("mine")
+    Path("folder/link.txt").symlink_to("../outside.txt")
+    Path("folder/inner.png").symlink_to("a.txt")
+    os.mkfifo("folder/pipe.txt")
+    assert collect(file("folder"))["text"].to_list() == ["mine"]
     assert "1 links lead out of the folder" in capsys.readouterr().out
-    refused(file(folder / "pipe.txt"), "neither a regular file nor a folder")
+    refused(file("folder/pipe.txt"), "neither a regular file nor a folder")
 
 
-def test_a_folder_of_documents_is_read_and_says_what_it_skips(tmp_path, capsys):
+def test_a_folder_of_documents_is_read_and_says_what_it_skips(capsys):
     page = "<title>T</title><script>no()</script><p>one<br>two &amp; <b>three</b></p>"
     files = {"a.md": "# A", "B.TXT": "bee", "c/a.html": page, "n.csv": "x", ".git/x.md": "no"}
     for name, content in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(content)
-    frame = collect(file(tmp_path, test=1))
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(content)
+    frame = collect(file(".", test=1))
     shown = {"B.TXT": "bee", "a.md": "# A", "c/a.html": "T\n\none\n\ntwo & three"}
-    assert dict(frame.select("id", "text").iter_rows()) == shown
+    assert by_id(frame, "text") == shown
     assert "1 txt, 1 md, 1 html read; skipped 1 md, 1 csv" in capsys.readouterr().out
-    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
-    assert "latin.md: not UTF-8" in refused(file(tmp_path, test=1), "not UTF-8")
+    Path("latin.md").write_bytes(b"caf\xe9")
+    assert "latin.md: not UTF-8" in refused(file(".", test=1), "not UTF-8")
 
 
-def test_a_folder_of_tables_is_one_table(tmp_path, capsys):
+def test_a_folder_of_tables_is_one_table(capsys):
     for name in ("a", "b"):
-        (tmp_path / f"{name}.csv").write_text(f"body,owner\nmail {name},x\n")
-    assert collect(file(tmp_path, test=1))["text"].to_list() == ["mail a", "mail b"]
+        Path(f"{name}.csv").write_text(f"body,owner\nmail {name},x\n")
+    assert collect(file(".", test=1))["text"].to_list() == ["mail a", "mail b"]
     assert "the text is column 'body'" in capsys.readouterr().out
-    (tmp_path / "c.csv").write_text("body\nmore\n")
-    refused(file(tmp_path, test=1), "column 'owner' is in only one of it and a.csv")
+    Path("c.csv").write_text("body\nmore\n")
+    refused(file(".", test=1), "column 'owner' is in only one of it and a.csv")
 
 
-def test_folders_without_texts_and_missing_packages_are_named(tmp_path, monkeypatch):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "raw").symlink_to(tmp_path / "mine")
-    assert "mine: an empty folder" in refused(file(tmp_path / "raw"), "an empty folder")
-    (tmp_path / "mine/x.png").write_bytes(b"\x89PNG\n")
-    refused(file(tmp_path / "raw"), "nothing in it can be read: 1 png; what can: parquet")
+def test_folders_without_texts_and_missing_packages_are_named(monkeypatch):
+    Path("mine").mkdir()
+    Path("raw").symlink_to("mine")
+    assert "mine: an empty folder" in refused(file("raw"), "an empty folder")
+    Path("mine/x.png").write_bytes(b"\x89PNG\n")
+    refused(file("raw"), "nothing in it can be read: 1 png; what can: parquet")
     monkeypatch.setitem(sys.modules, "docx", None)
-    (tmp_path / "x.docx").touch()
-    refused(file(tmp_path / "x.docx"), "docx files need the package python-docx")
+    Path("x.docx").touch()
+    refused(file("x.docx"), "docx files need the package python-docx")
 
 
-def test_an_unreadable_mail_is_named_and_others_are_read(tmp_path, capsys):
-    (tmp_path / "bad").write_bytes(b"From: " + b"(" * 10_000 + b"\n\nbody\n")
-    (tmp_path / "good").write_bytes(message("Fine."))
-    assert collect(file(tmp_path, "emails"))["text"].to_list() == ["Fine."]
+def test_an_unreadable_mail_is_named_and_others_are_read(capsys):
+    Path("bad").write_bytes(b"From: " + b"(" * 10_000 + b"\n\nbody\n")
+    Path("good").write_bytes(message("Fine."))
+    assert collect(file(".", "emails"))["text"].to_list() == ["Fine."]
     assert "1 mails cannot be read and are left out, the first is bad" in capsys.readouterr().out
 
 
@@ -235,10 +237,10 @@ for pattern in (*facts.PATTERNS.values(), facts.NAME):
     completed(sys.executable, "-c", code, cwd=ROOT)
 
 
-def test_notes_that_unpack_to_far_more_than_text_are_refused(tmp_path):
+def test_notes_that_unpack_to_far_more_than_text_are_refused():
     row = b'1,"' + bytes(2**24) + b'"\n'
-    (tmp_path / "NOTEEVENTS.csv.gz").write_bytes(gzip.compress(b"ROW_ID,TEXT\n" + row))
-    refused(file(tmp_path, "notes"), "unpacks to more than 50 times its size")
+    Path("NOTEEVENTS.csv.gz").write_bytes(gzip.compress(b"ROW_ID,TEXT\n" + row))
+    refused(file(".", "notes"), "unpacks to more than 50 times its size")
 
 
 # ---------------------------------------------------------------- chunks
@@ -274,39 +276,38 @@ def test_token_chunks_keep_the_characters():
         ({"size": 2, "first": True}, {"p#0": "a b", "s#0": "f"}),
     ],
 )
-def test_chunks_have_ids_and_labels_of_their_text_and_none_twice(tmp_path, capsys, chunk, texts):
+def test_chunks_have_ids_and_labels_of_their_text_and_none_twice(capsys, chunk, texts):
     columns = {"text": ["a b c d e", "", "a b x", "f"], "labels": [["l"], [], [], []]}
-    frame = collected(tmp_path, {"id": list("pqrs")} | columns, chunk=chunk)
-    assert dict(frame.select("id", "text").iter_rows()) == texts
+    frame = collected({"id": list("pqrs")} | columns, chunk=chunk)
+    assert by_id(frame, "text") == texts
     assert frame["labels"].to_list() == [["l"] if name[0] == "p" else [] for name in texts]
     assert "1 empty or repeated texts of 4 dropped" in capsys.readouterr().out
 
 
-def test_no_document_is_on_both_sides_of_a_split_of_the_source(tmp_path, capsys):
+def test_no_document_is_on_both_sides_of_a_split_of_the_source(capsys):
     words = " ".join(f"w{i}" for i in range(40))
     texts = [words, f"{words} again", "of another kind", "the last one"]
-    frame = collected(tmp_path, {"id": range(4), "text": texts, "split": ["train", "test"] * 2})
-    assert dict(frame.select("id", "split").iter_rows()) == {"1": "test", "2": "train", "3": "test"}
+    frame = collected({"id": range(4), "text": texts, "split": ["train", "test"] * 2})
+    assert by_id(frame, "split") == {"1": "test", "2": "train", "3": "test"}
     assert "1 train texts of documents in another split dropped" in capsys.readouterr().out
 
 
-def test_tasks_keep_validation_rows_and_refuse_chunks(tmp_path):
+def test_tasks_keep_validation_rows_and_refuse_chunks():
     columns = {"text": TEXTS, "labels": [["l"]] * 20, "task": ["T"] * 20}
-    source = write(tmp_path / "t.parquet", **columns, split=["train", "validation", "test", "train"] * 5)
-    assert set(collect(file(source, "tasks"))["split"]) == {"train", "dev", "test"}
-    with refusal("kind tasks has no `chunk`"):
-        collect(file(source, "tasks", chunk={"size": 4}))
+    columns["split"] = ["train", "validation", "test", "train"] * 5
+    assert set(collected(columns, kind="tasks")["split"]) == {"train", "dev", "test"}
+    refused(file("t.parquet", "tasks", chunk={"size": 4}), "kind tasks has no `chunk`")
 
 
 def test_held_out_documents_have_texts_that_can_be_held_out():
     assert core._held_out(np.array([0, 500, 600]), 400, 0).tolist() == [False, True, False]
 
 
-def test_overlapping_chunks_are_on_one_side_of_the_split(tmp_path):
+def test_overlapping_chunks_are_on_one_side_of_the_split():
     texts = [" ".join(f"{i}{c}" for c in "abcdefghij") for i in range(30)]
 
     def cut_to(stride):
-        return collected(tmp_path, {"text": texts}, chunk={"size": 4, "stride": stride}, test=21)
+        return collected({"text": texts}, chunk={"size": 4, "stride": stride}, test=21)
 
     def side(frame, split):
         return frame.filter(pl.col("split") == split)["text"].to_list()
@@ -329,21 +330,21 @@ def sentence(*seed):
     return " ".join(rng.choice(string.ascii_letters) + str(rng.randrange(10_000)) for _ in range(40))
 
 
-def test_a_column_names_documents_and_test_documents_are_whole(tmp_path):
+def test_a_column_names_documents_and_test_documents_are_whole():
     columns = {"text": [sentence(i) for i in range(40)], "title": [f"t{i // 4}" for i in range(40)]}
-    frame = collected(tmp_path, columns, document="title", test=10)
+    frame = collected(columns, document="title", test=10)
     sides = frame.group_by("document").agg(pl.col("split").n_unique())
     assert (sides["split"] == 1).all()
     assert (frame["split"] == "test").sum() == 10
     assert len(frame) == 38  # two texts of the third test document are dropped
-    refused(file(tmp_path / "t.parquet", document="name"), "there is no column 'name'")
+    refused(file("t.parquet", document="name"), "there is no column 'name'")
 
 
-def test_a_mail_and_its_reply_are_one_document(tmp_path):
+def test_a_mail_and_its_reply_are_one_document():
     mail = sentence(0)
     reply, part = f"Yes. > {mail.upper()!r} Best, Ann", " ".join(mail.split()[:20])
     texts = [mail, sentence(1), reply, sentence(2), part]
-    frame = collected(tmp_path, {"id": list("abcde"), "text": texts})
+    frame = collected({"id": list("abcde"), "text": texts})
     assert frame["document"].to_list() == ["a", "b", "a", "d", "a"]
     assert frame["same_as"].to_list() == ["a", "b", "a", "d", "a"]
 
@@ -353,15 +354,15 @@ BOILERPLATE = [f"{sentence(0)} {i}" for i in range(300)]
 
 
 @pytest.mark.parametrize("texts", [COMMON, BOILERPLATE], ids=["words in common", "boilerplate of many"])
-def test_what_makes_no_near_duplicates(tmp_path, texts):
-    assert collected(tmp_path, {"text": texts})["document"].n_unique() == len(texts)
+def test_what_makes_no_near_duplicates(texts):
+    assert collected({"text": texts})["document"].n_unique() == len(texts)
 
 
-def test_near_duplicates_of_large_documents_are_dropped(tmp_path, capsys):
+def test_near_duplicates_of_large_documents_are_dropped(capsys):
     texts = [sentence(i) for i in range(60)]
     texts[45] = texts[5] + " again"
     owners = [f"o{i // 30}" for i in range(60)]
-    frame = collected(tmp_path, {"text": texts, "owner": owners}, document="owner")
+    frame = collected({"text": texts, "owner": owners}, document="owner")
     assert frame["document"].value_counts(sort=True)["count"].to_list() == [30, 29]
     assert "1 texts of 60 repeat texts of other documents: dropped" in capsys.readouterr().out
 
@@ -370,28 +371,27 @@ def test_near_duplicates_of_large_documents_are_dropped(tmp_path, capsys):
 
 
 @pytest.fixture
-def noteevents(tmp_path):
+def noteevents(own_folder):
     lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
     lines += [f'{i},"Nursing","","Note {i}:\n he said ""hello""."' for i in range(30)]
     lines += ['30,"Nursing","1","an error"', lines[1].replace("0", "31", 1)]
-    (tmp_path / "NOTEEVENTS.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
-    return tmp_path
+    Path("NOTEEVENTS.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
 
 
 def test_noteevents_without_errors_and_repeats(noteevents):
-    frame = collect(file(noteevents, "notes", test=3))
+    frame = collect(file(".", "notes", test=3))
     assert frame["id"].to_list() == [str(i) for i in range(30)]
     assert frame["text"][4] == 'Note 4:\n he said "hello".'
-    assert len(collect(file(noteevents, "notes", rows=6))) == 6
+    assert len(collect(file(".", "notes", rows=6))) == 6
 
 
 def test_medcat_annotations_become_labels(noteevents):
     entities = {str(i): {"pretty_name": name} for i, name in enumerate(["Fever", "Cough", "Fever"])}
-    (noteevents / "medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
-    frame = collect(file(noteevents, "notes", annotations="medcat.json"))
-    assert dict(frame.select("id", "labels").iter_rows()) == {"4": ["Fever", "Cough"], "7": []}
-    refused(file(noteevents, "notes", annotations="gone.json"), "no such file; `annotations`")
-    refused(file(noteevents / "nowhere", "notes"), "credentialed")
+    Path("medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
+    frame = collect(file(".", "notes", annotations="medcat.json"))
+    assert by_id(frame, "labels") == {"4": ["Fever", "Cough"], "7": []}
+    refused(file(".", "notes", annotations="gone.json"), "no such file; `annotations`")
+    refused(file("nowhere", "notes"), "credentialed")
 
 
 def test_tweet_labels_get_their_names():
@@ -427,8 +427,8 @@ def test_hub_rows_are_mapped(reachable, monkeypatch):
 
 def test_one_file_of_a_hub_set_that_holds_several(reachable, monkeypatch, tmp_path):
     triple = ("None came.", "n/a", "All came.")
-    (tmp_path / "wiki.txt").write_text("one sentence\n")
-    (tmp_path / "nli.csv").write_text(f"sent0,sent1,hard_neg\n{','.join(triple)}\n")
+    Path("wiki.txt").write_text("one sentence\n")
+    Path("nli.csv").write_text(f"sent0,sent1,hard_neg\n{','.join(triple)}\n")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     wiki, nli = (
         of_hub(str(tmp_path), data_files="wiki.txt"),
@@ -463,9 +463,9 @@ SAVED = {
 
 
 @pytest.mark.parametrize("suffix", SAVED)
-def test_vectors_have_the_ids_of_their_file_or_are_numbered(tmp_path, suffix):
-    SAVED[suffix](tmp_path / f"v.{suffix}")
-    frame = collect(vectors(tmp_path / f"v.{suffix}", test=2))
+def test_vectors_have_the_ids_of_their_file_or_are_numbered(suffix):
+    SAVED[suffix](f"v.{suffix}")
+    frame = collect(vectors(f"v.{suffix}", test=2))
     check_corpus("v", frame)
     assert frame["vector"].dtype == pl.Array(pl.Float32, 5)
     assert np.array_equal(frame["vector"].to_numpy(), ARRAY)
@@ -473,15 +473,15 @@ def test_vectors_have_the_ids_of_their_file_or_are_numbered(tmp_path, suffix):
     assert frame["id"][3] == ("v-3" if suffix == "npy" else "k3")
 
 
-def test_a_folder_of_shards_is_one_table(tmp_path):
+def test_a_folder_of_shards_is_one_table():
     whole = KEYED.rename({"id": "key"})
-    (tmp_path / "table" / "_temporary").mkdir(parents=True)
-    (tmp_path / "table" / "_temporary" / "0.parquet").write_bytes(b"half a file")
-    whole.write_parquet(tmp_path / "table.parquet")
+    Path("table/_temporary").mkdir(parents=True)
+    Path("table/_temporary/0.parquet").write_bytes(b"half a file")
+    whole.write_parquet("table.parquet")
     for number, shard in enumerate(whole.iter_slices(5)):
-        shard.write_parquet(tmp_path / "table" / f"{number}.parquet")
+        shard.write_parquet(f"table/{number}.parquet")
     for row, columns in ((vectors, {"id": "key"}), (file, {"text": "key"})):
-        one, many = (collect(row(tmp_path / name, columns=columns)) for name in ("table.parquet", "table"))
+        one, many = (collect(row(name, columns=columns)) for name in ("table.parquet", "table"))
         assert many.equals(one)
 
 
@@ -525,14 +525,15 @@ def test_sequences_have_their_length(lengths, shortest, more):
     assert sum(found) <= sum(lengths)
 
 
-def test_library_reads_what_constraints_name_up_to_the_cap(tmp_path):
-    pins = tmp_path / "constraints.txt"
-    pins.write_text(f"tqdm==0\nno-such-package==1\n# polars==1\nnumpy==0\n{library.END}\npolars==1\n")
-    row = LibraryCorpus(source="library", path=str(pins), per_package=40, test=5)
+def test_library_reads_what_constraints_name_up_to_the_cap():
+    Path("constraints.txt").write_text(
+        f"tqdm==0\nno-such-package==1\n# polars==1\nnumpy==0\n{library.END}\npolars==1\n"
+    )
+    row = LibraryCorpus(source="library", path="constraints.txt", per_package=40, test=5)
     frame = collect(row)
     check_corpus("library", frame)
     assert set(frame["package"]) == {"tqdm", "numpy"}
     assert (frame["package"] == "numpy").sum() == 40
     assert frame["text"].str.split(" ").list.len().is_between(18, 45).all()
     assert frame.equals(collect(row))
-    refused(row.model_copy(update={"path": str(tmp_path / "gone.txt")}), "no such file")
+    refused(row.model_copy(update={"path": "gone.txt"}), "no such file")

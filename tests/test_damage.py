@@ -109,11 +109,9 @@ def made(tmp_path_factory):
     return root
 
 
-@pytest.fixture
-def artefacts(made, tmp_path, monkeypatch):
-    root = Path(shutil.copytree(made, tmp_path / "root"))
-    monkeypatch.chdir(root)
-    return root
+@pytest.fixture(autouse=True)
+def artefacts(made, own_folder):
+    shutil.copytree(made, ".", dirs_exist_ok=True)
 
 
 def locked():
@@ -135,7 +133,7 @@ def line_of(read):
 
 @pytest.mark.parametrize("lock", [True, False])
 @pytest.mark.parametrize(("out", "inside", "read"), READERS)
-def test_a_damaged_file_is_refused_in_one_line(artefacts, out, inside, read, lock):
+def test_a_damaged_file_is_refused_in_one_line(out, inside, read, lock):
     """With dvc.lock every damage is refused; without it, damages that no parser can miss."""
     path = Path(out, inside)
     if lock:
@@ -153,7 +151,7 @@ def test_a_damaged_file_is_refused_in_one_line(artefacts, out, inside, read, loc
     read()
 
 
-def test_a_stage_on_a_damaged_file_is_one_line_and_exit_code_2(artefacts, monkeypatch, capsys):
+def test_a_stage_on_a_damaged_file_is_one_line_and_exit_code_2(monkeypatch, capsys):
     monkeypatch.setattr(track, "run", lambda *_: nullcontext(Run()))
     monkeypatch.setattr(sys, "argv", ["evaluate", "t"])
     write_yaml("params.yaml", STUDY)
@@ -175,7 +173,7 @@ def noted(began, ended):
     Path(".cache/runs/align@t.json").write_text(json.dumps({"began": began, "ended": ended}))
 
 
-def test_output_made_by_hand_is_read_until_damaged(artefacts):
+def test_output_made_by_hand_is_read_until_damaged():
     """Without DVC, dvc.lock describes an earlier run."""
     locked()
     began = time.time()
@@ -187,7 +185,7 @@ def test_output_made_by_hand_is_read_until_damaged(artefacts):
     assert line_of(lambda: intact(path))
 
 
-def test_changed_bytes_of_unchanged_time_are_refused(artefacts):
+def test_changed_bytes_of_unchanged_time_are_refused():
     """A failing disk changes bytes without changing times."""
     path = store.metrics_path("align", "t")
     at = path.stat().st_mtime
@@ -199,19 +197,19 @@ def test_changed_bytes_of_unchanged_time_are_refused(artefacts):
 
 
 @pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
-def test_the_md5_of_a_folder_is_dvc_s(artefacts):
+def test_the_md5_of_a_folder_is_dvc_s():
     Path("data/translators/t/deep er").mkdir()
     Path("data/translators/t/deep er/é").write_text("x")
     Path("data/translators/t-z").write_text("beside")
     assert md5(Repo.init(no_scm=True), "data/translators") == md5_of(Path("data/translators"))
 
 
-def test_a_broken_dvc_lock_is_one_line(artefacts):
+def test_a_broken_dvc_lock_is_one_line():
     Path("dvc.lock").write_text("stages:\n  a: {cmd: 'x")
     assert line_of(lambda: store.read_corpus("c")).startswith("dvc.lock: cannot be read: ")
 
 
-def test_only_drafts_of_dead_processes_are_removed(artefacts, monkeypatch):
+def test_only_drafts_of_dead_processes_are_removed(monkeypatch):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     monkeypatch.setattr(os, "getpid", lambda: dead.pid)

@@ -10,7 +10,7 @@ from pipelines import evaluate, evaluate_image_text
 from pipelines.measures.vectors import centred_unit
 from pipelines.pages import drawing
 from pipelines.runtime import store
-from tests.small import seeded, study_of
+from tests.small import normal, study_of
 
 TABLES = {
     "finetune": {"r": {"corpus": "nq", "dev": "sts", "network": {}, "steps": 1}},
@@ -63,9 +63,8 @@ def test_every_table_is_drawn_to_the_same_bytes(study):
 
 
 def test_the_plane_is_that_of_the_targets_largest_variance():
-    generator = seeded()
-    y = torch.randn(200, 6, generator=generator) * torch.tensor([1, 9, 1, 5, 1, 1])
-    points = evaluate.picture(torch.randn(200, 3, generator=generator), y, y).to_torch()
+    y = normal(200, 6) * torch.tensor([1, 9, 1, 5, 1, 1])
+    points = evaluate.picture(normal(200, 3, seed=1), y, y).to_torch()
     assert torch.equal(points[:, 2:4], points[:, 4:])  # a perfect translation lies on its target
     values = torch.linalg.svdvals(centred_unit(y))[:2]
     torch.testing.assert_close(points[:, 4:].norm(dim=0), values)

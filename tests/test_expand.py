@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from dvc.utils.hydra import apply_overrides
@@ -10,8 +9,8 @@ from dvc.utils.hydra import apply_overrides
 from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
+from tests.small import ROOT
 
-ROOT = Path(__file__).parents[1]
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 STUDY = {
     "corpora": {"passages": {"source": "synthetic"}, "mails": {"source": "synthetic", "kind": "emails"}},

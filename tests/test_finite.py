@@ -1,6 +1,7 @@
 """What is not finite is not measured, translated or read: NaN compares false, and would rank as perfect."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -71,20 +72,20 @@ def test_a_translator_yields_no_number_that_is_none(value):
 
 
 @BAD
-def test_no_infinite_translator_is_written_or_read(tmp_path, value):
+def test_no_infinite_translator_is_written_or_read(own_folder, value):
     with refusal("bad: map is not finite"):
-        save(linear(value), tmp_path / "bad")
-    assert not list(tmp_path.glob("bad*"))
-    save(linear(), tmp_path / "t")
-    save_file(linear(value).state_dict(), tmp_path / "t.safetensors")
+        save(linear(value), Path("bad"))
+    assert not list(Path().glob("bad*"))
+    save(linear(), Path("t"))
+    save_file(linear(value).state_dict(), "t.safetensors")
     with refusal("t: map is not finite"):
-        load(tmp_path / "t")
-    save(InvertedSoftmax.around(linear(), X, 1.0), tmp_path / "bent")
-    described = json.loads((tmp_path / "bent.json").read_text())
+        load(Path("t"))
+    save(InvertedSoftmax.around(linear(), X, 1.0), Path("bent"))
+    described = json.loads(Path("bent.json").read_text())
     described["config"]["strength"] = value
-    (tmp_path / "bent.json").write_text(json.dumps(described))
+    Path("bent.json").write_text(json.dumps(described))
     with refusal("bent: strength is not finite"):
-        load(tmp_path / "bent")
+        load(Path("bent"))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])

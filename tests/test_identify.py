@@ -23,12 +23,11 @@ def vectors(seed, count, subject=0.0):
 
 
 @pytest.fixture(autouse=True)
-def _two_encoders(tmp_path, monkeypatch):
+def _two_encoders(own_folder, monkeypatch):
     """Two encoders of one width, minilm and use; wordllama has another."""
     made = {"minilm": vectors(1, 1000), "use": vectors(2, 1000), "wordllama": DRAW.normal(size=(1000, 32))}
     prints = {name: Fingerprint.of(torch.from_numpy(rows)) for name, rows in made.items()}
     monkeypatch.setattr(identify, "fingerprint_of", lambda name: prints[name])
-    monkeypatch.chdir(tmp_path)
 
 
 def named(capsys, rows, *more):

@@ -7,36 +7,38 @@ import socket
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
-from tests.small import ROOT, completed
+from tests.small import ROOT, completed, copied
 
 RECORDS = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
 
 
 @pytest.fixture
-def make(tmp_path):
+def make(own_folder):
     """Return a function that runs make on programs that only print their arguments, and returns these."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)
-        os.utime(tmp_path / name, (0, 0))
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".venv/.ready").touch()
+        shutil.copy(ROOT / name, ".")
+        os.utime(name, (0, 0))
+    Path(".venv/bin").mkdir(parents=True)
+    Path(".git").mkdir()
+    Path(".venv/.ready").touch()
     for program in ("python", "dvc"):
-        executable(tmp_path / ".venv/bin" / program, RECORDS)
+        executable(program, RECORDS)
 
     def run(*arguments, **environment):
         env = os.environ | environment
-        done = subprocess.run(["make", *arguments], cwd=tmp_path, capture_output=True, text=True, env=env)
-        assert not list(tmp_path.rglob("evil"))
+        done = subprocess.run(["make", *arguments], capture_output=True, text=True, env=env)
+        assert not list(Path().rglob("evil"))
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
 
     return run
 
 
-def executable(path, script):
+def executable(program, script):
+    path = Path(".venv/bin", program)
     path.write_text(script)
     path.chmod(0o755)
 
@@ -68,9 +70,9 @@ def test_the_study_is_checked_before_dvc_runs(make):
 
 
 def test_a_folder_of_the_users_files_is_not_the_link(make, tmp_path):
-    (tmp_path / "data/raw").mkdir(parents=True)
+    Path("data/raw").mkdir(parents=True)
     assert make("study", "STUDY=x", CORPORA_ROOT=str(tmp_path)) == []
-    assert list((tmp_path / "data/raw").iterdir()) == []
+    assert list(Path("data/raw").iterdir()) == []
 
 
 SERVES = f"""#!{sys.executable}
@@ -87,22 +89,20 @@ if set(sys.argv) & {{"-p", "--port"}}:
 
 
 def test_make_ui_starts_one_mlflow_worker(make, tmp_path):
-    for name in ("scripts/ui", "assets/dagster.yaml"):
-        (tmp_path / name).parent.mkdir()
-        shutil.copy(ROOT / name, tmp_path / name)
+    copied(tmp_path, "scripts/ui assets/dagster.yaml")
     for program in ("mlflow", "python", "dagster-daemon"):
-        executable(tmp_path / ".venv/bin" / program, SERVES)
+        executable(program, SERVES)
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         ports = [str(free.getsockname()[1]) for free in (one, other)]
     env = os.environ | {"DAGSTER_PORT": ports[0], "MLFLOW_PORT": ports[1], "MLFLOW_TRACKING_URI": ""}
-    with subprocess.Popen(["scripts/ui"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as ui:
+    with subprocess.Popen(["scripts/ui"], env=env, stdout=subprocess.PIPE, text=True) as ui:
         assert "  Ctrl-C stops both.\n" in ui.stdout
         ui.terminate()
         assert ui.wait(timeout=60) == 0
     for port in ports:  # nothing is left behind
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", int(port)))
-    mlflow = (tmp_path / "mlflow").read_text().split("|")
+    mlflow = Path("mlflow").read_text().split("|")
     assert mlflow[-4:-1] == ["--workers", "1", "false"]
     assert mlflow[-1].split(os.pathsep)[0] == str(tmp_path)  # a checkout's `assets` is in no package
     assert "sqlite:///mlflow.db" in mlflow
@@ -110,10 +110,10 @@ def test_make_ui_starts_one_mlflow_worker(make, tmp_path):
     assert declared[mlflow[mlflow.index("--app-name") + 1]] == "assets.mlflow_app:app"
 
 
-def test_a_damaged_lock_of_dvc_is_one_line(tmp_path, monkeypatch):
+def test_a_damaged_lock_of_dvc_is_one_line(own_folder, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    (tmp_path / ".dvc/tmp").mkdir(parents=True)
-    (tmp_path / ".dvc/tmp/rwlock").write_text('{"x": {"write')
-    done = completed(sys.executable, "-m", "scripts.repro", code=2, cwd=tmp_path)
+    Path(".dvc/tmp").mkdir(parents=True)
+    Path(".dvc/tmp/rwlock").write_text('{"x": {"write')
+    done = completed(sys.executable, "-m", "scripts.repro", code=2)
     line = "ERROR: .dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running\n"
     assert (done.stdout, done.stderr) == ("", line)

@@ -11,28 +11,17 @@ from torch.testing import assert_close
 from pipelines.aligners.core.matching import csls, mutual, objective, quadratic_assignment, transport
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans_from, kmeans_plus_plus
 from pipelines.measures.vectors import kmeans
-from tests.small import seeded, sinkhorn
-
-
-def symmetric(n, C, generator):
-    A = torch.randn(n, C, C, dtype=torch.float64, generator=generator)
-    return A + A.mT
-
-
-@pytest.fixture
-def generator():
-    return seeded()
+from tests.small import normal, seeded, sinkhorn
 
 
 @pytest.mark.parametrize("C", [1, 6])
 @pytest.mark.parametrize("with_linear", [False, True])
-def test_solver_equals_brute_force(generator, C, with_linear):
-    n = 2
-    A, B = symmetric(n, C, generator), symmetric(n, C, generator)
-    L = torch.randn(n, C, C, dtype=torch.float64, generator=generator) if with_linear else None
-    p, value = quadratic_assignment(A, B, generator, L, restarts=8, steps=80)
+def test_solver_equals_brute_force(C, with_linear):
+    A, B, L = normal(3, 2, C, C, dtype=torch.float64)
+    A, B, L = A + A.mT, B + B.mT, L if with_linear else None
+    p, value = quadratic_assignment(A, B, seeded(1), L, restarts=8, steps=80)
     every = torch.tensor(list(itertools.permutations(range(C))))
-    for k in range(n):
+    for k in range(2):
         quadratic = (A[k] * B[k][every[:, :, None], every[:, None, :]]).sum((1, 2))
         linear = 0 if L is None else L[k].gather(1, every.T).sum(0)
         assert value[k].item() == pytest.approx((quadratic + linear).max().item(), abs=1e-9)
@@ -41,8 +30,8 @@ def test_solver_equals_brute_force(generator, C, with_linear):
 
 
 @pytest.mark.parametrize("k", [3, 50])
-def test_csls_is_its_definition(generator, k):
-    a, b = (normalize(torch.randn(n, 4, dtype=torch.float64, generator=generator)) for n in (9, 7))
+def test_csls_is_its_definition(k):
+    a, b = (normalize(normal(n, 4, seed=n, dtype=torch.float64)) for n in (9, 7))
     scores = a @ b.T
     near_a = scores.sort(1, descending=True).values[:, :k].mean(1, keepdim=True)
     near_b = scores.sort(0, descending=True).values[:k].mean(0)
@@ -56,40 +45,39 @@ def test_mutual_is_best_both_ways():
     assert columns.tolist() == [0, 2]
 
 
-def test_kmeans_ends_at_means_of_its_own_clusters(generator):
+def test_kmeans_ends_at_means_of_its_own_clusters():
     centres = 10 * torch.eye(4, 6)
-    X = centres.repeat(50, 1) + 0.1 * torch.randn(200, 6, generator=generator)
-    centroids = kmeans(X, 4, 10, generator)
+    X = centres.repeat(50, 1) + 0.1 * normal(200, 6)
+    centroids = kmeans(X, 4, 10, seeded(1))
     for found in centroids:
-        assert_means_of_their_clusters(found, X)
+        assert_means(found, X)
     assert any((torch.cdist(centres, found).min(1).values < 0.1).all() for found in centroids)
 
 
-def assert_means_of_their_clusters(centroids, X):
+def assert_means(centroids, X):
     near = torch.cdist(X, centroids).argmin(1)
     for c in near.unique():
         assert_close(centroids[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
 
 
-def blobs(generator, clusters=12):
-    centres = 3 * torch.randn(clusters, 6, generator=generator, dtype=torch.float64)
-    noise = torch.randn(600, 6, generator=generator, dtype=torch.float64)
-    return centres[torch.randint(clusters, (600,), generator=generator)] + noise
+def blobs():
+    centres, noise = (normal(n, 6, seed=n, dtype=torch.float64) for n in (12, 600))
+    return 3 * centres[torch.randint(12, (600,), generator=seeded())] + noise
 
 
 def inertia(X, centroids):
     return torch.cdist(X, centroids).min(1).values.square().sum().item()
 
 
-def test_k_means_ends_where_scikit_learns_does(generator):
-    X, start = blobs(generator), torch.randn(12, 6, generator=generator, dtype=torch.float64)
+def test_k_means_ends_where_scikit_learns_does():
+    X, start = blobs(), normal(12, 6, dtype=torch.float64)
     want = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(X.numpy())
     assert_close(inertia(X, kmeans_from(start, X)), want.inertia_, rtol=1e-3, atol=0)
-    assert_means_of_their_clusters(kmeans_from(start, X, tolerance=0.0), X)
+    assert_means(kmeans_from(start, X, tolerance=0.0), X)
 
 
-def test_spread_rows_are_as_good_a_start_as_scikit_learns(generator):
-    X = blobs(generator)
+def test_spread_rows_are_as_good_a_start_as_scikit_learns():
+    X = blobs()
     ours, theirs, plain = 0.0, 0.0, 0.0
     for seed in range(30):
         draws = seeded(seed)
@@ -103,9 +91,9 @@ def test_spread_rows_are_as_good_a_start_as_scikit_learns(generator):
     assert plain > 1.3 * ours
 
 
-def test_transport_is_sinkhorn_written_out_in_float64(generator):
-    x = torch.randn(7, 3, generator=generator)
-    moved, y = (normalize(torch.randn(n, 4, generator=generator)) for n in (7, 9))
+def test_transport_is_sinkhorn_written_out_in_float64():
+    x = normal(7, 3)
+    moved, y = (normalize(normal(n, 4, seed=n)) for n in (7, 9))
     cosines = moved.double() @ y.double().T
     plan = sinkhorn(cosines, 20, rounds=200)  # until rows and columns have equal sums
     cross, cosine = transport(moved, x, y, 20.0, rounds=200)

@@ -2,13 +2,11 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from scripts import printed_numbers as numbers
-
-ROOT = Path(__file__).parents[1]
+from tests.small import ROOT
 
 
 @pytest.mark.parametrize("page", numbers.pages(ROOT), ids=lambda page: page.name)

@@ -3,12 +3,10 @@
 import re
 from fnmatch import fnmatch
 from functools import cache
-from pathlib import Path
 
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
-
-ROOT = Path(__file__).parents[1]
+from tests.small import ROOT
 
 
 @cache

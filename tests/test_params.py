@@ -17,6 +17,8 @@ from pipelines.study.__main__ import main
 from tests.drills.inputs import bytes_changed, mutated
 from tests.small import ROOT, refusal, write_yaml
 
+TEXTS = {"corpus": "passages", "encoder": "minilm"}
+WHEEL = {"source": "wheel", "path": "c"}
 STUDY = {
     "study": "t",
     "corpora": {
@@ -24,15 +26,8 @@ STUDY = {
         "leak": {"source": "vectors", "path": "y"},
         "s": {"kind": "sts", "source": "synthetic", "path": "x"},
     },
-    "encoders": {
-        "minilm": {"source": "wheel", "path": "c"},
-        "wordllama": {"source": "wheel", "path": "c"},
-        "dump": {"source": "given", "path": "y"},
-    },
-    "embed": {
-        "a": {"corpus": "passages", "encoder": "wordllama"},
-        "b": {"corpus": "passages", "encoder": "minilm"},
-    },
+    "encoders": {"minilm": WHEEL, "wordllama": WHEEL, "dump": {"source": "given", "path": "y"}},
+    "embed": {"a": TEXTS | {"encoder": "wordllama"}, "b": TEXTS},
     "align": {"ab": {"source": "a", "target": "b", "aligner": "identity"}},
     "evaluate": {"ab": {"translator": "ab", "source": "a", "target": "b"}},
 }
@@ -57,8 +52,6 @@ def test_the_committed_study_is_the_sample_study():
 ALIGN = {"source": "a", "target": "b", "aligner": "wasserstein_procrustes"}
 FINETUNE = {"corpus": "passages", "dev": "s", "start": "scratch.py", "steps": 1}
 PAPER = {"what": "w", "value": 1, "by": "b"}
-TEXTS = {"corpus": "passages", "encoder": "minilm"}
-WHEEL = {"source": "wheel", "path": "c"}
 
 
 @pytest.mark.parametrize(

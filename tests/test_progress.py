@@ -10,10 +10,13 @@ from tests.small import normal, quick_fit
 
 
 def test_a_short_loop_says_nothing_and_a_long_one_lines(capsys, monkeypatch):
-    assert list(progress(range(3), what="count", unit="steps")) == [0, 1, 2]
+    def counted():
+        return list(progress(range(3), what="count", unit="steps"))
+
+    assert counted() == [0, 1, 2]
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(module, "SECONDS", 0.0)
-    assert list(progress(range(3), what="count", unit="steps")) == [0, 1, 2]
+    assert counted() == [0, 1, 2]
     with progress(what="write", unit="texts", total=8) as bar:
         bar.update(5)
     assert list(progress(iter("ab"), what="read")) == ["a", "b"]

@@ -13,24 +13,19 @@ from pipelines.measures.vectors import centred_unit
 from tests.small import normal, quick_fit, refusal, rotation, seeded
 
 
-@pytest.fixture
-def generator():
-    return seeded()
-
-
-def test_two_opt_finds_the_best_permutation(generator):
-    A, B = (mini.centred_gram(torch.randn(3, 6, 4, generator=generator).double()) for _ in range(2))
-    found = mini.two_opt(A, B, 30, generator)
+def test_two_opt_finds_the_best_permutation():
+    A, B = (mini.centred_gram(normal(3, 6, 4, seed=seed).double()) for seed in (0, 1))
+    found = mini.two_opt(A, B, 30, seeded(2))
     for a, b, p in zip(A, B, found.tolist(), strict=True):
         value = {q: float((a * b[list(q)][:, list(q)]).sum()) for q in itertools.permutations(range(6))}
         assert value[tuple(p)] == pytest.approx(max(value.values()))
 
 
-def test_one_step_of_refine_1_is_half_way_to_procrustes(generator):
-    x, y = (normalize(torch.randn(*shape, generator=generator), dim=1) for shape in ((40, 5), (50, 6)))
-    start = rotation(6, 5, generator).T
+def test_one_step_of_refine_1_is_half_way_to_procrustes():
+    x, y = (normalize(normal(n, d, seed=d), dim=1) for n, d in ((40, 5), (50, 6)))
+    start = rotation(6, 5, seeded(1)).T
     settings = mini.Settings(neighbours=4, refine_steps=1)
-    found = mini.refine_by_neighbours(start, x, y, settings, generator, None)
+    found = mini.refine_by_neighbours(start, x, y, settings, seeded(), None)
     partners = []
     for row in x @ start:
         cosines = [float(row @ other / row.norm()) for other in y]
@@ -39,17 +34,16 @@ def test_one_step_of_refine_1_is_half_way_to_procrustes(generator):
     torch.testing.assert_close(found, (start + (U @ Vh).float()) / 2, rtol=0, atol=1e-5)
 
 
-def test_centroids_turned_moved_and_shuffled_are_matched_again(generator):
-    centroids = torch.randn(4, 8, 6, generator=generator)
-    order = torch.rand(4, 8, generator=generator).argsort(1)
-    turn = rotation(6, 6, generator)
+def test_centroids_turned_moved_and_shuffled_are_matched_again():
+    centroids, order = normal(4, 8, 6), normal(4, 8, seed=1).argsort(1)
+    turn = rotation(6, 6, seeded(2))
     turned = centroids.gather(1, order[..., None].expand_as(centroids)) @ turn + 3
-    found = mini.two_opt(mini.centred_gram(centroids), mini.centred_gram(turned), 30, generator)
+    found = mini.two_opt(mini.centred_gram(centroids), mini.centred_gram(turned), 30, seeded(3))
     assert torch.equal(order.gather(1, found), torch.arange(8).expand(4, 8))
 
 
-def test_too_few_vectors_for_the_clusters_are_refused(generator):
-    x, y = torch.randn(2, 300, 8, generator=generator)
+def test_too_few_vectors_for_the_clusters_are_refused():
+    x, y = normal(2, 300, 8)
     with refusal("source: 10 vectors, but at least 50"):
         quick_fit("mini_vec2vec", x[:10], y)
 
@@ -60,17 +54,18 @@ def cost_of(method, x, y):
 
 
 @pytest.mark.parametrize("method", ["emd", "sinkhorn", "hungarian", "gromov_wasserstein"])
-def test_plans_are_couplings(generator, method, monkeypatch):
+def test_plans_are_couplings(method, monkeypatch):
     monkeypatch.setattr(transport, "REGULARISATION", 0.05)
-    x, y = (normalize(torch.randn(12, d, generator=generator), dim=1) for d in (5, 7))
+    draws = seeded()
+    x, y = (normalize(torch.randn(12, d, generator=draws), dim=1) for d in (5, 7))
     plan = transport.transport_plan(x, y, transport.Settings(method))
     assert (plan >= 0).all()
     for axis in (0, 1):
         torch.testing.assert_close(plan.sum(axis), torch.full((12,), 1 / 12), rtol=0, atol=1e-4)
 
 
-def test_exact_plans_are_the_cheapest_permutation(generator, monkeypatch):
-    x, y = (normalize(torch.randn(6, 4, generator=generator), dim=1) for _ in range(2))
+def test_exact_plans_are_the_cheapest_permutation(monkeypatch):
+    x, y = normalize(normal(2, 6, 4), dim=2)
     costs = (torch.cdist(x, y) ** 2).tolist()
     cheapest = min(sum(costs[i][j] for i, j in enumerate(p)) for p in itertools.permutations(range(6))) / 6
     for method in ("emd", "hungarian"):
@@ -91,10 +86,10 @@ def test_a_plan_that_did_not_come_about_is_an_error(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_gromov_wasserstein_undoes_a_rotation(generator):
-    x = torch.randn(200, 4, generator=generator) * torch.tensor([3.0, 2.0, 1.0, 0.5])
-    x += torch.rand(200, 1, generator=generator)
-    y = x @ rotation(6, 4, generator).T
+def test_gromov_wasserstein_undoes_a_rotation():
+    x = normal(200, 4) * torch.tensor([3.0, 2.0, 1.0, 0.5])
+    x += torch.rand(200, 1, generator=seeded(1))
+    y = x @ rotation(6, 4, seeded(2)).T
 
     def cosine(method):
         translator = transport.fit_oracle(x, y, transport.Settings(method, points=200), 0)

@@ -3,15 +3,15 @@
 import importlib
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 
 from pipelines.runtime.settings import Bounds, Checked, Count, Positive
 from pipelines.study.row import settings_from
+from tests.small import ROOT
 
-PIPELINES = Path(__file__).parents[1] / "pipelines"
+PIPELINES = ROOT / "pipelines"
 METHODS = sorted(
     ".".join(path.relative_to(PIPELINES).with_suffix("").parts).removesuffix(".__init__")
     for package in ("aligners", "inverters")

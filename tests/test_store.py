@@ -1,6 +1,7 @@
 """Artefacts are read back as written and never appear half-written; bad files are refused by name and row."""
 
 import errno
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -75,8 +76,8 @@ def test_a_bad_corpus_is_refused_and_nothing_is_written(columns, line):
         (PermissionError(errno.EACCES, "Permission denied"), "permission denied"),
     ],
 )
-def test_a_failed_write_is_one_line_and_keeps_the_old_file(tmp_path, error, line):
-    path = tmp_path / "d" / "x"
+def test_a_failed_write_is_one_line_and_keeps_the_old_file(error, line):
+    path = Path("d/x")
     with store.atomic(path) as draft:
         draft.write_text("old")
 
@@ -101,13 +102,14 @@ def test_a_stage_started_twice_is_refused():
         pass  # the lock is gone with the block
 
 
-def test_the_digest_of_code_is_of_the_packages_that_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "__file__", str(tmp_path / "runtime" / "store.py"))
-    for file in ("aligners/own/__init__.py", "fitting/fits.py"):
-        (tmp_path / file).parent.mkdir(parents=True)
-        (tmp_path / file).write_text("old")
+def test_the_digest_of_code_is_of_the_packages_that_are_named(monkeypatch):
+    monkeypatch.setattr(store, "__file__", "runtime/store.py")
+    mine, other = Path("aligners/own/__init__.py"), Path("fitting/fits.py")
+    for file in (mine, other):
+        file.parent.mkdir(parents=True)
+        file.write_text("old")
     own, fitting = store.code("aligners/own"), store.code("fitting")
-    (tmp_path / "aligners/own/__init__.py").write_text("new")
+    mine.write_text("new")
     assert store.code("aligners/own") != own
     assert store.code("fitting") == fitting
 
@@ -122,18 +124,18 @@ def test_ranks_share_a_folder_and_the_first_cleans_up(monkeypatch):
     assert not first.exists()
 
 
-def test_a_hub_correction_can_be_changed_when_read(tmp_path):
+def test_a_hub_correction_can_be_changed_when_read():
     source = normal(30, 3)
     linear = Linear.of(torch.eye(3), source, source)
     bent = InvertedSoftmax.around(linear, source, 1.5)
     for name, translator in (("bent", bent), ("straight", linear)):
-        (tmp_path / name).mkdir()
-        save(translator, tmp_path / name / "seed-0")
-    torch.testing.assert_close(load_seeds(tmp_path / "bent", 0.0)[0](source), linear(source))
-    assert torch.equal(load_seeds(tmp_path / "bent")[0](source), bent(source))
+        Path(name).mkdir()
+        save(translator, Path(name, "seed-0"))
+    torch.testing.assert_close(load_seeds(Path("bent"), 0.0)[0](source), linear(source))
+    assert torch.equal(load_seeds(Path("bent"))[0](source), bent(source))
     assert not torch.allclose(bent(source), linear(source))
     with refusal("has no hub correction"):
-        load_seeds(tmp_path / "straight", 1.0)
+        load_seeds(Path("straight"), 1.0)
 
 
 def test_metrics_round_trip_rounded():

@@ -14,10 +14,12 @@ import pytest
 import torch
 import yaml
 
+from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.verdict import Verdict
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
+from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate, validate
 from tests.small import completed, refusal, two_encoders
@@ -117,6 +119,28 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         ("fit", "old.npy", "new.npy", "--out", "old.npy"),
     ):
         refused(capsys, "translate", *wrong)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("translate", "fit", "old.npy", "new.npy", "--out", "map"),
+        ("migrate", "old.npy", "new.npy", "--out", "moved.npy"),
+        ("audit", "old.npy", "--texts", "texts.txt", "--encoders", "wordllama"),
+    ],
+)
+def test_a_recipe_reaches_the_aligner(own_folder, monkeypatch, capsys, command):
+    for name in ("old.npy", "new.npy"):
+        np.save(name, np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32))
+    Path("texts.txt").write_text("\n\n".join(f"text number {i}" for i in range(200)))
+    fit = Mock(side_effect=BadInput("seen"))
+    monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
+    assert command_line.main([*command, "--recipe", "apart"]) == 2
+    assert "seen" in capsys.readouterr().err
+    settings = fit.call_args.args[2]
+    assert {
+        name: getattr(settings, name) for name in wasserstein_procrustes.APART
+    } == wasserstein_procrustes.APART
 
 
 def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):

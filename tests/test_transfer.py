@@ -13,28 +13,29 @@ from pipelines.study.params import Study
 from tests.small import TEXTS, refusal, run_stage, static_encoder, study_of
 
 
-def sentences(labels, split="train"):
-    return pl.DataFrame({"labels": [[str(label)] for label in labels], "split": split})
+def correct(vectors, labels, split="train"):
+    table = pl.DataFrame({"labels": [[str(label)] for label in labels], "split": split})
+    return transfer.correct("x", vectors, table, 0)
 
 
 def test_folds_test_every_sentence_once_and_unseen():
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 300).astype(str)
     noise = draw.normal(size=(300, 400)).astype(np.float32)  # enough features to learn 300 labels by heart
-    assert transfer.correct("x", noise, sentences(labels), 0).mean() < 0.62
+    assert correct(noise, labels).mean() < 0.62
     noise[:, :50] = 10 * (labels == "1")[:, None]
-    assert transfer.correct("x", noise, sentences(labels), 0).mean() > 0.95
+    assert correct(noise, labels).mean() > 0.95
     with refusal("x: a class has fewer than 10 sentences"):
-        transfer.correct("x", noise, sentences(["rare", *labels[1:]]), 0)
+        correct(noise, ["rare", *labels[1:]])
 
 
 def test_a_given_split_is_used():
     labels = np.arange(240) % 3
     vectors = np.eye(3, 8, dtype=np.float32)[labels]
     split = ["train"] * 150 + ["dev"] * 50 + ["test"] * 40
-    assert transfer.correct("x", vectors, sentences(labels, split), 0).tolist() == [1.0] * 40
+    assert correct(vectors, labels, split).tolist() == [1.0] * 40
     with refusal("x: split test, but no split train: Train, test"):
-        transfer.correct("x", vectors, sentences(labels, ["Train"] * 200 + ["test"] * 40), 0)
+        correct(vectors, labels, ["Train"] * 200 + ["test"] * 40)
 
 
 def test_the_mean_of_tasks_has_a_narrower_interval_than_each():

@@ -62,13 +62,13 @@ def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):
 def test_of_more_vectors_a_sample_is_judged_and_of_fewer_all(monkeypatch):
     source = normal(4000, 40)
     one, other = linear(turn(40, 30, 1)), linear(turn(40, 30, 1) + 0.2 * turn(40, 30, 2))
-    whole = agreement(source, one(source), [other])
-    assert judge(source, one, [other], one(source)).agreement == whole
+    whole, judged = agreement(source, one(source), [other]), (source, one, [other], one(source))
+    assert judge(*judged).agreement == whole
     monkeypatch.setattr(verdict, "SAMPLE", 2000)
-    sampled = judge(source, one, [other], one(source))
+    sampled = judge(*judged)
     assert sampled.agreement == pytest.approx(whole, abs=0.01)
     assert sampled.agreement != whole
-    assert sampled == judge(source, one, [other], one(source))
+    assert sampled == judge(*judged)
 
 
 def test_a_translator_into_another_width_is_refused():

@@ -197,7 +197,8 @@ def judge_new(
 ) -> None:
     """Judge a seed's fits, of which the last is new, on the vectors that they saw.
 
-    The new fit is judged by all `judges`, and earlier fits, which the old ones judged, by `new_judges`.
+    The new fit is judged by all `judges`. Earlier fits are judged only by `new_judges`: the others have
+    judged them already.
     """
     *earlier, latest = candidates
     latest.judge_by(judges, vectors)

@@ -43,7 +43,7 @@ from pipelines.pages.audit import SHOWN, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic
-from pipelines.study import aligner_module
+from pipelines.study import aligner_module, settings_of
 from pipelines.tool import Answer, encoders, gate
 
 TOPICS = (
@@ -56,7 +56,7 @@ ALIGNER = "wasserstein_procrustes"
 MEASURED, FACTS = 1000, 48  # vectors whose true texts are compared, and of these those that are inverted
 DEFENDED = 6000  # vectors that each defence is tried on
 LEAST = 100  # vectors, and texts, that an attack needs
-PAIRS = (100, 1000)  # known texts of further attackers on defended vectors
+PAIRS = (100, 1000)  # undefended vectors that further attackers know
 NEAREST = 10  # known texts that an attack names for a vector
 DEFENCES = (
     "noise 0.1", "noise 0.3", "noise 1", "int8", "binary", "round 1", "drop 0.5", "drop 0.25", "rotate",
@@ -77,13 +77,14 @@ class Options:
     encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
+    recipe: str = "random"  # of the aligner; apart: for many vectors without a common document
     labels: tuple[str, ...] = TOPICS  # topics to look for
     defences: tuple[str, ...] = DEFENCES
     seed: int = 0
     device: str = "auto"
     column: str | None = None  # of the dump
     collection: str | None = None  # of the dump
-    truth: str | None = None  # the texts behind the dump, in its order: how much of what is read is right
+    truth: str | None = None  # the texts behind the dump, in its order, to check what is read
 
     def __post_init__(self) -> None:
         for name in ("limit", "known"):
@@ -99,7 +100,7 @@ class Options:
         self.every()
 
     def every(self) -> list[Defence]:
-        """Return the defences to try, after `none`. Empty if there are none."""
+        """Return `none`, then the defences to try; an empty list if there are no defences."""
         return [Defence("none"), *parsed(self.defences)] if self.defences else []
 
     @classmethod
@@ -148,7 +149,7 @@ def audit(dump: Path, options: Options) -> Findings:
     steps = Steps("audit", weights)
 
     try:
-        best = attempted(vectors, known, opened, options.seed, steps, findings.tried)
+        best = attempted(vectors, known, opened, options, steps, findings.tried)
         if findings.evidence:
             measure_leaks(vectors, best, options, steps, findings, truth)
     except KeyboardInterrupt:
@@ -241,7 +242,7 @@ def attempted(
     vectors: Tensor,
     known: list[str],
     opened: Opened,
-    seed: int,
+    options: Options,
     steps: Steps,
     tried: list[Tried],
 ) -> Attempt:
@@ -249,15 +250,15 @@ def attempted(
 
     If the numbers name an encoder, those of another width are not tried.
     """
-    attempts, named = [], False
-    for place, (encoder, (encode, fits)) in enumerate(opened.items()):
-        if named and not fits:
+    attempts, identified = [], False
+    for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
+        if identified and not same_width:
             steps.skip([f"encoder {name}" for name in [*opened][place:]])
             break
         steps.begin(f"encoder {encoder}")
         own = encode(known).to(vectors.device)
         start = time.monotonic()
-        translator, verdict, replicates = fitted(vectors, own, seed)
+        translator, verdict, replicates = fitted(vectors, own, options.recipe, options.seed)
         result = Tried(
             encoder,
             len(known),
@@ -270,34 +271,36 @@ def attempted(
         attempts.append(Attempt(result, known, own, encode, translator, replicates))
         tried.append(result)
         if not replicates:  # the numbers named the encoder: no fit was made, so its time tells nothing
-            named = True
+            identified = True
             steps.weights[f"encoder {encoder}"] = 0.0
     return attempts[tried.index(best_of(tried))]
 
 
 def by_numbers(vectors: Tensor, known: Tensor) -> float:
-    """Return the share of the vectors that name the encoder of the known ones, each by itself."""
+    """Return the share of vectors that match the fingerprint of `known`, each by itself."""
     prints = Fingerprint.of(known)
     if vectors.shape[1] != len(prints.mean):
         return 0.0
     return float((prints.match(vectors) > prints.least(1)).double().mean())
 
 
-def fitted(vectors: Tensor, known: Tensor, seed: int) -> tuple[Translator, Verdict, list[Translator]]:
+def fitted(
+    vectors: Tensor, known: Tensor, recipe: str, seed: int
+) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
-    If the numbers say that both are of one encoder, nothing is to be fitted. Else fit to all vectors, without
-    a pair, and judge by a replicate (`core.verdict.other_texts`).
+    If the fingerprint shows that both are of one encoder, return the identity. Else fit to all vectors,
+    without a pair, and judge by a replicate (`core.verdict.other_texts`).
     """
     if Fingerprint.of(known).names(vectors):
         same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
-    aligner = aligner_module(ALIGNER)
+    aligner, settings = aligner_module(ALIGNER), settings_of(ALIGNER, {"recipe": recipe})
 
     def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
-        return aligner.fit(x, y, aligner.Settings(), seed)
+        return aligner.fit(x, y, settings, seed)
 
     fits = (partial(fit, vectors, known, seed), partial(replicate, fit, vectors, known, seed))
     translator, replicated = run_fits(fits, ALIGNER, (vectors, known))
@@ -431,7 +434,7 @@ def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, fin
         kept = defend(bare, defence, options.seed)
         keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-        translator, verdict, _ = fitted(kept, best.known, options.seed + 1)
+        translator, verdict, _ = fitted(kept, best.known, options.recipe, options.seed + 1)
         line: dict[str, Any] = {"defence": str(defence)}
         line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
         with torch.inference_mode():
@@ -455,7 +458,7 @@ def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, fin
 
 
 def run(args: Namespace) -> Answer:
-    """Audit, write the page, return the verdict. The texts stay on the page."""
+    """Audit, write the page, return the verdict. Only the page has inverted texts."""
     options, dump = Options.of(args), located(args.dump)
     for path in filter(None, (options.texts, options.truth)):
         located(path)  # before any work

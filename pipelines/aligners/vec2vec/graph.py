@@ -1,6 +1,6 @@
 """Repeat the update of a training step as one CUDA graph.
 
-In the released configuration the host starts some 1,640 operations a step. CUDA records them once, and then
+With `recipe: released` the host starts some 1,640 operations a step. CUDA records them once, and then
 starts all of them with one call. An earlier form of this file took 6 ms a step on an H200, where single
 operations took 30 to 43 (docs/experiments/vec2vec.md).
 """
@@ -21,8 +21,8 @@ Rows = dict[str, Tensor]  # (b, d) of each encoder
 class Replayed:
     """Call an update as it is at first, then record it, then only replay what was recorded.
 
-    A graph repeats operations on the same memory, and Python does not run. So rows are copied to where the
-    recorded ones were, and whatever else changes must be a tensor on the device. Dropout draws anew.
+    A graph repeats operations on the same memory, without Python. So new rows overwrite the recorded ones,
+    and anything else that changes must be a tensor on the device. Dropout masks are drawn anew.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -45,7 +45,7 @@ class Replayed:
 
 
 def record(update: Callable[[], Tensor], device: torch.device) -> tuple[Callable[[], None], Tensor]:
-    """Return what repeats an update, which is recorded here but not carried out, and its result."""
+    """Record an update without running it. Return a function that runs it, and its result."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.device(device), torch.cuda.graph(graph, stream=torch.cuda.Stream(device)):
         result = update()

@@ -11,17 +11,19 @@
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
    to escape poor optima. They grow, and the temperature falls. Let U S V' be the SVD of the
-   cross-covariance. Before the last passes the map is U S^POWER V', which gives more weight to directions in
-   which couplings agree. In the last passes it is the Procrustes solution U V'. They use all vectors, or a
-   random LAST_PASS a side if there are more. With few vectors their couplings are softer
-   (`relative_size`). With `groups`, each step divides the vectors of both sides into random groups of whole
-   clusters, couples each group with each group of the other side, and adds the cross-covariances. Documents
-   that only one side has pull the map off. Each pair of groups pulls it in another direction, so these
-   errors cancel. With `equalise`, the maps between couplings are fitted to a cross-covariance in which the
-   principal axes of both sides weigh more alike. With `consensus`, steps 1 to 3 run several times with
-   different clusters, and the cross-covariances are added. Runs with a clearly lower coupled cosine are left
-   out. With `reflections`, copies of the map with one direction reflected (reflections.py) are refined beside
-   it. If one of them couples clearly better, step 3 starts again from it.
+   cross-covariance. The `refinements`, on batches, use the map U S^POWER V', which gives more weight to
+   directions in which couplings agree. The `passes` use all vectors, or a random LAST_PASS a side if there
+   are more, and the Procrustes solution U V'. With few vectors their couplings are softer (`relative_size`).
+   Four settings change this step:
+   `groups`: each iteration divides the vectors of both sides into random groups of whole clusters, couples
+     each group with each group of the other side, and adds the cross-covariances. Documents that only one
+     side has pull the map off. Each pair of groups pulls it in another direction, so these errors cancel.
+   `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
+     alike.
+   `consensus`: steps 1 to 3 run several times with different clusters, and the cross-covariances are added.
+     Runs with a clearly lower coupled cosine are left out.
+   `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. If
+     one of them couples clearly better, step 3 starts again from it.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -95,8 +97,8 @@ class Settings(Checked):
     groups: Count = 1
     # How often step 3 may start again from a map with one direction reflected, which takes as long each time
     reflections: Natural = 0
-    # How far the principal axes of both sides weigh alike in step 3: in these axes, rows and columns of the
-    # cross-covariance are divided by their norms to this power. Helps with `groups`, can harm without
+    # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
+    # their norms to this power, so that axes weigh more alike. Helps with `groups`, can harm without
     equalise: Share = 0.0
     consensus: Count = 1  # number of runs of steps 1 to 3; cross-covariances of the good ones are added
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
@@ -116,7 +118,7 @@ class Settings(Checked):
 
 
 # For large sides without a common document. Several times as slow. Chosen on seeds below 10 of Wikipedia,
-# Enron and docstrings, but for `reflections.POWER` (seed 11): docs/experiments/documents-apart.md
+# Enron and docstrings, but for POWER of reflections.py (seed 11): docs/experiments/documents-apart.md
 APART: dict[str, Any] = {
     "repeats": 240,
     "assignment_restarts": 6,
@@ -269,7 +271,7 @@ class Fitting:
         for _ in range(self.settings.reflections):
             W = P.T @ spectral(cross) @ Q
             maps = [W, *reflected(x, y, W, WARM, self.generator)]
-            scored = self.refined(x, y, maps, REFLECTED_BATCH, leading_given, "compare reflections")
+            scored = self.refine_and_score(x, y, maps, REFLECTED_BATCH, leading_given, "compare reflections")
             best = max(scored, key=lambda of: of[0])
             if best[0] < REFLECTED_GAIN * scored[0][0]:
                 break
@@ -298,7 +300,7 @@ class Fitting:
         rounds = self.settings.rounds
         for number, size in enumerate(rounds):
             what = f"compare candidates, round {number + 1} of {len(rounds)}"
-            scored = self.refined(X, Y, maps, size, given, what)
+            scored = self.refine_and_score(X, Y, maps, size, given, what)
             best_first = sorted(scored, key=lambda of: -of[0])
             if self.log:
                 best, worst = best_first[0][0], best_first[-1][0]
@@ -306,7 +308,7 @@ class Fitting:
             maps = [W for _, W in best_first[: (len(maps) + 1) // 2]]
         return maps[0]
 
-    def refined(
+    def refine_and_score(
         self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, given: Tensor, what: str
     ) -> list[tuple[float, Tensor]]:
         """Refine all maps on the same batches. Return (mean cosine on one more batch, map) of each."""
@@ -390,7 +392,7 @@ def principal_axes(X: Tensor) -> Tensor:
 def equalised(cross: Tensor, U: Tensor, V: Tensor, power: float) -> Tensor:
     """Divide rows and columns of cross (d, e), in the axes U (d, d) and V (e, e), by their norms to `power`.
 
-    What has only the norm of rounding errors is set to zero.
+    Rows and columns that are only rounding errors become zero.
     """
     inner = U.T @ cross @ V
     for norm in (inner.norm(dim=1, keepdim=True), inner.norm(dim=0, keepdim=True)):
