@@ -13,8 +13,6 @@ from pipelines.runtime import store
 from pipelines.study import Align, Evaluate
 from pipelines.study.params import Study
 
-WIDE = 240  # `repeats` with which more fits are right: docs/experiments/documents-apart.md
-
 
 class Measured(NamedTuple):
     """A row of `evaluate`, its metrics, and how its translator was judged."""
@@ -138,8 +136,8 @@ def what_to_try(study: Study, fit: Align) -> str:
     settings = ["more `restarts`", "known `pairs`"]
     if getattr(fit.settings, "match_in", None) == "target":
         settings.insert(1, "`match_in: smaller`")
-    if fit.aligner == "wasserstein_procrustes" and fit.settings.repeats < WIDE:
-        settings.insert(0, f"`repeats: {WIDE}`")
+    if fit.aligner == "wasserstein_procrustes" and fit.settings.recipe == "random":
+        settings.insert(0, "`recipe: apart` (a wider search, slower)")
     return (
         f"To try, in this order: more texts ({rows}; a side sees half at most, and a fit mostly works "
         f"with {ENOUGH:,} on either), {', '.join(settings)}."
