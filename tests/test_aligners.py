@@ -210,7 +210,7 @@ def test_step_3_starts_again_only_from_a_better_map(monkeypatch, cosine, times):
         return start, 1.0
 
     parts = {"compete": lambda *_: -W, "refine": refine}
-    parts["refined"] = lambda self, X, Y, maps, *_: [(0.5, maps[0]), (cosine, maps[1])]
+    parts["refine_and_score"] = lambda self, X, Y, maps, *_: [(0.5, maps[0]), (cosine, maps[1])]
     for name, part in parts.items():
         monkeypatch.setattr(wasserstein_procrustes.Fitting, name, part)
     monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [W])

@@ -379,7 +379,8 @@ def world(own_folder, monkeypatch):
     turn = rotation(16, 16, seeded(2))
     np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
-    sizes = {"ALIGNER": "identity", "SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
+    sizes = {"SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
+    sizes |= {"ALIGNER": "identity", "settings_of": lambda *_: None}
     sizes["INVERTER"] = decoder.Settings(vocabulary=300, tokens=8, width=16, layers=1, heads=1, epochs=1)
     sizes["SEARCH"] = search.Settings(samples=2, rounds=1, swaps=2)
     for name, value in sizes.items():
