@@ -50,11 +50,11 @@ def test_kmeans_ends_at_means_of_its_own_clusters():
     X = centres.repeat(50, 1) + 0.1 * normal(200, 6)
     centroids = kmeans(X, 4, 10, seeded(1))
     for found in centroids:
-        assert_means(found, X)
+        assert_means_of_their_clusters(found, X)
     assert any((torch.cdist(centres, found).min(1).values < 0.1).all() for found in centroids)
 
 
-def assert_means(centroids, X):
+def assert_means_of_their_clusters(centroids, X):
     near = torch.cdist(X, centroids).argmin(1)
     for c in near.unique():
         assert_close(centroids[c], X[near == c].mean(0), rtol=1e-4, atol=1e-4)
@@ -73,7 +73,7 @@ def test_k_means_ends_where_scikit_learns_does():
     X, start = blobs(), normal(12, 6, dtype=torch.float64)
     want = KMeans(12, init=start.numpy(), n_init=1, algorithm="lloyd").fit(X.numpy())
     assert_close(inertia(X, kmeans_from(start, X)), want.inertia_, rtol=1e-3, atol=0)
-    assert_means(kmeans_from(start, X, tolerance=0.0), X)
+    assert_means_of_their_clusters(kmeans_from(start, X, tolerance=0.0), X)
 
 
 def test_spread_rows_are_as_good_a_start_as_scikit_learns():

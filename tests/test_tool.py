@@ -137,10 +137,7 @@ def test_a_recipe_reaches_the_aligner(own_folder, monkeypatch, capsys, command):
     monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
     assert command_line.main([*command, "--recipe", "apart"]) == 2
     assert "seen" in capsys.readouterr().err
-    settings = fit.call_args.args[2]
-    assert {
-        name: getattr(settings, name) for name in wasserstein_procrustes.APART
-    } == wasserstein_procrustes.APART
+    assert wasserstein_procrustes.APART.items() <= vars(fit.call_args.args[2]).items()
 
 
 def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):
