@@ -143,6 +143,13 @@ def test_a_failed_verdict_is_said_first(study):
     assert "recipe" not in what_to_try(study, study.align["rival"])  # of another aligner
 
 
+def test_random_halves_are_named(study):
+    translated()
+    study.align["blind"] = changed(study.align["blind"], halves="rows")
+    assert "The fit is of random halves" in sentence(study)
+    assert b"| blind (unpaired, random halves) | mails " in written(study)["report.md"]
+
+
 @pytest.mark.parametrize("label", ["failed", "aligned"])
 def test_an_aligned_fit_on_real_texts_comes_first(study, label):
     translated([0.5, 0.5])

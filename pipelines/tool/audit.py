@@ -27,6 +27,7 @@ from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.core.verdict import WHOLE, Verdict, judge, replicate
+from pipelines.aligners.wasserstein_procrustes import RECIPES
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import dumps
 from pipelines.encoders import query
@@ -97,6 +98,8 @@ class Options:
             raise BadInput(f"--seed {self.seed}: a number from 0 to {2**32 - 1} is needed")
         for name in self.encoders:
             encoders.row_of(name)
+        if self.recipe not in RECIPES:
+            raise BadInput(f"--recipe {self.recipe}: one of {', '.join(RECIPES)} is needed")
         self.every()
 
     def every(self) -> list[Defence]:

@@ -17,14 +17,15 @@ from pipelines.pages.tables import (
     table,
 )
 from pipelines.runtime import store
-from pipelines.study.params import Study
+from pipelines.study.params import Align, AlignJointly, Study
 
 RETRIEVAL = """Judged queries by the target's encoder search documents whose vectors were translated. *Kept*
 is nDCG@10 as a share of that in documents embedded again. *Before* is nDCG@10 of queries and documents by the
 source's encoder. Numbers of translations are means over seeds; ± is the standard error over queries."""
 KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
 LEGEND = f"""± is the standard deviation over seeds, each with other halves and another fit. For one seed it
-is the standard error over documents. Ranks are among all held-out texts, in batches of 8,192 by default.
+is the standard error over documents. The texts of a fit share no document across its sides, unless the row
+says *random halves*. Ranks are among all held-out texts, in batches of 8,192 by default.
 {lower_is_better(shown(MEASURES))} The verdict uses unpaired vectors of the fit alone: how many seeds are
 `aligned`, the share of the source's vectors for which a map is right, and the mean score. It is about the
 corpus of the fit, not about another corpus that is measured. All other columns use true pairs, after the
@@ -59,7 +60,7 @@ def translation_table(study: Study) -> list[str]:
             fit = fits[translator]
             fitted_on = spaces[fit.source].corpus
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
-            about = [f"{translator} ({fit.supervision})", fitted_on, verdict(judged[translator], elsewhere)]
+            about = [titled(translator, fit), fitted_on, verdict(judged[translator], elsewhere)]
             cells.append([*about, metrics[name]["pairs"], *seed_cells(name)])
         header = [
             "aligner",
@@ -108,6 +109,12 @@ def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
     return f"fit on {elsewhere}: {aligned}" if elsewhere else f"{aligned}, {metrics['verdict']:.2f}"
 
 
+def titled(name: str, fit: Align | AlignJointly) -> str:
+    """Return a translator's name, how it was supervised, and whether documents are on both sides."""
+    halves = ", random halves" if fit.halves == "rows" else ""
+    return f"{name} ({fit.supervision}{halves})"
+
+
 def title(study: Study, source: str, target: str) -> str:
     """Return the heading of a pair of embeddings."""
     return f"{source} -> {target} ({origin(study.corpora[study.spaces()[source].corpus])})"
@@ -121,7 +128,7 @@ def judged_table(study: Study) -> list[str]:
         fit, seeds = fits[name], metrics["by seed"].values()
         sizes = [collected.get(spaces[side].corpus, {}).get("rows", "") for side in (fit.source, fit.target)]
         agreement = sum(seed["agreement"] for seed in seeds) / len(seeds)
-        row = [f"{name} ({fit.supervision})", fit.source, fit.target, *sizes]
+        row = [titled(name, fit), fit.source, fit.target, *sizes]
         rows.append([*row, verdict(metrics), f"{agreement:.3f}"])
     header = ["aligner", "from", "to", "source vectors", "target vectors", "verdict", "agreement"]
     return section("Verdicts", UNMEASURED, ["", *table(header, rows)] if rows else [])
