@@ -28,7 +28,7 @@ from pipelines.runtime.progress import about
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, AlignJointly, aligner_module
 
-RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE, so that no two seeds are equal
+RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE and from usual seeds
 LARGE = 2**30  # bytes of vectors above which fits run one after the other, each on all cores
 CURVES = ".curves.jsonl"
 Fit = dict[Pair, Translator]  # the translators of one draw, by source and target space
@@ -39,7 +39,7 @@ class Draw(NamedTuple):
     """What decides the random numbers and the texts of a fit: its seed, and how often it was restarted.
 
     A replicate only judges other fits. It sees texts that its own seed draws. With `splits`, where all seeds
-    see the same texts, it sees half of them.
+    see the same texts unless there is a `limit`, it sees half of them.
     """
 
     seed: int
@@ -155,6 +155,8 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
     Judge each fit by its worst pair of spaces. Refit seeds that are not aligned, up to the row's `restarts`
     times. The metric `restarts` is the number of these refits, summed over the seeds.
     """
+    if not work.judged:
+        return {seed: Candidate(fit) for seed, fit in fit_seeds(work, work.row.seeds, 0).of_seeds}, {}
     candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
     so_far = Fits([], [])
@@ -164,8 +166,6 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
         so_far = Fits(so_far.of_seeds + new.of_seeds, so_far.replicates + new.replicates)
         for seed, fit in new.of_seeds:
             candidates[seed].append(Candidate(fit))
-        if not work.judged:
-            return {seed: only for seed, [only] in candidates.items()}, {}
         for seed in to_fit:
             judge_new(candidates[seed], work.vectors(seed), so_far.judges_of(seed), new.judges_of(seed))
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
@@ -244,8 +244,7 @@ def stored_fit(work: Work, draw: Draw) -> Fit:
     folder = work.folder / "fits" / f"{draw.seed}-{draw.restart}"
     paths = {pair: folder.joinpath(*pair) for pair in work.pairs}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
-        first = not (draw.replicate or draw.restart)  # so that each seed logs one curve
-        log = _log(work, draw.seed) if first else None
+        log = None if draw.replicate or draw.restart else _log(work, draw.seed)  # one curve for each seed
         with about(draw.name):
             made = work.fit(draw, log)
         for pair, translator in made.items():

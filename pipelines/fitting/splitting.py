@@ -48,10 +48,10 @@ def halves(
         )
     part_x, part_y = (part_of_row(row, number, 2, replicate, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
-    # Equal salts give equal shuffles: the parts of one shuffle do not overlap. Splits never do.
+    # Both sides of one corpus need the same shuffle, so that their parts do not overlap. Splits never do.
     salt = "source" if same or row.splits else "target"
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
-    # `rows_of_part` shuffles in the same way and skips these. A row with splits has no `pairs`.
+    # The first rows of the same shuffle, which `rows_of_part` leaves out. A row with splits has no `pairs`.
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
     k = torch.arange(row.pairs)
     return Halves(
@@ -86,8 +86,9 @@ def rows_of_parts(
     """Return the rows that each space gets. Paired spaces count as one: they share all their texts.
     If a row extends another one, the older spaces get the same parts in both.
 
-    A space of a different corpus gets one part, too, so that its size does not depend on the other spaces. If
-    the row names splits, each part is one of them. Raises BadInput for fewer than two vectors.
+    A space of a different corpus gets one part, too, so that its size does not depend on which corpora the
+    others have. If the row names splits, each part is one of them. Raises BadInput for fewer than two
+    vectors.
     """
     groups = [[name] for name in spaces if name not in row.paired]
     if row.paired:
@@ -146,8 +147,8 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
 def assign_parts(space: store.Embeddings, rows: Tensor, part: Part, generator: torch.Generator) -> Tensor:
     """Return for shuffled rows (n,) which of `part.count` parts each is in; parts are of about equal size.
 
-    Documents are laid out in random order, and each goes to the part in which its first row lies. It stays
-    whole, so that a part may be larger.
+    Documents are placed end to end in random order. Each is in the part that has its first row, so that sizes
+    differ slightly.
     """
     if part.documents:
         names = space.documents[rows.numpy()]

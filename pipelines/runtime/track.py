@@ -23,7 +23,7 @@ from pipelines.runtime import files, intact, sender, store
 from pipelines.runtime.again import again, git
 from pipelines.runtime.device import resolve
 
-REFUSED = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric or param
+FORBIDDEN = re.compile(r"[^\w/.: -]")  # by MLflow, in the name of a metric or param
 Rows = Mapping[str, BaseModel | None]
 PATIENCE = 25.0  # seconds; MLflow gives up a locked SQLite file after 20, and says so
 
@@ -53,7 +53,7 @@ class Run:
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
         """Log numbers at a step. Nested mappings become `outer/inner`; other values are skipped."""
         numbers = {k: float(v) for k, v in store.flat(metrics, "/").items() if isinstance(v, (int, float))}
-        self.record("metrics", step, {REFUSED.sub("_", name): number for name, number in numbers.items()})
+        self.record("metrics", step, {FORBIDDEN.sub("_", name): number for name, number in numbers.items()})
 
     def input(self, path: Path, context: str) -> None:
         """Record a file that the stage reads, with its digest in dvc.lock."""
@@ -79,7 +79,10 @@ class Run:
 
 
 def start_sender(log: Path) -> Popen[bytes]:
-    """Start a sender in the repository: a new store puts its files beside itself. Ctrl-C is for the stage."""
+    """Start a sender in the repository's folder, where a new store and its files belong.
+
+    In a session of its own, it does not get the stage's Ctrl-C.
+    """
     command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve", str(log)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
     return Popen(command, cwd=sender.repository(), env=env, stdin=PIPE, start_new_session=True)
@@ -128,10 +131,12 @@ def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, 
 
 
 def _settings(rows: Rows) -> dict[str, str]:
-    """Return the params of all rows, each under its row's name; the stage's own row has none."""
+    """Return the params of all rows. Those of a row that the stage's row refers to begin with its role, such
+    as `align.clusters`.
+    """
     values = {}
     for name, row in rows.items():
         for key, value in store.flat(row.model_dump(mode="json") if row else {}, ".").items():
             key = f"{name}.{key.removeprefix('settings.')}" if name else key
-            values[REFUSED.sub("_", key)] = value
+            values[FORBIDDEN.sub("_", key)] = value
     return {key: str(value) for key, value in values.items() if value is not None}

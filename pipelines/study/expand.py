@@ -3,8 +3,9 @@
 Files in `studies/` use the short form. `make study` writes the full rows into params.yaml, where dvc.yaml
 reads them. A full row may stand in a study, too: expanding it again changes nothing.
 
-**Keys that can be derived may be left out.** Names of corpora, encoders and aligners that contradict the rows
-they are derived from are errors. Other keys below are defaults.
+**Keys that can be derived may be left out.** In evaluate, attributes, inverters, invert and bulk, names of
+corpora, encoders and aligners that contradict the rows they are derived from are errors. Other keys below are
+defaults.
 
 - corpora: `kind` is the name of the row if that is a kind, else `passages`.
 - encoders: `model` is the name of the row.
@@ -20,9 +21,10 @@ they are derived from are errors. Other keys below are defaults.
   translator's source. `source` and `target` are the embeddings of `corpus` by the translator's two
   encoders. `aligner` is the translator's. In attributes, `source_encoder` and `target_encoder` are those of
   the two embeddings.
-- inverters: `space` is the name of the row. If the row has `corpus` and `encoder`, it is the embeddings of
-  this corpus by this encoder. Otherwise `corpus` and `encoder` are those of the space.
-- invert: `inverter` is the name of the row. `corpus` is the inverter's, `encoder` the target's.
+- inverters: if the row has `corpus` and `encoder`, `space` is `<corpus>-<encoder>`. Otherwise it is the name
+  of the row, and `corpus` and `encoder` are those of the space.
+- invert: `inverter` is the name of the row. `encoder` is the target's. In a row without `source`, `corpus` is
+  the inverter's.
 - bulk: `aligner` is that of the translator in `model`. For an encoder it is `core`, the code all aligners
   share.
 - evaluate_image_text: `encoders` is the name of the row. `corpus` is what these encoders were trained on.
@@ -32,7 +34,7 @@ they are derived from are errors. Other keys below are defaults.
 - `matrix` lists the values of each slot. Every combination of values is a row. A key such as `a b` sets two
   slots together, and its value is a list of lists:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
-- A slot that is not in `matrix` is the name of a table in TABLES, and takes the names of its rows.
+- A slot that is not in `matrix` is the name of an earlier table in TABLES, and takes the names of its rows.
   `"{align}": {pictures: false}` in evaluate is one row for each row of align.
 - If several rows have one name, a written row wins over one from a matrix, and both win over one from a
   table.
@@ -54,16 +56,9 @@ Tables = dict[str, Any]
 SLOT = re.compile(r"\{(\w+)\}")
 # A row may need rows of the tables before its own, and a slot may name such a table.
 TABLES = (
-    "corpora",
-    "encoders",
-    "finetune",
-    "embed",
-    "geometry",
-    "train_image_text",
-    "align",
-    "align_jointly",
-)
-TABLES += ("evaluate", "attributes", "inverters", "invert", "bulk", "evaluate_image_text")
+    "corpora", "encoders", "finetune", "embed", "geometry", "train_image_text", "align", "align_jointly",
+    "evaluate", "attributes", "inverters", "invert", "bulk", "evaluate_image_text",
+)  # fmt: skip
 SIDES = ("source", "target")
 TRANSLATORS = "data/translators/"
 PATHS = {
@@ -103,25 +98,24 @@ def expand(tree: Mapping[str, Any]) -> Tables:
 
 def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
     """Return a copy of a table in which each row with slots is replaced by the rows that it stands for."""
+    earlier = TABLES[: TABLES.index(table)] if table in TABLES else TABLES
     found = []
     for name, row in rows.items():
         if not isinstance(row, dict):
             raise ValueError(f"{table}.{name}: a mapping of keys is needed")
         try:
             matrix = _matrix(row.get("matrix", {}))
-            slots = {slot for values in matrix for slot in values[0]}
-            others = [slot for slot in SLOT.findall(str(name)) if slot not in slots]
+            in_matrix = {slot for values in matrix for slot in values[0]}
+            others = [slot for slot in SLOT.findall(str(name)) if slot not in in_matrix]
             rank = 2 if others else 1 if matrix else 0  # a lower one wins
-            found.append((rank, name, row, matrix + [_names(slot, study) for slot in others]))
+            found.append((rank, name, row, matrix + [_names(slot, study, earlier) for slot in others]))
         except ValueError as error:
             raise ValueError(f"{table}.{name}.matrix{error}") from None
     made: Rows = {}
     ranks: dict[str, int] = {}
     for rank, name, row, choices in sorted(found, key=lambda each: each[0]):
         for combination in product(*choices):
-            slots = {}
-            for values in combination:
-                slots |= values
+            slots = {slot: value for values in combination for slot, value in values.items()}
             full_name = _filled(name, slots)
             if ranks.setdefault(full_name, rank) < rank:
                 continue
@@ -132,9 +126,9 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
     return made
 
 
-def _names(slot: str, study: Tables) -> list[Rows]:
-    """Return the values of a slot that names a table: the names of its rows."""
-    known("", slot, TABLES, "slot or table")
+def _names(slot: str, study: Tables, tables: tuple[str, ...]) -> list[Rows]:
+    """Return the values of a slot that names one of `tables`: the names of its rows."""
+    known("", slot, tables, "slot or table")
     return [{slot: name} for name in study.get(slot, {})]
 
 
@@ -237,7 +231,8 @@ class Expansion:
         model, aligner = str(row.get("model")), "core"
         if model.startswith(TRANSLATORS):
             aligner = self.translator("model", model.removeprefix(TRANSLATORS).rstrip("/")).get("aligner")
-        row.setdefault("aligner", aligner)
+        if row.setdefault("aligner", aligner) != aligner:
+            raise ValueError(f"aligner: {row['aligner']}, but {model} is fitted by {aligner}")
 
     def evaluate_image_text(self, name: str, row: Rows) -> None:
         trained = self.row("train_image_text", row.setdefault("encoders", name))

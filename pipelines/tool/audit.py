@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,7 +55,8 @@ TOPICS = (
     "school & students", "law", "medicine", "energy", "finance", "meetings & appointments", "software",
 )  # fmt: skip
 ALIGNER = "wasserstein_procrustes"
-MEASURED, FACTS = 1000, 48  # vectors whose true texts are compared, and of these those that are inverted
+MEASURED = 1000  # vectors that are compared with their true texts
+FACTS = 48  # of these, vectors that are inverted
 DEFENDED = 6000  # vectors that each defence is tried on
 LEAST = 100  # vectors, and texts, that an attack needs
 PAIRS = (100, 1000)  # undefended vectors that further attackers know
@@ -100,10 +102,10 @@ class Options:
             encoders.row_of(name)
         if self.recipe not in RECIPES:
             raise BadInput(f"--recipe {self.recipe}: one of {', '.join(RECIPES)} is needed")
-        self.every()
+        parsed(self.defences)
 
-    def every(self) -> list[Defence]:
-        """Return `none`, then the defences to try; an empty list if there are no defences."""
+    def defences_to_try(self) -> list[Defence]:
+        """Return `none`, then the defences; an empty list if there are none."""
         return [Defence("none"), *parsed(self.defences)] if self.defences else []
 
     @classmethod
@@ -148,13 +150,13 @@ def audit(dump: Path, options: Options) -> Findings:
     findings = Findings(dump.name, about)
     opened = by_width(vectors, options)
     weights = {f"encoder {name}": 1.0 for name in opened} | {"topics": 0.0, "inverted texts": 1.0}
-    weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.every()}
+    weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.defences_to_try()}
     steps = Steps("audit", weights)
 
     try:
-        best = attempted(vectors, known, opened, options, steps, findings.tried)
+        best = try_encoders(vectors, known, opened, options, steps, findings.tried)
         if findings.evidence:
-            measure_leaks(vectors, best, options, steps, findings, truth)
+            measure_leaks(taken, vectors, best, options, steps, findings, truth)
     except KeyboardInterrupt:
         if not findings.tried:
             raise
@@ -163,7 +165,13 @@ def audit(dump: Path, options: Options) -> Findings:
 
 
 def measure_leaks(
-    vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings, truth: list[str]
+    taken: dumps.Sample,
+    vectors: Tensor,
+    best: Attempt,
+    options: Options,
+    steps: Steps,
+    findings: Findings,
+    truth: list[str],
 ) -> None:
     """Read topics and texts with the best translator, then attack defended vectors.
 
@@ -179,11 +187,11 @@ def measure_leaks(
     steps.begin("topics")
     findings.attributes = topics(vectors, best, options.labels)
     steps.begin("inverted texts")
-    findings.inversions = inverted(vectors, best, options, rows)
+    findings.inversions = invert(vectors, best, options, taken.places[rows.cpu()])
     if truth:
         findings.leaks = leaks(vectors, best, options, findings.inversions, [truth[i] for i in rows])
     if len(vectors) >= LEAST:
-        defended(vectors, best, options, steps, findings)
+        try_defences(vectors, best, options, steps, findings)
 
 
 class Steps:
@@ -241,7 +249,7 @@ def by_width(vectors: Tensor, options: Options) -> Opened:
     return dict(sorted(opened.items(), key=lambda item: not item[1][1]))
 
 
-def attempted(
+def try_encoders(
     vectors: Tensor,
     known: list[str],
     opened: Opened,
@@ -261,7 +269,7 @@ def attempted(
         steps.begin(f"encoder {encoder}")
         own = encode(known).to(vectors.device)
         start = time.monotonic()
-        translator, verdict, replicates = fitted(vectors, own, options.recipe, options.seed)
+        translator, verdict, replicates = identify_or_fit(vectors, own, options.recipe, options.seed)
         result = Tried(
             encoder,
             len(known),
@@ -287,7 +295,7 @@ def by_numbers(vectors: Tensor, known: Tensor) -> float:
     return float((prints.match(vectors) > prints.least(1)).double().mean())
 
 
-def fitted(
+def identify_or_fit(
     vectors: Tensor, known: Tensor, recipe: str, seed: int
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
@@ -332,10 +340,10 @@ def nearest_labels(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> Ten
 # ---------------------------------------------------------------- inversion
 
 
-def inverted(vectors: Tensor, best: Attempt, options: Options, named: Tensor) -> list[dict[str, Any]]:
-    """Invert SHOWN vectors (k, d), drawn with the seed. Beside each guess stands the nearest known text.
+def invert(vectors: Tensor, best: Attempt, options: Options, places: np.ndarray) -> list[dict[str, Any]]:
+    """Invert SHOWN of the vectors (n, d), or FACTS with `--truth`, drawn with the seed.
 
-    `named` (k,) are the vectors' rows in the sample of the dump.
+    Beside each guess stands the nearest known text. `places` (n,): the vectors' rows in the dump, from 0.
     """
     attacker = learn(best.known, best.texts, INVERTER, options.seed)
     assert not isinstance(attacker.inverter, Vec2Text)  # its settings are another class
@@ -347,12 +355,12 @@ def inverted(vectors: Tensor, best: Attempt, options: Options, named: Tensor) ->
     guesses = search.search(attacker.inverter, given, queries, SEARCH, options.seed, None, near)
     return [
         {
-            "row": int(i),
+            "row": int(place),
             "guess": attacker.inverter.text(g.draft),
             "cosine": g.cosine,
             "nearest known text": t[0],
         }
-        for i, g, t in zip(named[rows], guesses, near, strict=True)
+        for place, g, t in zip(places[rows], guesses, near, strict=True)
     ]
 
 
@@ -394,12 +402,13 @@ def leaks(
     of_others = guesses[1:] + guesses[:1]
     checked, by_others = (facts.check(said, stated) for said in (guesses, of_others))
     recovered, lucky = (sum(fact.recovered for fact in of) for of in (checked, by_others))
-    counted = {  # what -> found, of, floor
-        "texts": (int((nearest == torch.arange(len(rows))).sum()), len(rows), 1),
-        "labels": (int((read == right).sum()), len(rows), int(right.bincount().max())),
-        "facts": (recovered, len(checked), lucky),
-    }
-    return [{"what": w, "found": n, "of": of, "floor": floor} for w, (n, of, floor) in counted.items()]
+    found = int((nearest == torch.arange(len(rows))).sum())
+    same_label, commonest = int((read == right).sum()), int(right.bincount().max())
+    return [
+        {"what": "texts", "found": found, "of": len(rows), "floor": 1},
+        {"what": "labels", "found": same_label, "of": len(rows), "floor": commonest},
+        {"what": "facts", "found": recovered, "of": len(checked), "floor": lucky},
+    ]
 
 
 # ---------------------------------------------------------------- defences
@@ -414,7 +423,7 @@ def parsed(names: Sequence[str]) -> list[Defence]:
         raise BadInput(f"audit: a defence is a kind and a number: {', '.join(names)}") from None
 
 
-def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings) -> None:
+def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps, findings: Findings) -> None:
     """Add recall@10 (`utility`) and leakage under each defence.
 
     The attack on the undefended vectors names 10 known texts for each. Leakage is the share of them that a
@@ -433,26 +442,26 @@ def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, fin
         chance = NEAREST / len(texts)
         return max(float((share - chance) / (1 - chance)), 0.0)
 
-    def tried(defence: Defence) -> dict[str, Any]:
-        kept = defend(bare, defence, options.seed)
+    def try_defence(defence: Defence) -> dict[str, Any]:
+        defended = defend(bare, defence, options.seed)
         keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-        translator, verdict, _ = fitted(kept, best.known, options.recipe, options.seed + 1)
+        translator, verdict, _ = identify_or_fit(defended, best.known, options.recipe, options.seed + 1)
         line: dict[str, Any] = {"defence": str(defence)}
-        line["utility"] = float(recall_kept(bare, kept, keys=keys).mean())
+        line["utility"] = float(recall_kept(bare, defended, keys=keys).mean())
         with torch.inference_mode():
-            strongest = line["leakage"] = leakage(translator(kept), neighbours_of_bare)
+            strongest = line["leakage"] = leakage(translator(defended), neighbours_of_bare)
             for n in (n for n in PAIRS if n <= len(bare) / 2):
-                attacks = known_pair_attacks(kept, bare[:n], cells)
+                attacks = known_pair_attacks(defended, bare[:n], cells)
                 leaked = (leakage(best.translator(x), neighbours_of_bare[n:]) for x in attacks)
                 # An attacker with more pairs can use every attack that needs fewer.
                 strongest = line[f"{n} pairs"] = max(strongest, *leaked)
         return line | {"verdict": verdict.label, "score": verdict.score}
 
-    for defence in options.every():
+    for defence in options.defences_to_try():
         steps.begin(f"defence {defence}")
         try:
-            findings.defences.append(tried(defence))
+            findings.defences.append(try_defence(defence))
         except BadInput as error:  # such as sign bits of vectors that are all positive
             findings.about[f"defence {defence}"] = f"cannot be tried: {error}"
 
@@ -461,12 +470,15 @@ def defended(vectors: Tensor, best: Attempt, options: Options, steps: Steps, fin
 
 
 def run(args: Namespace) -> Answer:
-    """Audit, write the page, return the verdict. Only the page has inverted texts."""
+    """Audit, write the page, return the verdict. The page and its twin have the inverted texts, no other
+    output has them.
+    """
     options, dump = Options.of(args), located(args.dump)
     for path in filter(None, (options.texts, options.truth)):
         located(path)  # before any work
     check_folder(args.out)
-    targets = gate.targets_of(args.gate, options.every(), bool(options.truth)) if args.gate else None
+    defences = options.defences_to_try()
+    targets = gate.targets_of(args.gate, defences, bool(options.truth)) if args.gate else None
     findings = audit(dump, options)
     findings.made = made(dump, options)
     name = page_name(dump, options) + ("-stopped" if findings.stopped else "")

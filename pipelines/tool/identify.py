@@ -95,5 +95,5 @@ def fits(path: Path, options: audit.Options) -> list[Tried]:
     opened = audit.by_width(vectors, options)
     steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in opened})
     tried: list[Tried] = []
-    audit.attempted(vectors, known, opened, options, steps, tried)
+    audit.try_encoders(vectors, known, opened, options, steps, tried)
     return tried

@@ -17,7 +17,7 @@ from pipelines.pages.tables import (
     table,
 )
 from pipelines.runtime import store
-from pipelines.study.params import Align, AlignJointly, Study
+from pipelines.study.params import Align, Study
 
 RETRIEVAL = """Judged queries by the target's encoder search documents whose vectors were translated. *Kept*
 is nDCG@10 as a share of that in documents embedded again. *Before* is nDCG@10 of queries and documents by the
@@ -109,7 +109,7 @@ def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
     return f"fit on {elsewhere}: {aligned}" if elsewhere else f"{aligned}, {metrics['verdict']:.2f}"
 
 
-def titled(name: str, fit: Align | AlignJointly) -> str:
+def titled(name: str, fit: Align) -> str:
     """Return a translator's name, how it was supervised, and whether documents are on both sides."""
     halves = ", random halves" if fit.halves == "rows" else ""
     return f"{name} ({fit.supervision}{halves})"

@@ -43,9 +43,9 @@ EXPORTS = {  # how to export what cannot be read
 def blocks(path: Path, column: str | None = None, collection: str | None = None) -> Blocks:
     """Yield the vectors of a file or folder as arrays (b, d); missing numbers are NaN.
 
-    `column`: its column or array of vectors, where that has none of the usual NAMES; of a table with one
-    column for each dimension, what stands before their numbers. `collection`: that of Chroma, or a table of
-    LanceDB or sqlite-vec. Raises BadInput, in one line.
+    `column`: the column or array of vectors, needed if its name is not in NAMES. If each dimension has a
+    column (`dim_0`, `dim_1`, ...), it is their prefix. `collection`: that of Chroma, or a table of LanceDB or
+    sqlite-vec. Raises BadInput, in one line.
     """
     if path.is_dir():
         return _of_folder(path, column, collection)
@@ -77,13 +77,13 @@ def _of_folder(path: Path, column: str | None, collection: str | None) -> Blocks
 
 def _checked(kind: str, reader: Callable[..., Blocks], files: list[Path], *which: str | None) -> Blocks:
     """Yield the vectors of all files, in order. Raises BadInput for the first file of another dimension."""
-    first = 0
+    dimension = 0
     for file in files:
         with reading(file, f"not a whole {kind}"):
             for block in reader(file, *which):
-                first = first or block.shape[1]
-                if block.shape[1] != first:
-                    before = f"in {files[0].name} there are {first}"
+                dimension = dimension or block.shape[1]
+                if block.shape[1] != dimension:
+                    before = f"in {files[0].name} there are {dimension}"
                     raise BadInput(f"{file}: vectors of {block.shape[1]} dimensions; {before}")
                 yield block
 
@@ -141,17 +141,17 @@ def parquet(path: Path, column: str | None) -> Blocks:
 
 
 def _of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of few rows if these are long: the file says how many numbers a group of rows has."""
+    """Yield record batches, of fewer rows if the vectors are long. The metadata of a row group tells."""
     for group in range(file.num_row_groups):
-        about = file.metadata.row_group(group)
-        chunks = [about.column(i) for i in range(about.num_columns)]
+        metadata = file.metadata.row_group(group)
+        chunks = [metadata.column(i) for i in range(metadata.num_columns)]
         counts = [c.num_values for c in chunks if f"{c.path_in_schema}.".startswith(f"{names[0]}.")]
-        width = max(counts, default=0) // max(about.num_rows, 1)
+        width = max(counts, default=0) // max(metadata.num_rows, 1)
         yield from file.iter_batches(height(path, max(width, len(names))), [group], names)
 
 
 def arrow(path: Path, column: str | None) -> Blocks:
-    """Yield the same of an Arrow IPC file or stream."""
+    """Yield the vectors of an Arrow IPC file or stream, in any form that `parquet` reads."""
     for batch in _batches(path):
         names = columns_of(path, batch.schema, column)
         step = height(path, max(1, sum(batch.column(n).nbytes for n in names) // (8 * max(len(batch), 1))))
@@ -185,8 +185,8 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 def columns_of(path: Path, schema: pa.Schema, column: str | None) -> list[str]:
     """Return the column of vectors, or the columns of numbers that are one dimension each."""
-    one = {name for name in schema.names if name in NAMES or _is_vector(schema.field(name).type)}
-    if column not in schema.names and (column or not one):
+    has_vectors = any(name in NAMES or _is_vector(schema.field(name).type) for name in schema.names)
+    if column not in schema.names and (column or not has_vectors):
         numbers = [f.name for f in schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
         if wide := _wide(numbers, column):
             return wide
@@ -205,7 +205,7 @@ def _wide(names: list[str], prefix: str | None) -> list[str]:
         if prefix in (None, before) and len(of) > 1 and min(of) < 2 and max(of) - min(of) == len(of) - 1
     ]
     longest = max(series, key=len, default=[])
-    return longest if sum(len(names) == len(longest) for names in series) == 1 else []
+    return longest if sum(len(one) == len(longest) for one in series) == 1 else []
 
 
 def column_of(path: Path, schema: pa.Schema, column: str | None) -> str:
@@ -219,16 +219,17 @@ def column_of(path: Path, schema: pa.Schema, column: str | None) -> str:
 def _chosen(path: Path, what: str, fitting: list[str], column: str | None, every: Iterable[str]) -> str:
     """Return `column`, else the first usual name, else the only name of those that fit. Raises BadInput."""
     wanted = [name for name in ((column,) if column else NAMES) if name in fitting]
-    found = wanted or ([] if column else fitting)
-    if not wanted and len(found) != 1:
-        hint = f"None is called {cut(column)!r}" if column else "Call it `vectors`"
-        raise BadInput(f"{path}: which {what} holds the vectors? {hint}; there are: {listed(every)}")
-    return found[0]
+    if wanted:
+        return wanted[0]
+    if len(fitting) == 1 and not column:
+        return fitting[0]
+    hint = f"None is called {cut(column)!r}" if column else "Call it `vectors`"
+    raise BadInput(f"{path}: which {what} holds the vectors? {hint}; there are: {listed(every)}")
 
 
 def _is_vector(kind: pa.DataType) -> bool:
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return listed and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return is_list and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
 
 
 def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Blocks:
@@ -248,12 +249,14 @@ def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) ->
 
 def _width(column: Any) -> int:
     """Return the length of all lists of numbers of a column; 0 if one is missing, or if they differ."""
-    lengths = column.value_lengths().unique() if _is_vector(column.type) else []
-    return lengths[0].as_py() or 0 if len(lengths) == 1 and not column.null_count else 0
+    if not _is_vector(column.type) or column.null_count:
+        return 0
+    lengths = column.value_lengths().unique()
+    return lengths[0].as_py() if len(lengths) == 1 else 0
 
 
 def _numbered(path: Path, values: Iterable[tuple[int, Any]], what: str) -> Blocks:
-    """Yield blocks of numbered vectors. `what` their numbers count: lines or rows."""
+    """Yield blocks of numbered vectors. `what`: the word before the number in errors, such as "line"."""
     places = ((f"{what} {number}", value) for number, value in values)
     return stacked(path, ((place, _numbers(path, place, value)) for place, value in places))
 
@@ -274,7 +277,7 @@ def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
             raise BadInput(f"{path}: {named}: choose one with --column")
         value = lists[0]
     if not isinstance(value, list) or any(isinstance(v, (str, list, dict)) for v in value):
-        raise BadInput(f"{path}: a {type(value).__name__} in place of a vector of numbers")
+        raise BadInput(f"{path}: {place} has no flat list of numbers")
     try:
         return np.array([np.nan if v is None else float(v) for v in value])
     except OverflowError:
@@ -286,7 +289,7 @@ def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
 
 def jsonl(path: Path, column: str | None) -> Blocks:
     """Yield vectors from one object per line (Qdrant, Weaviate, Milvus), or from one list per line."""
-    return _records(path, _parsed(path), column)
+    return _records(path, _parsed(path), column, "line")
 
 
 def _parsed(path: Path) -> Iterator[tuple[int, Any]]:
@@ -304,7 +307,7 @@ def whole_json(path: Path, column: str | None) -> Blocks:
     if path.stat().st_size <= WHOLE:
         with suppress(ValueError, RecursionError):
             value = json.loads(path.read_text(encoding="utf-8"))
-            return _records(path, enumerate(_unwrapped(path, value), 1), column)
+            return _records(path, enumerate(_unwrapped(path, value), 1), column, "item")
     return jsonl(path, column)
 
 
@@ -320,12 +323,12 @@ def _unwrapped(path: Path, value: Any) -> list[Any]:
     return value
 
 
-def _records(path: Path, records: Iterable[tuple[int, Any]], column: str | None) -> Blocks:
-    vectors = ((number, _member(path, value, column, number)) for number, value in records)
-    return _numbered(path, vectors, "line")
+def _records(path: Path, records: Iterable[tuple[int, Any]], column: str | None, what: str) -> Blocks:
+    vectors = ((number, _member(path, value, column, f"{what} {number}")) for number, value in records)
+    return _numbered(path, vectors, what)
 
 
-def _member(path: Path, value: Any, column: str | None, number: int) -> Any:
+def _member(path: Path, value: Any, column: str | None, place: str) -> Any:
     """Return the vector of a record: a member, or one of the named vectors in it (Qdrant, Weaviate)."""
     if isinstance(value, dict) and isinstance(value.get("_source"), dict):  # elasticdump
         value = value["_source"]
@@ -336,7 +339,7 @@ def _member(path: Path, value: Any, column: str | None, number: int) -> Any:
         value = value[usual]
     name = column or usual
     if name not in value:
-        raise BadInput(f"{path}: line {number} has no {name!r}; it has: {listed(value)}")
+        raise BadInput(f"{path}: {place} has no {name!r}; it has: {listed(value)}")
     return value[name]
 
 
