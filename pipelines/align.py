@@ -12,7 +12,7 @@ from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator
 from pipelines.fitting.fits import Draw, Work, fit_row
-from pipelines.fitting.splitting import halves, largest, paired_rows
+from pipelines.fitting.splitting import halves, largest, paired_vectors
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.log import Log
@@ -40,10 +40,10 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
                 run,
                 folder,
                 device,
-                pairs={pair: ""},  # one pair: its files need no folder of their own
+                subfolders={pair: ""},  # one pair: its files need no folder of their own
                 clouds=[source.vectors, target.vectors],
                 fit=lambda draw, log: {pair: fit_one(row, source, target, draw, log, folder)},
-                vectors=vectors,
+                vectors_of_seed=vectors,
                 judged=row.supervision in ("unpaired", "few pairs"),
             )
 
@@ -64,7 +64,7 @@ def fit_one(
     """Make one fit: an oracle gets true pairs, every other aligner gets halves. `folder`: for checkpoints."""
     module = aligner_module(row.aligner)
     if row.supervision == "oracle":
-        return module.fit_oracle(*paired_rows(source, target, row, draw.seed), row.settings, draw.seed)
+        return module.fit_oracle(*paired_vectors(source, target, row, draw.seed), row.settings, draw.seed)
     data = halves(source, target, row, draw.seed, draw.replicate)
     return module.fit(data.source, data.target, row.settings, draw.generator_seed, data.pairs, log, folder)
 

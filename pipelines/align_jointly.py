@@ -13,7 +13,7 @@ from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import load
 from pipelines.fitting.fits import Draw, Fit, Work, fit_row
-from pipelines.fitting.splitting import in_common, largest, parts, rows_of_parts
+from pipelines.fitting.splitting import in_common, largest, rows_of_parts, vectors_of_parts
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.log import Log
@@ -38,10 +38,10 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
                 run,
                 folder,
                 device,
-                pairs={pair: "/".join(pair) for pair in row.pairs()},
+                subfolders={pair: "/".join(pair) for pair in row.pairs()},
                 clouds=[space.vectors for space in spaces.values()],
                 fit=lambda draw, log: fit(row, spaces, draw, log, folder),
-                vectors=lambda seed: parts(spaces, row, seed),
+                vectors_of_seed=lambda seed: vectors_of_parts(spaces, row, seed),
             )
             drawn = [rows_of_parts(spaces, row, seed) for seed in row.seeds]
 
@@ -56,7 +56,7 @@ def fit(
     row: AlignJointly, spaces: Mapping[str, store.Embeddings], draw: Draw, log: Log | None, folder: Path
 ) -> Fit:
     """Make one fit of all pairs, starting from another row's translators if the row extends it."""
-    clouds, start = parts(spaces, row, draw.seed, draw.replicate), {}
+    clouds, start = vectors_of_parts(spaces, row, draw.seed, draw.replicate), {}
     if row.extends:
         base = store.intact(store.translators_path(row.extends))
         for file in base.glob(f"*/*/seed-{draw.seed}.json"):

@@ -14,7 +14,7 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds
 from pipelines.aligners.core.verdict import REPLICATE
 from pipelines.fitting.fits import RESTART
-from pipelines.fitting.splitting import halves, paired_rows
+from pipelines.fitting.splitting import halves, paired_vectors
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import Align
@@ -99,11 +99,11 @@ def test_what_two_halves_have_in_common_is_counted():
 
 
 def test_an_oracle_sees_true_pairs_as_many_as_a_half_has():
-    x, y = paired_rows(A, B, row(), 0)
+    x, y = paired_vectors(A, B, row(), 0)
     assert torch.equal(x, y)
     assert max(texts(x)) <= N - TEST
     a = in_documents([3] * 15)
-    assert texts(paired_rows(a, a, row(), 0)[0]) == texts(halves(a, a, row(), 0).source)
+    assert texts(paired_vectors(a, a, row(), 0)[0]) == texts(halves(a, a, row(), 0).source)
 
 
 def test_each_side_may_have_a_limit():
@@ -111,7 +111,7 @@ def test_each_side_may_have_a_limit():
     assert (len(data.source), len(data.target)) == (7, 20)
     whole, other = (texts(halves(A, B, row(), seed).source) for seed in (0, 1))
     assert texts(data.source) <= whole != other
-    assert [len(side) for side in paired_rows(A, B, row(limit=[7, 20]), 0)] == [7, 7]
+    assert [len(side) for side in paired_vectors(A, B, row(limit=[7, 20]), 0)] == [7, 7]
 
 
 @pytest.mark.parametrize("seed", [0, REPLICATE])
@@ -121,7 +121,7 @@ def test_two_splits_are_the_dump_and_the_attackers(seed):
     assert texts(data.source) == set(range(N - TEST + 1, N + 1))
     assert texts(data.target) == set(range(1, N - TEST + 1))
     assert (len(half.source), len(half.target)) == (TEST // 2, (N - TEST) // 2)
-    x, y = paired_rows(A, B, apart, seed)  # an oracle is told which texts are those of the dump
+    x, y = paired_vectors(A, B, apart, seed)  # an oracle is told which texts are those of the dump
     assert torch.equal(x, y)
     assert texts(x) == texts(data.source)
 

@@ -19,7 +19,7 @@ from pipelines.aligners.vec2vec import Settings
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.training import Training
 from pipelines.fitting.fits import RESTART
-from pipelines.fitting.splitting import parts, rows_of_parts
+from pipelines.fitting.splitting import rows_of_parts, vectors_of_parts
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
@@ -107,7 +107,7 @@ def test_spaces_that_do_not_fit_are_refused():
 def drawn_texts(fitted, *arguments):
     """Return the texts that a row gives to each space."""
     spaces = {name: embeddings(name) for name in "abc"}
-    return {name: texts(vectors) for name, vectors in parts(spaces, fitted, *arguments).items()}
+    return {name: texts(vectors) for name, vectors in vectors_of_parts(spaces, fitted, *arguments).items()}
 
 
 @hypothesis(max_examples=20)

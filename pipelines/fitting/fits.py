@@ -66,10 +66,14 @@ class Work:
     run: track.Run
     folder: Path  # unfinished work of this row
     device: torch.device
-    pairs: Mapping[Pair, str]  # (source, target) of each translator -> its subfolder; "" if there is one pair
+    subfolders: Mapping[
+        Pair, str
+    ]  # (source, target) of each translator -> its subfolder; "" if there is one pair
     clouds: Sequence[Tensor]  # all vectors of each space
     fit: Callable[[Draw, Log | None], Fit]  # chooses the texts of a draw, and makes its fit
-    vectors: Callable[[int], Mapping[str, Tensor]]  # by space, the vectors that the fits of a seed see
+    vectors_of_seed: Callable[
+        [int], Mapping[str, Tensor]
+    ]  # by space, the vectors that the fits of a seed see
     judged: bool = True  # False for oracles and the naive baseline, which need no verdict
 
 
@@ -130,7 +134,7 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
         return
     log_other_ranks(work)
     metrics, translators = {}, work.folder / "translators"
-    for pair, subfolder in work.pairs.items():
+    for pair, subfolder in work.subfolders.items():
         folder = translators / subfolder  # `translators` itself if subfolder is ""
         folder.mkdir(parents=True, exist_ok=True)
         for seed, candidate in best.items():
@@ -167,7 +171,9 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
         for seed, fit in new.of_seeds:
             candidates[seed].append(Candidate(fit))
         for seed in to_fit:
-            judge_new(candidates[seed], work.vectors(seed), so_far.judges_of(seed), new.judges_of(seed))
+            judge_new(
+                candidates[seed], work.vectors_of_seed(seed), so_far.judges_of(seed), new.judges_of(seed)
+            )
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
         wrong = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
@@ -242,7 +248,7 @@ def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequenc
 def stored_fit(work: Work, draw: Draw) -> Fit:
     """Return a fit from disk. Make it if it is not there, so that a killed run loses no finished fit."""
     folder = work.folder / "fits" / f"{draw.seed}-{draw.restart}"
-    paths = {pair: folder.joinpath(*pair) for pair in work.pairs}
+    paths = {pair: folder.joinpath(*pair) for pair in work.subfolders}
     if not all(path.with_suffix(".json").exists() for path in paths.values()):  # `save` writes .json last
         log = None if draw.replicate or draw.restart else _log(work, draw.seed)  # one curve for each seed
         with about(draw.name):

@@ -1,4 +1,6 @@
-"""Draw the texts that a fit may see: disjoint sets for source and target, true pairs for oracles only."""
+"""Draw the texts that a fit may see: disjoint sets for source and target, and known pairs if the row grants
+them. Only oracles see true pairs alone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ Side = tuple[store.Embeddings, Tensor]  # a space, and the rows (n,) of it that 
 
 @dataclass(frozen=True)
 class Halves:
-    """What an attacker has: vectors of two disjoint sets of texts."""
+    """What an attacker has: vectors of two sets of texts, which have only the known pairs in common."""
 
     source: Tensor  # (n, d)
     target: Tensor  # (m, e)
@@ -53,16 +55,16 @@ def halves(
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
     # The first rows of the same shuffle, which `rows_of_part` leaves out. A row with splits has no `pairs`.
     known = shuffled(source, generator_of("source", seed))[: row.pairs]
-    k = torch.arange(row.pairs)
+    index = torch.arange(row.pairs)
     return Halves(
         source.vectors[torch.cat([rows_x, known])],
         target.vectors[torch.cat([rows_y, known])],
-        torch.stack([len(rows_x) + k, len(rows_y) + k], 1) if row.pairs else None,
+        torch.stack([len(rows_x) + index, len(rows_y) + index], 1) if row.pairs else None,
         in_common((source, rows_x), (target, rows_y)),
     )
 
 
-def paired_rows(
+def paired_vectors(
     source: store.Embeddings, target: store.Embeddings, row: Align, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Return true pairs, for oracles only: the texts of the source's part, up to the smaller limit."""
@@ -72,7 +74,7 @@ def paired_rows(
     return source.vectors[rows], target.vectors[rows]
 
 
-def parts(
+def vectors_of_parts(
     spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False
 ) -> dict[str, Tensor]:
     """Divide the train texts among the spaces, and return the vectors of each (`rows_of_parts`)."""

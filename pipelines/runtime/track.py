@@ -57,7 +57,7 @@ class Run:
 
     def input(self, path: Path, context: str) -> None:
         """Record a file that the stage reads, with its digest in dvc.lock."""
-        self.record("input", path.stem, intact.digest_of(path)[:36], str(path), context)
+        self.record("input", path.stem, intact.digest_of(path)[:36], str(path), context)  # MLflow: 36 at most
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Keep a file (a picture, a report) with the run."""

@@ -87,7 +87,7 @@ def expand(tree: Mapping[str, Any]) -> Tables:
         for name, row in list(study[table].items()):  # a list: a row may add complete rows to embed
             if isinstance(name, str):
                 try:
-                    getattr(expansion, table)(name, row)
+                    getattr(expansion, f"fill_{table}")(name, row)
                 except ValueError as error:
                     raise ValueError(f"{table}.{name}.{error}") from None
     return study
@@ -166,16 +166,16 @@ def _filled(value: Any, slots: Rows) -> Any:
 
 
 class Expansion:
-    """Fills the rows of each table, in the method of its name. An error begins with the key at fault."""
+    """Fills the rows of each table, in its method `fill_<table>`. An error begins with the key at fault."""
 
     def __init__(self, study: Tables) -> None:
         self.study = study
 
-    def corpora(self, name: str, row: Rows) -> None:
+    def fill_corpora(self, name: str, row: Rows) -> None:
         row.setdefault("kind", name if name in KINDS else "passages")
         self.path("corpora", row)
 
-    def encoders(self, name: str, row: Rows) -> None:
+    def fill_encoders(self, name: str, row: Rows) -> None:
         row.setdefault("model", name)
         self.path("encoders", row)
 
@@ -183,58 +183,58 @@ class Expansion:
         if path := PATHS.get((table, str(row.get("source")))):
             row.setdefault("path", path)
 
-    def finetune(self, name: str, row: Rows) -> None:
+    def fill_finetune(self, name: str, row: Rows) -> None:
         if "network" in row:
             row.setdefault("start", "pipelines/contrastive/scratch.py")
 
-    def embed(self, name: str, row: Rows) -> None:
+    def fill_embed(self, name: str, row: Rows) -> None:
         row.update(self.parts(name) | row)
 
-    def geometry(self, name: str, row: Rows) -> None:
+    def fill_geometry(self, name: str, row: Rows) -> None:
         row.setdefault("corpus", name)
         self.each_space(row)
 
-    def train_image_text(self, name: str, row: Rows) -> None:
+    def fill_train_image_text(self, name: str, row: Rows) -> None:
         """Derive nothing: this table is here because a slot may name it."""
 
-    def align(self, name: str, row: Rows) -> None:
+    def fill_align(self, name: str, row: Rows) -> None:
         for side in SIDES:
             self.space(row.get(side))
 
-    def align_jointly(self, name: str, row: Rows) -> None:
+    def fill_align_jointly(self, name: str, row: Rows) -> None:
         row.setdefault("start", f"pipelines/aligners/{row.get('aligner')}")
         self.each_space(row)
 
-    def evaluate(self, name: str, row: Rows) -> None:
+    def fill_evaluate(self, name: str, row: Rows) -> None:
         self.translated(name, row)
         row.pop("corpus", None)  # no key of full rows: source and target name it
 
-    def attributes(self, name: str, row: Rows) -> None:
+    def fill_attributes(self, name: str, row: Rows) -> None:
         self.translated(name, row)
         for side in SIDES:
             self.derive(row, f"{side}_encoder", side)
 
-    def inverters(self, name: str, row: Rows) -> None:
+    def fill_inverters(self, name: str, row: Rows) -> None:
         both = "corpus" in row and "encoder" in row
         row.setdefault("space", f"{row['corpus']}-{row['encoder']}" if both else name)
         for key in ("corpus", "encoder"):
             self.derive(row, key, "space")
 
-    def invert(self, name: str, row: Rows) -> None:
+    def fill_invert(self, name: str, row: Rows) -> None:
         inverter = self.row("inverters", row.setdefault("inverter", name))
         if "source" not in row and "corpus" in inverter:
             row.setdefault("corpus", inverter["corpus"])
         self.translated(name, row)
         self.derive(row, "encoder", "target")
 
-    def bulk(self, name: str, row: Rows) -> None:
+    def fill_bulk(self, name: str, row: Rows) -> None:
         model, aligner = str(row.get("model")), "core"
         if model.startswith(TRANSLATORS):
             aligner = self.translator("model", model.removeprefix(TRANSLATORS).rstrip("/")).get("aligner")
         if row.setdefault("aligner", aligner) != aligner:
             raise ValueError(f"aligner: {row['aligner']}, but {model} is fitted by {aligner}")
 
-    def evaluate_image_text(self, name: str, row: Rows) -> None:
+    def fill_evaluate_image_text(self, name: str, row: Rows) -> None:
         trained = self.row("train_image_text", row.setdefault("encoders", name))
         if "corpus" in trained:
             row.setdefault("corpus", trained["corpus"])
