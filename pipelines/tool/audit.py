@@ -433,13 +433,13 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
     """
     drawn = shuffled(vectors, options)[:DEFENDED]
     bare, space = vectors[drawn], Space.of(best.known)
-    texts = space(best.known)
+    known = space(best.known)
     with torch.inference_mode():
-        neighbours_of_bare = neighbours(space(best.translator(bare)), texts, NEAREST)
+        neighbours_of_bare = neighbours(space(best.translator(bare)), known, NEAREST)
 
     def leakage(translated: Tensor, of: Tensor) -> float:
-        share = overlap(of, neighbours(space(translated), texts, NEAREST)).mean()
-        chance = NEAREST / len(texts)
+        share = overlap(of, neighbours(space(translated), known, NEAREST)).mean()
+        chance = NEAREST / len(known)
         return max(float((share - chance) / (1 - chance)), 0.0)
 
     def try_defence(defence: Defence) -> dict[str, Any]:
