@@ -137,7 +137,7 @@ def audit(dump: Path, options: Options) -> Findings:
     taken, vectors = sampled(dump, options)
     if out := taken.left_out + taken.far_off:
         print(f"audit: {out} vectors of {taken.rows} are left out: zero, NaN or far off", file=sys.stderr)
-    known = known_texts(options)
+    texts = known_texts(options)
     truth = true_texts(options.truth, taken)
     about = {
         "vectors": taken.rows,
@@ -154,7 +154,7 @@ def audit(dump: Path, options: Options) -> Findings:
     steps = Steps("audit", weights)
 
     try:
-        best = try_encoders(vectors, known, opened, options, steps, findings.tried)
+        best = try_encoders(vectors, texts, opened, options, steps, findings.tried)
         if findings.evidence:
             measure_leaks(taken, vectors, best, options, steps, findings, truth)
     except KeyboardInterrupt:
@@ -251,7 +251,7 @@ def by_width(vectors: Tensor, options: Options) -> Opened:
 
 def try_encoders(
     vectors: Tensor,
-    known: list[str],
+    texts: list[str],
     opened: Opened,
     options: Options,
     steps: Steps,
@@ -267,19 +267,19 @@ def try_encoders(
             steps.skip([f"encoder {name}" for name in [*opened][place:]])
             break
         steps.begin(f"encoder {encoder}")
-        own = encode(known).to(vectors.device)
+        known = encode(texts).to(vectors.device)
         start = time.monotonic()
-        translator, verdict, replicates = identify_or_fit(vectors, own, options.recipe, options.seed)
+        translator, verdict, replicates = identify_or_fit(vectors, known, options.recipe, options.seed)
         result = Tried(
             encoder,
-            len(known),
+            len(texts),
             verdict.score,
             verdict.label,
             time.monotonic() - start,
             verdict.share,
-            by_numbers(vectors, own),
+            by_numbers(vectors, known),
         )
-        attempts.append(Attempt(result, known, own, encode, translator, replicates))
+        attempts.append(Attempt(result, texts, known, encode, translator, replicates))
         tried.append(result)
         if not replicates:  # the numbers named the encoder: no fit was made, so its time tells nothing
             identified = True

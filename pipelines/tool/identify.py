@@ -91,9 +91,9 @@ def texts() -> list[str]:
 
 def fits(path: Path, options: audit.Options) -> list[Tried]:
     """Fit the dump to each encoder, as an audit does."""
-    known, (_, vectors) = audit.known_texts(options), audit.sampled(path, options)
+    texts, (_, vectors) = audit.known_texts(options), audit.sampled(path, options)
     opened = audit.by_width(vectors, options)
     steps = audit.Steps("identify", {f"encoder {name}": 1.0 for name in opened})
     tried: list[Tried] = []
-    audit.try_encoders(vectors, known, opened, options, steps, tried)
+    audit.try_encoders(vectors, texts, opened, options, steps, tried)
     return tried
