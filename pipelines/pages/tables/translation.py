@@ -24,8 +24,8 @@ is nDCG@10 as a share of that in documents embedded again. *Before* is nDCG@10 o
 source's encoder. Numbers of translations are means over seeds; ± is the standard error over queries."""
 KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
 LEGEND = f"""± is the standard deviation over seeds, each with other halves and another fit. For one seed it
-is the standard error over documents. The texts of a fit share no document across its sides, unless the row
-says *random halves*. Ranks are among all held-out texts, in batches of 8,192 by default.
+is the standard error over documents. No document is on both sides of a fit, unless its row says *random
+halves* or names `splits`. Ranks are among all held-out texts, in batches of 8,192 by default.
 {lower_is_better(shown(MEASURES))} The verdict uses unpaired vectors of the fit alone: how many seeds are
 `aligned`, the share of the source's vectors for which a map is right, and the mean score. It is about the
 corpus of the fit, not about another corpus that is measured. All other columns use true pairs, after the
