@@ -471,7 +471,7 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
     Path("targets.yaml").write_text("verdict: aligned")
     assert command_line.main([*arguments, "--gate", "targets.yaml"]) == 3
     assert "target missed: the audit was stopped in the step topics" in capsys.readouterr().out
-    monkeypatch.setattr(audits, "fitted", stopped)
+    monkeypatch.setattr(audits, "identify_or_fit", stopped)
     with pytest.raises(KeyboardInterrupt):
         world(ALIGNED)
 
