@@ -239,6 +239,7 @@ BAD = {
     "flat.npy": (lambda p: np.save(p, np.ones(9)), "not one vector of numbers per row"),
     "ivf.faiss": (content(b"IwPQ" + bytes(60)), "no FAISS index of whole vectors"),
     "words.jsonl": (lines('{"text": "a"}'), "line 1 has no 'vector'"),
+    "words.json": (lines('[{"text": "a"}]'), "item 1 has no 'vector'"),
     "texts.parquet": (table(vector=["two words"]), "row 1 has text in place of a vector"),
     "broken.jsonl": (lines("[1, 2"), "line 1 is not JSON"),
     "dump.xyz": (content(b"insert"), "vectors are read from"),

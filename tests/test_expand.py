@@ -77,6 +77,8 @@ def test_slots_make_several_rows_and_embeddings_are_added():
         ("evaluate", "a", {"aligner": "vec2vec"}, "evaluate.a.aligner: vec2vec, but a is fitted by identity"),
         ("inverters", "i", {"space": "mails-use", "corpus": "passages"}, "inverters.i.corpus: passages, but"),
         ("align", "{x}", {}, "align.{x}.matrix: there is no slot or table 'x'"),
+        ("align", "{evaluate}", {}, "there is no slot or table 'evaluate'"),
+        ("bulk", "b", {"model": "data/translators/a", "aligner": "core"}, "bulk.b.aligner: core, but"),
         ("align", "{x}", {"matrix": {"x": []}}, "align.{x}.matrix.x: a list of values is needed"),
         ("align", "{x}", {"matrix": {"x y": [[1, 2], [3]]}}, ".matrix.x y: each line needs 2 values"),
         ("align", "{x}", {"matrix": {"x": ["b"], "y": [1, 2]}}, "two rows are called b"),
