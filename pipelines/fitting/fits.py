@@ -66,14 +66,10 @@ class Work:
     run: track.Run
     folder: Path  # unfinished work of this row
     device: torch.device
-    subfolders: Mapping[
-        Pair, str
-    ]  # (source, target) of each translator -> its subfolder; "" if there is one pair
+    subfolders: Mapping[Pair, str]  # of each translator, by (source, target); "" if there is one pair
     clouds: Sequence[Tensor]  # all vectors of each space
     fit: Callable[[Draw, Log | None], Fit]  # chooses the texts of a draw, and makes its fit
-    vectors_of_seed: Callable[
-        [int], Mapping[str, Tensor]
-    ]  # by space, the vectors that the fits of a seed see
+    vectors_of_seed: Callable[[int], Mapping[str, Tensor]]  # by space, what the fits of a seed see
     judged: bool = True  # False for oracles and the naive baseline, which need no verdict
 
 
@@ -171,9 +167,8 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
         for seed, fit in new.of_seeds:
             candidates[seed].append(Candidate(fit))
         for seed in to_fit:
-            judge_new(
-                candidates[seed], work.vectors_of_seed(seed), so_far.judges_of(seed), new.judges_of(seed)
-            )
+            vectors = work.vectors_of_seed(seed)
+            judge_new(candidates[seed], vectors, so_far.judges_of(seed), new.judges_of(seed))
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
         wrong = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes

@@ -149,8 +149,8 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
 def assign_parts(space: store.Embeddings, rows: Tensor, part: Part, generator: torch.Generator) -> Tensor:
     """Return for shuffled rows (n,) which of `part.count` parts each is in; parts are of about equal size.
 
-    Documents are placed end to end in random order. Each is in the part that has its first row, so that sizes
-    differ slightly.
+    Documents are placed end to end in random order, and the rows are cut into equal parts. A document belongs
+    whole to the part in which it begins, so that sizes may differ.
     """
     if part.documents:
         names = space.documents[rows.numpy()]

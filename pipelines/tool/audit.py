@@ -102,7 +102,7 @@ class Options:
             encoders.row_of(name)
         if self.recipe not in RECIPES:
             raise BadInput(f"--recipe {self.recipe}: one of {', '.join(RECIPES)} is needed")
-        parsed(self.defences)
+        parsed(self.defences)  # raises BadInput
 
     def defences_to_try(self) -> list[Defence]:
         """Return `none`, then the defences; an empty list if there are none."""
@@ -470,9 +470,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
 
 
 def run(args: Namespace) -> Answer:
-    """Audit, write the page, return the verdict. The page and its twin have the inverted texts, no other
-    output has them.
-    """
+    """Audit, write the page, return the verdict. Only the page and its Markdown twin have inverted texts."""
     options, dump = Options.of(args), located(args.dump)
     for path in filter(None, (options.texts, options.truth)):
         located(path)  # before any work

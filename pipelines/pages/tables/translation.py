@@ -60,7 +60,7 @@ def translation_table(study: Study) -> list[str]:
             fit = fits[translator]
             fitted_on = spaces[fit.source].corpus
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
-            about = [titled(translator, fit), fitted_on, verdict(judged[translator], elsewhere)]
+            about = [aligner_cell(translator, fit), fitted_on, verdict(judged[translator], elsewhere)]
             cells.append([*about, metrics[name]["pairs"], *seed_cells(name)])
         header = [
             "aligner",
@@ -109,7 +109,7 @@ def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
     return f"fit on {elsewhere}: {aligned}" if elsewhere else f"{aligned}, {metrics['verdict']:.2f}"
 
 
-def titled(name: str, fit: Align) -> str:
+def aligner_cell(name: str, fit: Align) -> str:
     """Return a translator's name, how it was supervised, and whether documents are on both sides."""
     halves = ", random halves" if fit.halves == "rows" else ""
     return f"{name} ({fit.supervision}{halves})"
@@ -128,7 +128,7 @@ def judged_table(study: Study) -> list[str]:
         fit, seeds = fits[name], metrics["by seed"].values()
         sizes = [collected.get(spaces[side].corpus, {}).get("rows", "") for side in (fit.source, fit.target)]
         agreement = sum(seed["agreement"] for seed in seeds) / len(seeds)
-        row = [titled(name, fit), fit.source, fit.target, *sizes]
+        row = [aligner_cell(name, fit), fit.source, fit.target, *sizes]
         rows.append([*row, verdict(metrics), f"{agreement:.3f}"])
     header = ["aligner", "from", "to", "source vectors", "target vectors", "verdict", "agreement"]
     return section("Verdicts", UNMEASURED, ["", *table(header, rows)] if rows else [])
