@@ -7,8 +7,6 @@ the best round counts, so that other load on the machine affects all alike. Targ
 speed, with cosine >= 0.9999 to float32 on every row; float32 >= 1 x, with the same vectors to 1e-5.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import random

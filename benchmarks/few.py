@@ -6,8 +6,6 @@ The two embeddings are of the active study. Each draw takes random halves of the
 each side, and measures the map on the test texts. Prints one line for each draw.
 """
 
-from __future__ import annotations
-
 import argparse
 
 import torch

@@ -9,8 +9,6 @@ may allocate 6 GB. Peak memory includes pages of memory-mapped files, which the 
 update docs/benchmarks.md and its picture.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import resource

@@ -6,8 +6,6 @@ Both models have the same encoders. Their steps alternate, so that other load on
 alike. The ratio is that of the medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

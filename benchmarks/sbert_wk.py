@@ -7,8 +7,6 @@ Batch 64, 6 layers of width 384 (the packaged MiniLM), sentences of 8 to 24 word
 counts.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import time

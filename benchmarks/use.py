@@ -8,8 +8,6 @@ cores, with one thread, and one text at a time. Rounds are interleaved, and medi
 float32 >= 10 x the package's default, with the same vectors to 1e-5; bf16 with cosine >= 0.9999.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -8,8 +8,6 @@ Prints the largest difference of a loss from the reference, steps per second, an
 312,000 steps.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable

@@ -17,8 +17,6 @@ random orthonormal directions and scaled to its length. FOSCTTM is that of the w
 share that a verdict tells with that of the first encoder.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from dataclasses import replace

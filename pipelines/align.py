@@ -2,8 +2,6 @@
 pairs.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from torch import Tensor

@@ -4,8 +4,6 @@ pair.
 Spaces see disjoint texts, except for those in `paired`, which share their texts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -8,8 +8,6 @@ majority        no vectors: the commonest labels first
 chance          no vectors: the expected scores of a random order
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import polars as pl

@@ -2,8 +2,6 @@
 names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """collect: one corpus -> data/corpora/<corpus>.parquet."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from pipelines.corpora.core import collect as collected

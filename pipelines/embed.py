@@ -1,7 +1,5 @@
 """embed: one corpus through one encoder -> data/embeddings/<row>.arrow."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

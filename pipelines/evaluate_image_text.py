@@ -4,8 +4,6 @@ Zero-shot and linear classification, retrieval, and on generated scenes the agre
 mutual information (PMI).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """fetch: an encoder's checked weights -> data/encoders/<encoder>/, a sentence-transformers folder."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The loop replaces sentence-transformers' Trainer. Each step draws its batch, dro
 step), so a killed run continues bit for bit, and the global batch does not depend on the number of ranks.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache

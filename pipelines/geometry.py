@@ -2,8 +2,6 @@
 against chance.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import polars as pl

@@ -6,8 +6,6 @@ mismatched    a floor: each text is compared with a guess from another text's tr
 prior         a floor: a decoder writes without a vector
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ the best verdict is published. Metrics that dvc.lock ties to exactly this file a
 Publishing is a command and no stage: stages never wait for a server, and people decide what to publish.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import sys

@@ -5,8 +5,6 @@ report/findings.md has the findings alone. The same results at one commit give t
 report/stages.md, which says how long each stage took.
 """
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 It also writes the sentences that are nearest to a few others.
 """
 
-from __future__ import annotations
-
 import polars as pl
 import torch
 from sentence_transformers.base.modules import Transformer

@@ -4,8 +4,6 @@ Every random choice comes from (seed, step), so a killed run continues bit for b
 same frequencies.
 """
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

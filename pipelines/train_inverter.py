@@ -1,7 +1,5 @@
 """train_inverter: an inverter from the attacker's own texts and their vectors -> data/inverters/<row>/."""
 
-from __future__ import annotations
-
 import torch
 
 from pipelines.encoders import query

@@ -1,7 +1,5 @@
 """transfer: measure what linear classifiers read from the frozen vectors of one encoder, task by task."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

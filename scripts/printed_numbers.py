@@ -8,8 +8,6 @@ A comment before a table or paragraph names its decimal numbers, in reading orde
     <!-- numbers tour: evaluate.{wasserstein,identity}.{top1,foscttm} -->
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -3,8 +3,6 @@
 python -m scripts.reference > docs/reference.md
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Iterator

@@ -5,8 +5,6 @@
 MLflow's own table shows no metric at first. A shared view is a tag of the experiment, and a link names it.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

@@ -6,8 +6,6 @@ that a function reads is replaced by its results; all other columns are kept. Ba
 names the row of the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory

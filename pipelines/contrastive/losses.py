@@ -11,8 +11,6 @@ CLIP (Radford et al. 2021), over a batch of n, with s_ij the scaled similarity o
     loss = -1/2n sum_i [ log exp(s_ii) / sum_j exp(s_ij) + log exp(s_ii) / sum_j exp(s_ji) ]
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Images with their captions, batches of pairs, and random generators that are a function of their keys."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

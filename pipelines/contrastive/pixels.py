@@ -1,7 +1,5 @@
 """Image bytes to pixels."""
 
-from __future__ import annotations
-
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor

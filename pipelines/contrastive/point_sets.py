@@ -5,8 +5,6 @@ Every token h gives a point v = A h / |A h| and a weight w = f(b.h). CLIP's head
 scores the tokens for attention pooling, and A projects the pooled token.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

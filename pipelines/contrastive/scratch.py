@@ -1,7 +1,5 @@
 """A small untrained BERT: a WordPiece vocabulary learnt from the corpus, and weights drawn from a seed."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Unsupervised: a sentence is its own positive, seen through two dropout masks. Su
 is the positive, a contradiction the hard negative. The other sentences of the batch are negatives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -5,8 +5,6 @@ own vectors only. The sum of the ranks' gradients then equals the gradient of a 
 independent of one another, so each rank makes whole fits.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext

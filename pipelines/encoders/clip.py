@@ -1,7 +1,5 @@
 """The text tower of a CLIP checkpoint as a module of sentence-transformers, without the image tower."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

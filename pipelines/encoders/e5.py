@@ -7,8 +7,6 @@ The file holds a header, the pieces of the unigram tokenizer, rules of its norma
 tensor (Q4_0) is a list of blocks: a 16-bit scale, then 32 weights of 4 bits.
 """
 
-from __future__ import annotations
-
 import struct
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Texts to vectors: tokenise once, sort by length, batch by tokens, store parts that a killed run reuses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How token vectors change from layer to layer, and the words that change most (SBERT-WK, section III)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Linear classifiers on frozen vectors."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

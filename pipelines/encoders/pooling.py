@@ -7,8 +7,6 @@
 (1, 384)
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial

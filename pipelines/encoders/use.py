@@ -12,8 +12,6 @@ Nothing is padded: a batch is one sequence, in which empty rows separate the tex
 linear up to its sum, so each distinct token of a batch passes through it once.
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Sequence

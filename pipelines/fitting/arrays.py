@@ -1,7 +1,5 @@
 """Fit, load and judge translators from Python: `from pipelines import fit, fit_parts, load, verdict`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -4,8 +4,6 @@ With several processes, each process makes its share of the fits. The translator
 of processes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -2,8 +2,6 @@
 them. Only oracles see true pairs alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What an attacker has: own texts, their vectors by the target encoder, and what was learnt from both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,6 @@ Linguistics 1993), count * log(count / expected). A name that occurs everywhere,
 ranks low.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 It is a decoder that reads the vector of the unknown text, the guess, and the vector of the guess.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -6,8 +6,6 @@ sub-words that the text contains; a few thousand texts are enough to learn the v
 come without their vector, so that the same weights also model text alone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

@@ -5,8 +5,6 @@ which the encoder reads. The model comes from the local cache, else from the hub
 never run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

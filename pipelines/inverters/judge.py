@@ -6,8 +6,6 @@ are cached by question. There is no judge unless a study names an endpoint. Its 
 environment. The judge sees the texts: do not send private ones to a third party.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -14,8 +14,6 @@ correct         asks a corrector, which reads the vector, the guess and the gues
                 (vec2text: Morris et al. 2023, arXiv 2310.06816)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ sentences are also left out. The variant whose embedding is nearest to the vecto
 would have to spell is one piece here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain

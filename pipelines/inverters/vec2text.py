@@ -16,8 +16,6 @@ the tokens of GTR's T5 encoder, without its dense layer and its normalisation (`
 encoder's row).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Sub-words learnt from the attacker's texts: lower-case byte-pair encoding, which can spell any text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers

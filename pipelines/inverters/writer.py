@@ -2,8 +2,6 @@
 vectors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain

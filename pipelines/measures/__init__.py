@@ -4,8 +4,6 @@ Each module lists its measures in MEASURES, beside the functions that compute th
 numbers and MLflow's view read these lists, so a new measure is declared once.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

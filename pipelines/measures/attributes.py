@@ -3,8 +3,6 @@
 Nothing is trained. Labels are embedded in the space of the vectors, or of their translations (vec2vec, 5.1).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from math import comb

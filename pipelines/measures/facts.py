@@ -6,8 +6,6 @@ order; case, spacing and punctuation are ignored. What a floor recovers too (vec
 vector) is no leak.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass

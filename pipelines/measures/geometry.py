@@ -4,8 +4,6 @@ together.
 All functions raise BadInput for a row that is not finite.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

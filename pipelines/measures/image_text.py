@@ -5,8 +5,6 @@ theory is tested by agreement with a known PMI. An inner product of d-dimensiona
 to its rank.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Score inverted texts against their originals. All scores are in [0, 1]; papers multiply them by 100."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Match the labels of two spaces without a pair: by the cosines between their centroids."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -4,8 +4,6 @@ The numbers are trec_eval's `ndcg_cut_10` and `recall_100`: gains are grades, th
 log2(r + 1), and of documents with equal cosines the one with the greater id ranks first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Alignment and uniformity: Wang and Isola (ICML 2020), as in SimCSE, section 5.1.
 raise BadInput.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize

@@ -5,8 +5,6 @@ centring each side, and ranks use centred cosines. `raw_top1` and `raw_mean_rank
 vec2vec publishes: each real vector ranks all translated vectors by raw cosine.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import torch

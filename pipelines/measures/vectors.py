@@ -1,7 +1,5 @@
 """Operations on vectors that measures and aligners share: checks, centring, neighbours, clusters."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot

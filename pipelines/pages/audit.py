@@ -1,7 +1,5 @@
 """The page of an audit: one HTML file that opens without a network, and a Markdown twin."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field

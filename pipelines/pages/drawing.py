@@ -4,8 +4,6 @@ A row's picture is report/pictures/<verb>.<row>.<picture>.png.
 Stages write tables only, so a changed legend redraws pictures and reruns no training (docs/decisions/0012).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

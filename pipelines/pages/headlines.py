@@ -12,8 +12,6 @@ accuracy         of transfer: mean over tasks, with the encoder's own pooling
 overlap          of geometry: shared nearest texts, mean over pairs of encoders
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

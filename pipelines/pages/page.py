@@ -1,7 +1,5 @@
 """Render Markdown to one HTML file, which opens without a network and contains its pictures."""
 
-from __future__ import annotations
-
 import base64
 import html
 import os

@@ -1,7 +1,5 @@
 """The pictures, each drawn from a small table. drawing.py reads the tables."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path

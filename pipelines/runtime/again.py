@@ -1,7 +1,5 @@
 """The line of shell that makes a result again."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

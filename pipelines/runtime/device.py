@@ -1,7 +1,5 @@
 """The device on which a stage computes."""
 
-from __future__ import annotations
-
 import os
 
 import torch

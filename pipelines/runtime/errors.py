@@ -1,7 +1,5 @@
 """The exception for bad input, and names of other people's files in its message."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Atomic writes, states of tensors, and what libraries raise for damaged files."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Compare a file that a stage reads with dvc.lock, by hashing it. See docs/decisions/0015."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -3,8 +3,6 @@
 If one process fails, all are stopped, and the command prints its error once.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

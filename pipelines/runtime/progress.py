@@ -1,7 +1,5 @@
 """Progress of long loops: a bar on a terminal, elsewhere a line every few seconds."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ MLflow refuses for good is dropped with one line. At any other error a sender pr
 next one sends the rest. To send something twice changes nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

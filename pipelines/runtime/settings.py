@@ -7,8 +7,6 @@ library.
         rate: Annotated[float, Bounds(gt=0, le=1)] = 0.1
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields

@@ -5,8 +5,6 @@ and the input's size. So a run that was killed, or that got more shards, does wh
 one rename.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import socket

@@ -3,8 +3,6 @@
 With `processes: n` in the row, the command starts itself n times (`launch`).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

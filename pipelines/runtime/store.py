@@ -19,8 +19,6 @@ report/                                pages for people; metrics/<verb>/<row>.js
 .cache/runs/<verb>@<row>.json          seconds and MLflow run of a stage's last good run
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Functions side by side in threads of one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from multiprocessing.pool import ThreadPool

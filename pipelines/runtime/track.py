@@ -3,8 +3,6 @@
 A stage waits for the server only at its end, and for PATIENCE seconds at most. Later senders send the rest.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ python -m pipelines.study activate STUDY     # validate a file, or a name in stu
 python -m pipelines.study names              # validate the names of rows in params.yaml alone, in 0.1 s
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

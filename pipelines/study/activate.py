@@ -4,8 +4,6 @@
 ruamel.yaml, so that such an edit changes one line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import shutil

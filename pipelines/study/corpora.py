@@ -1,7 +1,5 @@
 """Rows of corpora: where texts and images come from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal, Self
 

@@ -40,8 +40,6 @@ defaults.
   table.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from itertools import product

@@ -1,7 +1,5 @@
 """Read a study's file: YAML in which each key stands once, and names of rows that are safe."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

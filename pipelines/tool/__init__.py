@@ -2,8 +2,6 @@
 MLflow.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

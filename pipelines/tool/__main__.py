@@ -4,8 +4,6 @@ Exit codes: 0 done, 1 an error while running, 2 bad input, 3 a target was missed
 is wrong (`migrate`), 130 Ctrl-C.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

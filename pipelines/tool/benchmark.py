@@ -1,7 +1,5 @@
 """A moved index as a model of the package mteb, which runs BEIR and other benchmarks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """doctor and ls: what is installed, and what there is to choose from."""
 
-from __future__ import annotations
-
 import ast
 import os
 import platform

@@ -1,7 +1,5 @@
 """The encoders that a command knows, opened without a checkout, and texts to run them on."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Sequence

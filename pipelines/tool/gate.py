@@ -1,7 +1,5 @@
 """Compare an audit with the targets of its owner: `audit --gate targets.yaml`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal

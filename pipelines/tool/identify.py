@@ -4,8 +4,6 @@ Numbers as they are are compared with a fingerprint of each encoder. This needs 
 of a translator to each encoder needs thousands of vectors. It also names the encoder of rotated vectors.
 """
 
-from __future__ import annotations
-
 import sys
 from argparse import Namespace
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """translate: fit a map between the vectors of two files, apply it to a file, measure it on pairs."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """validate: say whether a study is valid."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checks of vectors and pairs, and the linear algebra that aligners share."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

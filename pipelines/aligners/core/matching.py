@@ -1,7 +1,5 @@
 """Match without pairs: quadratic assignment of clusters, optimal transport, CSLS and mutual neighbours."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Maps from true pairs, which no attacker has."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from pipelines.aligners.core.cloud import checked, spectral

@@ -7,8 +7,6 @@ right, and different if one is wrong. `agreement` measures this. docs/experiment
 signals, which did not work. `core.parts` tells for which share of the source vectors the map is right.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The naive baseline F(x) = x, as in the vec2vec paper: what two encoders share before anything is learnt."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

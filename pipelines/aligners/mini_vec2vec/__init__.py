@@ -16,8 +16,6 @@ paper writes cosine kernels in 1b. The published numbers were made with the note
 are used here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

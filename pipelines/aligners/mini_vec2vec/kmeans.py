@@ -1,7 +1,5 @@
 """k-means with scikit-learn's defaults, which the notebook calls, in torch and seeded."""
 
-from __future__ import annotations
-
 import math
 
 import torch

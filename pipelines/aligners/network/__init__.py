@@ -5,8 +5,6 @@ symmetric InfoNCE loss of CLIP (Radford et al. 2021, figure 3): find each text's
 in both directions.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

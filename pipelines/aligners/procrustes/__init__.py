@@ -1,7 +1,5 @@
 """ORACLE: the best linear map given the true pairs. A ceiling to compare with, never an attack."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -9,8 +9,6 @@ Costs between two spaces need equal dimensions, so the smaller space is padded w
 compares distances within each space and needs no padding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -5,8 +5,6 @@ starts all of them with one call. An earlier form of this file took 6 ms a step 
 operations took 30 to 43 (docs/experiments/vec2vec.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

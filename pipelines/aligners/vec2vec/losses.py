@@ -4,8 +4,6 @@ x: (n, d), a batch of one encoder. y: (n, d or e), the same texts after the netw
 real, fake: (n, 1), logits of a discriminator. All losses are scalars.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similarity, normalize

@@ -1,7 +1,5 @@
 """Choose starts and checkpoints, and stop, by a score of unpaired vectors. Nothing here sees a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations

@@ -1,7 +1,5 @@
 """Settings of vec2vec, and recipes: names for many settings at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 

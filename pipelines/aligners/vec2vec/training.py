@@ -1,7 +1,5 @@
 """One training step of vec2vec: passes through the networks, losses, and the two updates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

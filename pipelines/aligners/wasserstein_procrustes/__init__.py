@@ -31,8 +31,6 @@
 different encoders; the lone cloud embeds other texts. A coupling must then be right in all paired spaces.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ agree with that image, and no further refinement that was tried repairs it. But 
 cosine than to reflect a right direction of equal variance.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize

@@ -1,7 +1,5 @@
 """Collect a corpus: read its rows from the source, draw some of them, split them into train and test."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cut long texts into chunks, as the vec2vec paper does with its passages of 64 tokens."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Near-duplicates in two documents, such as a mail and the reply that quotes it, make these one document.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

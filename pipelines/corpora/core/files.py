@@ -1,7 +1,5 @@
 """Find and open files of the user, which may be damaged or hostile."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tables of sentence pairs and triples, where rows are distinct but texts may repeat."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from pipelines.corpora.core import texts

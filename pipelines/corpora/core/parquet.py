@@ -1,7 +1,5 @@
 """Read parquet files that other programs wrote: one file, or a folder of them (Spark, Ray)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

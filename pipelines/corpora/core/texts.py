@@ -1,7 +1,5 @@
 """What all kinds of corpora share: rename columns, check ids and texts, drop empty and repeated texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from contextlib import suppress

@@ -6,8 +6,6 @@ Encoders trained here: the best on test pairs. Generated texts are marked GENERA
 marked ORACLE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from pipelines.pages.findings.encoders import geometry, image_text, training

@@ -1,7 +1,5 @@
 """Findings about encoders: what two share, what training changed, point sets beside single vectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pipelines.measures.geometry import NEIGHBOURS

@@ -1,7 +1,5 @@
 """A finding, and phrases that several findings use."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Findings about leakage: attributes and texts read from translated vectors, above their floors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

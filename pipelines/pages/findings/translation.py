@@ -1,7 +1,5 @@
 """Findings about translation: how many texts are found without pairs, and what the verdict says."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Each function returns one section as lines of Markdown, or no lines if it has no results.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of encoders: on pairs with scores, trained here, and compared with each other."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from pipelines.measures import Measure, geometry, labels, shown, similarity

@@ -1,7 +1,5 @@
 """Tables of image and text encoders trained here: weighted point sets, and CLIP's single vectors."""
 
-from __future__ import annotations
-
 from pipelines.measures import shown
 from pipelines.measures.image_text import MEASURES
 from pipelines.pages.drawing import drawn

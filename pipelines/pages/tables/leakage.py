@@ -1,7 +1,5 @@
 """Tables of attributes and texts that were read from translated vectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pipelines.measures import inversion, shown

@@ -4,8 +4,6 @@ A curve joins rows that have one aligner, one setting and one pair of encoders, 
 alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from os.path import commonprefix
 from statistics import median

@@ -1,7 +1,5 @@
 """Published numbers beside measured ones; how to run a row again, and how long each stage took."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pipelines.pages.tables import escaped, table

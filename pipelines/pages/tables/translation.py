@@ -1,7 +1,5 @@
 """Tables of corpora, and of translators measured on true pairs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pipelines.measures import retrieval, shown

@@ -1,7 +1,5 @@
 """emails: business e-mails, whose people, companies, dates and amounts an inversion may leak."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Business e-mails like those of the Enron set, with planted people, companies, dates, amounts, orders."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import polars as pl

@@ -3,8 +3,6 @@
 Images that are missing, damaged or without a caption are skipped and counted in one line.
 """
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from typing import Any

@@ -6,8 +6,6 @@ columns `split` and `relevant`, the ids of the documents that answer them. A tab
 `queries` is taken if it is the only one beside `corpus`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """nli: a sentence, one that it entails, and one that contradicts it, for supervised SimCSE."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -4,8 +4,6 @@ MIMIC-III is credentialed and has no hub source. `path` is the folder of NOTEEVE
 or the file itself. `annotations` is a file of MedCAT concepts in that folder.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

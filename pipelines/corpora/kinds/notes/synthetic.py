@@ -1,7 +1,5 @@
 """Clinical notes with several conditions each, in the words of one specialty, with planted identities."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import polars as pl

@@ -1,7 +1,5 @@
 """passages: prose to train translators on. The vec2vec paper uses Natural Questions' Wikipedia passages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

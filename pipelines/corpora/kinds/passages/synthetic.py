@@ -1,7 +1,5 @@
 """Passages like those of an encyclopedia: a domain, a field, a subject, then sentences about it."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from pipelines.corpora.sources.synthetic.engine import Draft, Pen, Scope, corpus, lexicon

@@ -4,8 +4,6 @@ length: in which sixth of the texts a text's number of words lies. word: which o
 frequency is in it. shift: whether two neighbouring words were swapped (bigram shift).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -11,8 +11,6 @@ finite:
 where q is the grammar without noise.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import itertools

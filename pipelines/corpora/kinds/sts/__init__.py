@@ -1,7 +1,5 @@
 """sts: sentence pairs with a human score of similarity, 0 to 5: STS12 to STS16, STS-B, SICK-R (1 to 5)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

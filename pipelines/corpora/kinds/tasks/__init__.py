@@ -1,7 +1,5 @@
 """tasks: sentences with one label each, of several classification tasks: SentEval's MR, SST2, TREC."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

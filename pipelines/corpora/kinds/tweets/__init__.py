@@ -1,7 +1,5 @@
 """tweets: short texts with some of the 19 TweetTopic labels (Antypas et al. 2022)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Short informal texts with one to three TweetTopic labels, some with planted people, places and dates."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Data sets on the Hugging Face hub, read with `datasets`; streamed if only some rows are wanted."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

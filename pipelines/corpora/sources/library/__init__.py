@@ -6,8 +6,6 @@ imported. Only prose is kept: paragraphs that begin like a sentence, without cod
 licences, addresses.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import hashlib

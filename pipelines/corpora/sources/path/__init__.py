@@ -4,8 +4,6 @@ A document of a folder is one text. A document alone is one text for each paragr
 between texts, otherwise for each line.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import json

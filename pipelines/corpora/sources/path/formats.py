@@ -1,7 +1,5 @@
 """Read a document as text: txt, md, html; pdf and docx with the packages of the extra [documents]."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """E-mails from an mbox file, a Maildir, or a tree of files with one message each, such as the Enron set."""
 
-from __future__ import annotations
-
 import mailbox
 from collections.abc import Callable, Iterator
 from email import message_from_binary_file

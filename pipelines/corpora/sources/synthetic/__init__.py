@@ -5,8 +5,6 @@ from Faker. The texts have the shape of language: few broad domains with many fi
 that belong together. `kinds/<kind>/synthetic.py` writes the texts of a kind.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 import polars as pl

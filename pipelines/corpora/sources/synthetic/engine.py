@@ -5,8 +5,6 @@ words. `{slot!facts}` also records the words as a planted fact of column `facts`
 seed.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Vectors without text, as in a leaked vector database, in any format that `formats` reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A sample of the vectors of a dump, for an audit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 whole. Vector stores are in `stores`.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

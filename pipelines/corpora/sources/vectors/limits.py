@@ -1,7 +1,5 @@
 """How much of a file is read at once, and what every reader of vectors yields."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

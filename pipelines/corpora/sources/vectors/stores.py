@@ -4,8 +4,6 @@ file is run: no pickle, and of a database only plain tables are read.
 Checked against faiss-cpu 1.15, hnswlib 0.8, chromadb 1.5.9 and sqlite-vec 0.1.9.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import sqlite3
