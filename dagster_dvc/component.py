@@ -1,5 +1,7 @@
 """The Dagster component: a defs.yaml names a folder with a dvc.yaml, and each stage becomes an asset."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Describe a stage that has run as Dagster metadata: digests, sizes, metrics as numbers, plots to look at."""
 
+from __future__ import annotations
+
 import base64
 import csv
 import json

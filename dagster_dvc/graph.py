@@ -3,6 +3,8 @@
 Nothing in this module runs a stage.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

@@ -1,5 +1,7 @@
 """Compute the versions that an event carries, so that Dagster calls unsynced what `dvc status` names."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path

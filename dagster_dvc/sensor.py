@@ -1,5 +1,7 @@
 """A sensor on dvc.lock that shows in Dagster what `dvc repro` did outside of it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
