@@ -2,8 +2,6 @@
 
     python -m benchmarks.verdict collect RUNS.csv [--draws 20]   # on the embeddings of the active study
     python -m benchmarks.verdict fit RUNS.csv [MORE.csv ...]
-    python -m benchmarks.verdict collect MIXED.csv --encoders [--draws 20]
-    python -m benchmarks.verdict share MIXED.csv [MORE.csv ...]
 
 collect: fit random pairs of embeddings and append the outcomes to RUNS.csv. A quarter of the pairs has two
 corpora. Of the dumps, one in eight is half of another corpus, and one in eight has every vector twice. Sizes
@@ -11,10 +9,6 @@ are 1,500 to 12,000 vectors a side. Few candidates make many fits fail. True pai
 which. fit: regress `FOSCTTM <= 0.1` on the agreement (logistic regression). Each pair of corpora, then each
 encoder, is left out in turn and predicted from the others. benchmarks/verdict.csv has the runs behind the
 constants. Repeated draws of a small corpus count once.
-
-collect --encoders: 5, 10, 25 or 50 % of the dump are of a third encoder, turned to the width of the first by
-random orthonormal directions and scaled to its length. FOSCTTM is that of the whole dump. share: compare the
-share that a verdict tells with that of the first encoder.
 """
 
 import argparse
@@ -30,9 +24,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from pipelines.aligners import wasserstein_procrustes as aligner
-from pipelines.aligners.core.translator import Translator
-from pipelines.aligners.core.verdict import agreement, judge
-from pipelines.fitting.splitting import Halves, halves
+from pipelines.aligners.core.verdict import agreement
+from pipelines.fitting.splitting import halves
 from pipelines.measures.translation import paired_scores
 from pipelines.runtime import store
 from pipelines.runtime.threads import side_by_side
@@ -41,12 +34,10 @@ from pipelines.study import Align, params
 CHEAP = {"rounds": (1000, 1000, 1500), "refinements": 40}
 TOGETHER = 4  # fits of one draw
 SUCCESS = 0.1  # FOSCTTM
-SHARES = (0.05, 0.1, 0.25, 0.5)  # of a dump that are of another encoder
 
 
-def collect(path: Path, count: int, encoders: bool) -> None:
+def collect(path: Path, count: int) -> None:
     """Append `count` draws of TOGETHER runs. The runs of a draw are replicates of each other."""
-    one_draw = mixed_draw if encoders else plain_draw
     study = params.load()
     spaces = {name: store.read_embeddings(name) for name in study.embed}
     runs = pl.read_csv(path).rows(named=True) if path.exists() else []
@@ -57,7 +48,7 @@ def collect(path: Path, count: int, encoders: bool) -> None:
         pl.DataFrame(runs).write_csv(path)
 
 
-def plain_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: random.Random) -> list[dict]:
+def one_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: random.Random) -> list[dict]:
     """Fit one random pair of embeddings with TOGETHER seeds. Return the outcome and agreement of each."""
     at = {(row.corpus, row.encoder): name for name, row in study.embed.items()}
     # 1. Source and target; the target is of another corpus in a quarter of the draws
@@ -77,7 +68,9 @@ def plain_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: r
         other = spaces[at[beside, source_encoder]] if dump == "mixture" else None
         drawn = [replace(data, source=half(data.source, other, seed)) for seed, data in enumerate(drawn)]
     # 3. Fits
-    fitted = fits_of(drawn, repeats)
+    settings = aligner.Settings(**CHEAP | {"repeats": repeats})
+    fits = [partial(aligner.fit, data.source, data.target, settings, seed) for seed, data in enumerate(drawn)]
+    fitted = side_by_side(fits)
     # 4. Outcome on true pairs, and agreement with the other fits
     rows, runs = spaces[source].rows("test")[:2048], []
     x, y = spaces[source].vectors[rows], spaces[at[corpus, encoder]].vectors[rows]
@@ -98,65 +91,6 @@ def plain_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: r
         run["agreement"] = round(agreement(data.source, translator(data.source), replicates), 5)
         runs.append(run)
     return runs
-
-
-def fits_of(drawn: list[Halves], repeats: int) -> list[Translator]:
-    settings = aligner.Settings(**CHEAP | {"repeats": repeats})
-    fits = [partial(aligner.fit, data.source, data.target, settings, seed) for seed, data in enumerate(drawn)]
-    return side_by_side(fits)
-
-
-def mixed_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: random.Random) -> list[dict]:
-    """Fit a dump of two encoders with TOGETHER seeds. Return the outcome for the whole, and what is told."""
-    at = {(row.corpus, row.encoder): name for name, row in study.embed.items()}
-    corpus = draw.choice(sorted({c for c, _ in at}))
-    source, target, beside = draw.sample(sorted(name for (c, _), name in at.items() if c == corpus), 3)
-    size, part = int(2000 * 4 ** draw.random()), draw.choice(SHARES)
-    row = Align.model_validate(
-        {"source": source, "target": target, "aligner": "identity", "limit": size, "halves": "rows"}
-    )
-    drawn = []
-    for seed in range(TOGETHER):
-        data = halves(spaces[source], spaces[target], row, seed)
-        rows = spaces[beside].rows("train")[seed::TOGETHER]
-        drawn.append(replace(data, source=mixed(data.source, spaces[beside].vectors[rows], part)))
-    fitted = fits_of(drawn, 15)
-    rows, runs = spaces[source].rows("test")[:2048], []
-    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]  # of any document
-    x = mixed(spaces[source].vectors[rows], spaces[beside].vectors[rows.flip(0)], part)
-    partners = torch.cat(
-        [rows[: len(rows) - round(part * len(rows))], rows.flip(0)[: round(part * len(rows))]]
-    )
-    for seed, (data, translator) in enumerate(zip(drawn, fitted, strict=True)):
-        scores = paired_scores(translator(x), spaces[target].vectors[partners])
-        others = [other for other in fitted if other is not translator]
-        verdict = judge(data.source, translator, others, data.target)
-        told = {"first": 1 - part, "label": verdict.label, "share": round(verdict.share, 4)}
-        run = {"source": source, "beside": beside, "target": target, "size": len(data.source), "seed": seed}
-        found = {name: round(float(scores[name].double().mean()), 5) for name in ("top1", "foscttm")}
-        runs.append(run | found | {"agreement": round(verdict.agreement, 5)} | told)
-    return runs
-
-
-def mixed(first: torch.Tensor, other: torch.Tensor, part: float) -> torch.Tensor:
-    """Replace the last `part` of the vectors `first` (n, d) by vectors of `other` (m, e). -> (n, d)"""
-    count, width = round(part * len(first)), max(first.shape[1], other.shape[1])
-    directions = torch.linalg.qr(torch.randn(width, width, generator=torch.Generator().manual_seed(0)))[0]
-    turned = other[:count] @ directions[: other.shape[1], : first.shape[1]]
-    scale = first.norm(dim=1).mean() / turned.norm(dim=1).mean()
-    return torch.cat([first[: len(first) - count], turned * scale])
-
-
-def share(paths: list[Path]) -> None:
-    """Print the error of the share that verdicts tell, for each share of the first encoder."""
-    runs = pl.concat(pl.read_csv(path) for path in paths)
-    wrong = runs.filter((pl.col("label") == "aligned") & (pl.col("foscttm") > SUCCESS))
-    print(f"{len(runs)} runs; *aligned* with FOSCTTM > {SUCCESS}: {len(wrong)}")
-    told = runs.filter(pl.col("share") > 0).with_columns(
-        (pl.col("share") - pl.col("first")).abs().alias("error")
-    )
-    columns = [pl.len(), pl.col("error").mean(), pl.col("error").max().alias("most")]
-    print(told.group_by("first").agg(columns).sort("first"))
 
 
 def half(source: torch.Tensor, other: store.Embeddings | None, seed: int) -> torch.Tensor:
@@ -236,12 +170,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["collect", "fit", "share"])
+    parser.add_argument("what", choices=["collect", "fit"])
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--encoders", action="store_true", help="dumps that mix two encoders")
     arguments = parser.parse_args()
     if arguments.what == "collect":
-        collect(arguments.files[0], arguments.draws, arguments.encoders)
+        collect(arguments.files[0], arguments.draws)
     else:
-        {"fit": fit, "share": share}[arguments.what](arguments.files)
+        fit(arguments.files)

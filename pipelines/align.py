@@ -6,49 +6,40 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pipelines import distributed
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator
-from pipelines.fitting.fits import Draw, Work, fit_row
+from pipelines.fitting.fits import Draw, Work, fit_row, opened
 from pipelines.fitting.splitting import halves, largest, paired_vectors
 from pipelines.runtime import stage, store, track
-from pipelines.runtime.device import resolve
 from pipelines.runtime.log import Log
 from pipelines.study import Align, aligner_module, params
 
 
 def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
     """Fit one translator per seed, and judge each by its agreement with the others or with a replicate."""
-    device, pair = resolve(row.device, float64=True), (row.source, row.target)
-    with distributed.process_group(device):
-        source, target = (store.read_embeddings(space, device) for space in pair)
-        run.input(store.embeddings_path(row.source), "source")
-        run.input(store.embeddings_path(row.target), "target")
+    pair = (row.source, row.target)
+    with opened("align", name, row, run, pair) as (spaces, device, folder):
+        source, target = (spaces[space] for space in pair)
 
         def vectors(seed: int) -> dict[str, Tensor]:
             data = halves(source, target, row, seed)
             return {row.source: data.source, row.target: data.target}
 
-        digests = [store.digest(store.embeddings_path(space)) for space in pair]
-        code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting", "measures")
-        unfinished = store.work("align", name, row, code, *digests)
-        with distributed.on_rank_zero(unfinished) as folder:
-            work = Work(
-                row,
-                run,
-                folder,
-                device,
-                subfolders={pair: ""},  # one pair: its files need no folder of their own
-                clouds=[source.vectors, target.vectors],
-                fit=lambda draw, log: {pair: fit_one(row, source, target, draw, log, folder)},
-                vectors_of_seed=vectors,
-                judged=row.supervision in ("unpaired", "few pairs"),
-            )
+        def in_common(_: Pair) -> dict[str, int]:
+            return largest(halves(source, target, row, seed).in_common for seed in row.seeds)
 
-            def in_common(_: Pair) -> dict[str, int]:
-                return largest(halves(source, target, row, seed).in_common for seed in row.seeds)
-
-            fit_row("align", name, work, in_common)
+        work = Work(
+            row,
+            run,
+            folder,
+            device,
+            subfolders={pair: ""},  # one pair: its files need no folder of their own
+            clouds=[source.vectors, target.vectors],
+            fit=lambda draw, log: {pair: fit_one(row, source, target, draw, log, folder)},
+            vectors_of_seed=vectors,
+            judged=row.supervision in ("unpaired", "few pairs"),
+        )
+        fit_row("align", name, work, in_common)
 
 
 def fit_one(

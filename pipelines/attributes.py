@@ -8,8 +8,6 @@ majority        no vectors: the commonest labels first
 chance          no vectors: the expected scores of a random order
 """
 
-from collections.abc import Sequence
-
 import polars as pl
 import torch
 from torch import Tensor
@@ -28,12 +26,9 @@ from pipelines.study import Attributes, params
 def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) -> None:
     """For each wording of the labels, rank them for each text by every method, and score the rankings."""
     device = resolve(row.device)
-    source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
-    store.same_texts(source, target)
+    source, target = run.partners(row.source, row.target, device=device)
     rows, labels, names = labelled(name, row, source)
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
-    for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
-        run.input(path, "vectors")
     translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
@@ -44,7 +39,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     )
     documents = numbered(source.documents[rows.numpy()])
     near_x, near_y = nearest(x, row.neighbours), nearest(y, row.neighbours)  # scores are averaged over these
-    metrics, frames = {}, []
+    metrics = {}
     for wording in row.wordings:
         texts = [measures.wording(n, wording) for n in names]
         labels_x, labels_y = query_source(texts).to(x.device), query_target(texts).to(y.device)
@@ -57,8 +52,6 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
         scores = {method: measures.scores(order, true, row.k) for method, order in ranked.items()}
         scores["chance"] = measures.chance(true, row.k)
         metrics[wording] = means(scores, documents)
-        frames += [frame(source.ids[rows], wording, method, s) for method, s in scores.items()]
-    store.write_scores("attributes", name, pl.concat(frames))
     metrics |= {"examples": len(rows), "labels": len(names), "seeds": len(translators)}
     store.write_metrics("attributes", name, metrics)
     run.log({"attributes": metrics})
@@ -108,12 +101,6 @@ def means(scores: dict[str, dict[str, Tensor]], documents: Tensor) -> dict[str, 
     out = {method: summary(measured, documents) for method, measured in scores.items()}
     seeds = [out.pop(method) for method in list(out) if method.startswith("translated")]
     return {"translated": {k: sum(s[k] for s in seeds) / len(seeds) for k in seeds[0]}, **out}
-
-
-def frame(ids: Sequence[str], wording: str, method: str, scores: dict[str, Tensor]) -> pl.DataFrame:
-    """Return the scores per example of one method."""
-    columns = {k: v.double().numpy() for k, v in scores.items()}
-    return pl.DataFrame({"id": list(ids), "wording": wording, "method": method, **columns})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pipelines.study import AnyCorpus, params
 
 
 def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> None:
-    """Read or generate the corpus and write it. Unless it is private, log twenty rows to MLflow."""
+    """Read or generate the corpus and write it."""
     frame = collected(row)
     store.write_corpus(name, frame)
     words = frame["text"].str.count_matches(r"\S+")
@@ -23,13 +23,6 @@ def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> N
     }
     store.write_metrics("collect", name, metrics)
     run.log(metrics)
-    if not row.private:
-        examples = (
-            frame.drop("vector", "image", strict=False)
-            .head(20)
-            .with_columns(pl.col(pl.List(pl.String)).list.join(", "))
-        )
-        run.table(examples.to_dicts(), "examples.json")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from pipelines.encoders.encode import Encoded, encode
 from pipelines.encoders.loading import Loaded, for_queries, load
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
-from pipelines.runtime.errors import BadInput
 from pipelines.study import Embed, Encoder, params
 
 SHARD = 65_536  # texts that are tokenised, sorted by length and held in memory at once
@@ -25,7 +24,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     A killed run continues.
 
     Several processes share the batches of each shard. The file does not depend on their number.
-    Raise BadInput for a missing file, vectors of several dimensions, or a vector that is zero or not finite.
+    Raise BadInput for a missing file, or a vector that is zero or not finite.
     """
     where, device = f"embed.{name}", resolve(row.device)
     with distributed.process_group(device):
@@ -46,7 +45,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             # 2. Encode, shard by shard. Rank 0 writes the file; other ranks only encode their parts.
             start, fresh = time.perf_counter(), distributed.broadcast(not any(folder.iterdir()))
             if loaded is None:
-                shards = given(f"{where}: corpus {row.corpus}", corpus["vector"], encoder.store)
+                shards = given(corpus["vector"], encoder.store)
             else:
                 shards = of_corpus(loaded, corpus, encoder, folder)
             if distributed.rank() > 0:
@@ -100,17 +99,10 @@ def of_corpus(loaded: Loaded, corpus: pl.DataFrame, row: Encoder, folder: Path) 
             yield encode(encoder, chunk, row, shard, ranks, distributed.barrier)
 
 
-def given(where: str, vectors: pl.Series, dtype: str) -> Iterator[Encoded]:
-    """Yield the vectors that came with a corpus, SHARD rows at a time.
-
-    Raise BadInput unless all have one dimension.
-    """
-    widths = vectors.arr.len() if isinstance(vectors.dtype, pl.Array) else vectors.list.len()
-    if vectors.null_count() or widths.n_unique() != 1 or not widths[0]:
-        raise BadInput(f"{where}: the vectors are not all of one dimension")
+def given(vectors: pl.Series, dtype: str) -> Iterator[Encoded]:
+    """Yield the vectors that came with a corpus, an array column, SHARD rows at a time."""
     for first in range(0, len(vectors), SHARD):
-        block = vectors[first : first + SHARD]
-        yield Encoded(block.explode().to_numpy().reshape(len(block), -1).astype(dtype), None)
+        yield Encoded(vectors[first : first + SHARD].to_numpy().astype(dtype), None)
 
 
 def checked(

@@ -1,6 +1,6 @@
 """evaluate: measure a translator on true pairs and, if the row names `queries`, on judged retrieval.
 
-Writes the scores of each pair, the means of each seed, metrics, and the points of the report's picture.
+Writes the means of each seed, metrics, and the points of the report's picture.
 """
 
 from __future__ import annotations
@@ -30,33 +30,26 @@ COLUMNS = [f"{cloud}_{axis}" for cloud in ("untranslated", "translated", "target
 def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> None:
     """Measure every seed's translator on the pairs of one split."""
     device = resolve(row.device)
-    source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
-    store.same_texts(source, target)
+    source, target = run.partners(row.source, row.target, device=device)
     translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
     rows = source.rows(row.split)
     if len(rows) < 2:
         raise BadInput(
             f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed"
         )
-    for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
-        run.input(path, "pairs")
 
     documents = numbered(source.documents[rows.numpy()])
     search = Search.of(name, row.queries, target) if row.queries else None
-    per_seed, frames = [], []  # means; scores of each pair
+    per_seed = []
     for seed, translator in translators.items():
         scores = scored(translator, source.vectors, target.vectors, rows, row.batch)
-        columns = {measure: values.numpy() for measure, values in scores.items()}
-        frames.append(pl.DataFrame({"id": list(source.ids[rows]), "seed": seed, **columns}))
         found = summary(scores, documents)
         run.log({f"seed-{seed}": {"translation": {measure: found[measure] for measure in scores}}})
         if search:
             found |= search(target.vectors, translator(source.vectors[search.documents]))
         per_seed.append({"seed": seed} | found)
-    store.write_scores("evaluate", name, pl.concat(frames))
     seeds = pl.DataFrame(per_seed)
     store.write_csv(store.seeds_path(name), seeds)
-    run.table(per_seed, "seeds.json")
 
     table = pl.DataFrame(schema=COLUMNS)
     if row.pictures:

@@ -59,12 +59,11 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
         run.artifact(plots / "pmi.csv")
     metrics = {key: seeds[key].mean() for key in seeds.columns if key != "seed"}
     if len(seeds) > 1:
-        varying = [key for key in metrics if not key.endswith(("_error", "_C", "rank_limit"))]
+        varying = [key for key in metrics if not key.endswith(("_error", "rank_limit"))]
         metrics |= {f"{key}_std": seeds[key].std() for key in varying}
     metrics |= {"test": len(test), "seeds": len(seeds)}
     store.write_metrics("evaluate_image_text", name, metrics)
     run.log({"image_text": metrics})
-    run.table(per_seed, "seeds.json")
 
 
 def measure(
@@ -73,7 +72,7 @@ def measure(
     """Compute every measure that the corpus allows. -> numbers, and (similarity, PMI) if the PMI is known"""
     scores, numbers, known = {}, {}, None
     if test["labels"].list.len().sum():
-        scores, numbers = classification(model, words, row, train, test)
+        scores = classification(model, words, row, train, test)
     class_names = "captions" not in test.columns and test["text"].n_unique() <= test.height // 2
     if not class_names:
         frame, dim = some(test, row.limit), model.row.head.dim
@@ -92,22 +91,20 @@ def measure(
 
 def classification(
     model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame
-):
-    """Return per-image scores of zero-shot and linear classification, and the chosen C of the latter."""
+) -> dict[str, Tensor]:
+    """Return whether each image is classified right, zero-shot and by a linear classifier. -> each (n,)"""
     test, classes = single_label(test)
-    size, numbers = model.row.image.size, {}
+    size = model.row.image.size
     images = pixels_of(test, size)
     truth = torch.tensor([classes.index(label) for label in test["label"].to_list()])
     sets = sets_of(model.image_sets, images)
-    scores = zero_shot(model, words, sets, truth, classes, row.templates)
+    scores = {"zero_shot": zero_shot(model, words, sets, truth, classes, row.templates)}
     train = some(train.filter(pl.col("labels").list.len() == 1), row.probe)
     if len(train) < LEAST:
-        return scores, numbers
-    seen = probe_features(model, pixels_of(train, size), row.features)
+        return scores
+    seen, new = (probe_features(model, part, row.features) for part in (pixels_of(train, size), images))
     labels, true_labels = train["labels"].list.first().to_numpy(), test["label"].to_numpy()
-    for kind, new in probe_features(model, images, row.features).items():
-        scores[kind], numbers[f"{kind}_C"] = linear_accuracy(seen[kind], labels, new, true_labels)
-    return scores, numbers
+    return scores | {"linear": linear_accuracy(seen, labels, new, true_labels)}
 
 
 def some(frame: pl.DataFrame, most: int) -> pl.DataFrame:
@@ -126,37 +123,27 @@ def single_label(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 def zero_shot(
     model, words: Words, sets: PointSets, labels: Tensor, classes: list[str], templates: tuple[str, ...]
-) -> dict[str, Tensor]:
-    """Return the top-1 of the ensemble of templates, and the mean top-1 of single templates. -> each (n,)
+) -> Tensor:
+    """Return the top-1 of the ensemble of templates. -> (n,)
 
     The similarity to the union of a class's sets is the mean similarity to each.
     """
-    total, singles = torch.zeros(len(labels), len(classes)), []
+    total = torch.zeros(len(labels), len(classes))
     for template in templates:
         prompts = words([template.format(name.replace("_", " ")) for name in classes])[0]
         scores = exact(sets, sets_of(model.text_sets, prompts), model.kernel).cpu()
         total += scores.exp() if model.kernel.log else scores
-        singles.append(image_text.top1(scores, labels))
-    one_template = torch.stack(singles).mean(0)
-    return {"zero_shot": image_text.top1(total, labels), "zero_shot_one_template": one_template}
+    return image_text.top1(total, labels)
 
 
 @torch.inference_mode()
-def probe_features(model: DualEncoder, images: Tensor, count: int) -> dict[str, np.ndarray]:
-    """Return the features for linear classifiers. -> each (n, k)
-
-    linear: the mean weighted point and `count` random Fourier features. linear_before_projection: the mean of
-    the tokens.
-    """
+def probe_features(model: DualEncoder, images: Tensor, count: int) -> np.ndarray:
+    """Return the mean weighted point and `count` random Fourier features of images. -> (n, k)"""
     draw = None
     if model.kernel.nonlinear:
         draw = fourier(model.kernel, model.row.head.dim, count, generator(0, 4)).to(model.raw_scale.device)
-    projected, before = [], []
-    for part in images.split(BATCH):
-        tokens = model.image_tokens(part)
-        projected.append(features(model.image_head(tokens), model.kernel, draw).cpu())
-        before.append(tokens.float().mean(1).cpu())
-    return {"linear": torch.cat(projected).numpy(), "linear_before_projection": torch.cat(before).numpy()}
+    parts = [features(model.image_sets(part), model.kernel, draw).cpu() for part in images.split(BATCH)]
+    return torch.cat(parts).numpy()
 
 
 # ---------------------------------------------------------------- retrieval and PMI

@@ -105,9 +105,7 @@ def read_texts(row: Finetune, study: params.Study) -> list[list[str]]:
 
 def rows_of_half(frame: pl.DataFrame, half: str | None) -> np.ndarray:
     """Return the rows of one half of the documents, which does not depend on the seed; None: all rows."""
-    names, document = np.unique(
-        frame["document" if "document" in frame.columns else "id"], return_inverse=True
-    )
+    names, document = np.unique(frame["document"], return_inverse=True)
     order = np.random.default_rng(0).permutation(len(names))
     middle = len(order) // 2
     chosen = {None: order, "first": order[:middle], "second": order[middle:]}[half]

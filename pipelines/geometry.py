@@ -31,16 +31,12 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         found = f"corpus {row.corpus} is embedded by {len(encoders)} encoders"
         raise BadInput(f"geometry.{name}: {found}; two are needed")
     device = resolve(row.device, float64=True)
-    sides = {spaces[n].encoder: store.read_embeddings(n, device) for n in names}
-    first_side = next(iter(sides.values()))
-    for side in sides.values():
-        store.same_texts(first_side, side)
-        run.input(store.embeddings_path(side.name), "pairs")
-    rows = first_side.rows(row.split)[: row.limit]
+    sides = run.partners(*names, device=device)
+    rows = sides[0].rows(row.split)[: row.limit]
     if len(rows) <= measures.NEIGHBOURS + 1:
         few = f"{len(rows)} texts of split {row.split!r} are too few for {measures.NEIGHBOURS} others"
         raise BadInput(f"geometry.{name}: {few}")
-    vectors = {encoder: side.vectors[rows] for encoder, side in sides.items()}
+    vectors = {spaces[side.name].encoder: side.vectors[rows] for side in sides}
     frame = store.read_corpus(row.corpus, ["text", "labels"])[rows.numpy()]
     of_rows = frame["labels"].to_list()
     near = {encoder: measures.nearest_others(x) for encoder, x in vectors.items()}

@@ -65,32 +65,24 @@ class Guesses:
 
 
 def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
-    """Attack, measure, write scores, metrics and examples."""
+    """Attack, measure, write metrics and examples."""
     device = resolve(row.device)
     attacker = load(store.intact(store.inverters_path(row.inverter)), device)
     folder = store.intact(store.encoder_path(row.encoder))
     encode = query.as_function(folder, study.encoders[row.encoder], device)
-    victim = attacked(name, row, attacker)
-    for path in (store.embeddings_path(row.source), store.embeddings_path(row.target)):
-        run.input(path, "vectors")
-
+    victim = attacked(name, row, attacker, run)
     guesses = attack(attacker, victim, encode, row)
     table = measured(guesses, victim, Queries(encode, attacker.space), row)
-    store.write_scores("invert", name, table)
     metrics = summary(table, victim, attacker.texts) | {"known": len(attacker.texts)}
     store.write_metrics("invert", name, metrics)
     run.log({"inversion": metrics})
-    shown = examples(table)
-    store.write_csv(store.examples_path(name), shown)
-    # Guesses are written from the attacker's texts, which may be private, too.
-    if not study.private(row.corpus, study.inverters[row.inverter].corpus):
-        run.table(shown.to_dicts(), "examples.json")
+    store.write_csv(store.examples_path(name), examples(table))
 
 
 # ---------------------------------------------------------------- what is attacked
 
 
-def attacked(name: str, row: Invert, attacker: Attacker) -> Victim:
+def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run) -> Victim:
     """Draw the attacked texts with the row's seed, and translate their vectors.
 
     Texts that the attacker knows are left out. Translations are shifted, so that their mean over the split is
@@ -99,8 +91,7 @@ def attacked(name: str, row: Invert, attacker: Attacker) -> Victim:
     for fewer than two texts.
     """
     device = resolve(row.device)
-    source, target = store.read_embeddings(row.source, device), store.read_embeddings(row.target, device)
-    store.same_texts(source, target)
+    source, target = run.partners(row.source, row.target, device=device)
     corpus = store.read_texts(source, row.corpus)
     known = corpus["text"].is_in(attacker.texts).to_numpy()
     split = source.rows(row.split)
@@ -247,16 +238,7 @@ def summary(table: pl.DataFrame, victim: Victim, known: list[str]) -> dict[str, 
     for kind, method in found:
         if kind in ("translated", "ceiling"):
             add_leaks(out[kind][method]["facts"], found[kind, method], found["mismatched", method], victim)
-    methods = ("corrected", "consensus")
-    out["of_ceiling"] = {m: share(out["translated"][m], out["ceiling"][m]) for m in methods}
     return out
-
-
-def share(attack: dict[str, Any], ceiling: dict[str, Any]) -> dict[str, float]:
-    """Return an attack's share of the ceiling: of token F1, and of the recovered facts if there are any."""
-    recovered, possible = (side["facts"]["all"]["recovered"] for side in (attack, ceiling))
-    out = {"token_f1": attack["token_f1"] / max(ceiling["token_f1"], 1e-9)}
-    return out | {"facts": recovered / possible} if possible else out
 
 
 def add_leaks(

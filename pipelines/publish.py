@@ -130,7 +130,7 @@ def _about(example: Any, output: np.ndarray, packages: tuple[str, ...]) -> dict[
 
 def _read_by(stage: str) -> dict[str, str]:
     """Return the files and folders that a stage read when DVC last ran it, with their md5."""
-    return {path: md5 for of, path, md5 in intact.deps() if of == stage}
+    return {path: md5 for of, path, md5 in intact.locked("deps") if of == stage}
 
 
 def _as_locked(*paths: Path) -> bool:

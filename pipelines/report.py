@@ -1,8 +1,7 @@
 """report: write what the study found, and every table, in one page: report/report.html, and report.md beside
 it.
 
-report/findings.md has the findings alone. The same results at one commit give the same bytes, except for
-report/stages.md, which says how long each stage took.
+report/findings.md has the findings alone. The same results at one commit give the same bytes.
 """
 
 import textwrap
@@ -15,7 +14,7 @@ from pipelines.pages.tables.encoders import geometry_table, similarity_table, tr
 from pipelines.pages.tables.images import image_text_table
 from pipelines.pages.tables.leakage import attributes_table, inversion_table
 from pipelines.pages.tables.sizes import sizes_table
-from pipelines.pages.tables.study import published_table, reproduce, stages
+from pipelines.pages.tables.study import published_table, reproduce
 from pipelines.pages.tables.translation import corpora_table, judged_table, retrieval_table, translation_table
 from pipelines.runtime import stage, store, track
 from pipelines.study.params import Study
@@ -49,10 +48,9 @@ def report(name: str, row: None, study: Study, run: track.Run) -> None:
     sections = ["\n".join(lines) for lines_of in TABLES if (lines := lines_of(study))]
     markdown = "\n\n".join([*beginning(study, found), contents(sections), *sections]) + "\n"
     path = page.write(store.REPORT / "report.html", f"{study.study}: universal geometry", markdown)
-    for name, text in {"findings.md": alone(study, found, path), "stages.md": stages(study)}.items():
-        with store.atomic(path.with_name(name)) as draft:
-            draft.write_text(text, encoding="utf-8")
-    for name in (path.name, "report.md", "findings.md", "stages.md"):
+    with store.atomic(path.with_name("findings.md")) as draft:
+        draft.write_text(alone(study, found, path), encoding="utf-8")
+    for name in (path.name, "report.md", "findings.md"):
         run.artifact(path.with_name(name))
     for picture in sorted(drawing.FOLDER.glob("*.png")):
         run.artifact(picture, "pictures")

@@ -76,7 +76,7 @@ def correct(where: str, vectors: np.ndarray, sentences: pl.DataFrame, seed: int)
     right = []
     for train, test, held in parts:
         sides = vectors[train], labels[train], vectors[test], labels[test]
-        right.append(linear_accuracy(*sides, held, STRENGTHS)[0])
+        right.append(linear_accuracy(*sides, held, STRENGTHS))
     return torch.cat(right)
 
 

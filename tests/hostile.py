@@ -325,8 +325,9 @@ def written(folder, files):
 
 def read(path):
     """Return "" if a file was read, else the line of BadInput, else any other exception after a `!`."""
+    from pipelines.corpora.core import texts
     from pipelines.corpora.core.files import located
-    from pipelines.corpora.kinds import images, passages
+    from pipelines.corpora.kinds import images
     from pipelines.corpora.sources import path as source
     from pipelines.corpora.sources import vectors
     from pipelines.corpora.sources.vectors import dumps
@@ -342,7 +343,10 @@ def read(path):
             vectors.rows(VectorsCorpus(source="vectors", path=str(path), kind="passages"))
         else:
             corpus = PathCorpus(source="path", path=str(path), kind="passages", columns=columns)
-            frame = (images if kind == "images" else passages).rows(corpus, source)
+            if kind == "images":
+                frame = images.rows(corpus, source)
+            else:
+                frame = texts.rows(corpus, source.table(corpus))
             assert frame.select(pl.col(pl.String)).height
     except BadInput as error:
         return str(error)

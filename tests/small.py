@@ -135,9 +135,9 @@ def write_translator(row, translator, seed=0):
 
 
 def write_corpus(name, texts, split="train", **more):
-    """Write a corpus with ids "0", "1", ..., no labels, and `more` columns."""
+    """Write a corpus with ids "0", "1", ..., no labels, a document for each text, and `more` columns."""
     ids = [str(i) for i in range(len(texts))]
-    columns = {"id": ids, "text": texts, "split": split, "labels": [[]] * len(texts)} | more
+    columns = {"id": ids, "text": texts, "split": split, "labels": [[]] * len(texts), "document": ids} | more
     store.write_corpus(name, pl.DataFrame(columns, schema_overrides=store.CORPUS_COLUMNS))
 
 

@@ -5,7 +5,6 @@ import re
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -176,20 +175,6 @@ def test_one_matrix_of_the_smaller_space_reads_both_ways():
     assert not torch.allclose(there.map, wasserstein(source, target, settings=plain).map, atol=1e-4)
 
 
-def test_a_consensus_beats_each_run_and_ignores_failed_ones(monkeypatch):
-    g = seeded()
-    W = rotation(30, 30, g)
-    noisy = [(W + 0.3 * torch.randn(30, 30, generator=g), 0.30) for _ in range(3)]
-    failed = (10 * torch.randn(30, 30, generator=g), 0.28)
-
-    def error(*runs):
-        monkeypatch.setattr(wasserstein_procrustes.Fitting, "search", Mock(side_effect=runs))
-        settings = replace(SMALL, consensus=len(runs))
-        return float((spectral(wasserstein_procrustes.Fitting(settings, g).consensus(W, W, W)) - W).norm())
-
-    assert error(*noisy, failed) < 0.7 * min(map(error, noisy))
-
-
 def test_a_reflected_direction_is_found():
     source, target, W = clouds(16, 16)
     X, Y = centred_unit(source), centred_unit(target)
@@ -207,7 +192,7 @@ def test_step_3_starts_again_only_from_a_better_map(monkeypatch, cosine, times):
 
     def refine(self, X, Y, start, given):
         starts.append(start)
-        return start, 1.0
+        return start
 
     parts = {"compete": lambda *_: -W, "refine": refine}
     parts["refine_and_score"] = lambda self, X, Y, maps, *_: [(0.5, maps[0]), (cosine, maps[1])]
@@ -276,7 +261,7 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
             source, target, W = sides_of_other_topics(seed)
             settings = wasserstein_procrustes.Settings(groups=groups, refinements=20, passes=2)
             fitting = wasserstein_procrustes.Fitting(settings, seeded())
-            cross, _ = fitting.refine(centred_unit(source), centred_unit(target), W, torch.zeros(12, 12))
+            cross = fitting.refine(centred_unit(source), centred_unit(target), W, torch.zeros(12, 12))
             shares.append(float((spectral(cross) * W).sum()) / 12)
         return sum(shares) / 3
 

@@ -80,14 +80,14 @@ def test_given_vectors_are_copied(dtype, dimension):
 @pytest.mark.parametrize(
     ("vector", "message"),
     [
-        ([1.0], "not all of one dimension"),
-        (None, "not all of one dimension"),
+        (None, "not finite, the first with id 't1'"),
         ([0.0, 0.0], "zero, the first with id 't1'"),
         ([float("nan"), 2.0], "not finite, the first with id 't1'"),
     ],
 )
 def test_bad_given_vectors_are_refused(vector, message):
-    corpus(None, [[1.0, 2.0], vector, [1.0, 2.0], [3.0, 4.0]])
+    rows = [[1.0, 2.0], vector, [1.0, 2.0], [3.0, 4.0]]
+    corpus(None, pl.Series(rows, dtype=pl.Array(pl.Float32, 2)))
     with refusal(message):
         run("vectors")
     assert not store.embeddings_path("x").exists()

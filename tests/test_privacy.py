@@ -115,7 +115,7 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
 
 
 def test_only_mlflow_carries_texts_and_only_public_ones(channels):
-    said = set() if channels.private else {SECRET, LABEL}
+    said = set() if channels.private else {SECRET}
     assert channels.words == {"stdout": set(), "mlflow": said, "git": set()}
     assert "| translated" in (channels.root / "report/report.md").read_text()
     assert "private facts in 4 texts" in (channels.root / "report/findings.md").read_text()

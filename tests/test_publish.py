@@ -169,7 +169,7 @@ def test_an_encoder_is_registered_with_its_metrics(client, capsys):
     ("arguments", "line"),
     [
         (["bst"], "there is no row 'bst'; did you mean 'best'?"),
-        (["unfitted"], "data/translators/unfitted: no translators there; `dvc repro` makes them"),
+        (["unfitted"], "data/translators/unfitted: no translators there; `dvc repro` or `translate fit`"),
         (["untrained"], "data/trained/untrained: no encoder there; `dvc repro` makes it"),
         (["best", "7"], "there is no seed 7; there are: 0, 1"),
         (["simcse", "0"], "a row of finetune has one model: no seed"),
@@ -192,7 +192,8 @@ def test_a_server_that_is_away_is_one_line_without_its_password(client, capsys, 
 
 
 def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys, monkeypatch):
-    monkeypatch.setattr(intact, "outs", lambda: [("align@best", "data/translators/best", "other bytes")])
+    others = [("align@best", "data/translators/best", "other bytes")]
+    monkeypatch.setattr(intact, "locked", lambda key: others)
     assert "not the bytes that dvc.lock names" in refused(capsys, "best")
 
 

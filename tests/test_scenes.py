@@ -93,7 +93,7 @@ def test_a_program_or_a_bomb_is_no_image(tmp_path, monkeypatch):
 
 
 def test_a_table_without_images_is_one_line(tmp_path):
-    with refusal("no column for image"):
+    with refusal("there is no column 'image'"):
         corpus(tmp_path / "a.parquet", x=[1])
     with refusal("not a parquet file"):
         corpus(tmp_path)

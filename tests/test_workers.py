@@ -123,4 +123,4 @@ def test_dvc_lock_is_read_when_dvc_does_not_write_it(own_folder, monkeypatch):
         os.close(lock)
 
     monkeypatch.setattr(intact.time, "sleep", dvc_ends)
-    assert intact.outs() == [("s", "x", "0123456789")]
+    assert intact.locked("outs") == [("s", "x", "0123456789")]

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import polars as pl
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from pipelines.runtime.errors import BadInput
@@ -33,12 +33,7 @@ def pixels(data: bytes, size: int) -> Tensor:
             image = image.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"no whole image: {' '.join(str(error).split())[:120]}") from None
-    scale = size / min(image.size)
-    if scale != 1:
-        width, height = (max(size, round(side * scale)) for side in image.size)
-        image = image.resize((width, height), Image.Resampling.BICUBIC)
-    left, top = (image.width - size) // 2, (image.height - size) // 2
-    return torch.from_numpy(np.array(image.crop((left, top, left + size, top + size)))).permute(2, 0, 1)
+    return torch.from_numpy(np.array(ImageOps.fit(image, (size, size)))).permute(2, 0, 1)
 
 
 def pixels_of(frame: pl.DataFrame, size: int) -> Tensor:

@@ -57,20 +57,13 @@ def all_gather(rows: Tensor) -> Tensor:
 
     (n, d) -> (ranks * n, d)
     """
-    return _AllGather.apply(rows) if world_size() > 1 else rows
-
-
-class _AllGather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, rows: Tensor) -> Tensor:
-        gathered = [torch.empty_like(rows) for _ in range(world_size())]
-        dist.all_gather(gathered, rows.contiguous())
-        ctx.own = slice(rank() * len(rows), (rank() + 1) * len(rows))
-        return torch.cat(gathered)
-
-    @staticmethod
-    def backward(ctx, *gradients: Tensor) -> Tensor:
-        return gradients[0][ctx.own]
+    if world_size() == 1:
+        return rows
+    gathered = [torch.empty_like(rows) for _ in range(world_size())]
+    dist.all_gather(gathered, rows.detach().contiguous())
+    # The gathered copies have no gradient. This rank's rows have theirs.
+    gathered[rank()] = rows
+    return torch.cat(gathered)
 
 
 def all_reduce(value: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import struct
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -35,32 +35,18 @@ NAMES = {  # of a layer's tensors, in the file and in transformers
 }
 
 
-class Reader:
-    """Reads values of a file from its start, one after the other."""
-
-    def __init__(self, file: Path) -> None:
-        self.bytes, self.at = file.read_bytes(), 0
-
-    def values(self, form: str) -> tuple[Any, ...]:
-        """Return values in the notation of `struct`, little-endian."""
-        found = struct.unpack_from(f"<{form}", self.bytes, self.at)
-        self.at += struct.calcsize(f"<{form}")
-        return found
-
-    def array(self, kind: str, count: int) -> np.ndarray:
-        found = np.frombuffer(self.bytes, kind, count, self.at)
-        self.at += found.nbytes
-        return found
-
-
 def write(file: Path, folder: Path) -> None:
     """Write `folder`, which must not exist, from the package's file. The weights become float16."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
     from transformers import BertConfig, PreTrainedTokenizerFast
 
-    reader = Reader(file)
-    _, _, width, layers, heads, inner, vocabulary, positions, types, epsilon, _ = reader.values("4sI7ifi")
+    with open(file, "rb") as opened:
+        _, _, width, layers, heads, inner, vocabulary, positions, types, epsilon, _ = values(
+            opened, "4sI7ifi"
+        )
+        rust = _tokenizer(opened)
+        state = _state(opened, width, inner)
     config = BertConfig(
         architectures=["BertModel"],
         vocab_size=vocabulary,
@@ -76,26 +62,29 @@ def write(file: Path, folder: Path) -> None:
     )
     special = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
     special |= {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=_tokenizer(reader), model_max_length=positions, **special
-    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=rust, model_max_length=positions, **special)
     with TemporaryDirectory() as bert:
         config.save_pretrained(bert)
         tokenizer.save_pretrained(bert)
-        save_file(_state(reader, config), f"{bert}/model.safetensors", {"format": "pt"})
+        save_file(state, f"{bert}/model.safetensors", {"format": "pt"})
         modules = [Transformer(bert), Pooling(width), Normalize()]
     prompts = {"passage": "passage: ", "query": "query: "}
     model = SentenceTransformer(modules=modules, prompts=prompts, default_prompt_name="passage", device="cpu")
     model.save(str(folder), create_model_card=False)
 
 
-def _tokenizer(reader: Reader) -> Tokenizer:
-    count, start, end, _, unknown, length = reader.values("5iQ")
-    offsets, scores = reader.array("<u4", count + 1), reader.array("<f4", count)
-    blob = reader.array("u1", length).tobytes()
+def values(file: BinaryIO, form: str) -> tuple[Any, ...]:
+    """Read values in the notation of `struct`, little-endian."""
+    return struct.unpack(f"<{form}", file.read(struct.calcsize(f"<{form}")))
+
+
+def _tokenizer(file: BinaryIO) -> Tokenizer:
+    count, start, end, _, unknown, length = values(file, "5iQ")
+    offsets, scores = np.fromfile(file, "<u4", count + 1), np.fromfile(file, "<f4", count)
+    blob = file.read(length)
     pieces = [blob[a:b].decode() for a, b in pairwise(offsets.tolist())]
-    _, rules = reader.values("iI")
-    reader.array("u1", rules)  # CONTROLS, SPACES and NFKC
+    _, rules = values(file, "iI")
+    file.read(rules)  # CONTROLS, SPACES and NFKC
     tokenizer = Tokenizer(models.Unigram([*zip(pieces, scores.tolist(), strict=True)], unknown, False))
     tokenizer.normalizer = normalizers.Sequence(
         [
@@ -112,25 +101,23 @@ def _tokenizer(reader: Reader) -> Tokenizer:
     return tokenizer
 
 
-def _state(reader: Reader, config: Any) -> dict[str, Tensor]:
+def _state(file: BinaryIO, width: int, inner: int) -> dict[str, Tensor]:
     """Return the tensors under the names of transformers' BertModel, as float16."""
-    width, inner = config.hidden_size, config.intermediate_size
     shapes = {"fi.w": (inner, width), "fo.w": (width, inner)}
     # The file has no pooler. Without these zeros transformers draws other weights at each call.
     state = {"pooler.dense.weight": torch.zeros(width, width).half()}
     state["pooler.dense.bias"] = torch.zeros(width).half()
-    for _ in range(*reader.values("i")):
-        (length,) = reader.values("H")
-        name = reader.array("u1", length).tobytes().decode()
-        quantised, count, offset, _ = reader.values("BIQQ")
+    for _ in range(*values(file, "i")):
+        name = file.read(*values(file, "H")).decode()
+        quantised, count, offset, _ = values(file, "BIQQ")
         layer, _, part = name.partition(".")
         if quantised:
-            values = _dequantised(np.frombuffer(reader.bytes, BLOCK, count // 32, offset))
+            weights = _dequantised(np.fromfile(file.name, BLOCK, count // 32, offset=offset))
         else:
-            values = np.frombuffer(reader.bytes, "<f4", count, offset)
+            weights = np.fromfile(file.name, "<f4", count, offset=offset)
         matrix = quantised or part in ("pos", "type")
         shape = shapes.get(part, (-1, width)) if matrix else (-1,)
-        state[_name(layer, part)] = torch.from_numpy(values.astype(np.float16)).view(shape)
+        state[_name(layer, part)] = torch.from_numpy(weights.astype(np.float16)).view(shape)
     return state
 
 

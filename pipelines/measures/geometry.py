@@ -54,12 +54,12 @@ def compare(x: Tensor, y: Tensor, near: tuple[Tensor, Tensor], orders: Tensor) -
     x (n, d), y (n, e): vectors. near: `nearest_others` of both. orders (k, n): random pairings.
     """
     shared = overlap(*near).mean().item()
-    cka = linear_cka(x, y)
-    cka_calibrated, cka_p = calibrate(cka, cka_null(x, y, orders))
+    cka, chance, null = linear_cka(x, y, orders)
+    cka_calibrated, cka_p = calibrate(cka, null)
     overlap_calibrated, overlap_p = calibrate(shared, overlap_null(*near, orders))
     return {
         "cka": cka,
-        "cka_chance": cka_chance(x, y),
+        "cka_chance": chance,
         "cka_calibrated": cka_calibrated,
         "cka_p": cka_p,
         "overlap": shared,
@@ -68,43 +68,27 @@ def compare(x: Tensor, y: Tensor, near: tuple[Tensor, Tensor], orders: Tensor) -
     }
 
 
-def linear_cka(x: Tensor, y: Tensor) -> float:
-    """Return the linear centred kernel alignment |Y'X|^2 / (|X'X| |Y'Y|) after centring. (n, d), (n, e)
+def linear_cka(x: Tensor, y: Tensor, orders: Tensor) -> tuple[float, float, Tensor]:
+    """Return linear CKA, its chance, and its value for each order of y's rows. (n, d), (n, e), (k, n)
 
-    1 means equal up to rotation and scale. Vectors are not normalised. Chance is `cka_chance`, not 0.
-    Source: Kornblith et al., ICML 2019.
+    Linear CKA is the centred kernel alignment |Y'X|^2 / (|X'X| |Y'Y|) after centring: 1 means equal up to
+    rotation and scale. Vectors are not normalised. Source: Kornblith et al., ICML 2019.
+
+    Chance is not 0, but the mean over all n! pairings of the rows: |X|^2 |Y|^2 / ((n - 1) |X'X| |Y'Y|), the
+    exact mean of the RV coefficient, which linear CKA equals (Kazi-Aoual et al. 1995). Clouds of many
+    dimensions score high by chance.
+
+    The values for orders, (k,) float64, use products in the vectors' own precision: in float32 a value is
+    right to about 1e-6.
     """
-    x, y = _centred("first", x), _centred("second", y)
-    return ((y.T @ x).square().sum() / _scale(x, y)).item()
-
-
-def cka_chance(x: Tensor, y: Tensor) -> float:
-    """Return the mean of `linear_cka` over all n! pairings of the rows. (n, d), (n, e)
-
-    It is |X|^2 |Y|^2 / ((n - 1) |X'X| |Y'Y|) after centring: the exact mean of the RV coefficient, which
-    linear CKA equals (Kazi-Aoual et al. 1995). Clouds of many dimensions score high by chance.
-    """
-    x, y = _centred("first", x), _centred("second", y)
-    return (x.square().sum() * y.square().sum() / (len(x) - 1) / _scale(x, y)).item()
-
-
-def cka_null(x: Tensor, y: Tensor, orders: Tensor) -> Tensor:
-    """Return `linear_cka` for each order of y's rows. (n, d), (n, e), permutations (k, n) -> (k,) float64
-
-    Products use the vectors' own precision: in float32 a value is right to about 1e-6.
-    """
-    a, b = _centred("first", x), _centred("second", y)
-    scale, a, b = _scale(a, b), a.to(x.dtype), b.to(y.dtype)
-    return torch.stack([(b[order].T @ a).double().square().sum() for order in orders]) / scale
-
-
-def _centred(name: str, vectors: Tensor) -> Tensor:
-    vectors = finite(name, vectors).double()
-    return vectors - vectors.mean(0)
-
-
-def _scale(x: Tensor, y: Tensor) -> Tensor:
-    return (x.T @ x).norm() * (y.T @ y).norm()
+    a, b = finite("first", x).double(), finite("second", y).double()
+    a, b = a - a.mean(0), b - b.mean(0)
+    scale = (a.T @ a).norm() * (b.T @ b).norm()
+    cka = (b.T @ a).square().sum() / scale
+    chance = a.square().sum() * b.square().sum() / (len(a) - 1) / scale
+    a, b = a.to(x.dtype), b.to(y.dtype)
+    null = torch.stack([(b[order].T @ a).double().square().sum() for order in orders]) / scale
+    return cka.item(), chance.item(), null
 
 
 def nearest_others(vectors: Tensor, k: int = NEIGHBOURS) -> Tensor:

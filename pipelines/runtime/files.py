@@ -1,7 +1,8 @@
-"""Atomic writes, states of tensors, and what libraries raise for damaged files."""
+"""Atomic writes, digests, states of tensors, and what libraries raise for damaged files."""
 
 import errno
 import fcntl
+import hashlib
 import os
 import platform
 import re
@@ -110,7 +111,7 @@ def of_a_file(error: BaseException) -> bool:
 
 
 @contextmanager
-def reading(path: Path, what: str = "cannot be read (damaged?)") -> Iterator[None]:
+def reading(path: Path | str, what: str = "cannot be read (damaged?)") -> Iterator[None]:
     """Turn what a library raises for a damaged file into BadInput: one line that names the file."""
     try:
         yield
@@ -120,6 +121,12 @@ def reading(path: Path, what: str = "cannot be read (damaged?)") -> Iterator[Non
         raise BadInput(
             f"{path}: {what}: {' '.join(str(error).split())[:200] or type(error).__name__}"
         ) from None
+
+
+def digest(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:

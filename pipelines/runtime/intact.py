@@ -4,11 +4,10 @@ import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -26,7 +25,7 @@ def intact(path: Path) -> Path:
     """
     named = [
         (stage, Path(out), md5)
-        for stage, out, md5 in outs()
+        for stage, out, md5 in locked("outs")
         if path == Path(out) or Path(out) in path.parents
     ]
     if not named or not path.exists():  # whoever reads it says what is missing
@@ -41,17 +40,8 @@ def intact(path: Path) -> Path:
     )
 
 
-def outs() -> list[tuple[str, str, str]]:
-    """Return (stage, path, md5) of every output in dvc.lock; none without a dvc.lock."""
-    return _of_every_stage("outs")
-
-
-def deps() -> list[tuple[str, str, str]]:
-    """Return (stage, path, md5) of every file or folder that a stage read."""
-    return _of_every_stage("deps")
-
-
-def _of_every_stage(key: str) -> list[tuple[str, str, str]]:
+def locked(key: Literal["outs", "deps"]) -> list[tuple[str, str, str]]:
+    """Return (stage, path, md5) of all that stages wrote or read, as dvc.lock says; nothing without it."""
     try:
         with ExitStack() as stack:
             if DVC.exists():  # DVC writes dvc.lock in place while other stages run
@@ -77,7 +67,7 @@ def _files(lock: Path, changed: int, size: int, key: str) -> list[tuple[str, str
 
 def digest_of(path: Path) -> str:
     """Return the md5 of an output in dvc.lock, or "unknown"."""
-    return next((md5 for _, out, md5 in outs() if out == str(path)), "unknown")
+    return next((md5 for _, out, md5 in locked("outs") if out == str(path)), "unknown")
 
 
 def read_note(stage: str) -> dict[str, Any]:
@@ -87,23 +77,16 @@ def read_note(stage: str) -> dict[str, Any]:
     return {}
 
 
-def write_note(tags: Mapping[str, str], began: float, seconds: float) -> str:
-    """Note when a stage's last good run was and what it took in each study; return the note's path.
+def write_note(stage: str, began: float) -> str:
+    """Note when a stage's last good run began and ended; return the note's path.
 
     A sender adds the MLflow run to the note.
     """
-    stage, now, path = tags["dvc.stage"], time.time(), RUNS / f"{tags['dvc.stage']}.json"
-    took = read_note(stage).get("took", {}) | {tags["study"]: [seconds, tags.get("device", "")]}
+    ended, path = time.time(), RUNS / f"{stage}.json"
     with suppress(OSError):  # a full disk
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"began": began, "ended": now, "took": took}) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({"began": began, "ended": ended}) + "\n", encoding="utf-8")
     return str(path.resolve())
-
-
-def took(study: str) -> dict[str, tuple[float, str]]:
-    """Return, by stage, the seconds and the device of the last good run in a study."""
-    notes = {path.stem: read_note(path.stem).get("took", {}) for path in sorted(RUNS.glob("*.json"))}
-    return {stage: tuple(by_study[study]) for stage, by_study in notes.items() if study in by_study}
 
 
 def md5_of(path: Path) -> str:

@@ -149,10 +149,6 @@ class Upload:
             if hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest:
                 self._mlflow.log_artifact(self._run, path, folder)
 
-    def _table(self, at: int, columns: dict[str, list[Any]], file: str) -> None:
-        if file not in [f.path for f in self._mlflow.list_artifacts(self._run)]:  # MLflow would append to it
-            self._mlflow.log_table(self._run, columns, file)
-
     def _note(self, at: int, path: str, began: float) -> None:
         """Add the run to the stage's note of its last run, unless a later run wrote the note."""
         with suppress(OSError, ValueError):

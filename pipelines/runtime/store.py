@@ -9,14 +9,13 @@ data/translators/<row of align>/       seed-<n>.safetensors + .json; verdicts.js
 data/translators/<row of align_jointly>/<source>/<target>/       the same of every ordered pair
 data/inverters/<row of inverters>/     attacker.pt: texts, their vectors, inverter, corrector
 data/bulk/<row>/*.parquet             shards, named like the input shards
-data/scores/<verb>/<row>.parquet       per-example scores of evaluate, attributes and invert
 results/<verb>/<row>.json              metrics
 results/<verb>/<row>/*.png, *.csv      plots
 report/                                pages for people; metrics/<verb>/<row>.json: headline numbers
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 .cache/locks/<verb>/<row>              held while a stage works there
 .cache/mlflow/                         logs of runs that are not yet sent to MLflow
-.cache/runs/<verb>@<row>.json          seconds and MLflow run of a stage's last good run
+.cache/runs/<verb>@<row>.json          times and MLflow run of a stage's last good run
 """
 
 import hashlib
@@ -74,10 +73,6 @@ def inverters_path(name: str) -> Path:
 
 def bulk_path(name: str) -> Path:
     return DATA / "bulk" / name
-
-
-def scores_path(verb: str, name: str) -> Path:
-    return DATA / "scores" / verb / f"{name}.parquet"
 
 
 def metrics_path(verb: str, name: str) -> Path:
@@ -154,7 +149,8 @@ CORPUS_COLUMNS = {"id": pl.String, "text": pl.String, "split": pl.String, "label
 def write_corpus(name: str, frame: pl.DataFrame) -> None:
     """Write a corpus: CORPUS_COLUMNS, with null texts if it has only vectors, and any other columns."""
     check_corpus(name, frame)
-    _write_parquet(corpus_path(name), frame)
+    with atomic(corpus_path(name)) as draft:
+        frame.write_parquet(draft, compression="zstd")
 
 
 def read_corpus(name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
@@ -348,17 +344,18 @@ def sweep_drafts(verb: str, name: str) -> None:
     """Remove the drafts that killed processes left beside the outputs of a stage."""
     made = ["corpora", "encoders", "trained", "embeddings", "image_text", "translators", "inverters"]
     folders = [(DATA / kind / name).parent for kind in made]  # a name may have a slash
-    folders += [scores_path(verb, name).parent, plots_path(verb, name)]
-    sweep([*folders, RESULTS / verb, REPORT, REPORT / "pictures"])
+    sweep([*folders, plots_path(verb, name), RESULTS / verb, REPORT, REPORT / "pictures"])
 
 
-# ---------------------------------------------------------------- metrics and scores
+# ---------------------------------------------------------------- metrics and tables
 
 
 def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
     """Write nested numbers as JSON, rounded to 6 decimals, so that comparisons show no noise."""
+    text = json.dumps(metrics, default=float)  # numbers of NumPy become floats
+    rounded = json.loads(text, parse_float=lambda number: round(float(number), 6))
     with atomic(metrics_path(verb, name)) as draft:
-        draft.write_text(json.dumps(_rounded(metrics), indent=2) + "\n", encoding="utf-8")
+        draft.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
 
 
 def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
@@ -391,24 +388,6 @@ def write_csv(path: Path, frame: pl.DataFrame) -> None:
 def read_csv(path: Path) -> pl.DataFrame:
     with reading(_existing(path)):
         return pl.read_csv(path)
-
-
-def write_scores(verb: str, name: str, frame: pl.DataFrame) -> None:
-    """Write scores, one row an example."""
-    _write_parquet(scores_path(verb, name), frame)
-
-
-def _write_parquet(path: Path, frame: pl.DataFrame) -> None:
-    with atomic(path) as draft:
-        frame.write_parquet(draft, compression="zstd")
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _rounded(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_rounded(v) for v in value]
-    return round(float(value), 6) if isinstance(value, (float, np.floating)) else value
 
 
 def flat(nested: Any, by: str, at: str = "") -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import Any
 
+import torch
 from pydantic import BaseModel
 
 from pipelines.runtime import files, intact, sender, store
@@ -57,13 +58,17 @@ class Run:
         """Record a file that the stage reads, with its digest in dvc.lock."""
         self.record("input", path.stem, intact.digest_of(path)[:36], str(path), context)  # MLflow: 36 at most
 
+    def partners(self, *names: str, device: torch.device) -> list[store.Embeddings]:
+        """Read embeddings of the same texts in the same order, and record their files as inputs."""
+        sides = [store.read_embeddings(name, device) for name in names]
+        for side in sides:
+            store.same_texts(sides[0], side)
+            self.input(store.embeddings_path(side.name), "pairs")
+        return sides
+
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Keep a file (a picture, a report) with the run."""
         self.record("artifact", str(path.resolve()), store.digest(path), folder)
-
-    def table(self, rows: list[dict[str, Any]], file: str) -> None:
-        """Keep a table with the run, for MLflow's evaluation view. `file` ends in .json."""
-        self.record("table", {k: [r.get(k) for r in rows] for k in (rows[0] if rows else {})}, file)
 
     def close(self, status: str) -> None:
         """End the run, and wait until a sender has sent all of it, PATIENCE at most."""
@@ -104,7 +109,7 @@ def run(verb: str, name: str, row: BaseModel | None, study: str, named: Rows | N
     status, started, began = "KILLED", time.monotonic(), time.time()
     try:
         yield stage_run
-        stage_run.record("note", intact.write_note(tags, began, time.monotonic() - started), began)
+        stage_run.record("note", intact.write_note(tags["dvc.stage"], began), began)
         status = "FINISHED"
     except Exception:
         status = "FAILED"

@@ -55,20 +55,13 @@ def check_map(folder: Path, seed: int) -> None:
         raise BadInput(f"{folder}: the map of {others[0]} is there: choose another folder")
 
 
-def opened(folder: Path) -> Translator:
-    """Return the map in a folder. Raises BadInput if there is none."""
-    if not any(folder.glob("seed-*.json")):
-        raise BadInput(f"{folder}: no map there; `translate fit OLD NEW --out {folder}` makes one")
-    return arrays.load(folder)
-
-
 def apply(args: Namespace) -> Answer:
     """Translate SOURCE. Of parquet to parquet or arrow, the other columns are kept.
 
     A column `aligned` tells for which rows the map is right, if `fit` found any.
     """
     width = check_output(args.out, located(args.source), args.column)
-    translator = opened(args.map)
+    translator = arrays.load(args.map)
     if (takes := translator.config.get("source_dim", width)) != width:
         raise BadInput(f"{args.source}: vectors of {width} dimensions; the map takes {takes}")
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
@@ -147,7 +140,7 @@ def judge(args: Namespace) -> Answer:
     source, target = (torch.from_numpy(matrix(located(p), args.column)) for p in (args.source, args.target))
     if len(source) != len(target):
         raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
-    translator = opened(args.map)
+    translator = arrays.load(args.map)
     if (width := translator(source[:1]).shape[1]) != target.shape[1]:
         raise BadInput(f"{args.target}: vectors of {target.shape[1]} dimensions; the map gives {width}")
     found = summary(scored(translator, source, target, torch.arange(len(source)), BATCH))

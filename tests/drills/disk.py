@@ -13,7 +13,6 @@ WRITERS = [  # what writes, where, and by which stage
     ("arrow", "data/embeddings", "embed@synthetic-passages-wordllama"),
     ("json of metrics", "results/collect", "collect@synthetic-tweets"),
     ("csv", "results/evaluate", "evaluate@wasserstein"),
-    ("parquet of scores", "data/scores", "evaluate@wasserstein"),
     ("folder of translators", "data/translators", "align@wasserstein"),
     ("folder of an encoder", "data/encoders", "fetch@minilm"),
     ("folder of an inverter", "data/inverters", "train_inverter@synthetic-passages"),

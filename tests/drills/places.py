@@ -17,7 +17,6 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = Path("report/stages.md")  # differs between two runs, by design
 LIMIT = 60.0  # seconds for a stage of `smoke`; a busy machine may take ten times as long
 PROGRESS = re.compile(r"\d+ of \d+\b.*left$")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
@@ -117,9 +116,7 @@ class Place:
             for out in s["outs"]
         ]
         files = {(a / name, b / name) for a, b in pairs for side in (a, b) for name in inside(side)}
-        return sorted(
-            str(b.relative_to(self.root)) for a, b in files if not same(a, b) and b != self.root / STAGES
-        )
+        return sorted(str(b.relative_to(self.root)) for a, b in files if not same(a, b))
 
     def drafts(self):
         """Return temporary files that no process should leave."""

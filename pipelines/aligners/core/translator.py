@@ -29,29 +29,22 @@ class Translator(nn.Module):
     def __init__(self, **config: Any) -> None:
         super().__init__()
         self.config = config
-        self.register_forward_hook(_refuse_what_is_not_finite)
 
     def __call__(self, vectors: Any) -> Any:
-        width = self.config.get("source_dim", vectors.shape[-1])
+        name, width = type(self).__name__, self.config.get("source_dim", vectors.shape[-1])
+        numbers = isinstance(vectors, Tensor) or (vectors.ndim == 2 and vectors.dtype.kind in "fiu")
+        if not numbers or vectors.shape[-1] != width:
+            got = f"got {tuple(vectors.shape)} {vectors.dtype}"
+            raise BadInput(f"{name}: vectors must be numbers (n, {width}), {got}")
         if isinstance(vectors, Tensor):
-            if vectors.shape[-1] != width:
-                got = f"got {tuple(vectors.shape)}"
-                raise BadInput(f"{type(self).__name__}: vectors must be (n, {width}), {got}")
-            return super().__call__(vectors.float())
-        if vectors.ndim != 2 or vectors.dtype.kind not in "fiu" or vectors.shape[1] != width:
-            got = f"got {vectors.shape} {vectors.dtype}"
-            raise BadInput(f"{type(self).__name__}: vectors must be numbers (n, {width}), {got}")
+            return finite(f"{name}: what it translated", super().__call__(vectors.float()))
         device = next(iter(self.state_dict().values()), torch.empty(0)).device
         with torch.inference_mode():
-            return super().__call__(torch.from_numpy(vectors.astype(np.float32)).to(device)).cpu().numpy()
+            return self(torch.from_numpy(vectors.astype(np.float32)).to(device)).cpu().numpy()
 
     def set_hub_correction(self, strength: float) -> None:
         """Set how strongly hubs are corrected. Raises BadInput for a translator without such correction."""
         raise BadInput(f"{type(self).__name__} has no hub correction: leave `hub_correction` out of the row")
-
-
-def _refuse_what_is_not_finite(translator: nn.Module, vectors: Any, translated: Tensor) -> None:
-    finite(f"{type(translator).__name__}: what it translated", translated)
 
 
 class Identity(Translator):
@@ -140,7 +133,7 @@ def load_seeds(
     """
     seeds = sorted(int(p.stem.removeprefix("seed-")) for p in folder.glob("seed-*.json"))
     if not seeds:
-        raise BadInput(f"{folder}: no translators there; `dvc repro` makes them")
+        raise BadInput(f"{folder}: no translators there; `dvc repro` or `translate fit` makes them")
     translators = {seed: load(folder / f"seed-{seed}").to(device) for seed in seeds}
     if hub_correction is not None:
         for translator in translators.values():

@@ -31,11 +31,11 @@ class Vec2Vec(nn.Module):
     def __init__(
         self,
         dims: dict[str, int],
-        width: int = 1024,
-        adapter_depth: int = 3,
-        backbone_depth: int = 4,
-        norm: Norm = "batch",
-        dropout: float = 0.1,
+        width: int,
+        adapter_depth: int,
+        backbone_depth: int,
+        norm: Norm,
+        dropout: float,
     ) -> None:
         super().__init__()
         self.frozen: list[nn.Module] = []

@@ -14,14 +14,12 @@
    cross-covariance. The `refinements`, on batches, use the map U S^POWER V', which gives more weight to
    directions in which couplings agree. The `passes` use all vectors, or a random LAST_PASS a side if there
    are more, and the Procrustes solution U V'. With few vectors their couplings are softer (`relative_size`).
-   Four settings change this step:
+   Three settings change this step:
    `groups`: each iteration divides the vectors of both sides into random groups of whole clusters, couples
      each group with each group of the other side, and adds the cross-covariances. Documents that only one
      side has pull the map off. Each pair of groups pulls it in another direction, so these errors cancel.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
-   `consensus`: steps 1 to 3 run several times with different clusters, and the cross-covariances are added.
-     Runs with a clearly lower coupled cosine are left out.
    `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. If
      one of them couples clearly better, step 3 starts again from it.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
@@ -33,7 +31,7 @@ different encoders; the lone cloud embeds other texts. A coupling must then be r
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -75,7 +73,6 @@ WARM, COLD = 30.0, 50.0  # inverse temperature of the first and the last couplin
 GROUP_CLUSTERS = 5  # clusters of a group
 GROUP_LEAST = 300  # mean number of vectors of a group: smaller ones harm
 PAIR_WEIGHT = 10.0  # weight of a known pair; a coupled point has weight 1
-FAILED = 0.97  # a run has failed if the mean cosine of its last coupling is below this share of the best
 ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 
@@ -98,7 +95,6 @@ class Settings(Checked):
     # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
     # their norms to this power, so that axes weigh more alike. Helps with `groups`, can harm without
     equalise: Share = 0.0
-    consensus: Count = 1  # number of runs of steps 1 to 3; cross-covariances of the good ones are added
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
     # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
     match_in: Literal["target", "smaller"] = "target"
@@ -232,9 +228,9 @@ class Fitting:
         others = {name: centred_unit(cloud) for name, cloud in clouds.items() if name != lone}
         Y = torch.cat([*others.values()], 1) / len(others) ** 0.5
         if self.settings.match_in == "smaller" and X.shape[1] < Y.shape[1]:
-            cross = self.consensus(Y, X, known.flip(1)).T  # cosines are taken in the second argument's space
+            cross = self.search(Y, X, known.flip(1)).T  # cosines are taken in the second argument's space
         else:
-            cross = self.consensus(X, Y, known)
+            cross = self.search(X, Y, known)
         widths = [cloud.shape[1] for cloud in others.values()]
         return dict(zip(others, cross.split(widths, 1), strict=True))
 
@@ -247,25 +243,15 @@ class Fitting:
             return linear
         return InvertedSoftmax.around(linear, anchors, self.settings.hub_correction)
 
-    def consensus(self, X: Tensor, Y: Tensor, known: Tensor) -> Tensor:
-        """Return the sum of the cross-covariances (d, e) of all runs of steps 1 to 3 that did not fail.
-
-        All runs share one generator, so each draws other clusters. Only the first run is logged.
-        """
-        fittings = [self, *[replace(self, log=None)] * (self.settings.consensus - 1)]
-        runs = [fitting.search(X, Y, known) for fitting in fittings]
-        best = max(cosine for _, cosine in runs)
-        return torch.stack([cross for cross, cosine in runs if cosine >= FAILED * best]).sum(0)
-
-    def search(self, X: Tensor, Y: Tensor, known: Tensor) -> tuple[Tensor, float]:
-        """Steps 1 to 3: return the best candidate's cross-covariance (d, e) and mean cosine."""
+    def search(self, X: Tensor, Y: Tensor, known: Tensor) -> Tensor:
+        """Steps 1 to 3: return the best candidate's cross-covariance (d, e)."""
         given = PAIR_WEIGHT * X[known[:, 0]].T @ Y[known[:, 1]]  # (d, e)
         x, P = leading(X)
         y, Q = leading(Y)
         leading_given = P.T @ given @ Q
         maps = self.candidates(x, y, known, leading_given)
         W = P @ self.compete(x, y, maps, leading_given) @ Q.T
-        cross, cosine = self.refine(X, Y, W, given)
+        cross = self.refine(X, Y, W, given)
         for _ in range(self.settings.reflections):
             W = P.T @ spectral(cross) @ Q
             maps = [W, *reflected(x, y, W, WARM, self.generator)]
@@ -273,8 +259,8 @@ class Fitting:
             best = max(scored, key=lambda of: of[0])
             if best[0] < REFLECTED_GAIN * scored[0][0]:
                 break
-            cross, cosine = self.refine(X, Y, P @ best[1] @ Q.T, given)
-        return cross, cosine
+            cross = self.refine(X, Y, P @ best[1] @ Q.T, given)
+        return cross
 
     def candidates(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> list[Tensor]:
         """Step 1: return an orthogonal map (d, e) from each repeat, and one from the known pairs if any."""
@@ -334,9 +320,9 @@ class Fitting:
         of_row = group[nearness(cloud, centroids).argmax(1)]
         return [cloud[of_row == number] for number in of_row.unique()]
 
-    def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> tuple[Tensor, float]:
-        """Step 3: couple and fit in turn. Return the last cross-covariance (d, e) and mean cosine."""
-        cross, cosine, refinements = given, 0.0, self.settings.refinements
+    def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor:
+        """Step 3: couple and fit in turn. Return the last cross-covariance (d, e)."""
+        cross, refinements = given, self.settings.refinements
         last_scale = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
         axes = (principal_axes(X), principal_axes(Y)) if self.settings.equalise else None
         steps = range(refinements + self.settings.passes)
@@ -357,7 +343,7 @@ class Fitting:
             W = spectral(fitted, 0.0 if last else POWER)
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
-        return cross, cosine
+        return cross
 
 
 def couple_groups(

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 
 from pipelines.corpora.core.documents import with_documents
-from pipelines.corpora.core.texts import distinct, name_of
+from pipelines.corpora.core.texts import distinct, name_of, rows
 from pipelines.runtime.errors import BadInput
-from pipelines.study import AnyCorpus
+from pipelines.study import AnyCorpus, LibraryCorpus, SyntheticCorpus
 
 FIRST = ("id", "text", "split", "labels")  # columns that every corpus has
 SECOND = {"pair", "positive", "image", "judgements", "task"}  # with one of these, texts may repeat
@@ -50,8 +50,10 @@ def _read(row: AnyCorpus) -> pl.DataFrame:
     if row.source not in kind.SOURCES:
         known = ", ".join(kind.SOURCES)
         raise BadInput(f"corpora: {row.kind} has no source {row.source}; its sources are {known}")
-    made_here = row.source in ("library", "synthetic")
-    frame = source.rows(row) if made_here else kind.rows(row, source)
+    if isinstance(row, LibraryCorpus | SyntheticCorpus):
+        frame = source.rows(row)
+    else:
+        frame = kind.rows(row, source) if hasattr(kind, "rows") else rows(row, source.table(row))
     repeats = row.source == "path" or SECOND & set(frame.columns)
     return frame if repeats else distinct(frame, row.source)
 

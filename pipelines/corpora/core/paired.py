@@ -15,10 +15,8 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame, usual: dict[str, tuple[
     BadInput for the first row that lacks one of them.
     """
     where = texts.name_of(p)
-    found = {
-        ours: next((t for t in theirs if t in table.columns), theirs[0]) for ours, theirs in usual.items()
-    }
-    frame = texts.mapped(table, found | p.columns, where)
+    found = texts.chosen(table.columns, p.columns, where, usual, usual)
+    frame = texts.mapped(table, found, where)
     for column in usual:
         texts.refuse(frame, texts.empty(frame[column]), where, f"rows have no {column}")
     return frame.with_columns(pl.col("split").replace(SPLITS)) if "split" in frame.columns else frame

@@ -12,7 +12,12 @@ from pipelines.corpora.core.files import quiet
 from pipelines.runtime.errors import BadInput, listed
 from pipelines.study import AnyCorpus, Chunk, HubCorpus, PathCorpus
 
-USUAL = ("text", "body", "email_body", "content", "passage", "document")  # what a column of texts is called
+USUAL = {  # what columns are called; in this order
+    "id": ("id",),
+    "split": ("split",),
+    "labels": ("labels",),
+    "text": ("text", "body", "email_body", "content", "passage", "document"),
+}
 
 
 def name_of(row: AnyCorpus) -> str:
@@ -35,24 +40,18 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataFrame:
-    """Select columns and rename them by `columns`: ours -> theirs.
+    """Select columns and rename them by `columns`, ours -> theirs, and by USUAL.
 
-    id, text and split become strings, and labels lists of strings; other columns keep their type. If
-    `columns` does not name them, id, split and labels are the columns of these names, if there are any. The
-    text is then the first column of the names USUAL. Without an id, rows are numbered. Raises BadInput for a
-    column that is not there or cannot be text, and for a table without rows.
+    id, text and split become strings, and labels lists of strings; other columns keep their type. Without an
+    id, rows are numbered. Raises BadInput for a column that is not there or cannot be text, and for a table
+    without rows.
     """
     if frame.is_empty():
         raise BadInput(f"{where}: no rows")
-    usual = next((name for name in USUAL if name in frame.columns), "text")
-    if usual != "text" and "text" not in columns:
-        print(f"{where}: the text is column {usual!r}; a study names another by `columns: {{text: ...}}`")
-    same = {name: name for name in ("id", "split", "labels") if name in frame.columns}
-    wanted = same | {"text": usual} | columns
-    for ours, theirs in wanted.items():
-        if theirs not in frame.columns:
-            hint = f"{listed(frame.columns)}; rename one, or a study says which by `columns: {{{ours}: ...}}`"
-            raise BadInput(f"{where}: there is no column {theirs!r}; there are: {hint}")
+    wanted = chosen(frame.columns, columns, where)
+    text = wanted["text"]
+    if text != "text" and "text" not in columns:
+        print(f"{where}: the text is column {text!r}; a study names another by `columns: {{text: ...}}`")
     with quiet(where, "columns that cannot be text"):
         out = frame.select(pl.col(theirs).alias(ours) for ours, theirs in wanted.items())
         if "id" not in wanted:
@@ -65,6 +64,26 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataF
             if out[column].dtype.is_nested():
                 raise BadInput(f"{where}: the column for {column} is {out[column].dtype}, not text")
         return out.with_columns(pl.col(strings).cast(pl.String))
+
+
+def chosen(
+    available: list[str],
+    columns: dict[str, str],
+    where: str,
+    usual: dict[str, tuple[str, ...]] = USUAL,
+    needed: Iterable[str] = ("text",),
+) -> dict[str, str]:
+    """Return ours -> theirs: as `columns` says, else the first of the `usual` names that is there.
+
+    Raises BadInput for a column of `columns` or `needed` that is not there.
+    """
+    found = {ours: next((name for name in names if name in available), "") for ours, names in usual.items()}
+    wanted = {ours: theirs or ours for ours, theirs in found.items() if theirs or ours in needed} | columns
+    for ours, theirs in wanted.items():
+        if theirs not in available:
+            hint = f"{listed(available)}; rename one, or a study says which by `columns: {{{ours}: ...}}`"
+            raise BadInput(f"{where}: there is no column {theirs!r}; there are: {hint}")
+    return wanted
 
 
 def _labels(column: pl.Series) -> pl.Series:

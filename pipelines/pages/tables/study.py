@@ -1,9 +1,9 @@
-"""Published numbers beside measured ones; how to run a row again, and how long each stage took."""
+"""Published numbers beside measured ones, and how to run a row again."""
 
 from typing import Any
 
 from pipelines.pages.tables import escaped, table
-from pipelines.runtime import intact, store
+from pipelines.runtime import store
 from pipelines.runtime.again import again
 from pipelines.study import Published
 from pipelines.study.params import Study
@@ -12,8 +12,7 @@ PUBLISHED = """Published numbers are the papers' own. vec2vec ranks all translat
 vector, by raw cosine; *centred* is the rank measure of the tables above, in the other direction."""
 OTHER_DATA = "Do not compare these: each comes from other data or other encoders than the cell of this study."
 AGAIN = """A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`. `dvc repro
--s verb@row` runs it again, without the others. [stages.md](stages.md) beside this page lists how long each
-took, and on which device. All of this page is made again by:"""
+-s verb@row` runs it again, without the others. All of this page is made again by:"""
 
 
 def published_table(study: Study) -> list[str]:
@@ -55,13 +54,3 @@ def cell_value(cell: str) -> float | None:
 def reproduce(study: Study) -> list[str]:
     """Say how to run the study, or one row, again."""
     return ["## How to reproduce this", "", AGAIN, "", "```sh", again(study.study), "```"]
-
-
-def stages(study: Study) -> str:
-    """Return stages.md: each stage's latest run, its seconds and device, and the command that repeats it."""
-    took = intact.took(study.study)
-    rows = [[f"`dvc repro -s {name}`", f"{seconds:.1f}", device] for name, (seconds, device) in took.items()]
-    total = sum(seconds for seconds, _ in took.values())
-    legend = f"Seconds of each stage's latest run, {total:.0f} in all."
-    heading = f"# Stages of {escaped(study.study)}"
-    return "\n".join([heading, "", legend, "", *table(["stage", "seconds", "device"], rows), ""])

@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
-from pipelines.corpora.core import parquet
+from pipelines.corpora.core import parquet, texts
 from pipelines.corpora.core.files import located
-from pipelines.runtime.errors import BadInput, listed
+from pipelines.runtime.errors import BadInput
 from pipelines.study import PathCorpus
 
 SOURCES = ("path",)
@@ -36,7 +36,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     if file.suffix.lower() not in (".parquet", ".pq"):
         raise BadInput(f"{file}: not a parquet file of images")
     table = parquet.table(file)
-    chosen = _chosen(table.columns, p.columns, str(file))
+    chosen = texts.chosen(table.columns, p.columns, str(file), USUAL, ("image", "text"))
     kept: list[dict[str, Any]] = []
     seen: set[tuple[Any, str]] = set()
     skipped: Counter[str] = Counter()
@@ -81,16 +81,3 @@ def _fault(image: Any) -> str:
 def _list(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
     return [str(v) for v in values if v is not None]
-
-
-def _chosen(available: list[str], columns: dict[str, str], where: str) -> dict[str, str]:
-    """Return ours -> theirs: as mapped, else by usual names."""
-    out: dict[str, str] = {}
-    for ours, names in USUAL.items():
-        theirs = columns.get(ours) or next((name for name in names if name in available), None)
-        if theirs in available:
-            out[ours] = theirs
-        elif theirs or ours in ("image", "text"):
-            hint = f"there are: {listed(available)}; say which with `columns: {{{ours}: ...}}`"
-            raise BadInput(f"{where}: no column for {ours}; {hint}")
-    return out
