@@ -343,11 +343,10 @@ def read(path):
             vectors.rows(VectorsCorpus(source="vectors", path=str(path), kind="passages"))
         else:
             corpus = PathCorpus(source="path", path=str(path), kind="passages", columns=columns)
-            if kind == "images":
-                frame = images.rows(corpus, source)
-            else:
-                frame = texts.rows(corpus, source.table(corpus))
-            assert frame.select(pl.col(pl.String)).height
+            rows = (
+                images.rows(corpus, source) if kind == "images" else texts.rows(corpus, source.table(corpus))
+            )
+            assert rows.select(pl.col(pl.String)).height
     except BadInput as error:
         return str(error)
     except BaseException as error:

@@ -299,8 +299,7 @@ def test_an_encoder_with_a_pooling_of_ours_keeps_its_prompts(folders, tmp_path):
     own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
     own.save(str(tmp_path), create_model_card=False)
     loaded = load(tmp_path, row())
-    assert loaded.pooling == "first-last"
-    assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
+    assert (loaded.pooling, loaded.prompt, loaded.query_prompt) == ("first-last", "the old ", "a ")
 
 
 # ---------------------------------------------------------------- fetch: wheels
@@ -397,7 +396,7 @@ def test_a_folder_that_is_no_model_is_refused(files, message, tmp_path):
 
 @pytest.mark.parametrize("damage", ["hostile weights", "half a config", "own code"])
 def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, tmp_path):
-    model, ran = tmp_path / "model", tmp_path / "code-was-run"
+    model, ran = tmp_path / "model", tmp_path / "ran"
     fetch(row(path=str(folders["bert"])), model)
     if damage == "hostile weights":
         (model / "model.safetensors").unlink()
@@ -429,7 +428,7 @@ def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, tmp_path):
 
 
 def test_nobody_is_asked_whether_to_run_code(folders, tmp_path, monkeypatch):
-    model, ran = tmp_path / "model", tmp_path / "code-was-run"
+    model, ran = tmp_path / "model", tmp_path / "ran"
     shutil.copytree(folders["clip"], model)
     transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
     (model / "modules.json").write_text(json.dumps([transformer]))

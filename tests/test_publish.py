@@ -192,8 +192,7 @@ def test_a_server_that_is_away_is_one_line_without_its_password(client, capsys, 
 
 
 def test_a_translator_that_is_not_what_dvc_lock_names_is_refused(client, capsys, monkeypatch):
-    others = [("align@best", "data/translators/best", "other bytes")]
-    monkeypatch.setattr(intact, "locked", lambda key: others)
+    monkeypatch.setattr(intact, "locked", lambda _: [("align@best", "data/translators/best", "other bytes")])
     assert "not the bytes that dvc.lock names" in refused(capsys, "best")
 
 

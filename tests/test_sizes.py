@@ -1,4 +1,4 @@
-"""Texts, or known pairs, against success: rows whose names differ in that number alone make one curve."""
+"""Texts, or known pairs, against success: rows that differ in that number alone make one curve."""
 
 import re
 
@@ -31,7 +31,7 @@ def study(own_folder):
     return study_of("passages", "one two", embed=spaces, align=fits, evaluate={name: {} for name in ROWS})
 
 
-def test_rows_whose_names_differ_in_size_alone_are_one_curve(study):
+def test_rows_that_differ_in_size_alone_are_one_curve(study):
     assert sizes(study, VECTORS) == {
         "turn: wasserstein_procrustes, one -> two": {int(n[5:]): top1 for n, top1 in TOP1.items()},
         "dump: wasserstein_procrustes, one -> two": {n: [0.3, 0.3] for n in (100, 300, 1000)},
@@ -40,6 +40,13 @@ def test_rows_whose_names_differ_in_size_alone_are_one_curve(study):
         "known: wasserstein_procrustes, one -> two": {key: [0.3, 0.3] for key in (0, 10, 100)},
         "oracle: procrustes (oracle), one -> two": {key: [0.3, 0.3] for key in (10, 100, 300)},
     }
+
+
+@pytest.mark.parametrize("keys", [{"halves": "rows"}, {"restarts": 2}])
+def test_rows_that_differ_in_more_are_not_on_the_curve(study, keys):
+    fit = study.align["turn-300"].model_copy(update=keys)
+    other = study.model_copy(update={"align": study.align | {"turn-300": fit}})
+    assert not [curve for curve in sizes(other, VECTORS) if curve.startswith("turn")]
 
 
 def test_the_table_counts_the_seeds_that_are_right(study):

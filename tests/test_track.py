@@ -432,7 +432,7 @@ def test_a_sender_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_note_of_a_stage_has_its_last_run_and_times():
+def test_the_note_of_a_stage_has_its_last_run():
     for study in ("smoke", "sample"):
         with embed(study=study):
             pass

@@ -1,17 +1,18 @@
 """How success depends on the number of vectors, and on the number of known pairs.
 
-A curve joins rows of one aligner and one pair of encoders whose names differ in that number alone: `dump-500`
-and `dump-1000`, or `dump-1k`. One of them may be called `dump`.
+A curve joins rows that have one aligner, one setting and one pair of encoders, and differ in that number
+alone.
 """
 
-import re
+from collections.abc import Iterator
+from os.path import commonprefix
 from statistics import median
 
 from pipelines.pages.drawing import FOLDER, encoders
 from pipelines.pages.pictures import success
 from pipelines.pages.tables import table
 from pipelines.runtime import store
-from pipelines.study import Align
+from pipelines.study import Align, Evaluate
 from pipelines.study.params import Study
 
 LEAST, RIGHT = 3, 0.5  # numbers that make a curve; top-1 from which a fit counts as right
@@ -48,18 +49,31 @@ def cell(top1: list[float] | None) -> str:
 
 
 def sizes(study: Study, of: str) -> dict[str, Curve]:
-    """Return each curve with at least LEAST numbers, by `<name without number>: <aligner>, <encoders>`."""
-    fits, curves = study.translators(), dict[str, Curve]()
+    """Return each curve with at least LEAST numbers, by `<common beginning of the rows' names>: <aligner>,
+    <encoders>`.
+    """
+    curves: dict[tuple, Curve] = {}
+    names: dict[tuple, list[str]] = {}
+    for key, n, name in points(study, of):
+        top1 = store.read_csv(store.seeds_path(name))["top1"]
+        names.setdefault(key, []).append(name)
+        curves.setdefault(key, {}).setdefault(n, []).extend(top1)
+    labels = {key: commonprefix(names[key]).rstrip("-") for key in names}  # noqa: RUF071
+    return {
+        f"{labels[key]}: {key[0]}, {key[1]}": dict(sorted(curve.items()))
+        for key, curve in curves.items()
+        if len(curve) >= LEAST
+    }
+
+
+def points(study: Study, of: str) -> Iterator[tuple[tuple, int, str]]:
+    """Yield (what the rows of one curve share, number, row name) of every measured row with the number."""
+    fits = study.translators()
     for name, row in study.evaluate.items():
         fit = fits[row.translator]
         n = number(fit, of)
         if n is not None and store.seeds_path(name).exists():
-            aligner = f"{fit.aligner} (oracle)" if fit.supervision == "oracle" else fit.aligner
-            stem = re.sub(rf"-({n}|{n / 1000:g}k)\b", "", name)
-            label = f"{stem}: {aligner}, {' -> '.join(encoders(study, row))}"
-            top1 = store.read_csv(store.seeds_path(name))["top1"]
-            curves.setdefault(label, {}).setdefault(n, []).extend(top1)
-    return {label: dict(sorted(curve.items())) for label, curve in curves.items() if len(curve) >= LEAST}
+            yield shared(study, row, fit, of), n, name
 
 
 def number(fit: Align, of: str) -> int | None:
@@ -71,3 +85,21 @@ def number(fit: Align, of: str) -> int | None:
     if of == PAIRS:
         return fit.limits[0] if oracle else fit.pairs
     return None if oracle else fit.limits[0]
+
+
+def shared(study: Study, row: Evaluate, fit: Align, of: str) -> tuple:
+    """Return all that the rows of one curve have in common: the aligner and the encoders first."""
+    oracle = fit.supervision == "oracle"
+    joint, _, pair = row.translator.partition("/")
+    return (
+        f"{fit.aligner} (oracle)" if oracle else fit.aligner,
+        " -> ".join(encoders(study, row)),
+        row.model_dump_json(exclude={"translator", "pictures"}),
+        (fit.source, fit.target, fit.halves, fit.splits, fit.restarts),
+        str(fit.settings),
+        None if oracle else str(fit.limit if of == PAIRS else fit.pairs),
+        fit.limit[1] if isinstance(fit.limit, tuple) else None,
+        str(study.align_jointly[joint].spaces)
+        if pair
+        else None,  # a joint fit of other spaces is another aligner
+    )
