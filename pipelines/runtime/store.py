@@ -36,7 +36,7 @@ import pyarrow as pa
 import torch
 
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, draft_of, reading, sweep, try_lock, writing
+from pipelines.runtime.files import atomic, digest, draft_of, reading, sweep, try_lock, writing
 from pipelines.runtime.intact import intact
 
 DATA, RESULTS, REPORT = Path("data"), Path("results"), Path("report")
@@ -133,12 +133,6 @@ def code(*packages: str) -> str:
     for file in sorted(file for package in packages for file in (root / package).rglob("*.py")):
         files.update(f"{file.relative_to(root)} {digest(file)}\n".encode())
     return files.hexdigest()
-
-
-def digest(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # ---------------------------------------------------------------- corpora
