@@ -31,7 +31,6 @@ from pipelines.runtime import store
 from pipelines.runtime.threads import side_by_side
 from pipelines.study import Align, params
 
-CHEAP = {"rounds": (1000, 1000, 1500), "refinements": 40}
 TOGETHER = 4  # fits of one draw
 SUCCESS = 0.1  # FOSCTTM
 
@@ -67,8 +66,8 @@ def one_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: ran
         beside = draw.choice(sorted({c for c, e in at if e == source_encoder and c != corpus}))
         other = spaces[at[beside, source_encoder]] if dump == "mixture" else None
         drawn = [replace(data, source=half(data.source, other, seed)) for seed, data in enumerate(drawn)]
-    # 3. Fits
-    settings = aligner.Settings(**CHEAP | {"repeats": repeats})
+    # 3. Cheap fits
+    settings = aligner.Settings(repeats=repeats, rounds=(1000, 1000, 1500), refinements=40)
     fits = [partial(aligner.fit, data.source, data.target, settings, seed) for seed, data in enumerate(drawn)]
     fitted = side_by_side(fits)
     # 4. Outcome on true pairs, and agreement with the other fits
