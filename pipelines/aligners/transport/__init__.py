@@ -58,7 +58,7 @@ def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings,
 def transport_plan(x: Tensor, y: Tensor, settings: Settings) -> Tensor:
     """Return a coupling (n, m) of mass 1 of unit vectors (n, d), (m, e), for squared Euclidean costs.
 
-    POT computes it on the CPU. Raises BadInput if there is none at this regularisation.
+    POT and scipy compute it on the CPU. Raises BadInput if there is none at this regularisation.
     """
     if settings.method == "gromov_wasserstein":
         plan = gromov_wasserstein(x, y)
@@ -82,14 +82,18 @@ def gromov_wasserstein(x: Tensor, y: Tensor) -> np.ndarray:
 def plan_across(x: Tensor, y: Tensor, method: str) -> np.ndarray:
     """Return a plan from the distances between both spaces, the smaller one padded with zeros."""
     import ot
+    from scipy.optimize import linear_sum_assignment
 
     width = max(x.shape[1], y.shape[1])
     cost = _squared_distances(*(pad(z, (0, width - z.shape[1])) for z in (x, y)))
-    # No weights, []: every point weighs the same
+    weights = ot.unif(len(x)), ot.unif(len(y))
     if method == "sinkhorn":
-        return np.asarray(ot.sinkhorn([], [], cost, REGULARISATION, "sinkhorn_log", ITERATIONS))
-    # Between equally many points of equal weight the cheapest plan is a permutation, the Hungarian method's
-    return np.asarray(ot.emd([], [], cost, numItermax=ITERATIONS * 1000))
+        return np.asarray(ot.sinkhorn(*weights, cost, REGULARISATION, "sinkhorn_log", ITERATIONS))
+    if method == "emd":
+        return np.asarray(ot.emd(*weights, cost, numItermax=ITERATIONS * 1000))
+    plan = np.zeros_like(cost)
+    plan[linear_sum_assignment(cost)] = 1 / len(cost)
+    return plan
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> np.ndarray:
