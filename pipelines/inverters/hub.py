@@ -88,8 +88,9 @@ def load(settings: Settings, dimension: int) -> HubInverter:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     with reading(Path(settings.model), "no encoder-decoder language model"):
-        model = AutoModelForSeq2SeqLM.from_pretrained(settings.model)
-        return HubInverter(model, AutoTokenizer.from_pretrained(settings.model), dimension, settings)
+        model = AutoModelForSeq2SeqLM.from_pretrained(settings.model, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(settings.model, trust_remote_code=False)
+        return HubInverter(model, tokenizer, dimension, settings)
 
 
 def train(

@@ -226,7 +226,7 @@ def load(settings: Settings) -> Vec2Text:
             "tokens": int(config["max_seq_length"]),
             "embedder": config.get("embedder_model_name"),
         }
-        t5 = AutoConfig.from_pretrained(about["backbone"])
+        t5 = AutoConfig.from_pretrained(about["backbone"], trust_remote_code=False)
     return _built(t5, inversion, corrector, about)
 
 
@@ -256,7 +256,7 @@ def _built(
     if corrector is not None:
         second = _filled(about["corrector"], t5, [f"embedding_transform_{i}" for i in (1, 2, 3)], corrector)
     with reading(Path(about["backbone"]), "no tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(about["backbone"])
+        tokenizer = AutoTokenizer.from_pretrained(about["backbone"], trust_remote_code=False)
     return Vec2Text(first, second, tokenizer, about).eval()
 
 

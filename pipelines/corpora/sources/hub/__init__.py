@@ -61,5 +61,5 @@ def _opened(p: HubCorpus, split: str) -> Any:
             download_config=DownloadConfig(max_retries=2),
             **words,
         )
-    except Exception as error:  # an no network, an unknown id, configuration or split
+    except Exception as error:  # no network, or an unknown id, configuration or split
         raise BadInput(f"hub {p.id}: {' '.join(str(error).split())[:300]}") from None
