@@ -228,7 +228,7 @@ def test_a_space_that_joins_gets_texts_that_the_others_never_saw(stage):
 
 
 def test_a_row_with_paired_spaces_writes_its_maps(stage):
-    quick = {"clusters": 5, "repeats": 2, "rounds": [40], "refinements": 2, "passes": 1}
+    quick = {"clusters": 5, "repeats": [2], "rounds": [40], "refinements": 2, "passes": 1}
     assert set(stage("owned", **OWNED | quick, seeds=[0, 1])) == {"a/b", "a/c", "b/a", "c/a"}
     assert list(load_seeds(store.translators_path("owned/c/a"))) == [0, 1]
 

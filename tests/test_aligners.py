@@ -22,7 +22,7 @@ from pipelines.study import settings_of
 from tests.small import QUICK, normal, quick_fit, refusal, rotation, seeded, sinkhorn
 
 SMALL = wasserstein_procrustes.Settings(
-    clusters=12, repeats=10, assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
+    clusters=12, repeats=(10,), assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
 )
 
 
@@ -194,14 +194,28 @@ def test_step_3_starts_again_only_from_a_better_map(monkeypatch, cosine, times):
         starts.append(start)
         return start
 
-    parts = {"compete": lambda *_: -W, "refine": refine}
+    parts = {"compete": lambda *_: [-W], "refine": refine}
     parts["refine_and_score"] = lambda self, X, Y, maps, *_: [(0.5, maps[0]), (cosine, maps[1])]
     for name, part in parts.items():
         monkeypatch.setattr(wasserstein_procrustes.Fitting, name, part)
     monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [W])
-    wasserstein(source, target, settings=replace(SMALL, reflections=2))
+    wasserstein(source, target, settings=replace(SMALL, groups=1, reflections=2))
     assert len(starts) == times
     assert all(torch.allclose(start, W, atol=1e-5) for start in starts[1:])
+
+
+@pytest.mark.parametrize("wins", [(1,), (0, 1), (0, 0)])  # do competitions end with maps that are alike?
+def test_another_competition_follows_one_that_ends_with_unlike_maps(monkeypatch, wins):
+    source, target, W = clouds(8, 8)
+    held = []
+
+    def compete(self, X, Y, maps, given):
+        held.append(len(maps))
+        return [W, W if wins[len(held) - 1] else -W]
+
+    monkeypatch.setattr(wasserstein_procrustes.Fitting, "compete", compete)
+    wasserstein(source, target, settings=replace(SMALL, repeats=(3, 5)))
+    assert held == [3, 5][: len(wins)]
 
 
 def test_equalised_axes_weigh_more_alike():
@@ -233,7 +247,7 @@ def test_groups_are_whole_clusters():
     assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
     assert 0 < cosine < 1
     assert len(fitting.groups(X[:899])) == 2  # 300 vectors for each group
-    assert wasserstein_procrustes.Fitting(SMALL, fitting.generator).groups(X)[0] is X
+    assert replace(fitting, settings=replace(SMALL, groups=1)).groups(X)[0] is X
 
 
 def sides_of_other_topics(seed, d=12, topics=40, n=1200):

@@ -31,7 +31,6 @@ from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import neighbours, overlap
 from pipelines.pages import audit as audit_page
-from pipelines.runtime.errors import BadInput
 from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
@@ -483,11 +482,6 @@ def test_an_impossible_defence_is_named_and_others_are_tried(world):
     assert [row["defence"] for row in found.defences] == ["none", "rotate"]
     assert {"defence binary", "defence cells 900"} <= set(found.about)
     assert "cannot be tried: " in written(found)[1]
-
-
-def test_an_unknown_recipe_is_refused_before_any_work():
-    with pytest.raises(BadInput, match="--recipe near: one of random, apart is needed"):
-        audits.Options(recipe="near")
 
 
 def test_audits_with_other_settings_have_other_pages():

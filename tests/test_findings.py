@@ -136,10 +136,10 @@ def test_a_failed_verdict_is_said_first(study):
     assert said.startswith("No unpaired translator is judged aligned. one -> two on mails")
     assert said.endswith(
         "0 of 2 seeds aligned, 2 failed. To try, in this order: more texts (1,500 of mails; a side sees half "
-        "at most, and a fit mostly works with 10,000 on either), `recipe: apart` (a wider search, slower), "
-        "more `restarts`, `match_in: smaller`, known `pairs`."
+        "at most, and a fit mostly works with 10,000 on either), more "
+        "`restarts`, `match_in: smaller`, known `pairs`."
     )
-    assert "recipe" not in what_to_try(study, study.align["rival"])  # of another aligner
+    assert "match_in" not in what_to_try(study, study.align["rival"])  # of another aligner
 
 
 def test_random_halves_are_named(study):

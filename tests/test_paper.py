@@ -35,7 +35,7 @@ SMALL_VEC2VEC = {"steps": 4, "min_steps": 4, "log_every": 2, "checkpoint_every":
 CLUSTERS = {"clusters": 4, "repeats": 2, "assignment_restarts": 2}
 ALIGNERS = {
     "vec2vec": {**SMALL_VEC2VEC, "width": 16, "disc_width": 16, "precision": "float32"},
-    "wasserstein_procrustes": {**CLUSTERS, "rounds": [40], "refinements": 2, "passes": 1},
+    "wasserstein_procrustes": {**CLUSTERS, "repeats": [2], "rounds": [40], "refinements": 2, "passes": 1},
     "mini_vec2vec": {**CLUSTERS, "neighbours": 5, "refine_steps": 2},
     "transport": {"points": 40},
 }

@@ -12,7 +12,7 @@ from tests.small import study_of
 ROWS = {f"turn-{n}": {"limit": n} for n in (100, 300, 1000)}
 ROWS |= {f"small-{n}": {"limit": n, "clusters": 7} for n in (100, 300)}  # two sizes are no curve
 ROWS |= {"whole": {}}
-ROWS |= {f"known-{k}": {"limit": 500, "pairs": k, "repeats": 29} for k in (0, 10, 100)}
+ROWS |= {f"known-{k}": {"limit": 500, "pairs": k, "repeats": [29]} for k in (0, 10, 100)}
 ROWS |= {f"dump-{n}": {"limit": [n, 5000]} for n in (100, 300, 1000)}  # beside 5,000 of the attacker's own
 ROWS |= {
     f"oracle-{k}": {"aligner": "procrustes", "limit": k} for k in (10, 100, 300)

@@ -24,7 +24,7 @@ from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate, validate
 from tests.small import completed, refusal, two_encoders
 
-QUICK = {"clusters": 40, "repeats": 10, "rounds": (500, 500), "refinements": 20, "passes": 2}
+QUICK = {"clusters": 40, "repeats": [10], "rounds": [500, 500], "groups": 1, "refinements": 20, "passes": 2}
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
@@ -121,23 +121,16 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         refused(capsys, "translate", *wrong)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("translate", "fit", "old.npy", "new.npy", "--out", "map"),
-        ("migrate", "old.npy", "new.npy", "--out", "moved.npy"),
-        ("audit", "old.npy", "--texts", "texts.txt", "--encoders", "wordllama"),
-    ],
-)
-def test_a_recipe_reaches_the_aligner(own_folder, monkeypatch, capsys, command):
-    for name in ("old.npy", "new.npy"):
-        np.save(name, np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32))
+@pytest.mark.parametrize(("option", "repeats"), [([], (30,)), (["--wide"], (30, 240))])
+def test_a_wide_audit_compares_more_maps(own_folder, monkeypatch, capsys, option, repeats):
+    np.save("old.npy", np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32))
     Path("texts.txt").write_text("\n\n".join(f"text number {i}" for i in range(200)))
     fit = Mock(side_effect=BadInput("seen"))
     monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
-    assert command_line.main([*command, "--recipe", "apart"]) == 2
+    command = ["audit", "old.npy", "--texts", "texts.txt", "--encoders", "wordllama"]
+    assert command_line.main([*command, *option]) == 2
     assert "seen" in capsys.readouterr().err
-    assert wasserstein_procrustes.APART.items() <= vars(fit.call_args.args[2]).items()
+    assert fit.call_args.args[2].repeats == repeats
 
 
 def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):

@@ -102,17 +102,7 @@ def _column(parser: Parser) -> None:
     parser.add_argument("--column", help="the column, array or key that holds the vectors")
 
 
-def _recipe(parser: Parser) -> None:
-    parser.add_argument(
-        "--recipe",
-        choices=("random", "apart"),
-        default="random",
-        help="apart: for thousands of vectors without a common document; several times as slow",
-    )
-
-
 def _fits(parser: Parser) -> None:
-    _recipe(parser)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--restarts", type=int, default=2, help="fits at most, after the first, while none is aligned"
@@ -129,7 +119,7 @@ def _attacked(parser: Parser) -> None:
     )
     parser.add_argument("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
     parser.add_argument("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
-    _recipe(parser)
+    parser.add_argument("--wide", action="store_true", help="compare more candidate maps: slower")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--device", help="cpu, cuda, cuda:1; by default a GPU if there is one")
 

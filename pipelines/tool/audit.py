@@ -28,7 +28,6 @@ from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.core.verdict import WHOLE, Verdict, judge, replicate
-from pipelines.aligners.wasserstein_procrustes import RECIPES
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import dumps
 from pipelines.encoders import query
@@ -80,7 +79,7 @@ class Options:
     encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
-    recipe: str = "random"  # of the aligner; apart: for many vectors without a common document
+    wide: bool = False  # the aligner's own search; else its first competition alone, which is faster
     labels: tuple[str, ...] = TOPICS  # topics to look for
     defences: tuple[str, ...] = DEFENCES
     seed: int = 0
@@ -100,8 +99,6 @@ class Options:
             raise BadInput(f"--seed {self.seed}: a number from 0 to {2**32 - 1} is needed")
         for name in self.encoders:
             encoders.row_of(name)
-        if self.recipe not in RECIPES:
-            raise BadInput(f"--recipe {self.recipe}: one of {', '.join(RECIPES)} is needed")
         parsed(self.defences)  # raises BadInput
 
     def defences_to_try(self) -> list[Defence]:
@@ -269,7 +266,7 @@ def try_encoders(
         steps.begin(f"encoder {encoder}")
         known = encode(texts).to(vectors.device)
         start = time.monotonic()
-        translator, verdict, replicates = identify_or_fit(vectors, known, options.recipe, options.seed)
+        translator, verdict, replicates = identify_or_fit(vectors, known, options.wide, options.seed)
         result = Tried(
             encoder,
             len(texts),
@@ -296,7 +293,7 @@ def by_numbers(vectors: Tensor, known: Tensor) -> float:
 
 
 def identify_or_fit(
-    vectors: Tensor, known: Tensor, recipe: str, seed: int
+    vectors: Tensor, known: Tensor, wide: bool, seed: int
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
@@ -308,7 +305,7 @@ def identify_or_fit(
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
-    aligner, settings = aligner_module(ALIGNER), settings_of(ALIGNER, {"recipe": recipe})
+    aligner, settings = aligner_module(ALIGNER), settings_of(ALIGNER, {} if wide else {"repeats": [30]})
 
     def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
         return aligner.fit(x, y, settings, seed)
@@ -446,7 +443,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         defended = defend(bare, defence, options.seed)
         keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-        translator, verdict, _ = identify_or_fit(defended, best.known, options.recipe, options.seed + 1)
+        translator, verdict, _ = identify_or_fit(defended, best.known, options.wide, options.seed + 1)
         line: dict[str, Any] = {"defence": str(defence)}
         line["utility"] = float(recall_kept(bare, defended, keys=keys).mean())
         with torch.inference_mode():

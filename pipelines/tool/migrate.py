@@ -97,7 +97,7 @@ def migrate(args: Namespace) -> Answer:
     # The target leaves out the measured pairs: else their texts would be on both sides.
     unseen = torch.isin(torch.arange(len(new.vectors)), measured[:, 1])
     target = new.vectors[~unseen]
-    how = {"seed": args.seed, "restarts": args.restarts, "recipe": args.recipe, "match_in": "smaller"}
+    how = {"seed": args.seed, "restarts": args.restarts, "match_in": "smaller"}
     unpaired, verdict, parts = arrays.fit_parts(old.vectors, target, pairs=pairs, **how)
     maps: dict[str, Translator] = {"unpaired": unpaired}
     if pairs:

@@ -33,7 +33,7 @@ def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
     check_map(args.out, args.seed)
     source, target = (matrix(located(path), args.column) for path in (args.source, args.target))
-    how = {"seed": args.seed, "restarts": args.restarts, "recipe": args.recipe}
+    how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
     args.out.mkdir(parents=True, exist_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
@@ -43,7 +43,7 @@ def fit(args: Namespace) -> Answer:
         parts.save(args.out / PARTS)
     said = [f"{len(source)} vectors to {len(target)}: {args.out}", str(verdict)]
     if not verdict.share:
-        said.append("known pairs: `migrate --pairs`; a wider search: `--recipe apart`")
+        said.append("known pairs: `migrate --pairs`")
     return Answer(said, {"map": str(args.out), "verdict": asdict(verdict)})
 
 

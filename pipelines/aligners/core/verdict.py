@@ -32,8 +32,8 @@ LEADING = 20  # directions that are left out: wrong maps can agree there by matc
 REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
 SMALL = 8000  # vectors of a side below which a replicate sees more than half of them
 NEXT = (
-    "to try: more texts on both sides, known pairs, more restarts; with wasserstein_procrustes also `recipe` "
-    "apart (a wider search, slower) and `match_in` smaller"
+    "to try: more texts on both sides, known pairs, more restarts; with wasserstein_procrustes also "
+    "`match_in` smaller"
 )
 SAMPLE = 40_000  # vectors that a verdict looks at: the standard error of the mean cosine is then below .005
 

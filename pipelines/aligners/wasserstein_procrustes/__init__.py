@@ -7,17 +7,19 @@
 2  Each repeat gives a candidate map. Clusters alone do not show which candidate is right: a wrong one may
    score higher. So project both clouds on their leading principal directions, refine all candidates there on
    random batches, and score each by the mean cosine of coupled points. After each round drop the worse half.
-   Keep the best of the last round.
+   If the two maps of the last round have become alike, they are probably right. If not, hold a larger
+   competition. Keep the best map.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
    to escape poor optima. They grow, and the temperature falls. Let U S V' be the SVD of the
    cross-covariance. The `refinements`, on batches, use the map U S^POWER V', which gives more weight to
    directions in which couplings agree. The `passes` use all vectors, or a random LAST_PASS a side if there
    are more, and the Procrustes solution U V'. With few vectors their couplings are softer (`relative_size`).
-   Three settings change this step:
+   Sides without a common document need three settings:
    `groups`: each iteration divides the vectors of both sides into random groups of whole clusters, couples
      each group with each group of the other side, and adds the cross-covariances. Documents that only one
      side has pull the map off. Each pair of groups pulls it in another direction, so these errors cancel.
+     If the map couples clearly better after a few steps without groups, they are left out.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
    `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. If
@@ -31,9 +33,9 @@ different encoders; the lone cloud embeds other texts. A coupling must then be r
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -62,7 +64,9 @@ SEEN = 100_000  # largest number of vectors per side: more cost memory and chang
 SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
-REFLECTED_BATCH = 3000  # vectors per side of a refinement of reflected maps
+ALIKE = 0.5  # least mean cosine of the translations by two maps that are alike. Wrong ones reached .13
+COMPARED_BATCH = 3000  # vectors per side of a refinement of reflected maps, or without groups
+UNGROUPED_GAIN = 1.02  # leaving out groups must raise the mean cosine so much: on real texts it fell
 REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: useless ones raise it by less
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
@@ -78,53 +82,40 @@ ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 @dataclass(frozen=True)
 class Settings(Checked):
-    """The defaults work for random halves of all corpora that were tried: docs/experiments.md."""
+    """The defaults were chosen for sides without a common document, on seeds below 10 of Wikipedia, Enron and
+    docstrings, but for POWER of reflections.py (seed 11): docs/experiments/documents-apart.md.
+    """
 
-    recipe: Literal["random", "apart"] = "random"  # apart: for large sides without a common document
     clusters: Annotated[int, Bounds(ge=2)] = 30  # of k-means, matched across the clouds
-    repeats: Count = 30  # number of runs of k-means; each gives one candidate map
-    assignment_restarts: Count = 12  # random starts of each quadratic assignment
-    rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)  # a batch size for each
+    # Runs of k-means for each competition; each gives one candidate map. The first one is often enough for
+    # two encoders, or for random halves. Most sides without a common document need the second
+    repeats: tuple[Count, ...] = (30, 240)
+    assignment_restarts: Count = 6  # random starts of each quadratic assignment
+    # The batch size of each round. A competition skips the first ones if it has two maps left without them
+    rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 1500, 1500, 1500, 2000, 2500)
     refinements: Natural = 160  # steps on random batches
-    passes: Natural = 8  # steps on all vectors, at most LAST_PASS per side
-    # Random groups of clusters per side in step 3; 1: no groups. Small sides get fewer. Groups help large
-    # sides without a common document, and harm random halves
-    groups: Count = 1
+    passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
+    groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small sides get fewer
     # How often step 3 may start again from a map with one direction reflected, which takes as long each time
-    reflections: Natural = 0
+    reflections: Natural = 1
     # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
     # their norms to this power, so that axes weigh more alike. Helps with `groups`, can harm without
-    equalise: Share = 0.0
+    equalise: Share = 0.35
     # The space in which cosines are taken. `smaller` is the space of fewer dimensions. The image of a map
     # into a larger space is a subspace. Components of target vectors outside of it lower the cosine.
     match_in: Literal["target", "smaller"] = "target"
-    fidelity: Share = 0.6  # how near the map is to least squares (1); 0 is the orthogonal map
+    fidelity: Share = 0.4  # how near the map is to least squares (1); 0 is the orthogonal map
     ridge: NonNegative = 0.3  # penalty of least squares, relative to the mean variance of a source direction
     # Strength of the hub correction; 0 disables it. Translations of few effective dimensions get none.
-    hub_correction: NonNegative = 1.1
+    hub_correction: NonNegative = 1.3
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.refinements + self.passes < 1:
             raise ValueError("refinements and passes: at least one of them must be more than 0")
-        if not self.rounds:
-            raise ValueError("rounds: at least one batch size is needed")
-
-
-# For large sides without a common document. Several times as slow. Chosen on seeds below 10 of Wikipedia,
-# Enron and docstrings, but for POWER of reflections.py (seed 11): docs/experiments/documents-apart.md
-APART: dict[str, Any] = {
-    "repeats": 240,
-    "assignment_restarts": 6,
-    "rounds": (1500, 1500, 1500, 1500, 1500, 1500, 2000, 2500),
-    "passes": 12,
-    "groups": 10,
-    "equalise": 0.35,
-    "reflections": 1,
-    "fidelity": 0.4,
-    "hub_correction": 1.3,
-}
-RECIPES: dict[str, dict[str, Any]] = {"random": {}, "apart": APART}
+        for name in ("repeats", "rounds"):
+            if not getattr(self, name):
+                raise ValueError(f"{name}: at least one number is needed")
 
 
 def fit(
@@ -249,22 +240,38 @@ class Fitting:
         x, P = leading(X)
         y, Q = leading(Y)
         leading_given = P.T @ given @ Q
-        maps = self.candidates(x, y, known, leading_given)
-        W = P @ self.compete(x, y, maps, leading_given) @ Q.T
-        cross = self.refine(X, Y, W, given)
+        W = P @ self.best_candidate(x, y, known, leading_given) @ Q.T
+        fitting, cross = self, self.refine(X, Y, W, given)
+        if self.settings.groups > 1 and self.groups_harm(x, y, P.T @ spectral(cross) @ Q, leading_given):
+            fitting = replace(self, settings=replace(self.settings, groups=1, equalise=0.0))
+            cross = fitting.refine(X, Y, spectral(cross), given)
         for _ in range(self.settings.reflections):
             W = P.T @ spectral(cross) @ Q
             maps = [W, *reflected(x, y, W, WARM, self.generator)]
-            scored = self.refine_and_score(x, y, maps, REFLECTED_BATCH, leading_given, "compare reflections")
+            scored = self.refine_and_score(x, y, maps, COMPARED_BATCH, leading_given, "compare reflections")
             best = max(scored, key=lambda of: of[0])
             if best[0] < REFLECTED_GAIN * scored[0][0]:
                 break
-            cross = self.refine(X, Y, P @ best[1] @ Q.T, given)
+            cross = fitting.refine(X, Y, P @ best[1] @ Q.T, given)
         return cross
 
-    def candidates(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> list[Tensor]:
+    def best_candidate(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> Tensor:
+        """Steps 1 and 2: return the winner (d, e) of the first competition that ends with two maps that are
+        alike, or of the last one.
+        """
+        for repeats in self.settings.repeats:
+            best, *others = self.compete(X, Y, self.candidates(X, Y, known, given, repeats), given)
+            if others and float((normalize(X @ best) * normalize(X @ others[0])).sum(1).mean()) > ALIKE:
+                break
+        return best
+
+    def candidates(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor, repeats: int) -> list[Tensor]:
         """Step 1: return an orthogonal map (d, e) from each repeat, and one from the known pairs if any."""
-        a, b = self._centroids(X), self._centroids(Y)  # (repeats, clusters, d), (repeats, clusters, e)
+        # (repeats, clusters, d), (repeats, clusters, e)
+        a, b = (
+            kmeans(draw(cloud, SAMPLE, self.generator), self.settings.clusters, repeats, self.generator)
+            for cloud in (X, Y)
+        )
         a, b = (normalize(c - c.mean(1, keepdim=True), dim=2) for c in (a, b))
         # Each known pair k is an extra cluster whose partner is fixed. In the quadratic objective its terms
         # with free clusters are linear: 2 sum_k <a_i, x_k> <b_j, y_k> if cluster i has partner j.
@@ -275,13 +282,13 @@ class Fitting:
         crosses = [*(matched + given), *([given] if len(known) else [])]
         return [spectral(cross) for cross in crosses]
 
-    def _centroids(self, cloud: Tensor) -> Tensor:
-        sample = draw(cloud, SAMPLE, self.generator)
-        return kmeans(sample, self.settings.clusters, self.settings.repeats, self.generator)
+    def compete(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> list[Tensor]:
+        """Step 2: in each round refine all maps on the same batches, and drop the worse half of them.
 
-    def compete(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> Tensor:
-        """Step 2: in each round refine all maps on the same batches, and drop the worse half of them."""
-        rounds = self.settings.rounds
+        Return the maps of the last round, best first.
+        """
+        halvings = (len(maps) - 1).bit_length()  # rounds until one is left
+        rounds = self.settings.rounds[-max(1, halvings) :]
         for number, size in enumerate(rounds):
             what = f"compare candidates, round {number + 1} of {len(rounds)}"
             scored = self.refine_and_score(X, Y, maps, size, given, what)
@@ -289,8 +296,9 @@ class Fitting:
             if self.log:
                 best, worst = best_first[0][0], best_first[-1][0]
                 self.log({"competition/best": best, "competition/worst": worst}, number)
-            maps = [W for _, W in best_first[: (len(maps) + 1) // 2]]
-        return maps[0]
+            ranked = [W for _, W in best_first]
+            maps = ranked[: (len(maps) + 1) // 2]
+        return ranked
 
     def refine_and_score(
         self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, given: Tensor, what: str
@@ -319,6 +327,14 @@ class Fitting:
         group = torch.randperm(clusters, generator=self.generator).to(cloud.device) % groups
         of_row = group[nearness(cloud, centroids).argmax(1)]
         return [cloud[of_row == number] for number in of_row.unique()]
+
+    def groups_harm(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> bool:
+        """Return whether an orthogonal map (d, e) couples clearly better after refinements without groups."""
+        [(_, refined)] = self.refine_and_score(X, Y, [W], COMPARED_BATCH, given, "leave out groups")
+        size = batch_size(COMPARED_BATCH, X, Y)
+        x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
+        before, after = (couple(x, y, map, WARM)[1] for map in (W, spectral(refined)))
+        return after > UNGROUPED_GAIN * before
 
     def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor:
         """Step 3: couple and fit in turn. Return the last cross-covariance (d, e)."""

@@ -134,8 +134,6 @@ def what_to_try(study: Study, fit: Align) -> str:
     settings = ["more `restarts`", "known `pairs`"]
     if getattr(fit.settings, "match_in", None) == "target":
         settings.insert(1, "`match_in: smaller`")
-    if fit.aligner == "wasserstein_procrustes" and fit.settings.recipe == "random":
-        settings.insert(0, "`recipe: apart` (a wider search, slower)")
     return (
         f"To try, in this order: more texts ({rows}; a side sees half at most, and a fit mostly works "
         f"with {ENOUGH:,} on either), {', '.join(settings)}."
