@@ -67,7 +67,15 @@ def one_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: ran
         other = spaces[at[beside, source_encoder]] if dump == "mixture" else None
         drawn = [replace(data, source=half(data.source, other, seed)) for seed, data in enumerate(drawn)]
     # 3. Cheap fits
-    settings = aligner.Settings(repeats=(repeats,), rounds=(1000, 1000, 1500), refinements=40)
+    settings = aligner.Settings(
+        repeats=(repeats,),
+        rounds=(1000, 1000, 1500),
+        refinements=40,
+        passes=8,
+        groups=1,
+        equalise=0,
+        reflections=0,
+    )
     fits = [partial(aligner.fit, data.source, data.target, settings, seed) for seed, data in enumerate(drawn)]
     fitted = side_by_side(fits)
     # 4. Outcome on true pairs, and agreement with the other fits

@@ -148,7 +148,7 @@ def views(n, seed=0):
     g = seeded(seed)
     latent = clustered(2 * n, 8, g)
     turned = [latent @ rotation(d, 8, g).T for d in (8, 10, 12)]
-    return turned[0], turned[1] + 0.4 * torch.randn(2 * n, 10, generator=g), turned[2]
+    return turned[0], turned[1] + 0.6 * torch.randn(2 * n, 10, generator=g), turned[2]
 
 
 def nearness(translator, x, y):
@@ -172,7 +172,7 @@ def test_a_second_encoder_improves_the_first_coupling():
     assert nearness(both["x", "c"], x[:600], clear[:600]) > 0.98
     for pair, source, target in ((("x", "b"), x, blurred), (("b", "x"), blurred, x)):
         near, far = (nearness(fits[pair], source[:600], target[:600]) for fits in (both, alone))
-        assert near > 0.9 > 0.6 > far
+        assert near > 0.8 > 0.6 > far
 
 
 @pytest.mark.parametrize("seen", [1000, 500])  # the rows that are seen are of the same texts

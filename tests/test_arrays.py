@@ -16,6 +16,8 @@ from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
 from tests.small import QUICK, ROOT, normal, refusal, rotation, seeded, two_encoders
 
+EYE = np.eye(9)
+
 
 def linear(seed):
     x = normal(50, 6, seed=seed)
@@ -50,26 +52,24 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
             r"vectors must be numbers \(n, 6\), got \(3, 5\) float64",
         ),
         (
-            lambda row: pipelines.fit(np.eye(9), np.eye(9), pairs=(np.eye(9)[:3], np.eye(9)[:2])),
+            lambda row: pipelines.fit(EYE, EYE, pairs=(EYE[:3], EYE[:2])),
             "fit: pairs of 3 and 2 vectors: each needs a partner",
         ),
         (
-            lambda row: pipelines.fit(np.eye(9), np.eye(9), pairs=np.array([(0.0, 0.0), (1.0, 1.0)])),
+            lambda row: pipelines.fit(EYE, EYE, pairs=np.array([(0.0, 0.0), (1.0, 1.0)])),
             r"fit: pairs: two arrays of vectors are needed, \(k, d\) and \(k, e\), one row for each text",
         ),
         (
-            lambda row: pipelines.fit(np.eye(5), np.eye(5), restart=3),
+            lambda row: pipelines.fit(EYE, EYE, restart=3),
             "restart: unknown key; did you mean 'restarts'",
         ),
-        (lambda row: pipelines.fit(np.eye(5), np.eye(5), seed=-1), "seeds.0: -1 must be at least 0"),
+        (lambda row: pipelines.fit(EYE, EYE, seed=-1), "seeds.0: -1 must be at least 0"),
         (
-            lambda row: pipelines.verdict(
-                lambda x, y, seed: lambda vectors: vectors, np.eye(9), np.eye(9)[:, :7]
-            ),
+            lambda row: pipelines.verdict(lambda x, y, seed: lambda vectors: vectors, EYE, EYE[:, :7]),
             r"verdict: what fit returned gives \(\d, 9\), and \(\d, 7\) is needed",
         ),
         (
-            lambda row: pipelines.verdict(lambda x, y, seed: lambda v: v * np.nan, np.eye(9), np.eye(9)),
+            lambda row: pipelines.verdict(lambda x, y, seed: lambda v: v * np.nan, EYE, EYE),
             "verdict: what fit returned gives vectors that are not finite",
         ),
     ],

@@ -24,7 +24,6 @@ from safetensors.numpy import save_file
 from torch.nn.functional import normalize
 from yaml import safe_load as load_yaml
 
-from pipelines.aligners import procrustes
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.sources.vectors import dumps, limits
 from pipelines.inverters import decoder, search
@@ -35,7 +34,7 @@ from pipelines.tool import __main__ as command_line
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
 from tests.hostile import chroma, content, hnswlib, lines, table, vec0
-from tests.small import ROOT, normal, refusal, rotation, seeded
+from tests.small import ROOT, normal, quick_fit, refusal, rotation, seeded
 from tests.test_tool import refused
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
@@ -223,11 +222,11 @@ def test_no_scale_no_shift_and_no_bad_row_changes_a_verdict(
     assert taken.left_out == empty
     assert len(taken.vectors) + taken.far_off + taken.repeated == 400 + len(powers)
     good = torch.from_numpy(taken.vectors[:400])
-    fits = [procrustes.fit_oracle(good[i::2], known[i::2], procrustes.Settings(), 0) for i in (0, 1)]
+    fits = [quick_fit("procrustes", good[i::2], known[i::2]) for i in (0, 1)]
     assert judge(torch.from_numpy(taken.vectors), fits[0], fits[1:], known).label == "aligned"
     partners = torch.cat([known, known[: len(taken.vectors) - 400]])
     # One map for all that is taken, as an attack fits it
-    together = procrustes.fit_oracle(torch.from_numpy(taken.vectors), partners, procrustes.Settings(), 0)
+    together = quick_fit("procrustes", torch.from_numpy(taken.vectors), partners)
     assert torch.cosine_similarity(together(good), known).mean() > 0.95
 
 
@@ -377,8 +376,7 @@ def some_texts(count, seed):
 def world(own_folder, monkeypatch):
     """In a folder with a dump and texts, return a function that audits it under a verdict of its own."""
     Path("own.txt").write_text("\n\n".join(some_texts(300, 0)))
-    turn = rotation(16, 16, seeded(2))
-    np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ turn).numpy())
+    np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ rotation(16, 16, seeded(2))).numpy())
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
     sizes = {"SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
     sizes |= {"ALIGNER": "identity", "settings_of": lambda *_: None}

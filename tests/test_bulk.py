@@ -17,7 +17,7 @@ from pipelines import batchwise, bulk
 from pipelines.aligners.core.translator import Linear, load_best
 from pipelines.runtime import shards, store
 from pipelines.runtime.track import Run
-from tests.small import refusal, run_stage, study_of, write_corpus, write_translator
+from tests.small import normal, refusal, run_stage, study_of, write_corpus, write_translator
 from tests.test_encoders import TEXTS, bert
 
 SOURCE, TARGET = 7, 32
@@ -35,9 +35,6 @@ def folder(own_folder):
     store.DATA.joinpath("encoders").mkdir(parents=True)
     bert(own_folder / "bert").rename(store.encoder_path("e"))
     rng = np.random.default_rng(0)
-    for name, d in (("a", SOURCE), ("b", TARGET)):
-        cloud = rng.standard_normal((40, d), np.float32)
-        store.write_embeddings(name, [f"k{i}" for i in range(40)], ["test"] * 5 + ["train"] * 35, cloud, {})
     refit()
     Path("in").mkdir()
     for number, (start, rows) in enumerate(zip(np.cumsum([0, *ROWS]), ROWS, strict=False)):
@@ -73,8 +70,7 @@ def given(column):
 
 def refit():
     """Replace the translator by another one."""
-    a, b = (store.read_embeddings(name).vectors for name in "ab")
-    write_translator("ab", Linear.of(torch.randn(SOURCE, TARGET), a, b))
+    write_translator("ab", Linear.of(torch.randn(SOURCE, TARGET), normal(40, SOURCE), normal(40, TARGET)))
 
 
 def embedded(texts):

@@ -285,20 +285,21 @@ def test_the_prompt_stands_before_every_text(folders):
     assert_array_equal(vectors(folders["bert"], prompt="the old "), expected)
 
 
+def prompted(own, folder, **keys):
+    """Save an encoder with prompts, and load it with these keys."""
+    own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
+    own.save(str(folder), create_model_card=False)
+    return load(folder, row(**keys))
+
+
 @pytest.mark.parametrize("keys", [{"rotation": 1}, {"pooling": "mean"}])
 def test_pooling_and_rotation_keep_an_encoders_prompts(folders, tmp_path, keys):
-    own = SentenceTransformer(str(folders["bert"]), device="cpu")
-    own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
-    own.save(str(tmp_path / "prompted"), create_model_card=False)
-    loaded = load(tmp_path / "prompted", row(**keys))
+    loaded = prompted(SentenceTransformer(str(folders["bert"]), device="cpu"), tmp_path, **keys)
     assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
 
 
 def test_an_encoder_with_a_pooling_of_ours_keeps_its_prompts(folders, tmp_path):
-    own = load(folders["bert"], row(pooling="first-last")).model
-    own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
-    own.save(str(tmp_path), create_model_card=False)
-    loaded = load(tmp_path, row())
+    loaded = prompted(load(folders["bert"], row(pooling="first-last")).model, tmp_path)
     assert (loaded.pooling, loaded.prompt, loaded.query_prompt) == ("first-last", "the old ", "a ")
 
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 import torch
 from torch.nn.functional import normalize
 
-from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear
 from pipelines.measures.vectors import centred_unit
 from tests.small import seeded
-from tests.test_aligners import SMALL, clouds
+from tests.test_aligners import SMALL, clouds, wasserstein
 
 
 def pairs(d=48, seed=0):
@@ -57,10 +56,10 @@ def test_it_ranks_better_and_hubs_lose_their_queries():
 
 def test_a_fit_bends_where_there_are_many_dimensions():
     settings = replace(SMALL, refinements=3, passes=1)
-    few = wasserstein_procrustes.fit(*clouds(10, 10)[:2], settings, 0)
+    few = wasserstein(*clouds(10, 10)[:2], settings=settings)
     assert type(few) is Linear
-    many = wasserstein_procrustes.fit(*pairs(d=64), settings, 0)
+    many = wasserstein(*pairs(d=64), settings=settings)
     assert isinstance(many, InvertedSoftmax)
-    straight = wasserstein_procrustes.fit(*pairs(d=64), replace(settings, hub_correction=0), 0)
+    straight = wasserstein(*pairs(d=64), settings=replace(settings, hub_correction=0))
     assert type(straight) is Linear
     assert torch.equal(many.map, straight.map)

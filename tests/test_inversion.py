@@ -29,7 +29,7 @@ from pipelines.measures import inversion
 from pipelines.runtime import progress, store
 from pipelines.runtime.track import Run
 from tests import small
-from tests.small import normal, refusal, run_stage, seeded, write_corpus
+from tests.small import normal, refusal, rotation, run_stage, seeded, write_corpus
 
 # ---------------------------------------------------------------- measures
 
@@ -367,8 +367,7 @@ def test_the_attackers_own_texts_are_not_attacked():
 def test_the_attack_takes_the_best_or_the_mean_of_aligned_seeds(stored):
     folder, vectors = store.translators_path("t"), encode([*KNOWN, *SECRET])
     for seed in (1, 2):
-        turn = torch.linalg.qr(torch.stack([normal(24, seed=seed * n) for n in range(24)]))[0]
-        small.write_translator("t", Linear.of(turn, -vectors, vectors), seed)
+        small.write_translator("t", Linear.of(rotation(24, 24, seeded(seed)), -vectors, vectors), seed)
     fits, space = load_seeds(folder), store.read_embeddings("s")
     known = attacker.Attacker(Space(torch.arange(24.0)), torch.empty(0, 24), [], None)
     for keys, labels, used in (

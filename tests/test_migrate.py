@@ -21,16 +21,19 @@ TEXTS, TURNED = two_encoders()
 COMMAND = ["migrate", "old.parquet", "new.npy", "--out", "moved.parquet"]
 
 
+def write(name, ids, vectors, **more):
+    """Write a table of vectors, and of `more` columns."""
+    pl.DataFrame({"id": ids, "vector": vectors.tolist()} | more).write_parquet(f"{name}.parquet")
+
+
 @pytest.fixture(autouse=True)
 def files(own_folder, monkeypatch):
     """Write an index of 1,500 texts, and new vectors of 1,500 others and, first, of 100 of the index."""
     monkeypatch.setattr(migrate.arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
-    index = {"id": [f"d{i}" for i in range(1500)], "vector": TEXTS[:1500].tolist(), "page": range(1500)}
-    pl.DataFrame(index).write_parquet("old.parquet")
+    write("old", [f"d{i}" for i in range(1500)], TEXTS[:1500], page=range(1500))
     np.save("new.npy", np.concatenate([TURNED[:100], TURNED[1500:]]))
-    asked = {"id": ["q0", "q1", "q2"]}
-    pl.DataFrame(asked | {"vector": TURNED[:3].tolist()}).write_parquet("queries.parquet")
-    pl.DataFrame(asked | {"vector": TEXTS[7:10].tolist()}).write_parquet("before.parquet")
+    write("queries", ["q0", "q1", "q2"], TURNED[:3])
+    write("before", ["q0", "q1", "q2"], TEXTS[7:10])
     lines = ["query-id\tcorpus-id\tscore", "q0\td0\t2", "q1\td1\t1", "q2\td2\t1", "q2\td9\t0"]
     Path("qrels.tsv").write_text("\n".join(lines) + "\n")
 
@@ -90,7 +93,7 @@ def test_a_wrong_map_moves_nothing(capsys, pairs):
 
 
 def test_judged_documents_need_ids_that_are_unique(capsys):
-    pl.DataFrame({"id": ["d0"] * 1500, "vector": TEXTS[:1500].tolist()}).write_parquet("old.parquet")
+    write("old", ["d0"] * 1500, TEXTS[:1500])
     queries = ["--queries", "queries.parquet", "--qrels", "qrels.tsv"]
     assert "old.parquet: ids are not unique" in refused(capsys, *COMMAND, *queries)
 
@@ -110,8 +113,8 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
 )
 def test_bad_input_is_one_line(capsys, arguments, says):
     pl.DataFrame({"old": [f"d{i}" for i in range(20)], "new": [*range(19), 0]}).write_csv("twice.csv")
-    pl.DataFrame({"id": ["q0", "q1"], "vector": TEXTS[:2, :3].tolist()}).write_parquet("wide.parquet")
-    pl.DataFrame({"id": ["q0", "q0"], "vector": TEXTS[:2].tolist()}).write_parquet("same.parquet")
+    write("wide", ["q0", "q1"], TEXTS[:2, :3])
+    write("same", ["q0", "q0"], TEXTS[:2])
     assert says in refused(capsys, *COMMAND, *arguments)
 
 

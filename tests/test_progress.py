@@ -40,6 +40,6 @@ def test_an_aligner_reports_its_progress(aligner, capsys, monkeypatch):
     quick_fit(aligner, *normal(2, 120, 6), **LONGER[aligner])
     lines = capsys.readouterr().err.splitlines()
     phases = {line.partition(":")[2].partition(":")[0] for line in lines}
-    assert len(phases) == (1 if aligner == "network" else 3)
+    assert len(phases) == {"network": 1, "wasserstein_procrustes": 4}.get(aligner, 3)
     form = rf"{aligner}: [^:]+: \d+ of \d+ (steps|maps|repeats|starts), [\d:?]+ left"
     assert not [line for line in lines if not re.fullmatch(form, line)]

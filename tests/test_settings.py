@@ -39,6 +39,7 @@ def test_no_number_may_be_infinite_or_negative(method, value):
     ("aligner", "bad"),
     [
         ("wasserstein_procrustes", {"rounds": ()}),
+        ("wasserstein_procrustes", {"repeats": ()}),
         ("wasserstein_procrustes", {"refinements": 0, "passes": 0}),
         ("vec2vec", {"starts": (4, 8), "start_axes": (4, 8)}),
         ("vec2vec", {"starts": (4,)}),

@@ -77,7 +77,7 @@ def ckas(x, y):
 
 def test_cka_is_its_formula_and_ignores_rotation_and_scale():
     x, y = cloud(80, 5).double(), cloud(80, 9, seed=1).double()
-    turn = torch.linalg.qr(cloud(5, 5, seed=2).double()).Q
+    turn = rotation(5, 5, seeded(2)).double()
     assert ckas(x, 3 * x @ turn + 7)[0] == pytest.approx(1, abs=1e-6)
     centre = np.eye(80) - 1 / 80
     k, m = (centre @ (v.numpy() @ v.numpy().T) @ centre for v in (x, y))
@@ -91,8 +91,7 @@ def shared(x, y, k=10):
 
 def test_overlap_is_one_after_rotation_and_else_chance():
     x = cloud(400, 12).double()
-    turn = torch.linalg.qr(cloud(12, 12, seed=2).double()).Q
-    assert shared(x, x @ turn) > 0.99
+    assert shared(x, x @ rotation(12, 12, seeded(2)).double()) > 0.99
     assert shared(x, cloud(400, 12, seed=5)) == pytest.approx(10 / 399, abs=0.015)
 
 
@@ -196,6 +195,10 @@ def measured(**row):
     return run_stage("similarity", study(**row))
 
 
+def plotted(name):
+    return store.read_csv(store.plots_path("similarity", "row") / f"{name}.csv")
+
+
 def test_similarity_measures_an_encoder_and_its_layers(pairs):
     found = measured()
     model = pooling.open_model(store.encoder_path("small"))
@@ -203,11 +206,11 @@ def test_similarity_measures_an_encoder_and_its_layers(pairs):
     expected = similarity.sts(first, second, torch.tensor(SCORES))
     assert {k: found[k] for k in expected} == pytest.approx(expected, abs=0.05)  # padding may swap near ties
     assert list(found["layers"]) == ["01", "02"]
-    near = store.read_csv(store.plots_path("similarity", "row") / "nearest.csv")
+    near = plotted("nearest")
     unit = torch.from_numpy(model.encode([*dict.fromkeys(FIRST + SECOND)], normalize_embeddings=True))
     expected = (unit @ unit[0]).sort(descending=True).values[1:4]  # without the sentence itself
     assert near["cosine"][:3].to_list() == pytest.approx(expected.tolist(), abs=1e-4)
-    cosines = store.read_csv(store.plots_path("similarity", "row") / "layers.csv").to_torch()
+    cosines = plotted("layers").to_torch()
     assert cosines.diagonal(1).tolist() == pytest.approx(list(found["layers"].values()), abs=1e-5)
     assert not list(store.WORK.rglob("*.npy"))
 
@@ -246,5 +249,5 @@ def test_geometry_compares_embeddings_and_is_in_the_report(pairs):
     assert "| small   | its own |" in page
     assert f"| other and small | 1.000      | {chance:.3f}  | 1.000      | 1.000" in page
     assert "similarity row: plane" in page
-    most = store.read_csv(store.plots_path("similarity", "row") / "words.csv")["word"][0]
+    most = plotted("words")["word"][0]
     assert f"| row | {most} " in page

@@ -92,13 +92,17 @@ def test_a_failed_write_is_one_line_and_keeps_the_old_file(error, line):
     assert [p.name for p in path.parent.iterdir()] == ["x"]
 
 
+def work():
+    return store.work("embed", "a", "settings")
+
+
 def test_a_stage_started_twice_is_refused():
-    with store.work("embed", "a", "settings") as folder:
+    with work() as folder:
         (folder / "part").write_text("done")
         with refusal(r"^embed a: the same stage is already running$"):
-            store.work("embed", "a", "settings").__enter__()
+            work().__enter__()
         assert (folder / "part").read_text() == "done"
-    with store.work("embed", "a", "settings"):
+    with work():
         pass  # the lock is gone with the block
 
 
@@ -115,9 +119,9 @@ def test_the_digest_of_code_is_of_the_packages_that_are_named(monkeypatch):
 
 
 def test_ranks_share_a_folder_and_the_first_cleans_up(monkeypatch):
-    with store.work("embed", "a", "settings") as first:
+    with work() as first:
         monkeypatch.setenv("RANK", "1")
-        with store.work("embed", "a", "settings") as second:
+        with work() as second:
             assert second == first
         monkeypatch.delenv("RANK")
         assert first.exists()

@@ -8,14 +8,13 @@ from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import paired_distances
 
 from benchmarks import verdict as calibration
-from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
 from pipelines.runtime.errors import BadInput
 from tests.small import ROOT, normal, rotation, seeded
-from tests.test_aligners import SMALL, clouds
+from tests.test_aligners import clouds, wasserstein
 
 
 def turn(d, e, seed):
@@ -52,7 +51,7 @@ def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):
     source, target, _ = clouds(8, 10, n=1200)
     verdicts = []
     for there in (target, normal(1200, 10, seed=3)):
-        first, second = (wasserstein_procrustes.fit(source[i::2], there[i::2], SMALL, i) for i in (0, 1))
+        first, second = (wasserstein(source[i::2], there[i::2], i) for i in (0, 1))
         verdicts.append(judge(source, first, [second], there))
     right, wrong = verdicts
     assert (right.label, wrong.label) == ("aligned", "failed")

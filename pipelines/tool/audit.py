@@ -79,7 +79,7 @@ class Options:
     encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
-    wide: bool = False  # the aligner's own search; else its first competition alone, which is faster
+    wide: bool = False  # hold the aligner's second, larger competition, too: slower
     labels: tuple[str, ...] = TOPICS  # topics to look for
     defences: tuple[str, ...] = DEFENCES
     seed: int = 0

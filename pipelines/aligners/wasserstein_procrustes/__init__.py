@@ -7,7 +7,7 @@
 2  Each repeat gives a candidate map. Clusters alone do not show which candidate is right: a wrong one may
    score higher. So project both clouds on their leading principal directions, refine all candidates there on
    random batches, and score each by the mean cosine of coupled points. After each round drop the worse half.
-   If the two maps of the last round have become alike, they are probably right. If not, hold a larger
+   If the best two maps of the last round have become alike, they are probably right. If not, hold a larger
    competition. Keep the best map.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
@@ -19,7 +19,7 @@
    `groups`: each iteration divides the vectors of both sides into random groups of whole clusters, couples
      each group with each group of the other side, and adds the cross-covariances. Documents that only one
      side has pull the map off. Each pair of groups pulls it in another direction, so these errors cancel.
-     If the map couples clearly better after a few steps without groups, they are left out.
+     A few steps without groups are tried. If the map then couples clearly better, they are left out.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
    `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. If
@@ -64,9 +64,9 @@ SEEN = 100_000  # largest number of vectors per side: more cost memory and chang
 SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
-ALIKE = 0.5  # least mean cosine of the translations by two maps that are alike. Wrong ones reached .13
+ALIKE = 0.5  # two maps are alike if the mean cosine of their translations is higher; wrong ones had up to .13
 COMPARED_BATCH = 3000  # vectors per side of a refinement of reflected maps, or without groups
-UNGROUPED_GAIN = 1.02  # leaving out groups must raise the mean cosine so much: on real texts it fell
+UNGROUPED_GAIN = 1.02  # groups are left out if that raises the mean cosine so much: on real texts it fell
 REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: useless ones raise it by less
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
@@ -82,16 +82,17 @@ ANCHORS = 4000  # source vectors whose translations show where hubs are
 
 @dataclass(frozen=True)
 class Settings(Checked):
-    """The defaults were chosen for sides without a common document, on seeds below 10 of Wikipedia, Enron and
-    docstrings, but for POWER of reflections.py (seed 11): docs/experiments/documents-apart.md.
+    """The defaults suit sides without a common document. They were chosen on seeds below 10 of Wikipedia,
+    Enron and docstrings; only POWER in reflections.py was chosen on seed 11:
+    docs/experiments/documents-apart.md.
     """
 
     clusters: Annotated[int, Bounds(ge=2)] = 30  # of k-means, matched across the clouds
-    # Runs of k-means for each competition; each gives one candidate map. The first one is often enough for
-    # two encoders, or for random halves. Most sides without a common document need the second
+    # Runs of k-means for each competition; each gives one candidate map. Random halves mostly need only the
+    # first competition, sides without a common document the second, too
     repeats: tuple[Count, ...] = (30, 240)
     assignment_restarts: Count = 6  # random starts of each quadratic assignment
-    # The batch size of each round. A competition skips the first ones if it has two maps left without them
+    # Batch size of each round, which halves the maps. A competition uses the last rounds, as many as it needs
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 1500, 1500, 1500, 2000, 2500)
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
@@ -242,7 +243,8 @@ class Fitting:
         leading_given = P.T @ given @ Q
         W = P @ self.best_candidate(x, y, known, leading_given) @ Q.T
         fitting, cross = self, self.refine(X, Y, W, given)
-        if self.settings.groups > 1 and self.groups_harm(x, y, P.T @ spectral(cross) @ Q, leading_given):
+        ungrouped = self.settings.groups == 1 and not self.settings.equalise
+        if not ungrouped and self.groups_harm(x, y, P.T @ spectral(cross) @ Q, leading_given):
             fitting = replace(self, settings=replace(self.settings, groups=1, equalise=0.0))
             cross = fitting.refine(X, Y, spectral(cross), given)
         for _ in range(self.settings.reflections):
@@ -256,12 +258,12 @@ class Fitting:
         return cross
 
     def best_candidate(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> Tensor:
-        """Steps 1 and 2: return the winner (d, e) of the first competition that ends with two maps that are
-        alike, or of the last one.
+        """Steps 1 and 2: hold competitions until the best two maps of one are alike. Return the best map
+        (d, e) of the last one held.
         """
         for repeats in self.settings.repeats:
             best, *others = self.compete(X, Y, self.candidates(X, Y, known, given, repeats), given)
-            if others and float((normalize(X @ best) * normalize(X @ others[0])).sum(1).mean()) > ALIKE:
+            if others and alike(X, best, others[0]):
                 break
         return best
 
@@ -288,17 +290,17 @@ class Fitting:
         Return the maps of the last round, best first.
         """
         halvings = (len(maps) - 1).bit_length()  # rounds until one is left
-        rounds = self.settings.rounds[-max(1, halvings) :]
+        rounds, name = self.settings.rounds[-max(1, halvings) :], f"competition-{len(maps)}"
         for number, size in enumerate(rounds):
+            maps = maps[: (len(maps) + 1) // 2] if number else maps
             what = f"compare candidates, round {number + 1} of {len(rounds)}"
             scored = self.refine_and_score(X, Y, maps, size, given, what)
             best_first = sorted(scored, key=lambda of: -of[0])
             if self.log:
                 best, worst = best_first[0][0], best_first[-1][0]
-                self.log({"competition/best": best, "competition/worst": worst}, number)
-            ranked = [W for _, W in best_first]
-            maps = ranked[: (len(maps) + 1) // 2]
-        return ranked
+                self.log({f"{name}/best": best, f"{name}/worst": worst}, number)
+            maps = [W for _, W in best_first]
+        return maps
 
     def refine_and_score(
         self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, given: Tensor, what: str
@@ -360,6 +362,12 @@ class Fitting:
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
         return cross
+
+
+def alike(X: Tensor, V: Tensor, W: Tensor) -> bool:
+    """Return whether the orthogonal parts of two maps (d, e) translate X (n, d) alike."""
+    first, second = (normalize(X @ spectral(map), dim=1) for map in (V, W))
+    return float((first * second).sum(1).mean()) > ALIKE
 
 
 def couple_groups(

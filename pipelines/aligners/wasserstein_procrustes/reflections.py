@@ -22,15 +22,15 @@ SAME = 0.8  # cosine of two directions that count as one
 def reflected(
     X: Tensor, Y: Tensor, W: Tensor, inverse_temperature: float, generator: torch.Generator
 ) -> list[Tensor]:
-    """Return maps (I - 2 v v') W for a few unit v, at local minima of the cost for their variance.
+    """Return maps (I - 2 v v') W for a few unit v that minimise cost / variance^POWER locally.
 
-    X (n, d), Y (m, e): centred unit vectors. W: (d, e).
+    The cost is what the soft mean cosine loses. X (n, d), Y (m, e): centred unit vectors. W: (d, e).
     """
     values, axes = torch.linalg.eigh(X.T @ X / len(X))
     variance, axes = values[-AXES:], axes[:, -AXES:]  # (k,), (d, k)
     variance = variance / variance.mean()
     x, y = draw(X, SAMPLE, generator), draw(Y, SAMPLE, generator)
-    length = (x @ W).norm(dim=1, keepdim=True)
+    length = (x @ W).norm(dim=1, keepdim=True).clamp_min(0.3)  # so that no exponential overflows
     soft = SoftCosine((x @ W / length) @ y.T, x @ axes / length, y @ (axes.T @ W).T, inverse_temperature)
     before, _ = soft(torch.zeros_like(variance))
     found: list[Tensor] = []
@@ -60,7 +60,7 @@ class SoftCosine:
     """The soft mean cosine of two samples when the map is reflected along a unit v (k,).
 
     It is the mean of log-sum-exp over the rows and over the columns of their cosines (n, m), divided by the
-    inverse temperature. a (n, k), b (m, k): both samples in the axes of v. To reflect the map along v is to
+    inverse temperature. a (n, k), b (m, k): both samples in the axes of v. To reflect the map along v,
     subtract 2 (a v)(b v)' from the cosines.
     """
 
@@ -70,7 +70,7 @@ class SoftCosine:
     inverse_temperature: float
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the value less 1, and its gradient (k,)."""
+        """Return the soft mean cosine minus 1, and its gradient (k,)."""
         beta, p, q = self.inverse_temperature, self.a @ v, self.b @ v
         kernel = torch.addr(self.cosines, p, q, alpha=-2).sub_(1).mul_(beta).exp_()
         rows, columns = kernel.sum(1), kernel.sum(0)
