@@ -121,8 +121,8 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         refused(capsys, "translate", *wrong)
 
 
-@pytest.mark.parametrize(("option", "repeats"), [([], (30,)), (["--wide"], (30, 240))])
-def test_a_wide_audit_compares_more_maps(own_folder, monkeypatch, capsys, option, repeats):
+@pytest.mark.parametrize(("option", "repeats"), [([], (30, 240)), (["--quick"], (30,))])
+def test_a_quick_audit_compares_fewer_maps(own_folder, monkeypatch, capsys, option, repeats):
     np.save("old.npy", np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32))
     Path("texts.txt").write_text("\n\n".join(f"text number {i}" for i in range(200)))
     fit = Mock(side_effect=BadInput("seen"))

@@ -79,7 +79,7 @@ class Options:
     encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
-    wide: bool = False  # hold the aligner's second, larger competition, too: slower
+    quick: bool = False  # hold the aligner's first competition alone, which may miss the map
     labels: tuple[str, ...] = TOPICS  # topics to look for
     defences: tuple[str, ...] = DEFENCES
     seed: int = 0
@@ -266,7 +266,7 @@ def try_encoders(
         steps.begin(f"encoder {encoder}")
         known = encode(texts).to(vectors.device)
         start = time.monotonic()
-        translator, verdict, replicates = identify_or_fit(vectors, known, options.wide, options.seed)
+        translator, verdict, replicates = identify_or_fit(vectors, known, options.quick, options.seed)
         result = Tried(
             encoder,
             len(texts),
@@ -293,7 +293,7 @@ def by_numbers(vectors: Tensor, known: Tensor) -> float:
 
 
 def identify_or_fit(
-    vectors: Tensor, known: Tensor, wide: bool, seed: int
+    vectors: Tensor, known: Tensor, quick: bool, seed: int
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
@@ -305,7 +305,7 @@ def identify_or_fit(
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
-    aligner, settings = aligner_module(ALIGNER), settings_of(ALIGNER, {} if wide else {"repeats": [30]})
+    aligner, settings = aligner_module(ALIGNER), settings_of(ALIGNER, {"repeats": [30]} if quick else {})
 
     def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
         return aligner.fit(x, y, settings, seed)
@@ -443,7 +443,8 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         defended = defend(bare, defence, options.seed)
         keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
-        translator, verdict, _ = identify_or_fit(defended, best.known, options.wide, options.seed + 1)
+        # Quick, because there are many defences
+        translator, verdict, _ = identify_or_fit(defended, best.known, True, options.seed + 1)
         line: dict[str, Any] = {"defence": str(defence)}
         line["utility"] = float(recall_kept(bare, defended, keys=keys).mean())
         with torch.inference_mode():
