@@ -39,7 +39,7 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import cosine_similarity, normalize
 
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
@@ -366,8 +366,7 @@ class Fitting:
 
 def alike(X: Tensor, V: Tensor, W: Tensor) -> bool:
     """Return whether the orthogonal parts of two maps (d, e) translate X (n, d) alike."""
-    first, second = (normalize(X @ spectral(map), dim=1) for map in (V, W))
-    return float((first * second).sum(1).mean()) > ALIKE
+    return float(cosine_similarity(X @ spectral(V), X @ spectral(W)).mean()) > ALIKE
 
 
 def couple_groups(

@@ -37,6 +37,7 @@ def reflected(
     for _ in range(STARTS):
         v = torch.randn(len(variance), generator=generator).to(X)
         v /= v.norm()
+        # Adam by hand: torch.optim takes seconds to import
         first, second = torch.zeros_like(v), torch.zeros_like(v)  # moments of the gradient
         for step in range(1, STEPS + 1):
             unit = v / v.norm()
