@@ -55,9 +55,10 @@ class Reference:
         self.B1, self.B2 = (Block(s.adapter_depth, s.width, s.width, size, norm) for size in (d, e))
         self.T = Block(s.backbone_depth, s.width, s.width, s.width, norm)
         m, D = training.model, training.discriminators
-        self.translator = nn.ModuleList([self.A1, self.A2, self.B1, self.B2, self.T]).double()
+        like = next(m.parameters())  # of what dtype, on which device
+        self.translator = nn.ModuleList([self.A1, self.A2, self.B1, self.B2, self.T]).to(like)
         critics = [critic(s.disc_depth, size, s.disc_width) for size in (d, e, s.width)]
-        self.critics = nn.ModuleList(critics).double()
+        self.critics = nn.ModuleList(critics).to(like)
         theirs = [*m.inputs.values(), *m.outputs.values(), m.backbone, D["source"], D["target"], D["latent"]]
         for mine, other in zip([*self.translator, *self.critics], theirs, strict=True):
             for a, b in zip(mine.parameters(), other.parameters(), strict=True):
