@@ -23,7 +23,8 @@
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
    `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. If
-     one of them couples clearly better, step 3 starts again from it.
+     one of them couples clearly better, it replaces the map, and copies of it follow. Step 3 then starts
+     again from the last one.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -65,9 +66,11 @@ SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
 ALIKE = 0.5  # two maps are alike if the mean cosine of their translations is higher; wrong ones had up to .13
-COMPARED_BATCH = 3000  # vectors per side of a refinement of reflected maps, or without groups
+UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 UNGROUPED_GAIN = 1.02  # groups are left out if that raises the mean cosine so much: on real texts it fell
+REFLECTED_BATCH = 2000  # vectors per side of a refinement of reflected maps
 REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: useless ones raise it by less
+SEARCHES, MISSES = 8, 3  # searches for a direction to reflect: at most, and in vain until it is given up
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -97,8 +100,8 @@ class Settings(Checked):
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
     groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small sides get fewer
-    # How often step 3 may start again from a map with one direction reflected, which takes as long each time
-    reflections: Natural = 1
+    # How often step 3 may start again from a map with directions reflected, which takes as long each time
+    reflections: Natural = 2
     # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
     # their norms to this power, so that axes weigh more alike. Helps with `groups`, can harm without
     equalise: Share = 0.35
@@ -248,13 +251,10 @@ class Fitting:
             fitting = replace(self, settings=replace(self.settings, groups=1, equalise=0.0))
             cross = fitting.refine(X, Y, spectral(cross), given)
         for _ in range(self.settings.reflections):
-            W = P.T @ spectral(cross) @ Q
-            maps = [W, *reflected(x, y, W, WARM, self.generator)]
-            scored = self.refine_and_score(x, y, maps, COMPARED_BATCH, leading_given, "compare reflections")
-            best = max(scored, key=lambda of: of[0])
-            if best[0] < REFLECTED_GAIN * scored[0][0]:
+            W = self.better_reflected(x, y, P.T @ spectral(cross) @ Q, leading_given)
+            if W is None:
                 break
-            cross = fitting.refine(X, Y, P @ best[1] @ Q.T, given)
+            cross = fitting.refine(X, Y, P @ W @ Q.T, given)
         return cross
 
     def best_candidate(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> Tensor:
@@ -332,11 +332,26 @@ class Fitting:
 
     def groups_harm(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> bool:
         """Return whether an orthogonal map (d, e) couples clearly better after refinements without groups."""
-        [(_, refined)] = self.refine_and_score(X, Y, [W], COMPARED_BATCH, given, "leave out groups")
-        size = batch_size(COMPARED_BATCH, X, Y)
+        [(_, refined)] = self.refine_and_score(X, Y, [W], UNGROUPED_BATCH, given, "leave out groups")
+        size = batch_size(UNGROUPED_BATCH, X, Y)
         x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
         before, after = (couple(x, y, map, WARM)[1] for map in (W, spectral(refined)))
         return after > UNGROUPED_GAIN * before
+
+    def better_reflected(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor | None:
+        """Reflect directions of a map (d, e) in turn. Return None if it never couples clearly better."""
+        start, missed = W, 0
+        for _ in range(SEARCHES):
+            maps = [W, *reflected(X, Y, W, WARM, self.generator)]
+            maps = [map for _, map in self.refine_and_score(X, Y, maps, REFLECTED_BATCH, given, "reflect")]
+            size = batch_size(BATCHES[1], X, Y)
+            x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
+            cosines = [couple(x, y, map, WARM)[1] for map in maps]
+            better = max(cosines) > REFLECTED_GAIN * cosines[0]
+            W, missed = (maps[cosines.index(max(cosines))], 0) if better else (W, missed + 1)
+            if missed == MISSES:
+                break
+        return None if W is start else W
 
     def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor:
         """Step 3: couple and fit in turn. Return the last cross-covariance (d, e)."""

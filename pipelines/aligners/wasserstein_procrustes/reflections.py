@@ -1,22 +1,28 @@
-"""Find a direction that a map takes to the wrong side.
+"""Find directions that a map takes to the wrong side.
 
-A fit can end with a map that is right but for one direction, whose image has the wrong sign. Couplings then
-agree with that image, and no further refinement that was tried repairs it. But to reflect it costs much less
-cosine than to reflect a right direction of equal variance.
+A fit can end with a map that is right but for a few directions, whose images have the wrong sign. Couplings
+then agree with those images, and no further refinement that was tried repairs them. But to reflect such a
+direction costs much less cosine than to reflect a right direction of equal variance.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from pipelines.aligners.core.matching import draw
 
 AXES = 32  # leading principal axes of the source that are searched: the others have little to reflect
 SAMPLE = 2500  # vectors per side
-STARTS, STEPS, RATE = 6, 30, 0.1  # of Adam
+STARTS, STEPS, RATE = 400, (40, 15), 0.1  # of Adam, with the series and with the cost itself
+FOUND = 4  # directions that are returned at most: the wrong one is mostly the cheapest
 POWER = 1.5  # of the variance: with 1 directions of small variance win, with 2.5 the first axes
 SAME = 0.8  # cosine of two directions that count as one
+
+# Takes unit rows v (s, k), and returns the cost of reflecting each direction (s,), and its gradient (s, k)
+Cost = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def reflected(
@@ -31,52 +37,108 @@ def reflected(
     variance = variance / variance.mean()
     x, y = draw(X, SAMPLE, generator), draw(Y, SAMPLE, generator)
     length = (x @ W).norm(dim=1, keepdim=True).clamp_min(0.3)  # so that no exponential overflows
-    soft = SoftCosine((x @ W / length) @ y.T, x @ axes / length, y @ (axes.T @ W).T, inverse_temperature)
-    before, _ = soft(torch.zeros_like(variance))
-    found: list[Tensor] = []
-    for _ in range(STARTS):
-        v = torch.randn(len(variance), generator=generator).to(X)
-        v /= v.norm()
+    logits = inverse_temperature * ((x @ W / length) @ y.T - 1)
+    cost = SoftCosine(logits, x @ axes / length, y @ (axes.T @ W).T, inverse_temperature)
+    starts = torch.randn(STARTS, len(variance), generator=generator).to(X)
+    v = distinct(descend(cost.series(), variance, starts, STEPS[0]))[: 2 * FOUND]
+    v = distinct(descend(cost, variance, v, STEPS[1]))[:FOUND]
+    return [W - 2 * torch.outer(axes @ of, (axes @ of) @ W) for of in v]
+
+
+def descend(cost: Cost, variance: Tensor, v: Tensor, steps: int) -> Tensor:
+    """Minimise cost / variance^POWER from each row of v (s, k) by Adam on the sphere. Return unit rows, the
+    cheapest first.
+    """
+    first, second = torch.zeros_like(v), torch.zeros_like(v)  # moments of the gradient
+    for step in range(1, steps + 1):
+        unit = normalize(v, dim=1)
+        value, slope = cost(unit)
+        total = (unit.square() @ variance)[:, None]
+        gradient = slope / total**POWER
+        gradient -= 2 * POWER * value[:, None] / total ** (POWER + 1) * unit * variance
+        gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) / v.norm(dim=1, keepdim=True)
         # Adam by hand: torch.optim takes seconds to import
-        first, second = torch.zeros_like(v), torch.zeros_like(v)  # moments of the gradient
-        for step in range(1, STEPS + 1):
-            unit = v / v.norm()
-            value, slope = soft(unit)
-            total = unit.square() @ variance
-            # The gradient of (before - value) / total^POWER, along the sphere
-            gradient = -slope / total**POWER
-            gradient -= 2 * POWER * (before - value) / total ** (POWER + 1) * unit * variance
-            gradient = (gradient - (gradient @ unit) * unit) / v.norm()
-            first.lerp_(gradient, 0.1)
-            second.lerp_(gradient.square(), 0.001)
-            v -= RATE * first / (1 - 0.9**step) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
-        unit = v / v.norm()
-        if all(abs(unit @ other) < SAME for other in found):
-            found.append(unit)
-    return [W - 2 * torch.outer(axes @ v, (axes @ v) @ W) for v in found]
+        first.lerp_(gradient, 0.1)
+        second.lerp_(gradient.square(), 0.001)
+        v = v - RATE * first / (1 - 0.9**step) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
+    unit = normalize(v, dim=1)
+    return unit[(cost(unit)[0] / (unit.square() @ variance) ** POWER).argsort()]
+
+
+def distinct(v: Tensor) -> Tensor:
+    """Return the unit rows of v (s, k) whose cosine with each row before is less than SAME, up to sign."""
+    found = v[:1]
+    for row in v[1:]:
+        if (found @ row).abs().max() < SAME:
+            found = torch.cat([found, row[None]])
+    return found
 
 
 @dataclass(frozen=True)
 class SoftCosine:
-    """The soft mean cosine of two samples when the map is reflected along a unit v (k,).
+    """What the soft mean cosine of two samples loses when the map is reflected along a unit v (k,).
 
-    It is the mean of log-sum-exp over the rows and over the columns of their cosines (n, m), divided by the
-    inverse temperature. a (n, k), b (m, k): both samples in the axes of v. To reflect the map along v,
-    subtract 2 (a v)(b v)' from the cosines.
+    It is the mean of log-sum-exp over the rows and over the columns of the logits (n, m), divided by the
+    inverse temperature. Logits are that temperature times cosine - 1. a (n, k), b (m, k): both samples in the
+    axes of v. To reflect the map along v, subtract 2 (a v)(b v)' from the cosines.
     """
 
-    cosines: Tensor
+    logits: Tensor
     a: Tensor
     b: Tensor
     inverse_temperature: float
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the soft mean cosine minus 1, and its gradient (k,)."""
+        """Return the cost (s,) of each row of v (s, k), and its gradient (s, k)."""
+        before, _ = self.soft(torch.zeros_like(v[0]))
+        values, slopes = zip(*map(self.soft, v), strict=True)
+        return before - torch.stack(values), -torch.stack(slopes)
+
+    def soft(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the soft mean cosine minus 1 for one v (k,), and its gradient (k,)."""
         beta, p, q = self.inverse_temperature, self.a @ v, self.b @ v
-        kernel = torch.addr(self.cosines, p, q, alpha=-2).sub_(1).mul_(beta).exp_()
+        kernel = torch.addr(self.logits, p, q, alpha=-2 * beta).exp_()
         rows, columns = kernel.sum(1), kernel.sum(0)
         value = (rows.log().mean() + columns.log().mean()) / (2 * beta)
         n, m = kernel.shape
         of_p = kernel @ q / rows / n + kernel @ (q / columns) / m
         of_q = kernel.T @ (p / rows) / n + kernel.T @ p / columns / m
         return value, -(self.a.T @ of_p + self.b.T @ of_q)
+
+    def series(self) -> Cost:
+        """Return the cost to the second order of (a v)(b v)', a polynomial of degree four in v.
+
+        A step from hundreds of starts takes as long as one of the cost itself, and the minima are similar.
+        With p = a v, q = b v and the mean E_i and variance Var_i of q under the softmax of row i, the rows
+        lose the mean over i of 2 p_i E_i - 2 beta p_i^2 Var_i; the columns alike.
+        """
+        kernel = self.logits.exp()
+        rows, columns = moments(kernel, self.a, self.b), moments(kernel.T, self.b, self.a)
+        linear, quadratic = (row + column for row, column in zip(rows, columns, strict=True))
+        linear, quadratic = (linear + linear.T) / 2, (quadratic + quadratic.T) / 2
+        k = len(linear)
+
+        def cost(v: Tensor) -> tuple[Tensor, Tensor]:
+            vv = squares(v)  # (s, k k)
+            of_v, of_vv = v @ linear, self.inverse_temperature * vv @ quadratic
+            value = (v * of_v).sum(1) - (vv * of_vv).sum(1)
+            slope = of_v - 2 * torch.einsum("sij,sj->si", of_vv.view(-1, k, k), v)
+            return value, 2 * slope
+
+        return cost
+
+
+def squares(a: Tensor) -> Tensor:
+    """Return all products of two columns of a (n, k), as (n, k k)."""
+    return (a[:, :, None] * a[:, None, :]).flatten(1)
+
+
+def moments(kernel: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return sum_i a_i E_i[b]' (k, k) and sum_i (a_i a_i') Cov_i[b] (k k, k k), divided by n.
+
+    E_i and Cov_i are of b (m, k) under the weights of row i of the kernel (n, m). a: (n, k).
+    """
+    weights = kernel / kernel.sum(1, keepdim=True)
+    mean = weights @ b
+    covariance = weights @ squares(b) - squares(mean)
+    return a.T @ mean / len(a), squares(a).T @ covariance / len(a)
