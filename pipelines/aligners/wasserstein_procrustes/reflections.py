@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from pipelines.aligners.core.matching import draw
 
 AXES = 32  # leading principal axes of the source that are searched: the others have little to reflect
-SAMPLE = 2500  # vectors per side
+SAMPLE = 2000  # vectors per side
 STARTS, STEPS, RATE = 200, (40, 15), 0.1  # of Adam, with the series and with the cost itself
 FOUND = 4  # directions that are returned at most: the wrong one is mostly the cheapest
 POWER = 1.5  # of the variance: with 1 directions of small variance win, with 2.5 the first axes
@@ -40,8 +40,8 @@ def reflected(
     logits = inverse_temperature * ((x @ W / length) @ y.T - 1)
     cost = SoftCosine(logits, x @ axes / length, y @ (axes.T @ W).T, inverse_temperature)
     starts = torch.randn(STARTS, len(variance), generator=generator).to(X)
-    v = distinct(descend(cost.series(), variance, starts, STEPS[0]))[:FOUND]
-    v = distinct(descend(cost, variance, v, STEPS[1]))
+    v = distinct(descend(cost.series(), variance, starts, STEPS[0]))[: 2 * FOUND]
+    v = distinct(descend(cost, variance, v, STEPS[1]))[:FOUND]
     return [W - 2 * torch.outer(axes @ of, (axes @ of) @ W) for of in v]
 
 
