@@ -70,7 +70,8 @@ UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 UNGROUPED_GAIN = 1.02  # groups are left out if that raises the mean cosine so much: on real texts it fell
 REFLECTED_BATCH = 2000  # vectors per side of a refinement of reflected maps
 REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: useless ones raise it by less
-SEARCHES, MISSES = 8, 3  # searches for a direction to reflect: at most, and in vain until it is given up
+SEARCHES = 8  # largest number of searches for a direction to reflect
+MISSES = 3  # so many searches in a row without a gain are the last
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -306,18 +307,21 @@ class Fitting:
         self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, given: Tensor, what: str
     ) -> list[tuple[float, Tensor]]:
         """Refine all maps on the same batches. Return (mean cosine on one more batch, map) of each."""
-        size = batch_size(size, X, Y)
-        # The last batch is only for scoring.
-        *batches, (score_x, score_y) = [
-            (draw(X, size, self.generator), draw(Y, size, self.generator)) for _ in range(ROUND_STEPS + 1)
-        ]
-        scored = []
+        rows = batch_size(size, X, Y)
+        batches = [(draw(X, rows, self.generator), draw(Y, rows, self.generator)) for _ in range(ROUND_STEPS)]
+        refined = []
         for W in progress(maps, what=f"wasserstein_procrustes: {what}", unit="maps"):
             for x, y in batches:
                 coupled, _ = couple(x, y, W, WARM)
                 W = spectral(coupled + given, POWER)
-            scored.append((couple(score_x, score_y, W, WARM)[1], W))
-        return scored
+            refined.append(W)
+        return [*zip(self.cosines(X, Y, refined, size), refined, strict=True)]
+
+    def cosines(self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int) -> list[float]:
+        """Return the mean cosine of each map (d, e) on one batch."""
+        size = batch_size(size, X, Y)
+        x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
+        return [couple(x, y, W, WARM)[1] for W in maps]
 
     def groups(self, cloud: Tensor) -> list[Tensor]:
         """Divide a cloud (n, d) at random into `groups` of whole clusters. Small clouds get fewer groups."""
@@ -333,9 +337,7 @@ class Fitting:
     def groups_harm(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> bool:
         """Return whether an orthogonal map (d, e) couples clearly better after refinements without groups."""
         [(_, refined)] = self.refine_and_score(X, Y, [W], UNGROUPED_BATCH, given, "leave out groups")
-        size = batch_size(UNGROUPED_BATCH, X, Y)
-        x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
-        before, after = (couple(x, y, map, WARM)[1] for map in (W, spectral(refined)))
+        before, after = self.cosines(X, Y, [W, spectral(refined)], UNGROUPED_BATCH)
         return after > UNGROUPED_GAIN * before
 
     def better_reflected(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor | None:
@@ -344,9 +346,7 @@ class Fitting:
         for _ in range(SEARCHES):
             maps = [W, *reflected(X, Y, W, WARM, self.generator)]
             maps = [map for _, map in self.refine_and_score(X, Y, maps, REFLECTED_BATCH, given, "reflect")]
-            size = batch_size(BATCHES[1], X, Y)
-            x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
-            cosines = [couple(x, y, map, WARM)[1] for map in maps]
+            cosines = self.cosines(X, Y, maps, BATCHES[1])
             better = max(cosines) > REFLECTED_GAIN * cosines[0]
             W, missed = (maps[cosines.index(max(cosines))], 0) if better else (W, missed + 1)
             if missed == MISSES:

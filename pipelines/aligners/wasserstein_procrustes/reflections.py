@@ -7,6 +7,7 @@ direction costs much less cosine than to reflect a right direction of equal vari
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -42,7 +43,7 @@ def reflected(
     starts = torch.randn(STARTS, len(variance), generator=generator).to(X)
     v = distinct(descend(cost.series(), variance, starts, STEPS[0]))[: 2 * FOUND]
     v = distinct(descend(cost, variance, v, STEPS[1]))[:FOUND]
-    return [W - 2 * torch.outer(axes @ of, (axes @ of) @ W) for of in v]
+    return [W - 2 * torch.outer(axes @ row, (axes @ row) @ W) for row in v]
 
 
 def descend(cost: Cost, variance: Tensor, v: Tensor, steps: int) -> Tensor:
@@ -78,9 +79,9 @@ def distinct(v: Tensor) -> Tensor:
 class SoftCosine:
     """What the soft mean cosine of two samples loses when the map is reflected along a unit v (k,).
 
-    It is the mean of log-sum-exp over the rows and over the columns of the logits (n, m), divided by the
-    inverse temperature. Logits are that temperature times cosine - 1. a (n, k), b (m, k): both samples in the
-    axes of v. To reflect the map along v, subtract 2 (a v)(b v)' from the cosines.
+    That cosine is the mean of log-sum-exp over the rows and over the columns of the logits (n, m), divided by
+    the inverse temperature. Logits are that temperature times cosine - 1. a (n, k), b (m, k): both samples in
+    the axes of v. To reflect the map along v, subtract 2 (a v)(b v)' from the cosines.
     """
 
     logits: Tensor
@@ -90,9 +91,13 @@ class SoftCosine:
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the cost (s,) of each row of v (s, k), and its gradient (s, k)."""
-        before, _ = self.soft(torch.zeros_like(v[0]))
         values, slopes = zip(*map(self.soft, v), strict=True)
-        return before - torch.stack(values), -torch.stack(slopes)
+        return self.before - torch.stack(values), -torch.stack(slopes)
+
+    @cached_property
+    def before(self) -> Tensor:
+        """The soft mean cosine minus 1 of the map itself."""
+        return self.soft(torch.zeros_like(self.a[0]))[0]
 
     def soft(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Return the soft mean cosine minus 1 for one v (k,), and its gradient (k,)."""
@@ -108,9 +113,10 @@ class SoftCosine:
     def series(self) -> Cost:
         """Return the cost to the second order of (a v)(b v)', a polynomial of degree four in v.
 
-        A step from hundreds of starts takes as long as one of the cost itself, and the minima are similar.
-        With p = a v, q = b v and the mean E_i and variance Var_i of q under the softmax of row i, the rows
-        lose the mean over i of 2 p_i E_i - 2 beta p_i^2 Var_i; the columns alike.
+        A step from hundreds of starts takes no longer than one from one start with the cost itself, and the
+        minima are similar. Let p = a v and q = b v, and E_i and Var_i be the mean and the variance of q under
+        the softmax of row i. The rows lose the mean over i of 2 p_i E_i - 2 beta p_i^2 Var_i, the columns
+        alike, and the cost is the mean of both.
         """
         kernel = self.logits.exp()
         rows, columns = moments(kernel, self.a, self.b), moments(kernel.T, self.b, self.a)
