@@ -161,19 +161,18 @@ QUICK = replace(ALIGNER_SMALL, match_in="smaller")
 
 def test_a_second_encoder_improves_the_first_coupling():
     """A blurred view of the attacker's texts is aligned better beside a clear one, both ways."""
-    x, blurred, clear = views(600)
-    blurred = blurred + torch.randn(1200, 10, generator=seeded(5))
+    x, blurred, clear = views(450)
 
     def fit(**others):
-        clouds = {"x": x[:600]} | {name: cloud[600:] for name, cloud in others.items()}
-        return wasserstein_procrustes.fit_jointly(clouds, QUICK, 1, paired=[*others])
+        clouds = {"x": x[:450]} | {name: cloud[450:] for name, cloud in others.items()}
+        return wasserstein_procrustes.fit_jointly(clouds, QUICK, 0, paired=[*others])
 
     alone, both = fit(b=blurred), fit(b=blurred, c=clear)
     assert set(both) == {("x", "b"), ("b", "x"), ("x", "c"), ("c", "x")}
-    assert nearness(both["x", "c"], x[:600], clear[:600]) > 0.98
+    assert nearness(both["x", "c"], x[:450], clear[:450]) > 0.98
     for pair, source, target in ((("x", "b"), x, blurred), (("b", "x"), blurred, x)):
-        near, far = (nearness(fits[pair], source[:600], target[:600]) for fits in (both, alone))
-        assert near > far + 0.02 > 0.6
+        near, far = (nearness(fits[pair], source[:450], target[:450]) for fits in (both, alone))
+        assert near > 0.8 > 0.6 > far
 
 
 @pytest.mark.parametrize("seen", [1000, 500])  # the rows that are seen are of the same texts
