@@ -210,12 +210,12 @@ def test_step_3_starts_again_only_from_a_better_map(monkeypatch, sign, times):
     source, target, W = clouds(16, 16)
     starts = []
 
-    def refine(self, X, Y, start, given):
+    def refine(self, X, Y, start, given, first=0):
         starts.append(start)
         return start
 
     parts = {"compete": lambda *_: [-W], "refine": refine}
-    parts["refine_and_score"] = lambda self, X, Y, maps, *_: [(0, map) for map in maps]
+    parts["refine_alike"] = lambda self, X, Y, maps, *_: maps
     for name, part in parts.items():
         monkeypatch.setattr(wasserstein_procrustes.Fitting, name, part)
     monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [sign * W])
