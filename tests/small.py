@@ -150,7 +150,7 @@ def write_embeddings(name, vectors, split="train", **metadata):
 
 def scenes():
     """Return a corpus of 24 generated images to train on and 16 to test."""
-    row = SyntheticCorpus(source="synthetic", path="x", rows=40, seed=0)
+    row = SyntheticCorpus(source="synthetic", path="x", rows=40)
     return synthetic.rows(row).with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
 
 

@@ -206,17 +206,16 @@ def test_the_cost_of_a_reflection_and_its_slope_are_exact():
 
 
 @pytest.mark.parametrize(("sign", "times"), [(1, 2), (-1, 1)])
-def test_step_3_starts_again_only_from_a_better_map(monkeypatch, sign, times):
+def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
     source, target, W = clouds(16, 16)
     starts = []
 
-    def refine(self, X, Y, start, given, first=0):
-        starts.append(start)
-        return start
+    def refine(self, X, Y, W, *_):
+        starts.append(W)
+        return W
 
-    parts = {"compete": lambda *_: [-W], "refine": refine}
-    parts["refine_alike"] = lambda self, X, Y, maps, *_: maps
-    for name, part in parts.items():
+    alike = {"refine_alike": lambda self, X, Y, maps, *_: maps}
+    for name, part in {"compete": lambda *_: [-W], "refine": refine, **alike}.items():
         monkeypatch.setattr(wasserstein_procrustes.Fitting, name, part)
     monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [sign * W])
     wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0, reflections=2))

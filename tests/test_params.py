@@ -18,13 +18,13 @@ from tests.drills.inputs import bytes_changed, mutated
 from tests.small import ROOT, refusal, write_yaml
 
 TEXTS = {"corpus": "passages", "encoder": "minilm"}
-WHEEL = {"source": "wheel", "path": "c"}
+MADE, WHEEL = {"source": "synthetic", "path": "x"}, {"source": "wheel", "path": "c"}
 STUDY = {
     "study": "t",
     "corpora": {
-        "passages": {"source": "synthetic", "path": "x"},
+        "passages": MADE,
         "leak": {"source": "vectors", "path": "y"},
-        "s": {"kind": "sts", "source": "synthetic", "path": "x"},
+        "s": {"kind": "sts"} | MADE,
     },
     "encoders": {"minilm": WHEEL, "wordllama": WHEEL, "dump": {"source": "given", "path": "y"}},
     "embed": {"a": TEXTS | {"encoder": "wordllama"}, "b": TEXTS},
@@ -65,6 +65,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("encoders", {"source": "path", "path": "data/trained/x"}, "encoders.r.path: there is no row 'x'"),
         ("encoders", {"source": "path", "path": "data/${study}"}, "encoders.r.path: DVC replaces ${...}"),
         ("corpora", {"source": "hub", "id": "a/b", "data_files": "/x.csv"}, "corpora.r: data_files: a path"),
+        ("corpora", MADE | {"grid": 3}, "corpora.r: grid: only scenes"),
         ("embed", TEXTS | {"encoder": "miniml"},
          "embed.r.encoder: there is no row 'miniml'; did you mean 'minilm'?"),
         ("embed", TEXTS | {"corpus": "leak"},

@@ -13,9 +13,10 @@ from pipelines.corpora.kinds import images
 from pipelines.corpora.kinds.scenes import synthetic as scenes
 from pipelines.corpora.sources import path as source
 from pipelines.runtime import store
-from pipelines.study import PathCorpus, SyntheticCorpus
+from pipelines.study import PathCorpus
 from tests.hostile import png as flat_png
 from tests.small import refusal
+from tests.test_synthetic import row
 
 
 def png(colour=(255, 0, 0), size=(8, 8), mode="RGB"):
@@ -31,42 +32,46 @@ def corpus(path, **columns):
     return images.rows(PathCorpus(source="path", kind="images", path=str(path)), source)
 
 
-def test_a_scene_corpus_is_a_corpus_and_the_same_each_time():
-    corpus = SyntheticCorpus(source="synthetic", kind="scenes", path="x", rows=60, test=10, seed=3)
+GRIDS = pytest.mark.parametrize("grid", [2, 3])
+
+
+@GRIDS
+def test_scenes_are_a_corpus_and_the_same_each_time(grid):
+    corpus = row("scenes", 60, test=10, grid=grid)
     frame = collect(corpus)
     store.check_corpus("scenes", frame)
     assert frame.equals(collect(corpus))
     assert frame["captions"].list.len().unique().to_list() == [scenes.CAPTIONS]
-    assert pixels(frame["image"][0], 32).shape == (3, 32, 32)
+    assert Image.open(io.BytesIO(frame["image"][0])).size == (16 * grid, 16 * grid)
     least = scenes.pmi(frame["scene"].to_list(), ["a large blue cross"]).min()
     assert least == pytest.approx(np.log(scenes.NOISE))
 
 
-def test_the_marginal_is_the_mean_over_scenes():
-    rng, n = np.random.default_rng(1), 3000
+@GRIDS
+def test_the_marginal_is_the_mean_over_scenes(grid):
+    rng, marginal = np.random.default_rng(1), scenes.marginal(grid)
     said = ["two objects", "a red square at the top left", "a circle above a square", "a cross and a cross"]
-    q = np.array([[scenes.captions(scenes.draw_scene(rng)).get(text, 0) for text in said] for _ in range(n)])
-    z = (q.mean(0) - [scenes.marginal()[text] for text in said]) / (q.std(0) / np.sqrt(n))
-    assert np.abs(z).max() < 3.5
+    drawn = [scenes.captions(scenes.draw_scene(grid, rng)) for _ in range(3000)]
+    q = np.array([[share.get(text, 0) for text in said] for share in drawn])
+    error = np.abs(q.mean(0) - [marginal[text] for text in said])
+    assert (error < 3.5 * q.std(0) / np.sqrt(3000)).all()
 
 
 def noisy(share, text):
-    return (1 - scenes.NOISE) * share + scenes.NOISE * scenes.marginal()[text]
+    return (1 - scenes.NOISE) * share + scenes.NOISE * scenes.marginal(2)[text]
 
 
 def test_captions_are_drawn_by_their_probability():
-    rng, n = np.random.default_rng(2), 4000
-    scene = (("small", "red", "circle", 0),)
-    drawn = [scenes.draw_caption(scene, rng) for _ in range(n)]
+    rng, scene = np.random.default_rng(2), (("small", "red", "circle", (0, 0)),)
+    drawn = np.array([scenes.draw_caption(scene, 2, rng) == "one object" for _ in range(4000)])
     p = noisy(scenes.captions(scene)["one object"], "one object")
-    assert abs(drawn.count("one object") / n - p) < 4 * np.sqrt(p * (1 - p) / n)
+    assert abs(drawn.mean() - p) < 4 * np.sqrt(p * (1 - p) / 4000)
 
 
 def test_pmi_is_log_of_conditional_over_marginal():
     q = {"one object": 0.1, "a circle": 0.9 / 8}
-    pmi = scenes.pmi(['[["small", "red", "circle", 2]]'], list(q))[0]
-    for (text, share), value in zip(q.items(), pmi, strict=True):
-        assert value == pytest.approx(np.log(noisy(share, text) / scenes.marginal()[text]))
+    [pmi] = scenes.pmi(['{"grid": 2, "things": [["small", "red", "circle", [2, 0]]]}'], list(q))
+    assert pmi == pytest.approx([np.log(noisy(q[text], text) / scenes.marginal(2)[text]) for text in q])
 
 
 def test_faulty_images_are_skipped_and_counted(tmp_path, capsys):

@@ -133,8 +133,8 @@ def collected(kind, **row):
 
 
 def test_generated_pairs_are_graded_and_the_same_each_time():
-    frame = collected("sts", source="synthetic", rows=600)
-    assert frame.equals(collected("sts", source="synthetic", rows=600))
+    frame, again = (collected("sts", source="synthetic", rows=600) for _ in "ab")
+    assert frame.equals(again)
     assert frame["score"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]
     texts, partners = (frame[side].str.to_lowercase().str.split(" ") for side in ("text", "pair"))
     words = texts.list.set_intersection(partners).list.len()

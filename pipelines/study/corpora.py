@@ -74,6 +74,13 @@ class SyntheticCorpus(Corpus):
 
     source: Literal["synthetic"]  # GENERATED here
     rows: Count | None = 2000  # how many texts to generate
+    grid: Literal[2, 3] = 2  # of scenes: cells a side
+
+    @model_validator(mode="after")
+    def _of_scenes(self) -> Self:
+        if self.grid != 2 and self.kind != "scenes":
+            raise ValueError("grid: only scenes have one")
+        return self
 
 
 class HubCorpus(Corpus):

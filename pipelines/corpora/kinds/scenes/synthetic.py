@@ -1,10 +1,10 @@
 """Rendered scenes with captions, where p(image, caption) is known.
 
-A scene has one to three objects in four cells. An object has a shape, a colour and a size. A caption names a
-part of the scene: an object with or without its size, colour and place; two objects and how they lie; or how
-many there are. So one image has dozens of true captions, and one caption fits thousands of images. A share
-NOISE of the captions belongs to other scenes, as on the web. It also keeps the pointwise mutual information
-finite:
+A scene has one to three objects in a grid of four cells, or one to six in nine. An object has a shape, a
+colour and a size. A caption names a part of the scene: an object with or without its size, colour and place;
+two objects and how they lie; or how many there are. So one image has dozens of true captions, and one caption
+fits thousands of images. A share NOISE of the captions belongs to other scenes, as on the web. It also keeps
+the pointwise mutual information finite:
 
     PMI(x, y) = log p(y | x) / p(y) = log((1 - NOISE) q(y | scene) / q(y) + NOISE)
 
@@ -26,11 +26,13 @@ SHAPES = ("circle", "square", "triangle", "cross")
 COLOURS = {"red": (214, 40, 40), "green": (44, 150, 60), "blue": (40, 80, 200), "yellow": (232, 196, 30)}
 COLOURS["white"] = (240, 240, 240)
 SIZES = {"small": 3.6, "large": 6.4}
-PLACES = ("top left", "top right", "bottom left", "bottom right")
-NUMBERS = ("one", "two", "three")
-SIDE, NOISE, CAPTIONS = 32, 0.1, 8  # pixels; share of foreign captions; captions drawn per scene
+ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
+LINES = {2: (0, 2), 3: (0, 1, 2)}  # the rows and columns that a grid of two or three cells a side has
+MOST = {2: 3, 3: 6}  # largest number of objects
+NUMBERS = ("one", "two", "three", "four", "five", "six")
+CELL, NOISE, CAPTIONS = 16, 0.1, 8  # pixels a side; share of foreign captions; captions drawn per scene
 
-Thing = tuple[str, str, str, int]  # size, colour, shape, cell
+Thing = tuple[str, str, str, tuple[int, int]]  # size, colour, shape, (row, column)
 OBJECTS = tuple(itertools.product(SIZES, COLOURS, SHAPES))
 
 
@@ -40,10 +42,11 @@ def rows(p: SyntheticCorpus) -> pl.DataFrame:
     rng = np.random.default_rng(p.seed)
     made = []
     for i in range(p.rows or 2000):
-        scene = draw_scene(rng)
-        texts = [draw_caption(scene, rng) for _ in range(CAPTIONS)]
+        scene = draw_scene(p.grid, rng)
+        texts = [draw_caption(scene, p.grid, rng) for _ in range(CAPTIONS)]
         labels = sorted({f"{colour} {shape}" for _, colour, shape, _ in scene})
-        made.append((f"scene-{i}", texts[0], labels, texts, render(scene, rng), json.dumps(scene)))
+        known = json.dumps({"grid": p.grid, "things": scene})
+        made.append((f"scene-{i}", texts[0], labels, texts, render(scene, p.grid, rng), known))
     strings = pl.List(pl.String)
     schema = {"id": pl.String, "text": pl.String, "labels": strings, "captions": strings}
     return pl.DataFrame(made, schema={**schema, "image": pl.Binary, "scene": pl.String}, orient="row")
@@ -57,7 +60,7 @@ def _names(thing: Thing) -> list[str]:
 
 def _relations(a: Thing, b: Thing) -> list[str]:
     """Return how a lies to b: one way or two, equally likely."""
-    (row_a, column_a), (row_b, column_b) = divmod(a[3], 2), divmod(b[3], 2)
+    (row_a, column_a), (row_b, column_b) = a[3], b[3]
     words = [("above", "below")[row_a > row_b]] if row_a != row_b else []
     return words + ([("left of", "right of")[column_a > column_b]] if column_a != column_b else [])
 
@@ -81,7 +84,9 @@ def _add(out: dict[str, float], texts: list[str], share: float) -> None:
 
 
 def _single(thing: Thing) -> list[str]:
-    return [text for name in _names(thing) for text in (f"a {name}", f"a {name} at the {PLACES[thing[3]]}")]
+    row, column = thing[3]
+    place = f"{ROWS[row]} {COLUMNS[column]}"
+    return [text for name in _names(thing) for text in (f"a {name}", f"a {name} at the {place}")]
 
 
 def _double(a: Thing, b: Thing) -> list[str]:
@@ -91,62 +96,66 @@ def _double(a: Thing, b: Thing) -> list[str]:
 
 
 @functools.cache
-def marginal() -> dict[str, float]:
+def marginal(grid: int) -> dict[str, float]:
     """Return q(y) over all scenes, exactly: objects are independent, and a caption has at most two."""
     out: dict[str, float] = defaultdict(float)
-    for count, word in enumerate(NUMBERS, 1):
-        out[f"{word} object{'s' * (count > 1)}"] += 0.1 / 3
-    things = [(*o, cell) for o in OBJECTS for cell in range(4)]
+    most = MOST[grid]
+    for count, word in enumerate(NUMBERS[:most], 1):
+        out[f"{word} object{'s' * (count > 1)}"] += 0.1 / most
+    things = [(*o, cell) for o in OBJECTS for cell in _cells(grid)]
     for thing in things:
-        _add(out, _single(thing), (0.9 + 0.45 + 0.45) / 3 / len(things))
-    cells = list(itertools.permutations(range(4), 2))
+        _add(out, _single(thing), (0.9 + 0.45 * (most - 1)) / most / len(things))
+    cells = list(itertools.permutations(_cells(grid), 2))
     for a, b in itertools.product(OBJECTS, repeat=2):
         for i, j in cells:
-            _add(out, _double((*a, i), (*b, j)), 0.45 * 2 / 3 / (len(OBJECTS) ** 2 * len(cells)))
+            share = 0.45 * (most - 1) / most / (len(OBJECTS) ** 2 * len(cells))
+            _add(out, _double((*a, i), (*b, j)), share)
     return dict(out)
+
+
+def _cells(grid: int) -> list[tuple[int, int]]:
+    return list(itertools.product(LINES[grid], repeat=2))
 
 
 def pmi(scenes: list[str], texts: list[str]) -> np.ndarray:
     """Return the true PMI (n, m) of scenes (the corpus's column `scene`) and captions; natural logarithm."""
     column = {text: j for j, text in enumerate(texts)}
     ratio = np.zeros((len(scenes), len(texts)))
-    for i, scene in enumerate(scenes):
-        for text, p in captions(_things(scene)).items():
+    for i, known in enumerate(map(json.loads, scenes)):
+        scene = tuple((*thing, tuple(cell)) for *thing, cell in known["things"])
+        for text, p in captions(scene).items():
             if text in column:
-                ratio[i, column[text]] = p / marginal()[text]
+                ratio[i, column[text]] = p / marginal(known["grid"])[text]
     return np.log((1 - NOISE) * ratio + NOISE)
 
 
-def _things(scene: str) -> tuple[Thing, ...]:
-    return tuple((size, colour, shape, cell) for size, colour, shape, cell in json.loads(scene))
+def draw_scene(grid: int, rng: np.random.Generator) -> tuple[Thing, ...]:
+    """Draw one to MOST objects, equally likely, in cells drawn without repetition; each object uniform."""
+    cells = _cells(grid)
+    taken = sorted(rng.permutation(len(cells))[: rng.integers(1, MOST[grid] + 1)].tolist())
+    return tuple((*OBJECTS[rng.integers(len(OBJECTS))], cells[cell]) for cell in taken)
 
 
-def draw_scene(rng: np.random.Generator) -> tuple[Thing, ...]:
-    """Draw one to three objects, equally likely, in cells drawn without repetition; each object uniform."""
-    cells = sorted(rng.permutation(4)[: rng.integers(1, 4)].tolist())
-    return tuple((*OBJECTS[rng.integers(len(OBJECTS))], cell) for cell in cells)
-
-
-def draw_caption(scene: tuple[Thing, ...], rng: np.random.Generator) -> str:
+def draw_caption(scene: tuple[Thing, ...], grid: int, rng: np.random.Generator) -> str:
     """Draw from p(y | scene): with probability NOISE a caption of another scene."""
-    q = captions(draw_scene(rng) if rng.random() < NOISE else scene)
+    q = captions(draw_scene(grid, rng) if rng.random() < NOISE else scene)
     return str(rng.choice(list(q), p=np.fromiter(q.values(), float)))
 
 
-def render(scene: tuple[Thing, ...], rng: np.random.Generator) -> bytes:
-    """Draw a PNG of SIDE x SIDE pixels, at 4x. Background, shade, place and pixels vary at random."""
+def render(scene: tuple[Thing, ...], grid: int, rng: np.random.Generator) -> bytes:
+    """Draw a PNG of CELL x CELL pixels a cell, at 4x. Background, shade, place and pixels vary at random."""
     from PIL import Image, ImageDraw
 
-    zoom = 4
-    image = Image.new("RGB", (SIDE * zoom, SIDE * zoom), (int(rng.integers(40, 110)),) * 3)
+    zoom, side = 4, CELL * grid
+    image = Image.new("RGB", (side * zoom, side * zoom), (int(rng.integers(40, 110)),) * 3)
     pen = ImageDraw.Draw(image)
-    for size, colour, shape, cell in scene:
+    for size, colour, shape, (row, column) in scene:
         r = SIZES[size] * rng.uniform(0.9, 1.1)
-        row, column = divmod(cell, 2)
-        x, y = (SIDE / 4 + SIDE / 2 * at + rng.uniform(-1.3, 1.3) for at in (column, row))
+        at = (CELL * (LINES[grid].index(line) + 0.5) for line in (column, row))
+        x, y = (middle + rng.uniform(-1.3, 1.3) for middle in at)
         shade = tuple(int(c * rng.uniform(0.85, 1)) for c in COLOURS[colour])
         _draw(pen, shape, x * zoom, y * zoom, r * zoom, shade)
-    pixels = np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX), np.float32)
+    pixels = np.asarray(image.resize((side, side), Image.Resampling.BOX), np.float32)
     pixels = np.clip(pixels + rng.normal(0, 6, pixels.shape), 0, 255).astype(np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
