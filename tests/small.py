@@ -45,7 +45,8 @@ QUICK = {  # settings of every aligner that fit in a moment
     "network": {"width": 8, "steps": 2},
     "transport": {"method": "emd", "points": 40},
     "mini_vec2vec": {"clusters": 5, "repeats": 2, "assignment_restarts": 2, "refine_steps": 2},
-    "wasserstein_procrustes": {"clusters": 8, "repeats": [2], "rounds": [100], "refinements": 1, "passes": 1},
+    "wasserstein_procrustes": {"clusters": 8, "repeats": [2], "rounds": [100], "reflections": 0}
+    | {"refinements": 1, "passes": 1},
     "vec2vec": {"width": 16, "disc_width": 16, "steps": 2, "batch": 16, "log_every": 1},
 }
 

@@ -25,7 +25,7 @@ from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
 from tests.small import refusal, rotation, seeded, tables_of
 from tests.test_align import TEST, N, embeddings, texts, write
-from tests.test_aligners import SMALL as ALIGNER_SMALL
+from tests.test_aligners import SMALL as FEW_FITS
 from tests.test_aligners import clustered
 from tests.test_vec2vec import SMALL
 
@@ -156,7 +156,7 @@ def nearness(translator, x, y):
     return float(torch.cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean())
 
 
-QUICK = replace(ALIGNER_SMALL, match_in="smaller")
+QUICK = replace(FEW_FITS, match_in="smaller")
 
 
 def test_a_second_encoder_improves_the_first_coupling():

@@ -87,7 +87,7 @@ def clouds(d=24):
 NETWORK = vec2vec.Settings(**QUICK["vec2vec"] | {"dropout": 0.0})
 PAIRS = torch.tensor([[0, 0], [3, 3]])
 FITS = {name: partial(quick_fit, name) for name in QUICK} | {
-    "wasserstein_procrustes": lambda x, y: quick_fit("wasserstein_procrustes", x, y, PAIRS),
+    "wasserstein_procrustes": lambda x, y: quick_fit("wasserstein_procrustes", x, y, PAIRS, reflections=1),
     "vec2vec": partial(quick_fit, "vec2vec", dropout=0.0),
     "least_squares": partial(quick_fit, "procrustes", map="least_squares"),
     "hungarian": partial(quick_fit, "transport", method="hungarian"),
