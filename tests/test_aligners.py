@@ -214,8 +214,8 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
         starts.append(W)
         return W
 
-    alike = {"refine_alike": lambda self, X, Y, maps, *_: maps}
-    for name, part in {"compete": lambda *_: [-W], "refine": refine, **alike}.items():
+    parts = {"refine_together": lambda self, X, Y, maps, *_: maps, "refine": refine}
+    for name, part in (parts | {"compete": lambda *_: [-W]}).items():
         monkeypatch.setattr(wasserstein_procrustes.Fitting, name, part)
     monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [sign * W])
     wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0))

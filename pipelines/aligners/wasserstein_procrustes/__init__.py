@@ -6,25 +6,25 @@
    centroids, which two encoders do not share.
 2  Each repeat gives a candidate map. Clusters alone do not show which candidate is right: a wrong one may
    score higher. So project both clouds on their leading principal directions, refine all candidates there on
-   random batches, and score each by the mean cosine of coupled points. After each round drop the worse half.
+   random batches, and score each by the mean cosine of coupled points. The next round has the better half.
    If the best two maps of the last round have become alike, they are probably right. If not, hold a larger
    competition. Keep the best map.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
    to escape poor optima. They grow, and the temperature falls. Let U S V' be the SVD of the
    cross-covariance. The `refinements`, on batches, use the map U S^POWER V', which gives more weight to
-   directions in which couplings agree. The `passes` use all vectors, or a random LAST_PASS a side if there
-   are more, and the Procrustes solution U V'. With few vectors their couplings are softer (`relative_size`).
+   directions in which couplings agree. The `passes` use the Procrustes solution U V' and all vectors, at most
+   a random LAST_PASS a side. With few vectors their couplings are softer (`relative_size`).
    Sides without a common document need three settings:
-   `groups`: each iteration divides the vectors of both sides into random groups of whole clusters, couples
+   `groups`: each iteration divides the batches of both sides into random groups of whole clusters, couples
      each group with each group of the other side, and adds the cross-covariances. Documents that only one
      side has pull the map off. Each pair of groups pulls it in another direction, so these errors cancel.
-     A few steps without groups are tried. If the map then couples clearly better, they are left out.
+     If a trial without groups couples clearly better, step 3 is repeated without groups and `equalise`.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
-   `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. If
-     one of them couples clearly better, it replaces the map, and copies of it follow. The second half of
-     step 3 is then repeated from the last one.
+   `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. A
+     copy that couples better replaces the map, and is copied in turn. If one did, the second half of step 3
+     is repeated.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -71,7 +71,7 @@ UNGROUPED_GAIN = 1.05  # groups are left out if that raises the mean cosine so m
 REFLECTED_BATCH = 2000  # vectors per side of a refinement of reflected maps
 REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: useless ones raise it by less
 SEARCHES = 8  # largest number of searches for a direction to reflect
-MISSES = 3  # so many searches in a row without a gain are the last
+MISSES = 3  # stop after so many searches in a row without a gain
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -100,7 +100,7 @@ class Settings(Checked):
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 1500, 1500, 1500, 2000, 2500)
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
-    groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small sides get fewer
+    groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small batches get fewer
     # How often directions may be reflected and the second half of step 3 repeated
     reflections: Natural = 4
     # In step 3, in the principal axes of both sides, rows and columns of the cross-covariance are divided by
@@ -247,9 +247,9 @@ class Fitting:
         leading_given = P.T @ given @ Q
         W = P @ self.best_candidate(x, y, known, leading_given) @ Q.T
         fitting, cross = self, self.refine(X, Y, W, given)
-        ungrouped = self.settings.groups == 1 and not self.settings.equalise
-        if not ungrouped and self.groups_harm(x, y, P.T @ spectral(cross) @ Q, leading_given):
-            fitting = replace(self, settings=replace(self.settings, groups=1, equalise=0.0))
+        ungrouped = replace(self.settings, groups=1, equalise=0.0)
+        if ungrouped != self.settings and self.groups_harm(x, y, P.T @ spectral(cross) @ Q, leading_given):
+            fitting = replace(self, settings=ungrouped)
             cross = fitting.refine(X, Y, spectral(cross), given)
         for _ in range(self.settings.reflections):
             W = self.better_reflected(x, y, P.T @ spectral(cross) @ Q, leading_given)
@@ -286,7 +286,7 @@ class Fitting:
         return [spectral(cross) for cross in crosses]
 
     def compete(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> list[Tensor]:
-        """Step 2: in each round refine all maps on the same batches, and drop the worse half of them.
+        """Step 2: in each round refine all maps on the same batches. The next round has the better half.
 
         Return the maps of the last round, best first.
         """
@@ -295,16 +295,14 @@ class Fitting:
         for number, size in enumerate(rounds):
             maps = maps[: (len(maps) + 1) // 2] if number else maps
             what = f"compare candidates, round {number + 1} of {len(rounds)}"
-            maps = self.refine_alike(X, Y, maps, size, given, what)
-            scored = zip(self.cosines(X, Y, maps, size), maps, strict=True)
-            best_first = sorted(scored, key=lambda of: -of[0])
+            maps = self.refine_together(X, Y, maps, size, given, what)
+            cosines = self.cosines(X, Y, maps, size)
             if self.log:
-                best, worst = best_first[0][0], best_first[-1][0]
-                self.log({f"{name}/best": best, f"{name}/worst": worst}, number)
-            maps = [W for _, W in best_first]
+                self.log({f"{name}/best": max(cosines), f"{name}/worst": min(cosines)}, number)
+            maps = [W for _, W in sorted(zip(cosines, maps, strict=True), key=lambda of: -of[0])]
         return maps
 
-    def refine_alike(
+    def refine_together(
         self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, given: Tensor, what: str
     ) -> list[Tensor]:
         """Refine all maps (d, e) on the same ROUND_STEPS batches."""
@@ -337,16 +335,16 @@ class Fitting:
 
     def groups_harm(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> bool:
         """Return whether an orthogonal map (d, e) couples clearly better after refinements without groups."""
-        [refined] = self.refine_alike(X, Y, [W], UNGROUPED_BATCH, given, "leave out groups")
+        [refined] = self.refine_together(X, Y, [W], UNGROUPED_BATCH, given, "leave out groups")
         before, after = self.cosines(X, Y, [W, spectral(refined)], UNGROUPED_BATCH)
         return after > UNGROUPED_GAIN * before
 
     def better_reflected(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor) -> Tensor | None:
-        """Reflect directions of a map (d, e) in turn. Return None if it never couples clearly better."""
+        """Return the map (d, e) with directions reflected one after the other, or None if none helps."""
         start, missed = W, 0
         for _ in range(SEARCHES):
             maps = [W, *reflected(X, Y, W, WARM, self.generator)]
-            maps = self.refine_alike(X, Y, maps, REFLECTED_BATCH, given, "reflect")
+            maps = self.refine_together(X, Y, maps, REFLECTED_BATCH, given, "reflect")
             cosines = self.cosines(X, Y, maps, BATCHES[1])
             better = max(cosines) > REFLECTED_GAIN * cosines[0]
             W, missed = (maps[cosines.index(max(cosines))], 0) if better else (W, missed + 1)
@@ -361,12 +359,12 @@ class Fitting:
         axes = (principal_axes(X), principal_axes(Y)) if self.settings.equalise else None
         steps = range(first, refinements + self.settings.passes)
         for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
-            last = step >= refinements  # one of the passes over all vectors
-            done = 1.0 if last else step / refinements
+            in_passes = step >= refinements
+            done = 1.0 if in_passes else step / refinements
             grown = round(BATCHES[0] * (BATCHES[1] / BATCHES[0]) ** done)
-            size = LAST_PASS if last else batch_size(grown, X, Y)
+            size = LAST_PASS if in_passes else batch_size(grown, X, Y)
             x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
-            scale = last_scale if last else 1.0
+            scale = last_scale if in_passes else 1.0
             inverse_temperature = scale * (WARM + (COLD - WARM) * done)
             coupled, cosine = couple_groups(self.groups(x), self.groups(y), W, inverse_temperature)
             # A softer coupling gives each point the mean of more partners, which is shorter than one vector.
@@ -374,7 +372,7 @@ class Fitting:
             # docs/experiments/sizes.md.
             cross = coupled + scale**2 * given
             fitted = equalised(cross, *axes, self.settings.equalise) if axes else cross
-            W = spectral(fitted, 0.0 if last else POWER)
+            W = spectral(fitted, 0.0 if in_passes else POWER)
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
         return cross

@@ -17,9 +17,9 @@ from pipelines.aligners.core.matching import draw
 
 AXES = 32  # leading principal axes of the source that are searched: the others have little to reflect
 SAMPLE = 2000  # vectors per side
-STARTS, STEPS, RATE = 200, (40, 15), 0.1  # of Adam, with the series and with the cost itself
+STARTS, STEPS, RATE = 200, (40, 15), 0.1  # of Adam; steps with the series and with the cost itself
 FOUND = 4  # directions that are returned at most: the wrong one is mostly the cheapest
-POWER = 1.5  # of the variance: with 1 directions of small variance win, with 2.5 the first axes
+POWER = 1.5  # of the variance: 1 favours directions of small variance, 2.5 the first axes
 SAME = 0.8  # cosine of two directions that count as one
 
 # Takes unit rows v (s, k), and returns the cost of reflecting each direction (s,), and its gradient (s, k)
@@ -54,9 +54,9 @@ def descend(cost: Cost, variance: Tensor, v: Tensor, steps: int) -> Tensor:
     for step in range(1, steps + 1):
         unit = normalize(v, dim=1)
         value, slope = cost(unit)
-        total = (unit.square() @ variance)[:, None]
-        gradient = slope / total**POWER
-        gradient -= 2 * POWER * value[:, None] / total ** (POWER + 1) * unit * variance
+        along = (unit.square() @ variance)[:, None]
+        gradient = slope / along**POWER
+        gradient -= 2 * POWER * value[:, None] / along ** (POWER + 1) * unit * variance
         gradient = (gradient - (gradient * unit).sum(1, keepdim=True) * unit) / v.norm(dim=1, keepdim=True)
         # Adam by hand: torch.optim takes seconds to import
         first.lerp_(gradient, 0.1)
@@ -67,7 +67,7 @@ def descend(cost: Cost, variance: Tensor, v: Tensor, steps: int) -> Tensor:
 
 
 def distinct(v: Tensor) -> Tensor:
-    """Return the unit rows of v (s, k) whose cosine with each row before is less than SAME, up to sign."""
+    """Return the unit rows of v (s, k) whose cosine with each one kept before is below SAME, up to sign."""
     found = v[:1]
     for row in v[1:]:
         if (found @ row).abs().max() < SAME:
@@ -79,9 +79,9 @@ def distinct(v: Tensor) -> Tensor:
 class SoftCosine:
     """What the soft mean cosine of two samples loses when the map is reflected along a unit v (k,).
 
-    That cosine is the mean of log-sum-exp over the rows and over the columns of the logits (n, m), divided by
-    the inverse temperature. Logits are that temperature times cosine - 1. a (n, k), b (m, k): both samples in
-    the axes of v. To reflect the map along v, subtract 2 (a v)(b v)' from the cosines.
+    Logits (n, m) are inverse_temperature (cosine - 1). That soft cosine, minus 1, is the mean of their
+    log-sum-exp over rows and over columns, divided by inverse_temperature. a (n, k), b (m, k): both samples
+    in the axes of v. To reflect the map along v, subtract 2 (a v)(b v)' from the cosines.
     """
 
     logits: Tensor
@@ -113,19 +113,18 @@ class SoftCosine:
     def series(self) -> Cost:
         """Return the cost to the second order of (a v)(b v)', a polynomial of degree four in v.
 
-        A step from hundreds of starts takes no longer than one from one start with the cost itself, and the
-        minima are similar. Let p = a v and q = b v, and E_i and Var_i be the mean and the variance of q under
-        the softmax of row i. The rows lose the mean over i of 2 p_i E_i - 2 beta p_i^2 Var_i, the columns
-        alike, and the cost is the mean of both.
+        Hundreds of starts take no longer than one start with the cost itself, and the minima are similar. Let
+        p = a v and q = b v, and E_i and Var_i be the mean and the variance of q under the softmax of row i.
+        The rows lose the mean over i of 2 p_i E_i - 2 beta p_i^2 Var_i, the columns alike. The cost is the
+        mean of both.
         """
         kernel = self.logits.exp()
         rows, columns = moments(kernel, self.a, self.b), moments(kernel.T, self.b, self.a)
-        linear, quadratic = (row + column for row, column in zip(rows, columns, strict=True))
-        linear, quadratic = (linear + linear.T) / 2, (quadratic + quadratic.T) / 2
+        linear, quadratic = ((both + both.T) / 2 for both in map(torch.add, rows, columns))
         k = len(linear)
 
         def cost(v: Tensor) -> tuple[Tensor, Tensor]:
-            vv = squares(v)  # (s, k k)
+            vv = products(v)  # (s, k k)
             of_v, of_vv = v @ linear, self.inverse_temperature * vv @ quadratic
             value = (v * of_v).sum(1) - (vv * of_vv).sum(1)
             slope = of_v - 2 * torch.einsum("sij,sj->si", of_vv.view(-1, k, k), v)
@@ -134,7 +133,7 @@ class SoftCosine:
         return cost
 
 
-def squares(a: Tensor) -> Tensor:
+def products(a: Tensor) -> Tensor:
     """Return all products of two columns of a (n, k), as (n, k k)."""
     return (a[:, :, None] * a[:, None, :]).flatten(1)
 
@@ -146,5 +145,5 @@ def moments(kernel: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """
     weights = kernel / kernel.sum(1, keepdim=True)
     mean = weights @ b
-    covariance = weights @ squares(b) - squares(mean)
-    return a.T @ mean / len(a), squares(a).T @ covariance / len(a)
+    covariance = weights @ products(b) - products(mean)
+    return a.T @ mean / len(a), products(a).T @ covariance / len(a)

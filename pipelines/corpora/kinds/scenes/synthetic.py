@@ -2,9 +2,9 @@
 
 A scene has one to three objects in a grid of four cells, or one to six in nine. An object has a shape, a
 colour and a size. A caption names a part of the scene: an object with or without its size, colour and place;
-two objects and how they lie; or how many there are. So one image has dozens of true captions, and one caption
-fits thousands of images. A share NOISE of the captions belongs to other scenes, as on the web. It also keeps
-the pointwise mutual information finite:
+two objects, with or without how they lie; or how many there are. So one image has dozens of true captions,
+and one caption fits thousands of images. A share NOISE of the captions belongs to other scenes, as on the
+web. It also keeps the pointwise mutual information finite:
 
     PMI(x, y) = log p(y | x) / p(y) = log((1 - NOISE) q(y | scene) / q(y) + NOISE)
 
@@ -37,7 +37,7 @@ OBJECTS = tuple(itertools.product(SIZES, COLOURS, SHAPES))
 
 
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
-    """Return generated scenes: id, text (the first caption), labels (the "colour shape" there are), captions
+    """Return generated scenes: id, text (the first caption), labels (each "colour shape" in it), captions
     (CAPTIONS of them), image (PNG), scene (JSON)."""
     rng = np.random.default_rng(p.seed)
     made = []
@@ -97,7 +97,7 @@ def _double(a: Thing, b: Thing) -> list[str]:
 
 @functools.cache
 def marginal(grid: int) -> dict[str, float]:
-    """Return q(y) over all scenes, exactly: objects are independent, and a caption has at most two."""
+    """Return q(y) over all scenes, exactly: objects are independent, and a caption names at most two."""
     out: dict[str, float] = defaultdict(float)
     most = MOST[grid]
     for count, word in enumerate(NUMBERS[:most], 1):
@@ -105,11 +105,9 @@ def marginal(grid: int) -> dict[str, float]:
     things = [(*o, cell) for o in OBJECTS for cell in _cells(grid)]
     for thing in things:
         _add(out, _single(thing), (0.9 + 0.45 * (most - 1)) / most / len(things))
-    cells = list(itertools.permutations(_cells(grid), 2))
-    for a, b in itertools.product(OBJECTS, repeat=2):
-        for i, j in cells:
-            share = 0.45 * (most - 1) / most / (len(OBJECTS) ** 2 * len(cells))
-            _add(out, _double((*a, i), (*b, j)), share)
+    pairs = [(a, b) for a, b in itertools.product(things, repeat=2) if a[3] != b[3]]
+    for a, b in pairs:
+        _add(out, _double(a, b), 0.45 * (most - 1) / most / len(pairs))
     return dict(out)
 
 
@@ -143,7 +141,7 @@ def draw_caption(scene: tuple[Thing, ...], grid: int, rng: np.random.Generator) 
 
 
 def render(scene: tuple[Thing, ...], grid: int, rng: np.random.Generator) -> bytes:
-    """Draw a PNG of CELL x CELL pixels a cell, at 4x. Background, shade, place and pixels vary at random."""
+    """Draw a PNG of CELL x CELL pixels a cell. Background, shade, size, place and pixels vary at random."""
     from PIL import Image, ImageDraw
 
     zoom, side = 4, CELL * grid
@@ -151,8 +149,7 @@ def render(scene: tuple[Thing, ...], grid: int, rng: np.random.Generator) -> byt
     pen = ImageDraw.Draw(image)
     for size, colour, shape, (row, column) in scene:
         r = SIZES[size] * rng.uniform(0.9, 1.1)
-        at = (CELL * (LINES[grid].index(line) + 0.5) for line in (column, row))
-        x, y = (middle + rng.uniform(-1.3, 1.3) for middle in at)
+        x, y = (CELL * (LINES[grid].index(at) + 0.5) + rng.uniform(-1.3, 1.3) for at in (column, row))
         shade = tuple(int(c * rng.uniform(0.85, 1)) for c in COLOURS[colour])
         _draw(pen, shape, x * zoom, y * zoom, r * zoom, shade)
     pixels = np.asarray(image.resize((side, side), Image.Resampling.BOX), np.float32)
