@@ -22,7 +22,8 @@ ABOUT = {  # of each section
         "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
         "share: of the vectors, for which the map is right. All that follows is about these. "
         "by numbers: share of the vectors that name the encoder, each by itself. If all together do, no fit "
-        "is needed, the score is 1, and no encoder of another width is tried."
+        "is needed, and the score is 1. If so, or if an encoder of the dump's width is aligned, none of "
+        "another width is tried."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (

@@ -256,11 +256,11 @@ def try_encoders(
 ) -> Attempt:
     """Fit and judge a translator for each encoder. Append the results, and return the best attempt.
 
-    If the numbers name an encoder, those of another width are not tried.
+    If the numbers name an encoder, or one of the dump's width is aligned, none of another width is tried.
     """
-    attempts, identified = [], False
+    attempts, found = [], False
     for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
-        if identified and not same_width:
+        if found and not same_width:
             steps.skip([f"encoder {name}" for name in [*opened][place:]])
             break
         steps.begin(f"encoder {encoder}")
@@ -278,8 +278,8 @@ def try_encoders(
         )
         attempts.append(Attempt(result, texts, known, encode, translator, replicates))
         tried.append(result)
+        found |= not replicates or (same_width and verdict.label == "aligned")
         if not replicates:  # the numbers named the encoder: no fit was made, so its time tells nothing
-            identified = True
             steps.weights[f"encoder {encoder}"] = 0.0
     return attempts[tried.index(best_of(tried))]
 
