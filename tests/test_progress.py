@@ -29,7 +29,7 @@ def test_a_short_loop_says_nothing_and_a_long_one_lines(capsys, monkeypatch):
 LONGER = {  # so that every phase has its line
     "network": {},
     "mini_vec2vec": {},
-    "wasserstein_procrustes": {"rounds": (40, 40), "refinements": 2},
+    "wasserstein_procrustes": {"refinements": 2, "reflections": 1},
     "vec2vec": {"starts": (2, 1), "start_axes": (4, 4), "start_steps": 1},
 }
 
