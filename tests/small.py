@@ -45,8 +45,14 @@ QUICK = {  # settings of every aligner that fit in a moment
     "network": {"width": 8, "steps": 2},
     "transport": {"method": "emd", "points": 40},
     "mini_vec2vec": {"clusters": 5, "repeats": 2, "assignment_restarts": 2, "refine_steps": 2},
-    "wasserstein_procrustes": {"clusters": 8, "repeats": [2], "rounds": [100], "reflections": 0}
-    | {"refinements": 1, "passes": 1},
+    "wasserstein_procrustes": {
+        "clusters": 8,
+        "repeats": [2],
+        "rounds": [100],
+        "refinements": 1,
+        "passes": 1,
+        "reflections": 0,
+    },
     "vec2vec": {"width": 16, "disc_width": 16, "steps": 2, "batch": 16, "log_every": 1},
 }
 
@@ -151,8 +157,8 @@ def write_embeddings(name, vectors, split="train", **metadata):
 
 def scenes():
     """Return a corpus of 24 generated images to train on and 16 to test."""
-    row = SyntheticCorpus(source="synthetic", path="x", rows=40)
-    return synthetic.rows(row).with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
+    made = synthetic.rows(SyntheticCorpus(source="synthetic", path="x", rows=40))
+    return made.with_columns(split=pl.Series(["train"] * 24 + ["test"] * 16))
 
 
 def write_pairs():

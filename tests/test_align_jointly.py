@@ -23,10 +23,9 @@ from pipelines.fitting.splitting import rows_of_parts, vectors_of_parts
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
+from tests import test_aligners
 from tests.small import refusal, rotation, seeded, tables_of
 from tests.test_align import TEST, N, embeddings, texts, write
-from tests.test_aligners import SMALL as FEW_FITS
-from tests.test_aligners import clustered
 from tests.test_vec2vec import SMALL
 
 DIMS = {"a": 7, "b": 5, "c": 6}
@@ -146,7 +145,7 @@ def test_paired_spaces_share_their_texts_and_no_other(seed, limit, splits):
 def views(n, seed=0):
     """Three spaces of 2 n clustered texts, (2 n, d) each, row i of one text; the second is blurred."""
     g = seeded(seed)
-    latent = clustered(2 * n, 8, g)
+    latent = test_aligners.clustered(2 * n, 8, g)
     turned = [latent @ rotation(d, 8, g).T for d in (8, 10, 12)]
     return turned[0], turned[1] + 0.6 * torch.randn(2 * n, 10, generator=g), turned[2]
 
@@ -156,7 +155,7 @@ def nearness(translator, x, y):
     return float(torch.cosine_similarity(translator(x) - translator.target_mean, y - y.mean(0)).mean())
 
 
-QUICK = replace(FEW_FITS, match_in="smaller")
+QUICK = replace(test_aligners.SMALL, match_in="smaller")
 
 
 def test_a_second_encoder_improves_the_first_coupling():

@@ -214,8 +214,12 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
         starts.append(W)
         return W
 
-    parts = {"refine_together": lambda self, X, Y, maps, *_: maps, "refine": refine}
-    for name, part in (parts | {"compete": lambda *_: [-W]}).items():
+    parts = {
+        "compete": lambda *_: [-W],
+        "refine": refine,
+        "refine_together": lambda self, X, Y, maps, *_: maps,
+    }
+    for name, part in parts.items():
         monkeypatch.setattr(wasserstein_procrustes.Fitting, name, part)
     monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [sign * W])
     wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0))

@@ -16,8 +16,15 @@ from mlflow.tracking import MlflowClient
 from pipelines.study import activate
 from tests.small import ROOT, completed, copied, one_sender, write_yaml
 
-FEW = {"clusters": 4, "repeats": [2], "restarts": 2, "rounds": [60], "refinements": 8, "passes": 1}
-FEW |= {"reflections": 0}
+FEW = {
+    "clusters": 4,
+    "repeats": [2],
+    "restarts": 2,
+    "rounds": [60],
+    "refinements": 8,
+    "passes": 1,
+    "reflections": 0,
+}
 STUDY = {
     "study": "tiny",
     "corpora": {

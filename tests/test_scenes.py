@@ -42,18 +42,20 @@ def test_scenes_are_a_corpus_and_the_same_each_time(grid):
     store.check_corpus("scenes", frame)
     assert frame.equals(collect(corpus))
     assert frame["captions"].list.len().unique().to_list() == [scenes.CAPTIONS]
-    assert Image.open(io.BytesIO(frame["image"][0])).size == (16 * grid, 16 * grid)
+    image = frame["image"][0]
+    assert Image.open(io.BytesIO(image)).size == (16 * grid, 16 * grid)
+    assert pixels(image, 32).shape == (3, 32, 32)
     least = scenes.pmi(frame["scene"].to_list(), ["a large blue cross"]).min()
     assert least == pytest.approx(np.log(scenes.NOISE))
 
 
 @GRIDS
 def test_the_marginal_is_the_mean_over_scenes(grid):
-    rng, marginal = np.random.default_rng(1), scenes.marginal(grid)
+    rng = np.random.default_rng(1)
     said = ["two objects", "a red square at the top left", "a circle above a square", "a cross and a cross"]
     drawn = [scenes.captions(scenes.draw_scene(grid, rng)) for _ in range(3000)]
     q = np.array([[share.get(text, 0) for text in said] for share in drawn])
-    error = np.abs(q.mean(0) - [marginal[text] for text in said])
+    error = np.abs(q.mean(0) - [scenes.marginal(grid)[text] for text in said])
     assert (error < 3.5 * q.std(0) / np.sqrt(3000)).all()
 
 

@@ -133,7 +133,7 @@ def collected(kind, **row):
 
 
 def test_generated_pairs_are_graded_and_the_same_each_time():
-    frame, again = (collected("sts", source="synthetic", rows=600) for _ in "ab")
+    frame, again = (collected("sts", source="synthetic", rows=600) for _ in range(2))
     assert frame.equals(again)
     assert frame["score"].unique().sort().to_list() == [0, 1, 2, 3, 4, 5]
     texts, partners = (frame[side].str.to_lowercase().str.split(" ") for side in ("text", "pair"))
