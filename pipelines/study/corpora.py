@@ -117,7 +117,7 @@ class PathCorpus(Corpus):
 
 
 class VectorsCorpus(Corpus):
-    """Vectors without text, as of a leaked database: parquet, a folder of parquet, arrow, npy or npz."""
+    """Vectors without text, as of a leaked database, in any format that docs/audit.md lists."""
 
     source: Literal["vectors"]  # your own vectors
     columns: dict[str, str] = {}  # our column -> theirs
