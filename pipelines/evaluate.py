@@ -46,7 +46,9 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         found = summary(scores, documents)
         run.log({f"seed-{seed}": {"translation": {measure: found[measure] for measure in scores}}})
         if search:
-            found |= search(target.vectors, translator(source.vectors[search.documents]))
+            with torch.inference_mode():
+                translated = translator(source.vectors[search.documents])
+            found |= search(target.vectors, translated)
         per_seed.append({"seed": seed} | found)
     seeds = pl.DataFrame(per_seed)
     store.write_csv(store.seeds_path(name), seeds)
@@ -83,7 +85,7 @@ def scored(
     Pairs are ranked, and vectors centred, within their batch. The scores are on the CPU.
     """
     parts = [rows[part] for part in translation.batches(len(rows), batch)]
-    # len(part): do not divide it again
+    # `paired_scores` makes batches, too: len(part) keeps this part whole
     scores = [translation.paired_scores(translator(source[part]), target[part], len(part)) for part in parts]
     return {measure: torch.cat([of_part[measure] for of_part in scores]).cpu() for measure in scores[0]}
 

@@ -1,7 +1,8 @@
 """finetune: SimCSE on one corpus -> data/trained/<row>/, measured on STS dev during training.
 
-The loop replaces sentence-transformers' Trainer. Each step draws its batch, dropout and masks from (seed,
-step), so a killed run continues bit for bit, and the global batch does not depend on the number of ranks.
+The loop replaces sentence-transformers' Trainer. Each step draws its batch from (seed, step), dropout and
+masks from (seed, step, rank). So a killed run continues bit for bit, and the global batch does not depend on
+the number of ranks.
 """
 
 import math
@@ -66,7 +67,8 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for role, path in paths.items():
         run.input(path, role)
     start = [store.digest(file) for file in sorted(Path(row.start).rglob("*.safetensors"))]
-    made_from = (store.code("contrastive", "encoders"), row, start, *map(store.digest, paths.values()))
+    code = store.code("contrastive", "distributed", "encoders", "finetune", "measures")
+    made_from = (code, row, start, *map(store.digest, paths.values()))
     with (
         distributed.process_group(resolve(row.device)),
         distributed.on_rank_zero(store.work("finetune", name, *made_from)) as folder,
@@ -123,8 +125,6 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
         raise BadInput(
             f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of {row.start}"
         )
-    if row.network:
-        transformer.max_seq_length = positions
     simcse.set_dropout(transformer, row.dropout)
     width, device = pooling.width(transformer), resolve(row.device)
     torch.manual_seed(row.seed)  # for the weights of the head and of the word model
@@ -143,7 +143,7 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
     if row.start.endswith("scratch.py"):
         network = folder / "network"
         if distributed.rank() == 0:
-            shape = row.network or Network.model_validate({})
+            shape = row.network or Network()
             scratch.network([text for column in columns for text in column], shape, row.seed, network)
         distributed.barrier()
         return Transformer(str(network)), None
@@ -203,17 +203,18 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
     gathered = [distributed.all_gather(v) for v in vectors]
     loss = losses.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
+    words = torch.zeros_like(loss)  # this rank's part; `loss` is of all ranks
     if training.words is not None:
-        loss = loss + row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
+        words = row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
     training.optimiser.zero_grad()
-    loss.backward()
+    (loss + words).backward()
     distributed.all_reduce_gradients(training.parameters())
     nn.utils.clip_grad_norm_(training.parameters(), CLIP)
     for group in training.optimiser.param_groups:
         group["lr"] = row.lr * rate(training.step, row)
     training.optimiser.step()
     training.step += 1
-    return loss.detach()
+    return loss.detach() + distributed.all_reduce(words.detach())
 
 
 def batch_rows(n: int, batch: int, seed: int, step: int) -> np.ndarray:
@@ -234,16 +235,16 @@ def two_views(texts: list[str], row: Finetune, step: int, batch: list[int]) -> l
     """
     if row.augment is None:
         return [texts, texts]
-    rngs = [np.random.default_rng([row.seed, step, int(i)]) for i in batch]
-    views = []
-    for _ in range(2):
-        pairs = zip(texts, rngs, strict=True)
-        views.append([simcse.augment(text, row.augment, row.augment_share, rng) for text, rng in pairs])
-    return views if row.augment_views == "both" else [texts, views[0]]
+    kind, rngs = row.augment, [np.random.default_rng([row.seed, step, int(i)]) for i in batch]
+
+    def augmented() -> list[str]:
+        return [simcse.augment(t, kind, row.augment_share, rng) for t, rng in zip(texts, rngs, strict=True)]
+
+    return [augmented() if row.augment_views == "both" else texts, augmented()]
 
 
 def word_loss(training: Training, row: Finetune, texts: list[str]) -> Tensor:
-    """Return the mean cross entropy of the masked words of all ranks, with gradient of this rank's words."""
+    """Return this rank's part of the mean cross entropy of all masked words: the parts add up to the mean."""
     assert training.words is not None
     first: Any = training.trained[0]
     features = simcse.tokenize(training.trained, texts, row.max_tokens)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pipelines import freeze_gc
-from pipelines.aligners.core.translator import load_seeds, read_verdicts
+from pipelines.aligners.core.translator import best_seed, load_seeds, read_verdicts
 from pipelines.batchwise import source_dimension
 from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import weights
@@ -148,7 +148,7 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     folder = store.intact(store.translators_path(name))
     seeds, verdicts = load_seeds(folder), read_verdicts(folder)
     if seed is None:
-        seed = max(seeds, key=lambda s: verdicts.get(s, {}).get("score", 0.0))
+        seed = best_seed(seeds, verdicts)
     if seed not in seeds:
         raise BadInput(f"there is no seed {seed}; there are: {', '.join(map(str, seeds))}")
     copy.mkdir()
@@ -174,10 +174,9 @@ def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Itera
         read, results = _read_by(f"evaluate@{by}"), store.seeds_path(by)
         same = row.translator == name and row.hub_correction is None and read.get(str(folder)) == md5
         if same and _as_locked(results):
-            paths = (str(store.embeddings_path(space)) for space in (row.source, row.target))
             [measures] = store.read_csv(results).filter(seed=seed).drop("seed").to_dicts()
             metrics = {f"translation/{key}": value for key, value in measures.items()}
-            yield Measured(by, metrics, {path: read[path] for path in paths})
+            yield Measured(by, metrics, {path: md5 for path, md5 in read.items() if path.endswith(".arrow")})
 
 
 # ---------------------------------------------------------------- encoders
@@ -198,11 +197,11 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
         model = open_model(folder)
     about = _about(TEXTS, model.encode(TEXTS, show_progress_bar=False), ENCODER_NEEDS)
     log = partial(sentence_transformers.log_model, model, create_model_card=False, **about)
-    measured = []
-    if _as_locked(folder, results):
+    measured, dev = [], str(store.corpus_path(row.dev))
+    read = _read_by(f"finetune@{name}")
+    if dev in read and _as_locked(folder, results):
         metrics = store.flat({"similarity/dev": store.read_metrics("finetune")[name]["dev"]}, "/")
-        dev = str(store.corpus_path(row.dev))
-        measured = [Measured(name, metrics, {dev: _read_by(f"finetune@{name}")[dev]})]
+        measured = [Measured(name, metrics, {dev: read[dev]})]
     private = study.private(*_corpora(row, study))
     return Model(log, {"sha256": weights(folder), "private": str(private)}, measured)
 

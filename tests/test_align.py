@@ -134,7 +134,7 @@ def test_two_corpora_are_halved_apart_and_have_no_known_pairs():
 
 
 def test_splits_that_are_not_two_or_not_there_are_refused():
-    with refusal("b: too few rows of split 'else' for this fit: 0"):
+    with refusal("b: too few rows of split 'else' for one side of this fit: 0$"):
         halves(A, B, row(splits=["test", "else"]), 0)
     for wrong in ({"splits": ["test", "test"]}, {"splits": ["test", "train"], "pairs": 3}):
         with pytest.raises(ValueError, match="splits: "):

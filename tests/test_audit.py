@@ -488,6 +488,8 @@ def test_audits_with_other_settings_have_other_pages():
     made = audits.made(Path("dump"), audits.Options(defences=()))
     assert (made["seed"], made["truth"], made["defences"]) == ("0", "none", "none")
     assert made["encoders"] == "minilm, use, wordllama"
+    twice = audits.Options(defences=("none", "rotate", "rotate")).defences_to_try()
+    assert [*map(str, twice)] == ["none", "rotate"]
 
 
 def findings(**defences):

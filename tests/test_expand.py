@@ -13,8 +13,12 @@ from tests.small import ROOT
 
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
 STUDY = {
-    "corpora": {"passages": {"source": "synthetic"}, "mails": {"source": "synthetic", "kind": "emails"}},
-    "encoders": {"minilm": {"source": "wheel"}, "use": {"source": "wheel"}},
+    "corpora": {
+        "passages": {"source": "synthetic"},
+        "mails": {"source": "synthetic", "kind": "emails"},
+        "mails-v2": {},
+    },
+    "encoders": {"minilm": {"source": "wheel"}, "use": {"source": "wheel"}, "v2-use": {}},
     "align": {"a": {"source": "passages-use", "target": "passages-minilm", "aligner": "identity"}},
     "align_jointly": {"j": {"spaces": ["passages-use", "passages-minilm"], "aligner": "vec2vec"}},
     "inverters": {"mails": {"space": "mails-minilm"}},
@@ -32,6 +36,7 @@ def row(table, name, keys):
         ("finetune", "f", {"network": {}}, {"start": "pipelines/contrastive/scratch.py"}),
         ("align_jointly", "k", {"aligner": "vec2vec"}, {"start": "pipelines/aligners/vec2vec"}),
         ("evaluate", "a", {}, {"translator": "a", "aligner": "identity", "source": "passages-use"}),
+        ("embed", "mails-v2-use", {"corpus": "mails", "encoder": "v2-use"}, {"corpus": "mails"}),
         ("evaluate", "c", {"translator": "j/passages-minilm/passages-use"}, {"target": "passages-use"}),
         ("attributes", "a", {}, {"corpus": "passages", "source_encoder": "use", "target_encoder": "minilm"}),
         ("inverters", "i", {"corpus": "mails", "encoder": "use"}, {"space": "mails-use"}),
@@ -83,6 +88,7 @@ def test_slots_make_several_rows_and_embeddings_are_added():
         ("align", "{x}", {"matrix": {"x y": [[1, 2], [3]]}}, ".matrix.x y: each line needs 2 values"),
         ("align", "{x}", {"matrix": {"x": ["b"], "y": [1, 2]}}, "two rows are called b"),
         ("embed", 3, 3, "embed.3: a mapping of keys is needed"),
+        ("embed", "mails-v2-use", {}, "mails-v2-use: several corpora and encoders fit"),
     ],
 )
 def test_what_contradicts_itself_or_is_missing_is_refused(table, name, keys, line):

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -112,20 +113,19 @@ def test_the_digest_of_code_is_of_the_packages_that_are_named(monkeypatch):
     for file in (mine, other):
         file.parent.mkdir(parents=True)
         file.write_text("old")
-    own, fitting = store.code("aligners/own"), store.code("fitting")
+    own, fitting, module = map(store.code, ("aligners/own", "fitting", "fitting/fits"))
     mine.write_text("new")
     assert store.code("aligners/own") != own
     assert store.code("fitting") == fitting
+    other.write_text("new")
+    assert store.code("fitting/fits") != module
 
 
-def test_ranks_share_a_folder_and_the_first_cleans_up(monkeypatch):
-    with work() as first:
-        monkeypatch.setenv("RANK", "1")
-        with work() as second:
-            assert second == first
-        monkeypatch.delenv("RANK")
-        assert first.exists()
-    assert not first.exists()
+def test_a_full_disk_leaves_no_half_of_a_translator(monkeypatch):
+    monkeypatch.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "")))
+    with refusal("no space left"):
+        save(Linear(2, 2), Path("t"))
+    assert not [*Path().iterdir()]
 
 
 def test_a_hub_correction_can_be_changed_when_read():

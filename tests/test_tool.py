@@ -68,6 +68,8 @@ def test_every_command_explains_itself(command, capsys):
         ("audit", "no.npy"),
         ("audit", "here.npy", "--limit", "3"),
         ("audit", "here.npy", "--defences", "magic"),
+        ("audit", "here.npy", "--defences", "round inf"),
+        ("audit", "here.npy", "--defences", "noise inf"),
         ("audit", "here.npy", "--encoders", "nobody"),
         ("audit", "here.npy", "--encoders", ""),
         ("audit", "here.npy", "--labels", ""),

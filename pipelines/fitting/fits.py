@@ -38,8 +38,8 @@ Result = TypeVar("Result")
 class Draw(NamedTuple):
     """What decides the random numbers and the texts of a fit: its seed, and how often it was restarted.
 
-    A replicate only judges other fits. It sees texts that its own seed draws. With `splits`, where all seeds
-    see the same texts unless there is a `limit`, it sees half of them.
+    A replicate is fitted only to judge other fits. Its seed draws its texts. In a row with `splits` all seeds
+    would see the same texts, so a replicate takes a random half of each split.
     """
 
     seed: int
@@ -130,7 +130,8 @@ def opened(
         paths = [store.embeddings_path(space) for space in spaces]
         for path in paths:
             run.input(path, "space")
-        code = store.code("aligners/core", f"aligners/{row.aligner}", "fitting", "measures")
+        own = ("aligners/core", f"aligners/{row.aligner}", "distributed", "fitting", "measures", verb)
+        code = store.code(*own)
         unfinished = store.work(verb, name, row, code, *map(store.digest, paths), *more)
         with distributed.on_rank_zero(unfinished) as folder:
             yield spaces, device, folder

@@ -25,7 +25,12 @@ class Halves:
     source: Tensor  # (n, d)
     target: Tensor  # (m, e)
     pairs: Tensor | None  # (k, 2) rows of source and target of the same texts, if the row grants known pairs
-    in_common: dict[str, int]  # of the texts that are not known pairs: see the function `in_common`
+    sides: tuple[Side, Side]  # without the known pairs
+
+    @property
+    def in_common(self) -> dict[str, int]:
+        """See the function `in_common`."""
+        return in_common(*self.sides)
 
 
 def halves(
@@ -48,7 +53,7 @@ def halves(
         )
     part_x, part_y = (part_of_row(row, number, 2, replicate, row.pairs) for number in (0, 1))
     rows_x = rows_of_part(source, "source", seed, part_x)[: row.limits[0]]
-    # Both sides of one corpus need the same shuffle, so that their parts do not overlap. Splits never do.
+    # Both sides of one corpus need the same shuffle, so that their parts are disjoint. Splits are anyway.
     salt = "source" if same or row.splits else "target"
     rows_y = rows_of_part(target, salt, seed, part_y)[: row.limits[1]]
     # The first rows of the same shuffle, which `rows_of_part` leaves out. A row with splits has no `pairs`.
@@ -58,7 +63,7 @@ def halves(
         source.vectors[torch.cat([rows_x, known])],
         target.vectors[torch.cat([rows_y, known])],
         torch.stack([len(rows_x) + index, len(rows_y) + index], 1) if row.pairs else None,
-        in_common((source, rows_x), (target, rows_y)),
+        ((source, rows_x), (target, rows_y)),
     )
 
 
@@ -109,7 +114,10 @@ def rows_of_parts(
 
 
 class Part(NamedTuple):
-    """One of `count` disjoint parts of the train texts, or a whole split. The first `known` are set aside."""
+    """Which texts one side gets: part `number` of `count` disjoint parts of the train texts, or a split.
+
+    The first `known` of the shuffled train texts are in no part: they are the known pairs.
+    """
 
     number: int
     count: int
@@ -138,8 +146,11 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
         half = part._replace(count=2)
         rows = rows[assign_parts(space, rows, half, generator) == 0]
     if len(rows) < 2:
+        whole = part.documents and part.split is None
+        why = "; documents are not divided, but with `halves: rows` they are" if whole else ""
+        split = part.split or "train"
         raise BadInput(
-            f"{space.name}: too few rows of split {part.split or 'train'!r} for this fit: {len(rows)}"
+            f"{space.name}: too few rows of split {split!r} for one side of this fit: {len(rows)}{why}"
         )
     return rows
 

@@ -40,8 +40,9 @@ class Defence:
         needs = {
             "drop": (0 < scale <= 1, "a share of the dimensions in (0, 1]"),
             "cells": (scale >= 1 and scale % 1 == 0, "a whole number of cells, at least 1,"),
+            "round": (scale >= 0 and scale % 1 == 0, "a whole number of decimals"),
         }
-        right, what = needs.get(self.kind, (scale >= 0, "a number of at least 0"))
+        right, what = needs.get(self.kind, (0 <= scale < math.inf, "a number of at least 0"))
         if not right:
             raise BadInput(f"defence: {self.kind} {scale:g}: {what} is needed")
 

@@ -20,7 +20,6 @@ report/                                pages for people; metrics/<verb>/<row>.js
 
 import hashlib
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,15 +97,10 @@ def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
     """Yield a folder for checkpoints, which survives a kill and is removed when the block ends well.
 
     A digest of `made_from` (settings, digests of inputs and of code) names the folder: a stage continues only
-    what was made from the same. Of several processes the first (RANK 0) cleans up. Raises
-    BadInput while another process runs the same row.
+    what was made from the same. Raises BadInput while another process runs the same row.
     """
     key = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
     folder = WORK / verb / name / key
-    if os.environ.get("RANK", "0") != "0":
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-        return
     with alone(verb, name):
         folder.mkdir(parents=True, exist_ok=True)
         for other in folder.parent.iterdir():
@@ -128,9 +122,11 @@ def alone(verb: str, name: str) -> Iterator[None]:
 
 
 def code(*packages: str) -> str:
-    """Return a digest of the Python files of packages of `pipelines`, such as "aligners/core"."""
+    """Return a digest of the Python files of packages and modules of `pipelines`, such as "aligners/core"."""
     root, files = Path(__file__).parents[1], hashlib.sha256()
-    for file in sorted(file for package in packages for file in (root / package).rglob("*.py")):
+    paths = [root / package for package in packages]
+    inside = {file for path in paths for file in path.rglob("*.py")}
+    for file in sorted(inside | {path.with_suffix(".py") for path in paths if not path.is_dir()}):
         files.update(f"{file.relative_to(root)} {digest(file)}\n".encode())
     return files.hexdigest()
 
@@ -161,14 +157,16 @@ def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
     frame = read_corpus(corpus, ["text", "pair", "score", "split"])
     frame = frame if split is None else frame.filter(pl.col("split") == split)
     if len(frame) < 3:
-        raise BadInput(
-            f"corpus {corpus} has {len(frame)} pairs of split {split!r}; three are needed for a correlation"
-        )
+        where = f" of split {split!r}" if split else ""
+        raise BadInput(f"corpus {corpus} has {len(frame)} pairs{where}; three are needed for a correlation")
     return frame.select("text", "pair", pl.col("score").cast(pl.Float64))
 
 
 def check_corpus(name: str, frame: pl.DataFrame) -> None:
-    """Raise BadInput for a missing or wrong column, a repeated id, an empty or, mostly, a repeated text."""
+    """Raise BadInput for a missing or wrong column, a repeated id, an empty text, or a repeated one.
+
+    Published benchmarks, with `pair`, `judgements` or `task`, may repeat texts.
+    """
     where = f"corpus {name}"
     for column, dtype in CORPUS_COLUMNS.items():
         if (found := frame.schema.get(column)) != dtype:
@@ -337,7 +335,7 @@ def publish_folder(folder: Path, path: Path) -> None:
 def sweep_drafts(verb: str, name: str) -> None:
     """Remove the drafts that killed processes left beside the outputs of a stage."""
     made = ["corpora", "encoders", "trained", "embeddings", "image_text", "translators", "inverters"]
-    folders = [(DATA / kind / name).parent for kind in made]  # a name may have a slash
+    folders = [DATA / kind for kind in made]
     sweep([*folders, plots_path(verb, name), RESULTS / verb, REPORT, REPORT / "pictures"])
 
 

@@ -12,8 +12,8 @@ defaults.
 - corpora, encoders: `path` is a file that DVC watches, so that a change of it runs the stage again. With
   `source: library` and `wheel` it is the file of pinned versions, with `synthetic` the word lists, with `hub`
   the code that downloads.
-- finetune, align_jointly: `start` is an earlier model. Without one it is the code of new networks (if the row
-  has a `network`) or of the aligner, for DVC to watch.
+- finetune, align_jointly: `start` is an earlier model from which the fit starts. If it is left out, it is
+  code that DVC watches: of new networks (if the row has a `network`), or of the aligner.
 - embed: a row `<corpus>-<encoder>` has this `corpus` and this `encoder`. Missing rows of spaces that other
   rows name are added.
 - geometry: `corpus` is the name of the row.
@@ -82,7 +82,7 @@ def expand(tree: Mapping[str, Any]) -> Tables:
             raise ValueError(f"{table}: a mapping of rows is needed")
     expansion = Expansion(study)
     for table in TABLES:
-        for name, row in list(study[table].items()):  # a list: a row may add complete rows to embed
+        for name, row in study[table].items():  # a row of a later table may add complete rows to embed
             if isinstance(name, str):
                 try:
                     getattr(expansion, f"fill_{table}")(name, row)
@@ -104,7 +104,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
         try:
             matrix = _matrix(row.get("matrix", {}))
             in_matrix = {slot for values in matrix for slot in values[0]}
-            others = [slot for slot in SLOT.findall(str(name)) if slot not in in_matrix]
+            others = [slot for slot in dict.fromkeys(SLOT.findall(str(name))) if slot not in in_matrix]
             rank = 2 if others else 1 if matrix else 0  # a lower one wins
             found.append((rank, name, row, matrix + [_names(slot, study, earlier) for slot in others]))
         except ValueError as error:
@@ -114,7 +114,7 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
     for rank, name, row, choices in sorted(found, key=lambda each: each[0]):
         for combination in product(*choices):
             slots = {slot: value for values in combination for slot, value in values.items()}
-            full_name = _filled(name, slots)
+            full_name = _replaced(name, slots) if isinstance(name, str) else name
             if ranks.setdefault(full_name, rank) < rank:
                 continue
             if full_name in made:
@@ -157,7 +157,11 @@ def _filled(value: Any, slots: Rows) -> Any:
     whole = SLOT.fullmatch(value)
     if whole and whole[1] in slots:
         return slots[whole[1]]
-    return SLOT.sub(lambda slot: str(slots.get(slot[1], slot[0])), value)
+    return _replaced(value, slots)
+
+
+def _replaced(text: str, slots: Rows) -> str:
+    return SLOT.sub(lambda slot: str(slots.get(slot[1], slot[0])), text)
 
 
 # ---------------------------------------------------------------- keys that can be derived
@@ -186,7 +190,8 @@ class Expansion:
             row.setdefault("start", "pipelines/contrastive/scratch.py")
 
     def fill_embed(self, name: str, row: Rows) -> None:
-        row.update(self.parts(name) | row)
+        if not {"corpus", "encoder"} <= row.keys():
+            row.update(self.parts(name) | row)
 
     def fill_geometry(self, name: str, row: Rows) -> None:
         row.setdefault("corpus", name)
@@ -229,8 +234,7 @@ class Expansion:
         model, aligner = str(row.get("model")), "core"
         if model.startswith(TRANSLATORS):
             aligner = self.translator("model", model.removeprefix(TRANSLATORS).rstrip("/")).get("aligner")
-        if row.setdefault("aligner", aligner) != aligner:
-            raise ValueError(f"aligner: {row['aligner']}, but {model} is fitted by {aligner}")
+        agree(row, "aligner", aligner, f"{model} needs {aligner}")
 
     def fill_evaluate_image_text(self, name: str, row: Rows) -> None:
         trained = self.row("train_image_text", row.setdefault("encoders", name))
@@ -248,9 +252,8 @@ class Expansion:
                 same = corpus == space.get("corpus")
                 row[side] = fitted[side] if same else f"{corpus}-{space.get('encoder')}"
             self.derive(row, "corpus", side)
-        aligner = fitted.get("aligner")
-        if aligner and row.setdefault("aligner", aligner) != aligner:
-            raise ValueError(f"aligner: {row['aligner']}, but {row['translator']} is fitted by {aligner}")
+        if aligner := fitted.get("aligner"):
+            agree(row, "aligner", aligner, f"{row['translator']} is fitted by {aligner}")
 
     def derive(self, row: Rows, key: str, of: str) -> None:
         """Fill `key`, the corpus or encoder of the embeddings that the row's key `of` names.
@@ -259,8 +262,8 @@ class Expansion:
         """
         part = key.rpartition("_")[2]
         value = self.space(row.get(of)).get(part)
-        if value is not None and row.setdefault(key, value) != value:
-            raise ValueError(f"{key}: {row[key]}, but {of} {row[of]} is of {part} {value}")
+        if value is not None:
+            agree(row, key, value, f"{of} {row[of]} is of {part} {value}")
 
     def translator(self, key: str, name: Any) -> Rows:
         """Return source, target and aligner of a translator: a row of align, or `row/source/target`."""
@@ -302,3 +305,9 @@ class Expansion:
 
     def row(self, table: str, name: Any) -> Rows:
         return self.study[table].get(name, {}) if isinstance(name, str) else {}
+
+
+def agree(row: Rows, key: str, value: Any, why: str) -> None:
+    """Fill `key`. Raise ValueError if the row has another value."""
+    if row.setdefault(key, value) != value:
+        raise ValueError(f"{key}: {row[key]}, but {why}")

@@ -79,7 +79,7 @@ class Options:
     encoders: tuple[str, ...] = tuple(encoders.PACKAGED)
     limit: int = 20_000  # vectors of the dump, drawn at random
     known: int = 6000  # texts of the attacker
-    quick: bool = False  # hold the aligner's first competition alone, which may miss the map
+    quick: bool = False  # compare 30 candidate maps at most: faster, and may miss the map
     labels: tuple[str, ...] = TOPICS  # topics to look for
     defences: tuple[str, ...] = DEFENCES
     seed: int = 0
@@ -103,7 +103,7 @@ class Options:
 
     def defences_to_try(self) -> list[Defence]:
         """Return `none`, then the defences; an empty list if there are none."""
-        return [Defence("none"), *parsed(self.defences)] if self.defences else []
+        return [*dict.fromkeys([Defence("none"), *parsed(self.defences)])] if self.defences else []
 
     @classmethod
     def of(cls, args: Namespace) -> Options:
@@ -256,7 +256,8 @@ def try_encoders(
 ) -> Attempt:
     """Fit and judge a translator for each encoder. Append the results, and return the best attempt.
 
-    If the numbers name an encoder, or one of the dump's width is aligned, none of another width is tried.
+    Encoders of the dump's width come first. If one of them is aligned, or named by its fingerprint, none of
+    another width is tried.
     """
     attempts, found = [], False
     for place, (encoder, (encode, same_width)) in enumerate(opened.items()):
@@ -383,11 +384,11 @@ def true_texts(path: str | None, taken: dumps.Sample) -> list[str]:
 def leaks(
     vectors: Tensor, best: Attempt, options: Options, inversions: list[dict[str, Any]], truth: list[str]
 ) -> list[dict[str, Any]]:
-    """Count the texts, labels and facts that were read right, and those that a floor gets right.
+    """Count what was read right, and beside it a floor: what is right without the vectors.
 
-    texts: the nearest of the drawn true texts is the vector's own; the floor draws one of them. labels: the
-    vector and its true text have the same nearest label; the floor names the commonest. facts: those of the
-    true text that its guess states; the floor takes the guess for another vector.
+    texts: a vector's nearest drawn true text is its own; the floor is one, as a random pick is right once.
+    labels: a vector and its true text have the same nearest label; the floor gives all the commonest one.
+    facts: facts of the true text that its guess states; the floor takes the guess for the next vector.
     """
     rows = shuffled(vectors, options)[:MEASURED]
     drawn = [truth[i] for i in rows]
@@ -440,9 +441,9 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         return max(float((share - chance) / (1 - chance)), 0.0)
 
     def try_defence(defence: Defence) -> dict[str, Any]:
-        defended = defend(bare, defence, options.seed)
         keys = Keys.drawn(bare, int(defence.scale), options.seed) if defence.kind == "cells" else None
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
+        defended = keys.lock(bare, cells) if keys else defend(bare, defence, options.seed)
         # Quick, because there are many defences
         translator, verdict, _ = identify_or_fit(defended, best.known, True, options.seed + 1)
         line: dict[str, Any] = {"defence": str(defence)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import reading
+from pipelines.runtime.files import atomic, reading
 
 
 class Translator(nn.Module):
@@ -97,14 +98,12 @@ def save(translator: Translator, path: Path) -> None:
     from safetensors.torch import save_file
 
     _check(translator, path)
-    save_file(
-        {k: v.cpu().contiguous() for k, v in translator.state_dict().items()},
-        path.with_suffix(".safetensors"),
-    )
+    with atomic(path.with_suffix(".safetensors")) as draft:
+        save_file({k: v.cpu().contiguous() for k, v in translator.state_dict().items()}, draft)
     kind = f"{type(translator).__module__}:{type(translator).__qualname__}"
-    path.with_suffix(".json").write_text(
-        json.dumps({"class": kind, "config": translator.config}, indent=2) + "\n", encoding="utf-8"
-    )
+    described = json.dumps({"class": kind, "config": translator.config}, indent=2)
+    with atomic(path.with_suffix(".json")) as draft:
+        draft.write_text(described + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> Translator:
@@ -146,8 +145,13 @@ def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
 
     Without verdicts (an oracle's) read the first. Raises BadInput as `load_seeds` does.
     """
-    verdicts, translators = read_verdicts(folder), load_seeds(folder, hub_correction)
-    return translators[max(translators, key=lambda seed: verdicts.get(seed, {"score": 0.0})["score"])]
+    translators = load_seeds(folder, hub_correction)
+    return translators[best_seed(translators, read_verdicts(folder))]
+
+
+def best_seed(seeds: Iterable[int], verdicts: Mapping[int, Mapping[str, Any]]) -> int:
+    """Return the seed with the highest score, the first one without verdicts."""
+    return max(seeds, key=lambda seed: verdicts.get(seed, {}).get("score", 0.0))
 
 
 def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Translator]:

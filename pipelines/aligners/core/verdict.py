@@ -27,7 +27,9 @@ from pipelines.runtime.errors import BadInput
 # that: 1 / (1 + exp(-SLOPE (agreement - MIDDLE))). `benchmarks.verdict fit` fits both constants.
 SLOPE, MIDDLE = 39.4, 0.134
 ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
-WHOLE = 0.85  # lowest share of an *aligned* dump: the other rows are at chance, 0.5, and add at most 0.075
+# Lowest share of the source for which an *aligned* map is right. Where it is wrong, FOSCTTM is 0.5 by chance:
+# that adds at most (1 - WHOLE) * 0.5 = 0.075 to the mean.
+WHOLE = 0.85
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
 SMALL = 8000  # vectors of a side below which a replicate sees more than half of them
@@ -115,7 +117,8 @@ def other_texts(source: Tensor, target: Tensor, number: int = 0) -> tuple[Tensor
     """Return the vectors of both sides that a replicate sees, from shuffled rows (n, d), (m, e).
 
     It sees half of them. If a side has fewer than SMALL, half is too few to find the map again, and it sees
-    three quarters: docs/experiments/sizes.md. Replicates of another `number` see others.
+    three quarters: docs/experiments/sizes.md. The replicate of the next `number` sees others; after two, or
+    four, they repeat.
     """
     parts = 4 if min(len(source), len(target)) < SMALL else 2
     kept_x, kept_y = ((torch.arange(len(side)) + number) % parts < parts - 1 for side in (source, target))

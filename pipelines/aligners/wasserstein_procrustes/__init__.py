@@ -245,17 +245,19 @@ class Fitting:
         x, P = leading(X)
         y, Q = leading(Y)
         leading_given = P.T @ given @ Q
+        axes = (principal_axes(X), principal_axes(Y))
         W = P @ self.best_candidate(x, y, known, leading_given) @ Q.T
-        fitting, cross = self, self.refine(X, Y, W, given)
+        fitting, cross = self, self.refine(X, Y, W, given, axes)
+        W = spectral(cross)
         ungrouped = replace(self.settings, groups=1, equalise=0.0)
-        if ungrouped != self.settings and self.groups_harm(x, y, P.T @ spectral(cross) @ Q, leading_given):
+        if ungrouped != self.settings and self.groups_harm(x, y, P.T @ W @ Q, leading_given):
             fitting = replace(self, settings=ungrouped)
-            cross = fitting.refine(X, Y, spectral(cross), given)
+            cross = fitting.refine(X, Y, W, given, axes)
         for _ in range(self.settings.reflections):
             W = self.better_reflected(x, y, P.T @ spectral(cross) @ Q, leading_given)
             if W is None:
                 break
-            cross = fitting.refine(X, Y, P @ W @ Q.T, given, self.settings.refinements // 2)
+            cross = fitting.refine(X, Y, P @ W @ Q.T, given, axes, self.settings.refinements // 2)
         return cross
 
     def best_candidate(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> Tensor:
@@ -352,11 +354,15 @@ class Fitting:
                 break
         return None if W is start else W
 
-    def refine(self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor, first: int = 0) -> Tensor:
-        """Step 3 from step `first` on: couple and fit in turn. Return the last cross-covariance (d, e)."""
+    def refine(
+        self, X: Tensor, Y: Tensor, W: Tensor, given: Tensor, axes: tuple[Tensor, Tensor], first: int = 0
+    ) -> Tensor:
+        """Step 3 from step `first` on: couple and fit in turn. Return the last cross-covariance (d, e).
+
+        axes: the principal axes of X and Y.
+        """
         cross, refinements = given, self.settings.refinements
         last_scale = relative_size(X[:LAST_PASS], Y[:LAST_PASS])
-        axes = (principal_axes(X), principal_axes(Y)) if self.settings.equalise else None
         steps = range(first, refinements + self.settings.passes)
         for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
             in_passes = step >= refinements
@@ -371,7 +377,7 @@ class Fitting:
             # So known pairs are scaled down, too. The exponent 2 was found by experiment: see
             # docs/experiments/sizes.md.
             cross = coupled + scale**2 * given
-            fitted = equalised(cross, *axes, self.settings.equalise) if axes else cross
+            fitted = equalised(cross, *axes, self.settings.equalise) if self.settings.equalise else cross
             W = spectral(fitted, 0.0 if in_passes else POWER)
             if self.log:
                 self.log({"coupled_cosine": cosine}, step)
