@@ -13,7 +13,7 @@ from dagster_dvc.graph import Stage
 
 def aligned(root: Path, stage: Stage) -> Found:
     """Warn of seeds whose verdict is not `aligned`; oracles have no verdict."""
-    words = [verdict["label"] for verdict in _verdicts(_result(root, stage.base, stage.row))]
+    words = [verdict["label"] for verdict in _verdicts(_result(root, stage))]
     other = sum(word != "aligned" for word in words)
     line = f"{other} of {len(words)} verdicts are not aligned" if other else ""
     return line, {"verdicts": len(words), "not aligned": other}
@@ -21,7 +21,7 @@ def aligned(root: Path, stage: Stage) -> Found:
 
 def disjoint(root: Path, stage: Stage) -> Found:
     """Warn of texts on both sides of a fit, apart from the known pairs of its row, and of near-duplicates."""
-    found = _result(root, stage.base, stage.row)
+    found = _result(root, stage)
     counts = {"on both sides": found.get("shared", 0), "near-duplicates": found.get("near_duplicates", 0)}
     line = "{} texts are on both sides, {} have a near-duplicate on the other side".format(*counts.values())
     return line if any(counts.values()) else "", counts
@@ -41,9 +41,9 @@ CHECKS: dict[str, dict[str, Check]] = {
 }
 
 
-def _result(root: Path, verb: str, row: str | None) -> dict[str, Any]:
+def _result(root: Path, stage: Stage) -> dict[str, Any]:
     """Return the metrics of a row, empty if there are none: another check reports that."""
-    return _json(root / "results" / verb / f"{row}.json")
+    return _json(root / "results" / stage.base / f"{stage.row}.json")
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -28,6 +28,8 @@ def main() -> None:
 
     def drawn(size: int, seed: int) -> str:
         train, test = source.rows("train"), source.rows("test")
+        if len(train) < 2 * size:
+            raise SystemExit(f"{size} a side: there are {len(train)} train texts")
         rows = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))]
         x, y = source.vectors[rows[:size]], target.vectors[rows[size : 2 * size]]
         translator, verdict = fit(x, y, seed=seed)

@@ -21,9 +21,7 @@ from pipelines.encoders import sbert_wk
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch
 from pipelines.study import Encoder
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import reference_sbert_wk as reference
+from tests import reference_sbert_wk as reference
 
 BATCH, REPEATS = 64, 40
 TEXT = "the heart of a river moves slowly under old stone bridges while people watch boats carry grain"

@@ -63,8 +63,10 @@ def one_draw(study: params.Study, spaces: dict[str, store.Embeddings], draw: ran
     drawn = [halves(spaces[source], spaces[target], row, seed) for seed in range(TOGETHER)]
     dump = draw.choices(("plain", "mixture", "twice"), (6, 1, 1))[0]
     if dump != "plain":
-        beside = draw.choice(sorted({c for c, e in at if e == source_encoder and c != corpus}))
-        other = spaces[at[beside, source_encoder]] if dump == "mixture" else None
+        other = None
+        if dump == "mixture":
+            beside = draw.choice(sorted({c for c, e in at if e == source_encoder and c != corpus}))
+            other = spaces[at[beside, source_encoder]]
         drawn = [replace(data, source=half(data.source, other, seed)) for seed, data in enumerate(drawn)]
     # 3. Cheap fits
     settings = aligner.Settings(

@@ -73,7 +73,7 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
             jobs=[everything, *groups, *([experiment(root, self.prefix)] if git else ()), *self.jobs()],
             schedules=[
                 dg.ScheduleDefinition(word(self.prefix, "nightly"), job=everything, cron_schedule="0 3 * * *")
-            ],  # off
+            ],  # until it is switched on in the web page, it does not run
             sensors=[lock_sensor(root, self.prefix, stages, self.metadata_of, self.checks_of)],
         )
 

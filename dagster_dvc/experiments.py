@@ -11,8 +11,8 @@ from dagster_dvc.facts import flat
 from dagster_dvc.graph import Loader, word
 from dagster_dvc.repro import dvc, failure
 
-# train.rate=0.1. Neither an option of DVC, nor a new key (+), a deleted one (~) or a mapping: a row that
-# params.yaml does not have could carry a shell command in its name.
+# train.rate=0.1: a new value of a parameter. No option of DVC, no added (+) or deleted (~) key, and no
+# mapping, which could add a row whose name is a shell command.
 OVERRIDE = re.compile(r"\w[\w.-]*=[^{}$]*", re.ASCII)
 NAMED = re.compile(r"Ran experiment\(s\): (\S+)")
 
@@ -21,7 +21,7 @@ def example(params: Path) -> Iterator[str]:
     """Yield the first number of a file of parameters, as `train.rate=0.1`; nothing without one."""
     numbers = flat(yaml.load(params.read_bytes(), Loader) if params.is_file() else {})
     changes = (f"{name.replace('/', '.')}={value}" for name, value in numbers)
-    yield from [change for change in changes if OVERRIDE.fullmatch(change) and ".0=" not in change][:1]
+    yield from [change for change in changes if OVERRIDE.fullmatch(change)][:1]
 
 
 def experiment(root: Path, prefix: str) -> dg.JobDefinition:
@@ -34,12 +34,10 @@ def experiment(root: Path, prefix: str) -> dg.JobDefinition:
     @dg.op(config_schema={"set": [str]}, name=step, out=dg.Out(dg.Nothing))
     def op(context: dg.OpExecutionContext) -> None:
         changes = context.op_config["set"]
-        if bad := next(
-            (change for change in changes if not OVERRIDE.fullmatch(change)), None if changes else ""
-        ):
-            raise dg.Failure(f"set: {bad!r} is no parameter=value", allow_retries=False)
-        if not changes:
-            raise dg.Failure("set: no parameter is changed; an example: train.rate=0.1", allow_retries=False)
+        bad = [change for change in changes if not OVERRIDE.fullmatch(change)]
+        if bad or not changes:
+            said = f"{bad[0]!r} is no parameter=value" if bad else "no parameter is changed"
+            raise dg.Failure(f"set: {said}; an example: train.rate=0.1", allow_retries=False)
         words = ["exp", "run", "--temp", *(word for change in changes for word in ("-S", change))]
         outcome = dvc(root, words, context.run.run_id)
         if outcome.code:

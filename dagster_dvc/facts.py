@@ -52,7 +52,7 @@ def metrics(root: Path, stage: Stage) -> dict[str, float]:
     for path in (root / name for name in stage.metrics):
         if path.is_file():
             numbers |= flat(_content(root, path))
-        for file in sorted(path.rglob("*.*")):
+        for file in sorted(file for file in path.rglob("*.*") if file.is_file()):
             inner = file.relative_to(path).with_suffix("")
             numbers |= flat(_content(root, file), inner.as_posix())
     return numbers

@@ -46,7 +46,7 @@ class Loader(FAST):
 SCALARS = {
     "null": r"~|null|Null|NULL|",
     "bool": r"true|True|TRUE|false|False|FALSE",
-    "int": r"[-+]?\d+",
+    "int": r"[-+]?(0|[1-9]\d*)",
     "float": r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
 for kind, pattern in SCALARS.items():
@@ -129,8 +129,9 @@ class Entry:
             for file, of in self.raw.get("params", {}).items()
             for name, value in of.items()
         }
+        deps = self.deps
         return _code_version(
-            self.raw.get("cmd", ""), params, {path: self.deps.get(path) for path in stage.sources}
+            self.raw.get("cmd", ""), params, {path: deps.get(path) for path in stage.sources}
         )
 
     def version(self, stage: Stage) -> str:
@@ -173,7 +174,13 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
         }
         # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
         upstream = {
-            name: tuple(sorted(str(d.name) for d in graph.successors(s) if selected.get(d.name) is d))
+            name: tuple(
+                sorted(
+                    str(d.name)
+                    for d in graph.successors(s)
+                    if isinstance(d, PipelineStage) and selected.get(str(d.name)) is d
+                )
+            )
             for name, s in selected.items()
         }
         files: dict[str, Any] = {}
@@ -350,7 +357,7 @@ def _explained(root: Path, error: BaseException) -> str:
     if mark := getattr(cause, "problem_mark", None):
         return f"{said}: line {mark.line + 1}: {_one_line(getattr(cause, 'problem', ''))}"
     keys = re.findall(r"\['(.*?)'\]", said) or [k for m in PARSED.findall(said) for k in m.split(".")]
-    return f"{said} (line {line})" if (line := _line(root / "dvc.yaml", keys)) else said
+    return f"{said} (line {line})" if keys and (line := _line(root / "dvc.yaml", keys)) else said
 
 
 def _line(file: Path, keys: Iterable[str]) -> int:

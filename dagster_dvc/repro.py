@@ -100,7 +100,7 @@ def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
             reader.start()
         code = child.wait()
         for reader in readers:
-            reader.join()
+            reader.join(GRACE_SECONDS)  # a process that the command left behind may hold its output open
     except BaseException:  # Dagster's interruption among them
         _end(child)
         raise

@@ -35,7 +35,8 @@ def main() -> None:
         file.write_text(json.dumps(collected(ROOT / RESULTS), indent=1) + "\n", "utf-8")
         return
     wrong = [line for page in pages(ROOT) for line in differences(page, ROOT / NUMBERS)]
-    print("\n".join(wrong))
+    for line in wrong:
+        print(line)
     sys.exit(bool(wrong))
 
 
@@ -76,7 +77,11 @@ def differences(page: Path, numbers: Path) -> list[str]:
     """Return a line for each number of a page that differs from its result, or has none."""
     lines = []
     for study, pattern, block in _BLOCK.findall(page.read_text("utf-8")):
-        results = json.loads((numbers / f"{study}.json").read_text("utf-8"))
+        file = numbers / f"{study}.json"
+        if not file.exists():
+            lines.append(f"{page}: there is no {file.name}")
+            continue
+        results = json.loads(file.read_text("utf-8"))
         names, shown = expanded(pattern), _DECIMAL.findall(block)
         if len(names) != len(shown):
             lines.append(f"{page}: {pattern}: {len(names)} names for {len(shown)} numbers")

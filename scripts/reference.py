@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from pipelines import aligners
 from pipelines.study import Row, corpora, encoders, images, params
 from pipelines.study.keys import keys
 
@@ -48,7 +47,7 @@ def page() -> str:
 
 def settings_in(package: str) -> Iterator[tuple[str, type]]:
     """Yield the module and its dataclass `Settings`, for each module of a package that has one."""
-    folder = Path(aligners.__file__).parents[1] / package
+    folder = Path(__file__).parents[1] / "pipelines" / package
     for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")]):
         name = file.parent.name if file.name == "__init__.py" else file.stem
         if name != package:

@@ -3,8 +3,8 @@
     python -m scripts.repro [stage ...]
 
 Each stage runs in a fork of this process, which has imported DVC. Where there is a GPU, stages of DVC's pool
-`gpu` run one at a time. A stage that fails, Ctrl-C and SIGTERM interrupt what runs, and all that a stage
-started has ended by then. The exit code is DVC's, or 130 or 143.
+`gpu` run one at a time. If a stage fails, or at Ctrl-C or SIGTERM, all running stages are interrupted, and
+the command exits once all that they started has ended. The exit code is DVC's, or 130 or 143.
 """
 
 import asyncio

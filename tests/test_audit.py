@@ -63,9 +63,10 @@ def write_chroma(folder, queued=50, more=""):
 
 
 def write_stream(path):
-    made = pa.table({"vector": FIXED})
+    made = pa.table({"vector": pa.array([None, *LISTS], FIXED.type)})
     with pa.ipc.new_stream(path, made.schema) as file:
-        file.write_table(made, max_chunksize=90)
+        file.write_table(made[:1])  # a batch without any vector
+        file.write_table(made[1:], max_chunksize=90)
 
 
 LISTS = VECTORS.tolist()
@@ -82,14 +83,14 @@ WRITERS = {
     "bare.jsonl": lines(*map(json.dumps, LISTS)),
     "flat.faiss": content(FLAT),
     "wrapped.index": content(b"IxMp" + HEAD + FLAT + struct.pack("<Q", 300) + np.arange(300).tobytes()),
-    "stream.arrow": write_stream,
+    "missing.arrow": write_stream,
     "scroll.json": lines(json.dumps({"result": {"points": [{"vector": v} for v in LISTS]}})),
     "elastic.json": lines(*(json.dumps({"_source": {"embedding": v}}) for v in LISTS)),
     "pgvector.csv": lambda p: pl.DataFrame({"embedding": list(map(json.dumps, LISTS))}).write_csv(p),
     "pgvector.copy": lines(*(f"1\t{json.dumps(v)}" for v in LISTS)),
     "missing.copy": lines("a\t\\N", *(f'"\\t\t{json.dumps(v)}' for v in LISTS)),  # a quote is no quote there
     "wide.parquet": WIDE.write_parquet,
-    "wide.csv": WIDE.write_csv,
+    "wide.csv": lambda p: WIDE.write_csv(p, include_bom=True),  # as Excel does
     "matrix.csv": lambda p: np.savetxt(p, VECTORS, delimiter=","),
     "unusual.csv": lambda p: pl.DataFrame({"id": range(300), "v": list(map(json.dumps, LISTS))}).write_csv(p),
     "sqlite-vec.db": lambda p: vec0(p, VECTORS),
@@ -246,6 +247,7 @@ BAD = {
     "none.db": (lambda p: sqlite3.connect(p).close(), "no table of sqlite-vec"),
     "log.db": (lambda p: (p.touch(), p.with_name("log.db-wal").write_bytes(b"x")), "wal_checkpoint"),
     "none.copy": (lines("1\t\\N"), "which column holds the vectors"),
+    "two.csv": (lines("a,b", '"[1, 2]","[3, 4]"'), "which column holds the vectors"),
     "two.npz": (lambda p: np.savez(p, a=VECTORS, b=VECTORS), "which array holds the vectors"),
     "big.jsonl": (lines("[1, 2]", f"[1{'0' * 400}, 2]"), "line 2: a number that no float holds$"),
 }
@@ -524,7 +526,7 @@ TARGETS = [
     (
         "{texts: 0.2, labels: 0.2, facts: 0.2, encoder: 0.5}",
         [
-            "encoder: one is named for 1.000 of them; at most 0.5",
+            "encoder: 1.000 of the vectors name one; at most 0.5",
             "texts: 3 of 10; at most 0.2",
             "labels:",
             "facts:",

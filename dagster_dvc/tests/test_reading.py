@@ -82,10 +82,19 @@ def test_metrics_may_stand_outside_of_the_stages(tmp_path):
 
 def test_metrics_may_be_a_folder(tmp_path):
     project(tmp_path, {"train": {"cmd": "true", "metrics": ["scores"]}})
-    for name in ("a", "b"):
+    for name in ("a", "v1.0"):
         (tmp_path / "scores" / name).mkdir(parents=True)
         (tmp_path / "scores" / name / "x.json").write_text('{"top1": 0.5}')
-    assert metrics(tmp_path, read(tmp_path)["train"]) == {"a/x/top1": 0.5, "b/x/top1": 0.5}
+    assert metrics(tmp_path, read(tmp_path)["train"]) == {"a/x/top1": 0.5, "v1.0/x/top1": 0.5}
+
+
+def test_files_of_dvc_add_are_data(tmp_path):
+    project(tmp_path, {"train": {"cmd": "true", "deps": ["x.csv"]}})
+    (tmp_path / "x.csv").write_text("1")
+    (tmp_path / "x.csv.dvc").write_text(
+        "outs:\n- {path: x.csv, md5: c4ca4238a0b923820dcc509a6f75849b, size: 1}"
+    )
+    assert [(name, stage.sources) for name, stage in read(tmp_path).items()] == [("train", ("x.csv",))]
 
 
 def test_dependencies_at_a_web_address_are_not_watched(tmp_path):

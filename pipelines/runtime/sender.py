@@ -34,7 +34,8 @@ os.environ |= {
 KEY = "run.key"  # MLflow tag with the name of a run's log, which identifies a run that is sent again
 FLUSH_SECONDS = 0.2  # between two uploads, which send many numbers at once: a request takes 15 ms
 POLL_SECONDS = 0.05  # of a sender that waits for its turn
-REFUSED = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")  # again at each retry
+# Errors that a retry would only repeat
+REFUSED = ("INVALID_PARAMETER_VALUE", "INVALID_STATE", "RESOURCE_DOES_NOT_EXIST")
 
 
 def repository() -> Path:

@@ -14,7 +14,7 @@ import torch
 import pipelines
 from pipelines.runtime.device import resolve
 from pipelines.tool import Answer
-from pipelines.tool.encoders import PACKAGED
+from pipelines.tool.encoders import PACKAGED, cache
 
 PACKAGE = "universal-geometry"
 ROOM = 2e9  # bytes of disk that encoders and drafts need
@@ -25,9 +25,10 @@ def run(args: Namespace) -> Answer:
     extras = requirements()
     versions = {name: _version(name) for name in (PACKAGE, *extras.pop(""))}
     mends = [f"{name} is missing: pip install {name}" for name, found in versions.items() if not found]
-    free = shutil.disk_usage(Path.home()).free
+    kept = next(folder for folder in cache("").parents if folder.is_dir())
+    free = shutil.disk_usage(kept).free
     if free < ROOM:
-        mends.append(f"less than {ROOM / 1e9:.0f} GB of disk are free below {Path.home()}: make room")
+        mends.append(f"less than {ROOM / 1e9:.0f} GB of disk are free below {kept}: make room")
     absent = {}
     for extra, names in extras.items():
         if lacking := [name for name in names if not _version(name)]:

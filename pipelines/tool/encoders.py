@@ -78,7 +78,7 @@ def cache(name: str) -> Path:
 def texts_of(where: Path | None) -> list[str]:
     """Return the distinct texts of a file or folder; None: of the docstrings of all installed packages."""
     if where is None:
-        return docstrings(sorted({dist.metadata["Name"] for dist in metadata.distributions()}))
+        return docstrings(sorted({dist.name for dist in metadata.distributions() if dist.name}))
     return list(dict.fromkeys(text for text in column_of_texts(where) if text and not text.isspace()))
 
 

@@ -23,7 +23,7 @@ class Targets(Row):
     defence: str = "none"  # the one in use, as `--defences` names it
     # The strongest attack that is tolerated
     verdict: Literal["failed", "doubtful", "partial", "aligned"] | None = None
-    encoder: Share = None  # at most this share of vectors, of which it is named
+    encoder: Share = None  # at most this share of the vectors may name their encoder, each by itself
     texts: Share = None  # at most this share is told from the other true texts
     labels: Share = None  # at most this share has the label of its text
     facts: Share = None  # at most this share is in the inverted texts
@@ -58,7 +58,8 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     if targets.verdict and VERDICTS.index(best.verdict) > VERDICTS.index(targets.verdict):
         out.append(f"verdict: {best.verdict} with {best.encoder}; at most {targets.verdict}")
     if targets.encoder is not None and named > targets.encoder:
-        out.append(f"encoder: {best.encoder} is named for {named:.3f} of them; at most {targets.encoder:g}")
+        said = f"{named:.3f} of the vectors name {best.encoder}"
+        out.append(f"encoder: {said}; at most {targets.encoder:g}")
     if not findings.evidence:
         return out
     found = {row["what"]: row for row in findings.leaks}

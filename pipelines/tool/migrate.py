@@ -17,7 +17,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.corpora.core.files import located
 from pipelines.corpora.kinds.judged import qrels
 from pipelines.corpora.sources.path import read
-from pipelines.corpora.sources.vectors import formats, matrix
+from pipelines.corpora.sources.vectors import formats, matrix, stores
 from pipelines.fitting import arrays
 from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit
@@ -55,7 +55,9 @@ class Index:
         """The ids of the rows. Raises BadInput if they are not unique, or not read from such a store."""
         ids = ids_of(self.path)
         if ids is None:
-            if self.path.is_dir() or self.path.suffix.lower() in (".json", ".copy", *formats.SQLITE):
+            suffix = self.path.suffix.lower()
+            index = formats.READERS.get(suffix) is stores.index
+            if index or self.path.is_dir() or suffix in (".json", ".copy", *formats.SQLITE):
                 raise BadInput(f"{self.path}: its ids are not read; those of parquet with a column `id` are")
             return [str(row) for row in range(len(self.vectors))]
         if len({*ids}) < len(ids):

@@ -21,7 +21,7 @@ from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
 from pipelines.measures import shown, summary, translation
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic
+from pipelines.runtime.files import atomic, writing
 from pipelines.tool import Answer
 
 WRITTEN = (".parquet", ".arrow", ".npy")
@@ -35,7 +35,6 @@ def fit(args: Namespace) -> Answer:
     source, target = (matrix(located(path), args.column) for path in (args.source, args.target))
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
-    args.out.mkdir(parents=True, exist_ok=True)
     save(translator, args.out / f"seed-{args.seed}")
     write_verdicts(args.out, {args.seed: verdict})
     (args.out / PARTS).unlink(missing_ok=True)
@@ -48,9 +47,12 @@ def fit(args: Namespace) -> Answer:
 
 
 def check_map(folder: Path, seed: int) -> None:
-    """Raise BadInput, before any work, if the folder of a map is a file or has a map of another seed."""
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder}: a file, not a folder")
+    """Make the folder of a map. Raise BadInput if it cannot be made, or has a map of another seed."""
+    try:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise BadInput(f"{folder}: a file, not a folder") from None
     if others := sorted(path.stem for path in folder.glob("seed-*.json") if path.stem != f"seed-{seed}"):
         raise BadInput(f"{folder}: the map of {others[0]} is there: choose another folder")
 
@@ -77,8 +79,8 @@ def check_output(path: Path, source: Path, column: str | None) -> int:
 
     Raise BadInput, before any work, for a file that `write` cannot write, or cannot read.
     """
-    if path.suffix not in WRITTEN:
-        raise BadInput(f"{path}: vectors are written to {', '.join(WRITTEN)}")
+    if path.suffix not in WRITTEN or path.is_dir():
+        raise BadInput(f"{path}: vectors are written to files: {', '.join(WRITTEN)}")
     if (block := next(iter(formats.blocks(source, column)), None)) is None:
         raise BadInput(f"{source}: no vectors")
     return block.shape[1]

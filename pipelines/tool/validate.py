@@ -15,7 +15,7 @@ def run(args: Namespace) -> Answer:
     study = params.load(args.study)
     if Path("dvc.yaml").is_file():  # paths in a study are of its checkout
         params.check_files(study, args.study)
-    if Path(args.study).name == "params.yaml":
+    if args.study.name == "params.yaml":
         check_full(args.study)
     rows = {table: len(rows) for table, rows in study if isinstance(rows, dict)}
     said = ", ".join(f"{count} {table}" for table, count in rows.items() if count)

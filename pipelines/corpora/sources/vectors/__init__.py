@@ -26,10 +26,12 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
         ids = [f"{path.stem}-{i}" for i in range(len(vectors))]
     _check(path, vectors, ids)
     frame = pl.DataFrame({"id": ids}).with_columns(text=pl.lit(None, pl.String))
-    if split := formats.words(path, p.columns.get("split"), ("split",)):
-        frame = frame.with_columns(split=pl.Series(split))
-    if p.document and (document := formats.words(path, p.document, ())):
-        frame = frame.with_columns(document=pl.Series(document))
+    more = {"split": formats.words(path, p.columns.get("split"), ("split",))}
+    more["document"] = formats.words(path, p.document, ()) if p.document else None
+    for name, values in more.items():
+        if values and len(values) != len(vectors):
+            raise BadInput(f"{path}: {len(vectors)} vectors, but {len(values)} values of {name}")
+        frame = frame.with_columns(pl.Series(name, values)) if values else frame
     return frame.with_columns(vector=pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1])))
 
 

@@ -53,7 +53,7 @@ def sample(
     if rows < 2:
         raise BadInput(f"{path}: {rows} vector{'' if rows == 1 else 's'}: nothing to align")
     if len(held) < 2:
-        raise BadInput(f"{path}: {left_out} of {rows} vectors are zero or not finite: nothing is left")
+        raise BadInput(f"{path}: {left_out} of {rows} vectors are zero or not finite: too few are left")
     kept = np.sort(np.argsort(keys)[:limit])
     held, places = held[kept], places[kept]
     _, first = np.unique(held, axis=0, return_index=True)

@@ -150,10 +150,18 @@ def _of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[p
 
 def arrow(path: Path, column: str | None) -> Blocks:
     """Yield the vectors of an Arrow IPC file or stream, in any form that `parquet` reads."""
-    for batch in _batches(path):
-        names = columns_of(path, batch.schema, column)
-        step = height(path, max(1, sum(batch.column(n).nbytes for n in names) // (8 * max(len(batch), 1))))
-        yield from _rows_of(path, (batch[at : at + step] for at in range(0, len(batch), step)), names)
+    batches = _batches(path)
+    if (first := next(batches, None)) is None:
+        return
+    names = columns_of(path, first.schema, column)
+
+    def parts() -> Iterator[pa.RecordBatch]:
+        for batch in chain([first], batches):
+            size = sum(batch.column(name).nbytes for name in names) // (8 * max(len(batch), 1))
+            step = height(path, max(1, size))
+            yield from (batch[at : at + step] for at in range(0, len(batch), step))
+
+    yield from _rows_of(path, parts(), names)
 
 
 def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
@@ -231,18 +239,38 @@ def _is_vector(kind: pa.DataType) -> bool:
 
 
 def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Blocks:
-    """Yield the rows of batches: of one column of vectors, or of one column for each dimension."""
-    first = 1
+    """Yield the rows of batches: of one column of vectors, or of one column for each dimension.
+
+    Raises BadInput if no row has a vector.
+    """
+    first, width, empty = 1, 0, 0  # empty: rows so far of batches in which no row has a vector
     for batch in batches:
         batch.validate(full=True)
         columns = [batch.column(name) for name in names]
-        if len(columns) > 1:
-            yield np.stack([column.to_numpy(zero_copy_only=False) for column in columns], 1)
-        elif width := _width(columns[0]):
-            yield columns[0].flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+        if len(columns) == 1 and columns[0].null_count == len(batch):
+            empty += len(batch)
         else:
-            yield from _numbered(path, enumerate(columns[0].to_pylist(), first), "row")
+            for block in _of_batch(path, columns, first):
+                width = block.shape[1]
+                if empty:
+                    yield np.full((empty, width), np.nan)
+                    empty = 0
+                yield block
         first += len(batch)
+    if empty and not width:
+        raise BadInput(f"{path}: none of {empty} rows has a vector")
+    if empty:
+        yield np.full((empty, width), np.nan)
+
+
+def _of_batch(path: Path, columns: list[Any], first: int) -> Blocks:
+    """Yield the vectors of a batch whose first row has the number `first`."""
+    if len(columns) > 1:
+        yield np.stack([column.to_numpy(zero_copy_only=False) for column in columns], 1)
+    elif width := _width(columns[0]):
+        yield columns[0].flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+    else:
+        yield from _numbered(path, enumerate(columns[0].to_pylist(), first), "row")
 
 
 def _width(column: Any) -> int:
@@ -304,7 +332,7 @@ def whole_json(path: Path, column: str | None) -> Blocks:
     """
     if path.stat().st_size <= WHOLE:
         with suppress(ValueError, RecursionError):
-            value = json.loads(path.read_text(encoding="utf-8"))
+            value = json.loads(path.read_text(encoding="utf-8-sig"))
             return _records(path, enumerate(_unwrapped(path, value), 1), column, "item")
     return jsonl(path, column)
 
@@ -343,7 +371,9 @@ def _member(path: Path, value: Any, column: str | None, place: str) -> Any:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number, line) of lines that are not blank. Raises BadInput for a line longer than LONGEST."""
-    with open(path, encoding="utf-8", errors="replace") as file:
+    with open(
+        path, encoding="utf-8-sig", errors="replace"
+    ) as file:  # Excel begins CSV with a byte order mark
         for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
             if len(line) == LONGEST:
                 raise BadInput(f"{path}: line {number} is longer than {LONGEST:,} characters")
@@ -378,13 +408,14 @@ def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[lis
     first = ahead[0] if ahead else []
     if usual := [first.index(name) for name in ((column,) if column else NAMES) if name in first]:
         return usual[:1], True
-    if found := [i for row in ahead for i, field in enumerate(row) if VECTOR.fullmatch(field)]:
+    found = [i for row in ahead for i, field in enumerate(row) if VECTOR.fullmatch(field)]
+    if column is None and len({*found}) == 1:
         above = first[found[0]] if found[0] < len(first) else ""
         return found[:1], not VECTOR.fullmatch(above) and above not in MISSING
     if wide := _wide(first, column):
         height(path, len(wide))
         return [first.index(name) for name in wide], True
-    if len(first) > 1 and not any(np.isnan(_number(field)) for field in first):
+    if column is None and len(first) > 1 and not any(np.isnan(_number(field)) for field in first):
         return list(range(len(first))), False
     raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
 

@@ -71,7 +71,7 @@ def faiss(path: Path) -> Blocks:
 def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
     """Yield the lists of an IVF-flat index, after its code."""
     dimension, _ = _faiss_head(file)
-    lists, _ = struct.unpack("<QQ", file.read(16))
+    file.seek(16, 1)  # number of lists, probes
     centroids = file.read(4)
     _faiss_head(file)
     _skip(path, file, 4)
@@ -82,9 +82,8 @@ def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
     file.seek(16, 1)  # number of lists, bytes of a vector
     kind = file.read(4)
     sizes = np.frombuffer(file.read(8 * _count(path, file, 8)), "<u8").tolist()
-    if kind == b"sprs":
-        full = dict(zip(sizes[::2], sizes[1::2], strict=True))
-        sizes = [full.get(i, 0) for i in range(lists)]
+    if kind == b"sprs":  # pairs of a list and its size, in the order of the lists
+        sizes = sizes[1::2]
     for size in sizes:
         _check_rest(path, file, size * (4 * dimension + 8))
         if size:
