@@ -203,18 +203,20 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     vectors = simcse.embed_columns(training.trained, views, row.max_tokens, row.mask)
     gathered = [distributed.all_gather(v) for v in vectors]
     loss = losses.info_nce(*gathered, temperature=row.temperature, negative_weight=row.negative_weight)
-    words = torch.zeros_like(loss)  # this rank's part; `loss` is of all ranks
+    of_all = loss.detach()  # of all ranks, to be logged
     if training.words is not None:
         words = row.mlm * word_loss(training, row, [columns[0][i] for i in batch])
+        of_all = of_all + distributed.all_reduce(words.detach())
+        loss = loss + words
     training.optimiser.zero_grad()
-    (loss + words).backward()
+    loss.backward()
     distributed.all_reduce_gradients(training.parameters())
     nn.utils.clip_grad_norm_(training.parameters(), CLIP)
     for group in training.optimiser.param_groups:
         group["lr"] = row.lr * rate(training.step, row)
     training.optimiser.step()
     training.step += 1
-    return loss.detach() + distributed.all_reduce(words.detach())
+    return of_all
 
 
 def batch_rows(n: int, batch: int, seed: int, step: int) -> np.ndarray:

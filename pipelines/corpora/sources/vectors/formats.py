@@ -154,14 +154,15 @@ def arrow(path: Path, column: str | None) -> Blocks:
     if (first := next(batches, None)) is None:
         return
     names = columns_of(path, first.schema, column)
+    yield from _rows_of(path, _cut(path, chain([first], batches), names), names)
 
-    def parts() -> Iterator[pa.RecordBatch]:
-        for batch in chain([first], batches):
-            size = sum(batch.column(name).nbytes for name in names) // (8 * max(len(batch), 1))
-            step = height(path, max(1, size))
-            yield from (batch[at : at + step] for at in range(0, len(batch), step))
 
-    yield from _rows_of(path, parts(), names)
+def _cut(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield record batches, of fewer rows if the vectors are long."""
+    for batch in batches:
+        width = sum(batch.column(name).nbytes for name in names) // (8 * max(len(batch), 1))
+        step = height(path, max(1, width))
+        yield from (batch[at : at + step] for at in range(0, len(batch), step))
 
 
 def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
@@ -252,15 +253,21 @@ def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) ->
         else:
             for block in _of_batch(path, columns, first):
                 width = block.shape[1]
-                if empty:
-                    yield np.full((empty, width), np.nan)
-                    empty = 0
+                yield from _missing(path, empty, width)
+                empty = 0
                 yield block
         first += len(batch)
     if empty and not width:
         raise BadInput(f"{path}: none of {empty} rows has a vector")
     if empty:
-        yield np.full((empty, width), np.nan)
+        yield from _missing(path, empty, width)
+
+
+def _missing(path: Path, rows: int, width: int) -> Blocks:
+    """Yield rows of NaN, in blocks that fit into memory."""
+    step = height(path, width)
+    for at in range(0, rows, step):
+        yield np.full((min(step, rows - at), width), np.nan)
 
 
 def _of_batch(path: Path, columns: list[Any], first: int) -> Blocks:
@@ -371,9 +378,8 @@ def _member(path: Path, value: Any, column: str | None, place: str) -> Any:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number, line) of lines that are not blank. Raises BadInput for a line longer than LONGEST."""
-    with open(
-        path, encoding="utf-8-sig", errors="replace"
-    ) as file:  # Excel begins CSV with a byte order mark
+    # utf-8-sig: Excel begins CSV with a byte order mark
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
             if len(line) == LONGEST:
                 raise BadInput(f"{path}: line {number} is longer than {LONGEST:,} characters")
