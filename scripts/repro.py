@@ -1,10 +1,11 @@
 """Run `dvc repro`, two stages at a time. Print stage n of m, what it prints, and how long slow stages run.
 
-    python -m scripts.repro [stage ...]
+    [JOBS=8] python -m scripts.repro [stage ...]
 
 Each stage runs in a fork of this process, which has imported DVC. Where there is a GPU, stages of DVC's pool
-`gpu` run one at a time. If a stage fails, or at Ctrl-C or SIGTERM, all running stages are interrupted, and
-the command exits once all that they started has ended. The exit code is DVC's, or 130 or 143.
+`gpu` run one at a time. JOBS says how many stages run at a time, with and without a GPU. If a stage fails, or
+at Ctrl-C or SIGTERM, all running stages are interrupted, and the command exits once all that they started has
+ended. The exit code is DVC's, or 130 or 143.
 """
 
 import asyncio
@@ -41,7 +42,8 @@ GPU = any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd"))
 class Repro:
     """One run. Once its exit code is not 0, no stage is started and nothing is printed."""
 
-    def __init__(self, targets: list[str]) -> None:
+    def __init__(self, targets: list[str], jobs: int) -> None:
+        self.most, self.most_gpu = jobs or 2, jobs or 1  # stages at a time
         self.code, self.running = 0, dict[str, BaseProcess]()
         self.needs, self.left, self.gpu = dict[str, set[str]](), list[str](), set[str]()
         with Repo(_wait_for_lock=True) as repo, repo.lock:
@@ -67,7 +69,8 @@ class Repro:
     def start(self) -> None:
         """Start the stages that may start, in DVC's order."""
         for stage in self.left.copy():
-            full = len(self.running) == 2 or (stage in self.gpu and self.gpu & self.running.keys())
+            busy = stage in self.gpu and len(self.gpu & self.running.keys()) >= self.most_gpu
+            full = busy or len(self.running) >= self.most
             ready = self.needs[stage].isdisjoint([*self.left, *self.running])
             if ready and not full and not self.code:
                 self.left.remove(stage)
@@ -124,11 +127,14 @@ def work(stage: str, write: int) -> None:
 
 
 def main() -> int:
-    start = time.monotonic()
+    start, jobs = time.monotonic(), os.environ.get("JOBS") or "0"
+    if not (jobs.isascii() and jobs.isdigit()):
+        LOG.error(f"JOBS={jobs}: how many stages at a time? A whole number")
+        return 2
     try:
         with suppress(FileNotFoundError):
             json.loads(Path(".dvc/tmp/rwlock").read_text("utf-8", "replace"))
-        repro = Repro(sys.argv[1:])
+        repro = Repro(sys.argv[1:], int(jobs))
     except json.JSONDecodeError:
         LOG.error(".dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running")
         return 2

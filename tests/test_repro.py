@@ -140,6 +140,24 @@ def test_an_idle_run_says_so_and_a_failed_one_ends_as_dvc(repository):
     assert error.startswith("align@wasserstein: ERROR: failed to reproduce 'align@wasserstein'")
 
 
+def test_jobs_says_how_many_stages_run_at_a_time(tmp_path, monkeypatch):
+    """Each stage ends only if all three run at once: a FIFO opens when both its ends do."""
+    monkeypatch.chdir(tmp_path)
+    run("dvc", "init", "--quiet", "--no-scm")
+    for fifo in "xyz":
+        os.mkfifo(fifo)
+    commands = {"a": "echo > x && cat z", "b": "cat x && echo > y", "c": "cat y && echo > z"}
+    write_yaml(
+        "dvc.yaml",
+        {"stages": {name: {"cmd": f"timeout 99 sh -c '{command}'"} for name, command in commands.items()}},
+    )
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("JOBS", "3")
+    assert "3 stages, 3 of them run or restored" in talk()
+    monkeypatch.setenv("JOBS", "all")
+    assert talk(code=2) == "ERROR: JOBS=all: how many stages at a time? A whole number\n"
+
+
 def test_a_broken_run_cache_does_not_stop_the_next_run(repository, tmp_path):
     runs = repository / ".dvc/cache/runs"
     shutil.copytree(runs, tmp_path / "runs")
