@@ -3,9 +3,9 @@
     [JOBS=8] python -m scripts.repro [stage ...]
 
 Each stage runs in a fork of this process, which has imported DVC. Where there is a GPU, stages of DVC's pool
-`gpu` run one at a time. JOBS says how many stages run at a time, with and without a GPU. If a stage fails, or
-at Ctrl-C or SIGTERM, all running stages are interrupted, and the command exits once all that they started has
-ended. The exit code is DVC's, or 130 or 143.
+`gpu` run one at a time, unless JOBS says how many stages run at a time. If a stage fails, or at Ctrl-C or
+SIGTERM, all running stages are interrupted, and the command exits once all that they started has ended. The
+exit code is DVC's, or 130 or 143.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class Repro:
     """One run. Once its exit code is not 0, no stage is started and nothing is printed."""
 
     def __init__(self, targets: list[str], jobs: int) -> None:
-        self.most, self.most_gpu = jobs or 2, jobs or 1  # stages at a time
+        self.most = jobs or 2  # stages at a time
         self.code, self.running = 0, dict[str, BaseProcess]()
         self.needs, self.left, self.gpu = dict[str, set[str]](), list[str](), set[str]()
         with Repo(_wait_for_lock=True) as repo, repo.lock:
@@ -54,7 +54,7 @@ class Repro:
                 self.needs[name] = {need.addressing for need in graph.successors(stage)}
                 if self.needs[name].intersection(self.left) or stage.changed():
                     self.left.append(name)
-                if GPU and (stage.meta or {}).get("pool") == "gpu":
+                if GPU and not jobs and (stage.meta or {}).get("pool") == "gpu":
                     self.gpu.add(name)
 
     async def run(self) -> None:
@@ -69,8 +69,7 @@ class Repro:
     def start(self) -> None:
         """Start the stages that may start, in DVC's order."""
         for stage in self.left.copy():
-            busy = stage in self.gpu and len(self.gpu & self.running.keys()) >= self.most_gpu
-            full = busy or len(self.running) >= self.most
+            full = len(self.running) == self.most or (stage in self.gpu and self.gpu & self.running.keys())
             ready = self.needs[stage].isdisjoint([*self.left, *self.running])
             if ready and not full and not self.code:
                 self.left.remove(stage)
@@ -128,7 +127,7 @@ def work(stage: str, write: int) -> None:
 
 def main() -> int:
     start, jobs = time.monotonic(), os.environ.get("JOBS") or "0"
-    if not (jobs.isascii() and jobs.isdigit()):
+    if not jobs.isdecimal():
         LOG.error(f"JOBS={jobs}: how many stages at a time? A whole number")
         return 2
     try:
