@@ -227,13 +227,40 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
     assert all(torch.allclose(start, W, atol=1e-5) for start in starts[1:])
 
 
-@pytest.mark.parametrize(("last", "held"), [(1, [3]), (-1, [3, 5])])
-def test_a_second_competition_follows_if_the_last_two_maps_differ(monkeypatch, last, held):
+@pytest.mark.parametrize(("last", "evolved"), [(1, []), (-1, [2 + 5])])
+def test_an_evolution_follows_if_the_last_two_maps_differ(monkeypatch, last, evolved):
     source, target, W = clouds(8, 8)
-    compete = Mock(return_value=[W, last * W])
-    monkeypatch.setattr(wasserstein_procrustes.Fitting, "compete", compete)
+    evolve = Mock(return_value=[W])
+    monkeypatch.setattr(wasserstein_procrustes.Fitting, "compete", lambda *_: [W, last * W])
+    monkeypatch.setattr(wasserstein_procrustes.Fitting, "evolve", evolve)
     wasserstein(source, target, settings=replace(SMALL, repeats=(3, 5)))
-    assert [len(call.args[2]) for call in compete.call_args_list] == held
+    assert [len(call.args[2]) for call in evolve.call_args_list] == evolved
+
+
+def test_an_evolution_finds_the_map_that_no_candidate_is_near():
+    source, target, W = (part.to(torch.float32) for part in clouds(16, 16))
+    X, Y = centred_unit(source), centred_unit(target)
+    candidates = [spectral(W + normal(16, 16, seed=seed) * 0.5) for seed in range(12)]
+    fitting = wasserstein_procrustes.Fitting(SMALL, seeded())
+    assert max(float((X @ V * (X @ W)).sum(1).mean()) for V in candidates) < 0.6
+    best, *others = fitting.evolve(X, Y, candidates, torch.zeros(16, 16))
+    assert float((X @ spectral(best) * (X @ W)).sum(1).mean()) > 0.95
+    assert len(others) < 4
+
+
+@pytest.mark.parametrize(("d", "e"), [(5, 9), (9, 5)])
+def test_children_are_means_of_the_parents_that_agree_most(d, e):
+    X, (V, W) = normal(50, d), (spectral(normal(d, e, seed=seed)) for seed in (1, 2))
+    near = [spectral(M + 0.02 * normal(d, e, seed=k)) for k, M in enumerate((V, W, V, W))]
+    agreement = wasserstein_procrustes.agreements(X, near)
+    moved = [normalize(X @ M, dim=1) for M in near]
+    assert_close(agreement, torch.tensor([[float((a * b).sum(1).mean()) for b in moved] for a in moved]))
+    assert [*map(id, wasserstein_procrustes.distinct(X, near))] == [id(near[0]), id(near[1])]
+    first, second, *_ = wasserstein_procrustes.children(X, near)
+    means = [spectral(near[k] + near[k + 2], wasserstein_procrustes.POWER) for k in (0, 1)]
+    assert min((first - M).norm() + (second - N).norm() for M, N in (means, means[::-1])) < 1e-4
+    assert len(wasserstein_procrustes.children(X, near)) == 4
+    assert wasserstein_procrustes.children(X, near[:1]) == []
 
 
 def test_equalised_axes_weigh_more_alike():
@@ -334,7 +361,7 @@ def test_live_curves_are_logged():
     last = {}
     wasserstein(source, target, log=lambda metrics, step: last.update(dict.fromkeys(metrics, step)))
     steps = SMALL.refinements + SMALL.passes
-    assert last == {"competition-10/best": 2, "competition-10/worst": 2, "coupled_cosine": steps - 1}
+    assert last == {"competition/best": 2, "competition/worst": 2, "coupled_cosine": steps - 1}
 
 
 KINDS, SLOW = ("float16", "float64", "far from zero", "one-hot"), pytest.mark.slow

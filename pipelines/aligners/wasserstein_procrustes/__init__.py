@@ -1,4 +1,4 @@
-"""Fit one linear map without pairs: match clusters, let candidate maps compete, couple points.
+"""Fit one linear map without pairs: match clusters, select among candidate maps, couple points.
 
 1  Run k-means on both sides many times. For each repeat, match the two sets of clusters by a quadratic
    assignment on the cosines between centred centroids. "Shared Geometry as a Rosetta Stone" (Schnaus et al.
@@ -6,9 +6,13 @@
    centroids, which two encoders do not share.
 2  Each repeat gives a candidate map. Clusters alone do not show which candidate is right: a wrong one may
    score higher. So project both clouds on their leading principal directions, refine all candidates there on
-   random batches, and score each by the mean cosine of coupled points. The next round has the better half.
-   If the best two maps of the last round have become alike, they are probably right. If not, hold a larger
-   competition. Keep the best map.
+   random batches, and score each by the mean cosine of coupled points.
+   Competition: the next round has the better half of the maps. If the best two maps of the last round have
+   become alike, they are probably right, and the best one is kept.
+   Evolution: if not, more candidates join them. In each generation the best maps remain as parents. Parents
+   that translate alike have children: means of two maps are nearer to the right map than both if their
+   errors differ. Of maps that are alike only the best one remains, so that a wrong map cannot prevail by its
+   many copies.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
    to escape poor optima. They grow, and the temperature falls. Let U S V' be the SVD of the
@@ -33,6 +37,7 @@ different encoders; the lone cloud embeds other texts. A coupling must then be r
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,7 +45,7 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, normalize
+from torch.nn.functional import normalize
 
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
@@ -65,6 +70,12 @@ SEEN = 100_000  # largest number of vectors per side: more cost memory and chang
 SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
+GENERATIONS = (60, 40, 27, 18, 12, 8)  # number of parents; at most so many children
+CHILD_STEPS = 20  # refinements of each child: after 10, a wrong map that was refined for longer can win
+MATES = 3  # a parent has children with at most so many others
+SAME = 0.7  # of maps that translate with a higher mean cosine only the best remains a parent
+AGREEMENT_ROWS = 500  # vectors on which the agreement of maps is measured, about
+FINALISTS, FINAL_BATCHES = 4, (2500, 4000)  # last maps of an evolution: vectors to refine and to rank them
 ALIKE = 0.5  # two maps are alike if the mean cosine of their translations is higher; wrong ones had up to .13
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 UNGROUPED_GAIN = 1.05  # groups are left out if that raises the mean cosine so much: on real texts by < 4 %
@@ -92,12 +103,12 @@ class Settings(Checked):
     """
 
     clusters: Annotated[int, Bounds(ge=2)] = 30  # of k-means, matched across the clouds
-    # Runs of k-means for each competition; each gives one candidate map. Random halves mostly need only the
-    # first competition, sides without a common document the second, too
+    # Runs of k-means, each of which gives one candidate map: for the competition, then for the evolution.
+    # Random halves mostly need only the competition
     repeats: tuple[Count, ...] = (30, 240)
     assignment_restarts: Count = 6  # random starts of each quadratic assignment
-    # Batch size of each round, which halves the maps. A competition uses the last rounds, as many as it needs
-    rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 1500, 1500, 1500, 2000, 2500)
+    # Batch size of each round of the competition, which uses the last rounds, as many as it needs
+    rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
     groups: Count = 10  # random groups of clusters per side in step 3; 1: no groups. Small batches get fewer
@@ -261,14 +272,14 @@ class Fitting:
         return cross
 
     def best_candidate(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor) -> Tensor:
-        """Steps 1 and 2: hold competitions until the best two maps of one are alike. Return the best map
-        (d, e) of the last one held.
-        """
-        for repeats in self.settings.repeats:
-            best, *others = self.compete(X, Y, self.candidates(X, Y, known, given, repeats), given)
-            if others and alike(X, best, others[0]):
+        """Steps 1 and 2: return the best map (d, e)."""
+        first, *more = self.settings.repeats
+        maps = self.compete(X, Y, self.candidates(X, Y, known, given, first), given)
+        for repeats in more:
+            if len(maps) > 1 and float(agreements(X, maps[:2])[0, 1]) > ALIKE:
                 break
-        return best
+            maps = self.evolve(X, Y, maps + self.candidates(X, Y, known, given, repeats), given)
+        return maps[0]
 
     def candidates(self, X: Tensor, Y: Tensor, known: Tensor, given: Tensor, repeats: int) -> list[Tensor]:
         """Step 1: return an orthogonal map (d, e) from each repeat, and one from the known pairs if any."""
@@ -288,28 +299,42 @@ class Fitting:
         return [spectral(cross) for cross in crosses]
 
     def compete(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> list[Tensor]:
-        """Step 2: in each round refine all maps on the same batches. The next round has the better half.
-
-        Return the maps of the last round, best first.
-        """
+        """Step 2, the competition: return the maps of the last round, best first."""
         halvings = (len(maps) - 1).bit_length()  # rounds until one is left
-        rounds, name = self.settings.rounds[-max(1, halvings) :], f"competition-{len(maps)}"
+        rounds = self.settings.rounds[-max(1, halvings) :]
         for number, size in enumerate(rounds):
             maps = maps[: (len(maps) + 1) // 2] if number else maps
             what = f"compare candidates, round {number + 1} of {len(rounds)}"
             maps = self.refine_together(X, Y, maps, size, given, what)
-            cosines = self.cosines(X, Y, maps, size)
-            if self.log:
-                self.log({f"{name}/best": max(cosines), f"{name}/worst": min(cosines)}, number)
-            maps = [W for _, W in sorted(zip(cosines, maps, strict=True), key=lambda of: -of[0])]
+            maps = self.ranked(X, Y, maps, size, "competition", number)
         return maps
 
+    def evolve(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> list[Tensor]:
+        """Step 2, the evolution: return the last maps, best first."""
+        size, last = BATCHES[0], len(GENERATIONS)
+        maps = self.refine_together(X, Y, maps, size, given, "refine candidates")
+        for number, parents in enumerate(GENERATIONS):
+            maps = distinct(X, self.ranked(X, Y, maps, size, "evolution", number))[:parents]
+            what = f"evolve candidates, generation {number + 1} of {last}"
+            maps += self.refine_together(X, Y, children(X, maps), size, given, what, CHILD_STEPS)
+        maps = distinct(X, self.ranked(X, Y, maps, size, "evolution", last))[:FINALISTS]
+        size, ranked_on = FINAL_BATCHES
+        maps = self.refine_together(X, Y, maps, size, given, "refine finalists", CHILD_STEPS)
+        return self.ranked(X, Y, maps, ranked_on, "evolution", last + 1)
+
     def refine_together(
-        self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, given: Tensor, what: str
+        self,
+        X: Tensor,
+        Y: Tensor,
+        maps: list[Tensor],
+        size: int,
+        given: Tensor,
+        what: str,
+        steps: int = ROUND_STEPS,
     ) -> list[Tensor]:
-        """Refine all maps (d, e) on the same ROUND_STEPS batches."""
+        """Refine all maps (d, e) on the same batches, one for each step."""
         rows = batch_size(size, X, Y)
-        batches = [(draw(X, rows, self.generator), draw(Y, rows, self.generator)) for _ in range(ROUND_STEPS)]
+        batches = [(draw(X, rows, self.generator), draw(Y, rows, self.generator)) for _ in range(steps)]
         refined = []
         for W in progress(maps, what=f"wasserstein_procrustes: {what}", unit="maps"):
             for x, y in batches:
@@ -317,6 +342,15 @@ class Fitting:
                 W = spectral(coupled + given, POWER)
             refined.append(W)
         return refined
+
+    def ranked(
+        self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int, stage: str, number: int
+    ) -> list[Tensor]:
+        """Return maps (d, e) by their mean cosine on one batch, best first."""
+        cosines = self.cosines(X, Y, maps, size)
+        if self.log:
+            self.log({f"{stage}/best": max(cosines), f"{stage}/worst": min(cosines)}, number)
+        return [W for _, W in sorted(zip(cosines, maps, strict=True), key=lambda of: -of[0])]
 
     def cosines(self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int) -> list[float]:
         """Return the mean cosine of each map (d, e) on one batch."""
@@ -384,9 +418,32 @@ class Fitting:
         return cross
 
 
-def alike(X: Tensor, V: Tensor, W: Tensor) -> bool:
-    """Return whether the orthogonal parts of two maps (d, e) translate X (n, d) alike."""
-    return float(cosine_similarity(X @ spectral(V), X @ spectral(W)).mean()) > ALIKE
+def agreements(X: Tensor, maps: list[Tensor]) -> Tensor:
+    """Return how alike the orthogonal parts of k maps (d, e) translate X (n, d): mean cosines (k, k)."""
+    x = X[:: max(1, len(X) // AGREEMENT_ROWS)]
+    moved = torch.stack([normalize(x @ spectral(W), dim=1).flatten() for W in maps])
+    return moved @ moved.T / len(x)
+
+
+def distinct(X: Tensor, maps: list[Tensor]) -> list[Tensor]:
+    """Return those of the maps (d, e), best first, that do not agree with a better one."""
+    agreement, kept = agreements(X, maps), []
+    for i in range(len(maps)):
+        if not (agreement[i, kept] > SAME).any():
+            kept.append(i)
+    return [maps[i] for i in kept]
+
+
+def children(X: Tensor, parents: list[Tensor]) -> list[Tensor]:
+    """Return means of two of k parents (d, e), at most k, from the pairs that agree most."""
+    a, b = torch.triu_indices(len(parents), len(parents), 1)
+    order = agreements(X, parents)[a, b].argsort(descending=True).cpu()
+    orthogonal, mates, means = [spectral(W) for W in parents], Counter(), []
+    for i, j in zip(a[order].tolist(), b[order].tolist(), strict=True):
+        if max(mates[i], mates[j]) < MATES and len(means) < len(parents):
+            means.append(spectral(orthogonal[i] + orthogonal[j], POWER))
+            mates.update((i, j))
+    return means
 
 
 def couple_groups(
