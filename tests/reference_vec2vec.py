@@ -72,11 +72,6 @@ class Reference:
 
         optimisers = self.optimiser, self.critic_optimiser
         self.schedules = [torch.optim.lr_scheduler.LambdaLR(each, growth) for each in optimisers]
-        self.names = [name for name, _ in m.named_buffers() if "running" in name or "batches" in name]
-
-    def statistics(self):
-        """Running means and variances, and how many batches they are of, under the names of the model."""
-        return dict(zip(self.names, self.translator.buffers(), strict=True))
 
     def step(self, x, y):
         s = self.settings

@@ -3,7 +3,7 @@
 import importlib
 import shutil
 import subprocess
-import sys
+import threading
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
@@ -14,16 +14,12 @@ import polars as pl
 import pytest
 import torch
 import yaml
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.aligners.core.aligner import OracleAligner
 from pipelines.aligners.core.translator import save
-from pipelines.contrastive import scratch
 from pipelines.corpora.kinds.scenes import synthetic
-from pipelines.encoders import pooling
-from pipelines.runtime import store
+from pipelines.runtime import sender, store
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
 from pipelines.study import Network, SyntheticCorpus
@@ -76,6 +72,12 @@ def stages_of_dvc():
     return {name: stage.get("do", stage) for name, stage in stages.items()}
 
 
+def upstream_of(repo):
+    """Return the stages upstream of each stage, as DVC reads them."""
+    graph = repo.index.graph
+    return {stage.addressing: {up.addressing for up in graph.successors(stage)} for stage in graph}
+
+
 def completed(*command, code=0, **more):
     """Run a command that ends with this exit code; return what it said."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
@@ -83,13 +85,19 @@ def completed(*command, code=0, **more):
     return done
 
 
-@contextmanager
-def one_sender(**more):
-    """Run one sender of runs to MLflow for all stages. Else each stage would start its own."""
-    command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve"]
-    sender = subprocess.Popen(command, stdin=subprocess.PIPE, **more)
-    yield
-    sender.communicate()
+class InAThread:
+    """A sender as a stage starts one, but with the MLflow that is imported here already."""
+
+    def __init__(self, log=None):
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=sender.serve, args=(self.stop, log), daemon=True)
+        self.thread.start()
+
+    def communicate(self, timeout=None):
+        self.stop.set()
+        self.thread.join(timeout)
+        if self.thread.is_alive():
+            raise subprocess.TimeoutExpired("sender", timeout)
 
 
 @contextmanager
@@ -169,6 +177,9 @@ def write_pairs():
 
 def static_encoder(name, words, table):
     """Write an encoder that averages rows of `table`: one for each word, the last for unknown words."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
     tokens = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[-1]))
     tokens.pre_tokenizer = pre_tokenizers.Whitespace()
     model = SentenceTransformer(modules=[StaticEmbedding(tokens, torch.as_tensor(table))], device="cpu")
@@ -178,6 +189,11 @@ def static_encoder(name, words, table):
 
 def write_network(folder, texts):
     """Write an encoder: an untrained network with one of our own poolers."""
+    from sentence_transformers import SentenceTransformer
+
+    from pipelines.contrastive import scratch
+    from pipelines.encoders import pooling
+
     with TemporaryDirectory() as new:
         transformer = scratch.network(texts, Network(**NETWORK), 0, Path(new))
         modules = [transformer, pooling.pooler("first-last", NETWORK["width"])]

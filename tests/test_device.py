@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import normalize
 
 from pipelines import train_image_text
-from pipelines.aligners import network, vec2vec
+from pipelines.aligners import network, vec2vec, wasserstein_procrustes
 from pipelines.aligners.core import matching
 from pipelines.aligners.core.translator import load, save
 from pipelines.aligners.core.verdict import judge
@@ -97,6 +97,8 @@ FITS = {name: partial(quick_fit, name) for name in QUICK} | {
 @pytest.mark.parametrize("name", FITS)
 def test_an_alignment_happens_where_its_vectors_are(name, there, tmp_path, monkeypatch):
     monkeypatch.setattr(network, "DROPOUT", 0.0)
+    monkeypatch.setattr(wasserstein_procrustes, "SEARCHES", 1)
+    monkeypatch.setattr("pipelines.aligners.wasserstein_procrustes.reflections.STEPS", (2, 2))
     x, y = clouds()
     here = FITS[name](x, y).eval()
     a, b = there.move(x, y)

@@ -285,22 +285,17 @@ def test_the_prompt_stands_before_every_text(folders):
     assert_array_equal(vectors(folders["bert"], prompt="the old "), expected)
 
 
-def prompted(own, folder, **keys):
-    """Save an encoder with prompts, and load it with these keys."""
+@pytest.mark.parametrize(
+    ("saved", "keys"),
+    [({}, {"rotation": 1}), ({}, {"pooling": "mean"}), ({"pooling": "first-last"}, {})],
+)
+def test_an_encoder_keeps_its_prompts(folders, tmp_path, saved, keys):
+    own = load(folders["bert"], row(**saved)).model
     own.prompts, own.default_prompt_name = {"passage": "the old ", "query": "a "}, "passage"
-    own.save(str(folder), create_model_card=False)
-    return load(folder, row(**keys))
-
-
-@pytest.mark.parametrize("keys", [{"rotation": 1}, {"pooling": "mean"}])
-def test_pooling_and_rotation_keep_an_encoders_prompts(folders, tmp_path, keys):
-    loaded = prompted(SentenceTransformer(str(folders["bert"]), device="cpu"), tmp_path, **keys)
+    own.save(str(tmp_path), create_model_card=False)
+    loaded = load(tmp_path, row(**keys))
     assert (loaded.prompt, loaded.query_prompt) == ("the old ", "a ")
-
-
-def test_an_encoder_with_a_pooling_of_ours_keeps_its_prompts(folders, tmp_path):
-    loaded = prompted(load(folders["bert"], row(pooling="first-last")).model, tmp_path)
-    assert (loaded.pooling, loaded.prompt, loaded.query_prompt) == ("first-last", "the old ", "a ")
+    assert loaded.pooling == saved.get("pooling", "mean")
 
 
 # ---------------------------------------------------------------- fetch: wheels
@@ -395,20 +390,26 @@ def test_a_folder_that_is_no_model_is_refused(files, message, tmp_path):
         fetch(row(path=str(folder)), tmp_path / "out")
 
 
-@pytest.mark.parametrize("damage", ["hostile weights", "half a config", "own code"])
-def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, tmp_path):
+@pytest.mark.parametrize("damage", ["hostile weights", "half a config", "own code", "own image processor"])
+def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, tmp_path, monkeypatch):
     model, ran = tmp_path / "model", tmp_path / "ran"
-    fetch(row(path=str(folders["bert"])), model)
+    shutil.copytree(folders["clip" if "image" in damage else "bert"], model)
+    (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # whoever is asked
     if damage == "hostile weights":
         (model / "model.safetensors").unlink()
         torch.save(Code(model), model / "pytorch_model.bin")
     elif damage == "half a config":
         (model / "config.json").write_text('{"model_type":')
-    else:
+    elif damage == "own code":
         theirs = {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}
         (model / "config.json").write_text(json.dumps({"model_type": "theirs", "auto_map": theirs}))
-        (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
-    with refusal("no sentence-transformers model"):
+    else:
+        transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+        (model / "modules.json").write_text(json.dumps([transformer]))
+        theirs = {"image_processor_type": "Theirs", "auto_map": {"AutoImageProcessor": "theirs.Theirs"}}
+        (model / "preprocessor_config.json").write_text(json.dumps(theirs))
+    with refusal("no sentence-transformers model|requires you to execute"):
         load(model, row())
     assert not ran.exists()
 
@@ -426,20 +427,6 @@ def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, tmp_path):
         config["text_config"] |= evil
     path.write_text(json.dumps(config))
     assert_array_equal(vectors(tmp_path / "model"), vectors(folders[kind]))
-
-
-def test_nobody_is_asked_whether_to_run_code(folders, tmp_path, monkeypatch):
-    model, ran = tmp_path / "model", tmp_path / "ran"
-    shutil.copytree(folders["clip"], model)
-    transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    (model / "modules.json").write_text(json.dumps([transformer]))
-    theirs = {"image_processor_type": "Theirs", "auto_map": {"AutoImageProcessor": "theirs.Theirs"}}
-    (model / "preprocessor_config.json").write_text(json.dumps(theirs))
-    (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
-    monkeypatch.setattr("builtins.input", lambda *_: "y")
-    with refusal("requires you to execute"):
-        load(model, row())
-    assert not ran.exists()
 
 
 def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, tmp_path):

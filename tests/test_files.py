@@ -11,17 +11,15 @@ from tests.small import refusal
 
 def test_a_state_comes_back_bit_for_bit(tmp_path):
     x = torch.randn(3, 4)
-    tensors = {"view": x.T, "half": x.bfloat16(), "bytes": torch.get_rng_state(), "empty": torch.empty(0)}
-    values = {"a": {"b": x[1], 3: [(math.inf, math.nan), None, True, "text"]}, "n": 10**30}
+    state = {"view": x.T, "half": x.bfloat16(), "bytes": torch.get_rng_state(), "empty": torch.empty(0)}
+    state |= {"a": {"b": x[1], 3: [(math.inf, math.nan), None, True, "text"]}, "n": 10**30}
     for name in ("a.pt", "b.pt"):
-        save_state(tmp_path / name, {**tensors, **values})
+        save_state(tmp_path / name, state)
     read = load_state(tmp_path / "a.pt")
-    assert list(read) == [*tensors, *values]
-    for name, tensor in tensors.items():
-        assert (read[name].dtype, torch.equal(read[name], tensor)) == (tensor.dtype, True)
-    [(infinite, nan), *rest] = read["a"][3]
-    assert torch.equal(read["a"]["b"], x[1])
-    assert (infinite, math.isnan(nan), rest, read["n"]) == (math.inf, True, [None, True, "text"], 10**30)
+    assert list(read) == list(state)
+    [(infinite, nan), *rest] = read["a"].pop(3)
+    assert (infinite, math.isnan(nan), rest) == (math.inf, True, state["a"].pop(3)[1:])
+    torch.testing.assert_close(read, state, rtol=0, atol=0)
     assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
 
 

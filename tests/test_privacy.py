@@ -20,7 +20,7 @@ from pipelines.runtime import store, track
 from pipelines.tool import audit
 from pipelines.tool.__main__ import main as command
 from tests import small
-from tests.test_track import InAThread, empty_store  # noqa: F401
+from tests.test_track import empty_store  # noqa: F401
 
 SECRET, LABEL = "quixotrine", "zanthoma"  # words of the texts and of the labels, and of nothing else
 TEXTS = [f"{'law' if i % 2 else 'oil'} {SECRET} costs {i} dollars" for i in range(40)]
@@ -100,7 +100,7 @@ def channels(request, empty_store, tmp_path_factory):  # noqa: F811
         attacker = SimpleNamespace(texts=[], space=Space(torch.zeros(3)))
         patch.setattr(invert, "load", lambda folder, device: attacker)
         patch.setattr(invert, "attack", guesses)
-        patch.setattr(track, "start_sender", InAThread)
+        patch.setattr(track, "start_sender", small.InAThread)
         patch.setattr("sys.stdout", stdout)
         run_stages(study_of({"c": corpus | {"test": 10} | request.param}))
         run_audit(patch)

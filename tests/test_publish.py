@@ -17,27 +17,21 @@ from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear
 from pipelines.encoders import pooling
 from pipelines.runtime import intact, store
-from tests.small import TEXTS, normal, write_network, write_translator, write_yaml
+from tests.small import TEXTS, normal, tables_of, write_network, write_translator, write_yaml
 
 D, E = 24, 16
-FIT = {"source": "here", "target": "there"}
 TRAINING = {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1}
-STUDY = {
-    "study": "tiny",
-    "corpora": {"mails": {"source": "path", "path": "mails.csv"}, "sts": {"source": "synthetic"}},
-    "encoders": {name: {"source": "wheel"} for name in "ab"},
-    "embed": {
-        "here": {"corpus": "mails", "encoder": "a"},
-        "there": {"corpus": "mails", "encoder": "b"},
-    },
-    "align": dict.fromkeys(("best", "unfitted", "simcse-2"), FIT | {"aligner": "identity"}),
-    "align_jointly": {"both": {"spaces": ["here", "there"], "aligner": "vec2vec"}},
-    "evaluate": {
-        **dict.fromkeys(("best", "stale", "edited"), FIT | {"translator": "best"}),
-        "bent": FIT | {"translator": "best", "hub_correction": 1.5},
-    },
-    "finetune": dict.fromkeys(("simcse", "simcse-2", "untrained"), TRAINING),
-}
+FIT = {"source": "mails-a", "target": "mails-b", "aligner": "identity"}
+BEST = {"translator": "best"}
+STUDY = tables_of(
+    "",
+    "a b",
+    corpora={"mails": {"source": "path", "path": "mails.csv"}, "sts": {"source": "synthetic"}},
+    align=dict.fromkeys(("best", "unfitted", "simcse-2"), FIT),
+    align_jointly={"both": {"spaces": ["mails-a", "mails-b"], "aligner": "vec2vec"}},
+    evaluate=dict.fromkeys(("best", "stale", "edited"), BEST) | {"bent": BEST | {"hub_correction": 1.5}},
+    finetune=dict.fromkeys(("simcse", "simcse-2", "untrained"), TRAINING),
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +42,7 @@ def root(tmp_path_factory):
     patch.chdir(root)
     write_yaml("params.yaml", STUDY)
     verdicts = {0: {"score": 0.2, "label": "failed"}, 1: {"score": 0.9, "label": "aligned"}}
-    for row in ("best", "both/here/there"):
+    for row in ("best", "both/mails-a/mails-b"):
         for seed in verdicts:
             write_translator(row, translator(seed), seed)
         (store.translators_path(row) / "verdicts.json").write_text(json.dumps(verdicts))
@@ -60,7 +54,7 @@ def root(tmp_path_factory):
         seeds = store.seeds_path(row)
         seeds.parent.mkdir(parents=True)
         seeds.write_text("seed,top1,top1_error\n0,0.25,0.03\n1,0.75,0.02\n")
-        read = ["data/embeddings/here.arrow", "data/embeddings/there.arrow", "data/translators/best"]
+        read = ["data/embeddings/mails-a.arrow", "data/embeddings/mails-b.arrow", "data/translators/best"]
         stages[f"evaluate@{row}"] = locked(read, [seeds])
     stages["evaluate@stale"]["deps"][2]["md5"] = "of other translators"
     stages["evaluate@edited"]["outs"][0]["md5"] = "of other numbers"
@@ -131,7 +125,7 @@ def test_a_translator_is_registered_with_its_metrics(client, capsys):
     assert logged.params["aligner"] == "identity"
     assert client.get_experiment(logged.experiment_id).name == "align"
     measured = {(m.key, m.value, m.dataset_name) for m in logged.metrics}
-    assert measured == {("translation/top1", 0.75, "here"), ("translation/top1_error", 0.02, "here")}
+    assert measured == {("translation/top1", 0.75, "mails-a"), ("translation/top1_error", 0.02, "mails-a")}
 
 
 def test_publishing_again_makes_the_next_version(client, capsys):
@@ -145,10 +139,10 @@ def test_publishing_again_makes_the_next_version(client, capsys):
 
 
 def test_a_pair_of_several_spaces(client, capsys):
-    address = published(capsys, "both/here/there")
-    assert address == "models:/both+here+there/1"
+    address = published(capsys, "both/mails-a/mails-b")
+    assert address == "models:/both+mails-a+mails-b/1"
     served = mlflow.pyfunc.load_model(address).predict(vectors(50))
-    assert_array_equal(served, load("data/translators/both/here/there")(vectors(50)))
+    assert_array_equal(served, load("data/translators/both/mails-a/mails-b")(vectors(50)))
     assert registered(client, address)[1].metrics is None
 
 

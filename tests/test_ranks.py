@@ -25,11 +25,13 @@ FINETUNE |= {"augment": "delete", "augment_share": 0.3}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Return a folder with corpora and an encoder, a study, and the address of MLflow; start one sender."""
+    """Work in a folder with corpora and an encoder, and return a study and the address of MLflow."""
     root = tmp_path_factory.mktemp("ranks")
     uri = f"sqlite:///{root}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("MLFLOW_TRACKING_URI", uri)
         many = [f"{a} {b}" for a in small.TEXTS for b in range(120)]  # more than one part of an embedding
         words = ["?", *sorted({w for t in many for w in t.split()})]
         small.static_encoder("static", words, small.normal(len(words), 8))
@@ -40,27 +42,27 @@ def built(tmp_path_factory):
         Path("pipelines/aligners/vec2vec").mkdir(parents=True)  # files that the study names
         Path("x").touch()
         Path("scratch.py").touch()
-    study = {
-        "study": "t",
-        "corpora": {name: {"source": "synthetic", "path": "x"} for name in ("nq", "sts", "scenes", "many")},
-        "encoders": {"static": {"source": "path", "path": "x"}},
-        "embed": {"row": {"corpus": "many", "encoder": "static"}},
-        "finetune": {"row": FINETUNE},
-        "train_image_text": {
-            "row": small.IMAGE_TEXT | {"steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
-        },
-    }
-    env = os.environ | {"PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": uri}
-    with small.one_sender(env=env, cwd=root):
-        yield root, study, uri
+        study = {
+            "study": "t",
+            "corpora": {
+                name: {"source": "synthetic", "path": "x"} for name in ("nq", "sts", "scenes", "many")
+            },
+            "encoders": {"static": {"source": "path", "path": "x"}},
+            "embed": {"row": {"corpus": "many", "encoder": "static"}},
+            "finetune": {"row": FINETUNE},
+            "train_image_text": {
+                "row": small.IMAGE_TEXT | {"steps": 4, "warmup": 2, "seeds": [0, 1], "lr": 1e-4}
+            },
+        }
+        sender = small.InAThread()  # for all stages: else each would start its own
+        yield study, uri
+        sender.communicate()
 
 
 @pytest.fixture
-def project(built, monkeypatch):
-    """Work in that folder, with that study; return the address of MLflow."""
-    root, study, uri = built
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+def project(built):
+    """Activate that study; return the address of MLflow."""
+    study, uri = built
     activated(study)
     return uri
 
@@ -75,7 +77,7 @@ def run(verb, *program, processes=2, code=0):
     study = yaml.safe_load(Path("study.yaml").read_text())
     study[verb]["row"]["processes"] = processes
     activated(study)
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, *(program or ["-m", f"pipelines.{verb}"]), "row"]
     said = small.completed(*command, code=code, env=env).stderr
     assert code or not list(store.WORK.glob("*/row"))

@@ -353,8 +353,7 @@ class Fitting:
         return [W for _, W in sorted(zip(cosines, maps, strict=True), key=lambda of: -of[0])]
 
     def cosines(self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int) -> list[float]:
-        """Return the mean cosine of each map (d, e) on one batch."""
-        size = batch_size(size, X, Y)
+        """Return the mean cosine of each map (d, e) on one batch, whose noise is no help here."""
         x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
         return [couple(x, y, W, WARM)[1] for W in maps]
 
