@@ -24,7 +24,8 @@ from pipelines.tool import __main__ as command_line
 from pipelines.tool import doctor, encoders, translate, validate
 from tests.small import completed, refusal, two_encoders
 
-QUICK = {"clusters": 40, "repeats": [30], "refinements": 20, "passes": 2, "reflections": 0}
+QUICK = {"clusters": 40, "repeats": [30], "rounds": [500] * 5, "refinements": 20, "passes": 2}
+QUICK |= {"reflections": 0}
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
