@@ -56,7 +56,7 @@ WHOLE = {
 
 def read_apart(folder):
     """Read the files of a folder in a process with little memory. -> the line of each"""
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", folder, str(MEMORY)]
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", folder.resolve(), str(MEMORY)]
     env = os.environ | {
         "OMP_NUM_THREADS": "1",
         "ARROW_DEFAULT_MEMORY_POOL": "system",
