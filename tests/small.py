@@ -14,11 +14,15 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipelines.aligners.core.aligner import OracleAligner
 from pipelines.aligners.core.translator import save
+from pipelines.contrastive import scratch
 from pipelines.corpora.kinds.scenes import synthetic
+from pipelines.encoders import pooling
 from pipelines.runtime import sender, store
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.track import Run
@@ -177,9 +181,6 @@ def write_pairs():
 
 def static_encoder(name, words, table):
     """Write an encoder that averages rows of `table`: one for each word, the last for unknown words."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
     tokens = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[-1]))
     tokens.pre_tokenizer = pre_tokenizers.Whitespace()
     model = SentenceTransformer(modules=[StaticEmbedding(tokens, torch.as_tensor(table))], device="cpu")
@@ -189,11 +190,6 @@ def static_encoder(name, words, table):
 
 def write_network(folder, texts):
     """Write an encoder: an untrained network with one of our own poolers."""
-    from sentence_transformers import SentenceTransformer
-
-    from pipelines.contrastive import scratch
-    from pipelines.encoders import pooling
-
     with TemporaryDirectory() as new:
         transformer = scratch.network(texts, Network(**NETWORK), 0, Path(new))
         modules = [transformer, pooling.pooler("first-last", NETWORK["width"])]

@@ -3,7 +3,6 @@
 import doctest
 import re
 from functools import partial
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from pipelines.aligners.core.translator import Linear, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
-from tests.small import QUICK, ROOT, normal, refusal, two_encoders
+from tests.small import QUICK, ROOT, normal, refusal, rotation, seeded, two_encoders
 
 EYE = np.eye(9)
 
@@ -82,21 +81,37 @@ def test_bad_input_is_one_line(row, call, line):
 
 def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):
     x = normal(400, 60)
-    fit = Mock(return_value=Linear.of(torch.eye(60), x, x))
-    monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
-    part, whole = Verdict(0.96, "partial", 0.2, 100, 0.6), Verdict(0.99, "aligned", 0.5, 100, 1.0)
-    for verdicts, label in (((part, whole, part), "aligned"), ((part,) * 6, "partial")):
-        judge = Mock(side_effect=verdicts)
-        monkeypatch.setattr(fits, "judge", judge)
+    right = Linear.of(torch.eye(60), x, x)
+    part = Verdict(0.96, "partial", 0.2, 100, 0.6)
+    whole = Verdict(0.99, "aligned", 0.5, 100, 1.0)
+    for verdicts, label, judged in (((part, whole, part), "aligned", 3), ((part,) * 9, "partial", 6)):
+        said = iter(verdicts)
+        calls = []
+        monkeypatch.setattr(wasserstein_procrustes, "fit", lambda *_: right)
+        monkeypatch.setattr(fits, "judge", lambda *_: calls.append(1) or next(said))  # noqa: B023
         assert pipelines.fit(x, x)[1].label == label
-        assert judge.call_count == len(verdicts)
-    replicates = [call.args[3] for call in fit.call_args_list if len(call.args[0]) < len(x)]
-    assert (len(replicates), len(set(replicates))) == (2 + 3, 3)  # another for each restart
+        assert len(calls) == judged
 
 
-def test_a_verdict_says_what_to_try():
-    said = str(Verdict(0.1, "failed", 0.0, 100, 0.0))
-    places = [said.index(word) for word in ("failed (agreement ", "texts", "pairs", "restarts", "match_in")]
+def test_fit_refits_on_doubt_and_says_what_to_try_if_that_fails(monkeypatch):
+    x = normal(400, 60)
+    replicates, guess = [], seeded(1)
+
+    def first_replicate_fails(source, target, settings, seed, pairs, *_):
+        right = Linear.of(torch.eye(60), source, target)
+        if len(source) == len(x):
+            return right
+        replicates.append(seed)
+        wrong = rotation(60, 60, guess)
+        return Linear.of(wrong, source, target) if len(replicates) == 1 else right
+
+    monkeypatch.setattr(wasserstein_procrustes, "fit", first_replicate_fails)
+    assert pipelines.fit(x, x)[1].label == "aligned"
+    assert len(set(replicates)) == 2  # one restart was enough
+    replicates.clear()
+    said = str(pipelines.fit(x, x, restarts=0)[1])
+    assert said.startswith("failed (agreement ")
+    places = [said.index(word) for word in ("texts", "pairs", "restarts", "match_in")]
     assert places == sorted(places)
 
 

@@ -633,6 +633,8 @@ def test_what_was_read_is_compared_with_the_truth(world):
     truth.write_text("one text")
     with refusal("1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth=truth)
+    with refusal(r"no\.txt: there is no such file or folder"):
+        world(ALIGNED, truth="no.txt")
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):
@@ -653,10 +655,11 @@ def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch,
     assert steps == ["1 of 10", *(f"{n} of 8" for n in range(2, 9))]
 
 
-def test_texts_too_few_are_one_line(world):
+@pytest.mark.parametrize(("name", "message"), [("few.txt", "2 distinct texts"), ("no.txt", "no such file")])
+def test_texts_too_few_or_absent_are_one_line(world, name, message):
     Path("few.txt").write_text("a\n\nb")
-    with refusal("2 distinct texts"):
-        world(ALIGNED, texts="few.txt")
+    with refusal(message):
+        world(ALIGNED, texts=name)
 
 
 # ---------------------------------------------------------------- the command

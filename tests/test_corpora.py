@@ -231,7 +231,7 @@ assert formats.shown("a<!-- b" + "<script" * 10**6) == "a"
 from pipelines.measures import facts
 for pattern in (*facts.PATTERNS.values(), facts.NAME):
     for piece in ("1,", "1 ", "1.", "$1 ", "a", "a.", "a@", "a@b.", "A", "Aa ", "(1", "+1", "May ", ",,1"):
-        pattern.findall(piece * 50_000)
+        pattern.findall(piece * 10**5)
 """
     completed(sys.executable, "-c", code, cwd=ROOT)
 

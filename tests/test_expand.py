@@ -98,10 +98,10 @@ def test_what_contradicts_itself_or_is_missing_is_refused(table, name, keys, lin
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
 def test_dvc_changes_one_line_of_params_yaml(path, tmp_path):
-    text, file, full = activate.full_text(path), tmp_path / "params.yaml", expand(read(path))
+    text, file = activate.full_text(path), tmp_path / "params.yaml"
     file.write_text(text)
-    assert full.items() <= read(file).items()
-    assert expand(full) == full
+    assert params.load(file) == params.load(path)
+    assert expand(read(file)) == read(file)
     assert not activate.edited(file)
     apply_overrides(file, ["study=another"])
     assert file.read_text() == text.replace(f"\nstudy: {path.stem}\n", "\nstudy: another\n")

@@ -2,6 +2,11 @@
 oracles.
 """
 
+import json
+import os
+import sys
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -13,6 +18,7 @@ from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import params
+from tests.small import ROOT, completed
 
 SYNTHETIC, WHEEL = {"source": "synthetic"}, {"source": "wheel"}
 FIT = {"source": "mails-one", "target": "mails-two"}
@@ -266,3 +272,17 @@ def test_the_same_results_give_the_same_bytes(study):
     translated()
     labelled(0.3, 0.2)
     assert written(study) == written(study)
+
+
+def test_a_locale_without_unicode_does_not_stop_the_report(study, tmp_path):
+    translated()
+    rows = json.dumps(ROWS | {"about": "Wörter ±"}, ensure_ascii=False)
+    Path("params.yaml").write_text(rows, encoding="utf-8")
+    code = """
+from pipelines import report, study
+from pipelines.runtime.track import Run
+report.report("report", None, study.params.load(), Run())
+"""
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    completed(sys.executable, "-c", code, env=os.environ | locale)
+    assert "Wörter ±" in Path("report/report.html").read_text(encoding="utf-8").replace("\u00a0", " ")

@@ -1,5 +1,7 @@
 """Files of an attacker are read, or refused in one line, in bounded memory and time."""
 
+import contextlib
+import io
 import json
 import os
 import random
@@ -8,6 +10,8 @@ import shutil
 import sys
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.drills.inputs import bytes_changed
 from tests.hostile import (
@@ -22,6 +26,7 @@ from tests.hostile import (
     lines,
     np,
     png,
+    read,
     table,
     vec0,
     written,
@@ -54,9 +59,10 @@ WHOLE = {
 }
 
 
-def read_apart(folder):
-    """Read the files of a folder in a process with little memory. -> the line of each"""
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", folder.resolve(), str(MEMORY)]
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit on memory, and names of any bytes")
+def test_hostile_files_get_one_line_and_little_memory(tmp_path):
+    folder = written(tmp_path / "files", FILES)
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.hostile", folder, str(MEMORY)]
     env = os.environ | {
         "OMP_NUM_THREADS": "1",
         "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -64,30 +70,29 @@ def read_apart(folder):
         "MALLOC_ARENA_MAX": "1",  # an arena of a thread is 64 MB of addresses
     }
     done = completed(*command, cwd=ROOT, env=env, timeout=500)
-    return dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
-
-
-def damage(folder, count, rng):
-    """Add whole files in which a few bytes are changed."""
-    for number in range(count):
-        name = rng.choice(sorted(WHOLE))
-        path = folder / f"{name.partition('-')[0]}-{number:05}{name[name.index('.') :]}"
-        WHOLE[name](path)
-        path.write_bytes(bytes_changed(path.read_bytes(), rng))
-
-
-def fault(line):
-    return line if line.startswith("!") or "\n" in line or re.search(OUT_OF_MEMORY, line) else ""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a limit on memory, and names of any bytes")
-def test_hostile_and_damaged_files_get_one_line_and_little_memory(tmp_path):
-    """`python -m tests.drills hostile` reads hundreds of damaged files."""
-    folder = written(tmp_path / "files", FILES | WHOLE)
-    damage(folder, 60, random.Random(0))
-    names = {path.name for path in folder.iterdir()}
-    said = read_apart(folder)
-    assert said.keys() == names == {path.name for path in folder.iterdir()}  # no stray file of a database
-    assert not {name: line for name, line in said.items() if fault(line)}
-    assert {name for name in FILES | WHOLE if not said[name]} == READ | set(WHOLE)
+    said = dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+    assert set(said) == set(FILES)
+    assert not {name: line for name, line in said.items() if line.startswith("!") or "\n" in line}
+    assert not {name: line for name, line in said.items() if re.search(OUT_OF_MEMORY, line)}
+    assert {name for name, line in said.items() if not line} == READ
+    assert {path.name for path in folder.iterdir()} == set(FILES)  # and no stray file of a database
     shutil.rmtree(folder)
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(sorted(WHOLE)), st.integers(0, 2**32))
+def test_a_damaged_file_is_read_or_refused_in_one_line(tmp_path_factory, name, seed):
+    """`python -m tests.drills hostile` reads hundreds of them."""
+    path = tmp_path_factory.mktemp("damaged") / name
+    WHOLE[name](path)
+    path.write_bytes(bytes_changed(path.read_bytes(), random.Random(seed)))
+    with contextlib.redirect_stdout(io.StringIO()):
+        said = read(path)
+    shutil.rmtree(path.parent)
+    assert not said.startswith("!")
+    assert "\n" not in said
+
+
+def test_whole_files_are_read(tmp_path):
+    folder = written(tmp_path / "files", WHOLE)
+    assert {path.name: read(path) for path in folder.iterdir()} == dict.fromkeys(WHOLE, "")

@@ -1,13 +1,15 @@
 """The correction for hubs: its formula, what it does to neighbours, and when the map stays linear."""
 
+from dataclasses import replace
+
 import torch
 from torch.nn.functional import normalize
 
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear
-from pipelines.aligners.wasserstein_procrustes import Fitting, Settings
 from pipelines.measures.vectors import centred_unit
 from tests.small import seeded
+from tests.test_aligners import SMALL, clouds, wasserstein
 
 
 def pairs(d=48, seed=0):
@@ -53,7 +55,11 @@ def test_it_ranks_better_and_hubs_lose_their_queries():
 
 
 def test_a_fit_bends_where_there_are_many_dimensions():
-    for d, strength, kind in ((10, 1.3, Linear), (64, 1.3, InvertedSoftmax), (64, 0, Linear)):
-        x, y = pairs(d)
-        fitting = Fitting(Settings(hub_correction=strength), seeded())
-        assert type(fitting.translator(x, y, centred_unit(x).T @ centred_unit(y))) is kind
+    settings = replace(SMALL, refinements=3, passes=1, reflections=0)
+    few = wasserstein(*clouds(10, 10)[:2], settings=settings)
+    assert type(few) is Linear
+    many = wasserstein(*pairs(d=64), settings=settings)
+    assert isinstance(many, InvertedSoftmax)
+    straight = wasserstein(*pairs(d=64), settings=replace(settings, hub_correction=0))
+    assert type(straight) is Linear
+    assert torch.equal(many.map, straight.map)

@@ -5,7 +5,6 @@ that differ only in encoders of equal dimension are of one kind, and the first o
 """
 
 import json
-import re
 import shutil
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -24,7 +23,7 @@ from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from tests import test_encoders as tiny
-from tests.small import ROOT, run_stage, upstream_of
+from tests.small import ROOT, run_stage
 
 DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others have 768
 
@@ -110,16 +109,28 @@ def graph(path):
     Path("params.yaml").write_text(activate.full_text(path))
     shutil.copy(ROOT / "dvc.yaml", ".")
     with Repo.init(no_scm=True) as repo:
-        return upstream_of(repo)
+        found = repo.index.graph
+        return {stage.addressing: {up.addressing for up in found.successors(stage)} for stage in found}
 
 
 def kind(where, row, study):
-    """Return what tells kinds apart: the row, with dimensions in place of the names of encoders."""
+    """Return what tells kinds apart: table and settings of a row and of its fit, dimensions of both sides."""
     table = where.split(".")[0]
     if table in ("corpora", "encoders", "embed", "finetune", "geometry"):
         return where
-    encoder = rf"\b({'|'.join(study.encoders)})\b"
-    return re.sub(encoder, lambda name: str(DIMENSIONS.get(name[0], 768)), f"{table} {row}")
+    said = row.model_dump()
+    fit = study.align[said["translator"]] if "translator" in said else row
+    names = {"source", "target", "translator", "inverter", "space"}
+    names |= {"encoder", "source_encoder", "target_encoder"}
+    settings = {k: v for k, v in said.items() if k not in names or (table == "inverters" and k == "inverter")}
+    if table == "similarity":
+        settings |= {"trained": study.encoders[said["encoder"]].path, "corpus": None}
+    fitted = fit.model_dump(exclude={"source", "target"}) if "translator" in said else {}
+    sides = [study.spaces()[said[k]] for k in ("source", "target") if k in said]
+    corpora = {side.corpus for side in sides}
+    dimensions = [DIMENSIONS.get(side.encoder, 768) for side in sides]
+    learnt = study.inverters[said["inverter"]].corrector if table == "invert" else None
+    return f"{table} {settings} {fitted} {corpora} {dimensions} {learnt}"
 
 
 def of_rows_that_run(published, tree):

@@ -45,6 +45,15 @@ def refused(capsys, *arguments):
     return line
 
 
+def test_the_command_imports_neither_dagster_nor_dvc_nor_mlflow():
+    code = (
+        "import pkgutil, importlib, sys, pipelines.tool as tool\n"
+        "for m in pkgutil.iter_modules(tool.__path__): importlib.import_module(f'pipelines.tool.{m.name}')\n"
+        "print({'dagster', 'dvc', 'mlflow', 'ruamel'} & {name.partition('.')[0] for name in sys.modules})"
+    )
+    assert completed(sys.executable, "-c", code).stdout.strip() == "set()"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit, match="0"):
@@ -59,6 +68,7 @@ def test_every_command_explains_itself(command, capsys):
     [
         ("audit", "no.npy"),
         ("audit", "here.npy", "--limit", "3"),
+        ("audit", "here.npy", "--defences", "magic"),
         ("audit", "here.npy", "--defences", "round inf"),
         ("audit", "here.npy", "--defences", "noise inf"),
         ("audit", "here.npy", "--encoders", "nobody"),
@@ -143,10 +153,12 @@ def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch, number):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(encoders.sources, "fetch", Mock(side_effect=OSError(errno.ENOSPC, "")))
-    with refusal("minilm.*no space left"):
+
+    monkeypatch.setattr(encoders.sources, "fetch", Mock(side_effect=OSError(number, "")))
+    with refusal(r"minilm.*(no space left|permission denied)"):
         encoders.folder_of(encoders.row_of("minilm"))
 
 

@@ -2,12 +2,14 @@
 
 import json
 import logging
+import os
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,7 +21,7 @@ from pipelines.runtime.again import again
 from pipelines.study import Align, Embed, Evaluate
 from pipelines.study.activate import full_text
 from scripts import views
-from tests.drills.places import free_port, mlflow_server
+from tests.drills.places import free_port
 from tests.small import ROOT, InAThread, completed, write_yaml
 
 START_SENDER = track.start_sender
@@ -185,22 +187,75 @@ def test_runs_and_their_files_stay_in_a_folder_of_any_name(empty_store, tmp_path
 # ---------------------------------------------------------------- a store that is slow, down or locked
 
 
-class Dying:
-    """The MLflow client of a server that answers `left` more calls."""
+class Stub(ThreadingHTTPServer):
+    """As much of an MLflow server as a run needs. After `left` requests it closes connections unanswered."""
 
-    def __init__(self, left):
-        self.left, self.mlflow = left, MlflowClient(sender.tracking_uri())
+    daemon_threads = True
 
-    def __getattr__(self, name):
-        self.left -= name != "tracking_uri"
-        if self.left < 0:
-            raise ConnectionError
-        return getattr(self.mlflow, name)
+    def __init__(self, port=0, error=None):
+        super().__init__(("127.0.0.1", port), Answers)
+        self.left, self.runs, self.error, self.go_on = 10**6, {}, error, threading.Event()
+        self.go_on.set()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def answer(self, path, body):
+        match path.split("?")[0].split("mlflow/")[-1]:
+            case "experiments/get-by-name":
+                return {"experiment": {"experiment_id": "1", "name": "embed", "artifact_location": "mlruns"}}
+            case "runs/search":
+                return {"runs": [self.shown(key) for key in self.runs if key in body["filter"]]}
+            case "runs/create":
+                [key] = [t["value"] for t in body["tags"] if t["key"] == sender.KEY]
+                self.runs[key] = {"params": {}, "metrics": set(), "status": "RUNNING"}
+                return {"run": self.shown(key)}
+            case "runs/log-batch":
+                run = self.runs[body["run_id"]]
+                run["params"] |= {p["key"]: p["value"] for p in body.get("params", ())}
+                run["metrics"] |= {(m["key"], m["step"]) for m in body.get("metrics", ())}
+            case "runs/update":
+                self.runs[body["run_id"]]["status"] = body["status"]
+                return {"run_info": self.shown(body["run_id"])["info"]}
+        return {}
+
+    def shown(self, key):
+        info = {"run_id": key, "experiment_id": "1", "status": "RUNNING", "artifact_uri": "mlruns"}
+        return {"info": info, "data": {}}
 
 
-def stage(name="x"):
-    with embed(name):
-        pass
+class Answers(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.server.go_on.wait()
+        self.server.left -= 1
+        if self.server.left < 0:
+            return
+        if self.server.error:
+            self.send_error(self.server.error)
+            return
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+        said = json.dumps(self.server.answer(self.path, body)).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    do_GET = do_PATCH = do_POST  # noqa: N815
+
+    def log_message(self, format, *args): ...
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    with Stub() as server:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:secret@127.0.0.1:{server.server_port}")
+        yield server
+        server.shutdown()
+
+
+def stage():
+    with embed() as run:
+        run.log({"loss": 1.0}, 0)
+        run.log({"loss": 0.5}, 1)
+        run.input(Path("data/x.arrow"), "corpus")
 
 
 def waiting_runs():
@@ -211,45 +266,57 @@ def warnings_of(capfd):
     return capfd.readouterr().err.splitlines()
 
 
-@pytest.mark.parametrize("answered", range(9))
-def test_a_run_whose_server_dies_is_sent_by_a_later_stage(answered, monkeypatch, capfd):
-    dying = Dying(answered)
-    for name in ("kept", "changed"):
-        Path(name).write_text("of this run")
-    with monkeypatch.context() as patch:
-        patch.setattr(sender, "client", lambda: dying)
-        with embed() as run:
-            run.log({"loss": 1.0}, 0)
-            run.log({"loss": 0.5}, 1)
-            run.input(Path("data/x.arrow"), "corpus")
-            run.artifact(Path("kept"))
-            run.artifact(Path("changed"))
-        Path("changed").write_text("of a later run")
-        out, warning = capfd.readouterr()
-        assert (out, warning.count("\n")) == ("", 1)
-        assert "MLflow cannot be reached" in warning
-        assert (sender.main([]), waiting_runs()) == (1, 1)
+@pytest.mark.parametrize("answered", range(8))
+def test_a_run_whose_server_dies_is_sent_by_a_later_stage(stub, answered, capfd):
+    stub.left = answered
+    stage()
+    out, warning = capfd.readouterr()
+    assert (out, warning.count("\n")) == ("", 1)
+    assert "MLflow cannot be reached" in warning
+    assert "secret" not in warning + str(list(Path(".cache/mlflow").glob("*")))
+    assert (sender.main([]), waiting_runs()) == (1, 1)
     capfd.readouterr()
-    stage("later")
-    client, [_, late] = runs()
-    history = client.get_metric_history(late.info.run_id, "loss")
-    assert [(m.step, m.value) for m in history] == [(0, 1.0), (1, 0.5)]
-    assert (late.info.status, late.data.params["encoder"]) == ("FINISHED", "minilm")
-    assert late.data.metrics["seconds"] * 1000 <= late.info.end_time - late.info.start_time + 1
-    assert late.inputs.dataset_inputs
-    assert [f.path for f in client.list_artifacts(late.info.run_id)] == ["kept"]
-    assert (capfd.readouterr(), waiting_runs()) == (("", ""), 0)
+    stub.left = 10**6
+    stage()
+    first, second = stub.runs.values()
+    assert first == second
+    assert (first["status"], first["params"]["encoder"]) == ("FINISHED", "minilm")
+    assert first["metrics"] == {("loss", 0), ("loss", 1), ("seconds", 0)}
+    assert capfd.readouterr() == ("", "")
+    assert waiting_runs() == 0
 
 
-def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch, capfd):
-    answers, connect = threading.Event(), sender.client
+def test_a_server_that_does_not_answer_is_not_waited_for(stub, monkeypatch, capfd):
     monkeypatch.setattr(track, "PATIENCE", 0.01)
-    monkeypatch.setattr(sender, "client", lambda: answers.wait() and connect())
+    stub.go_on.clear()
     stage()
     [warning] = warnings_of(capfd)
     assert "still being sent" in warning
     assert waiting_runs() == 1
-    answers.set()
+    stub.go_on.set()
+
+
+@pytest.mark.slow  # MLflow has SQLite wait 20 seconds
+def test_a_locked_database(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db?timeout=0")
+    with embed("before"):
+        pass
+    other = sqlite3.connect("mlflow.db")
+    other.execute("BEGIN EXCLUSIVE")
+    Path("picture.png").write_text("of this run")
+    Path("report.md").write_text("of this run")
+    with embed() as run:
+        run.artifact(Path("picture.png"))
+        run.artifact(Path("report.md"))
+    Path("report.md").write_text("of a later run")
+    other.rollback()
+    [warning] = warnings_of(capfd)
+    assert "locked" in warning
+    assert sender.main([]) == 0
+    client, [late, _] = runs()
+    assert (late.info.run_name, late.info.status) == ("x", "FINISHED")
+    assert late.data.metrics["seconds"] * 1000 <= late.info.end_time - late.info.start_time + 1
+    assert [f.path for f in client.list_artifacts(late.info.run_id)] == ["picture.png"]
 
 
 def test_what_mlflow_refuses_is_named_otherwise_or_dropped(capfd):
@@ -284,10 +351,11 @@ def killed_by(number):
 
 
 def test_a_stage_that_is_killed_has_a_run_that_says_so():
-    ends = [killed_by(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    assert ends[1][0] == -signal.SIGTERM
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    ends = [killed_by(number) for number in numbers]
+    assert [code for code, _ in ends[1:]] == [-signal.SIGTERM, -signal.SIGKILL]
     assert not any("MLflow" in said for _, said in ends)
-    assert statuses() == dict.fromkeys(("SIGINT", "SIGTERM"), "KILLED")
+    assert statuses() == dict.fromkeys(("SIGINT", "SIGTERM", "SIGKILL"), "KILLED")
     assert waiting_runs() == 0
 
 
@@ -317,19 +385,16 @@ def test_a_run_killed_after_its_last_line_is_marked_killed():
     assert waiting_runs() == 0
 
 
-def test_a_kill_is_sent_once_the_server_is_back(monkeypatch, capfd):
-    store = MlflowClient(sender.tracking_uri())
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://someone:secret@127.0.0.1:{free_port()}")
+def test_a_kill_is_sent_once_the_server_is_back(stub, capfd):
+    stub.left = 0
     code, said = killed_by(signal.SIGKILL)
     assert code == -signal.SIGKILL
-    assert "MLflow cannot be reached" in said
-    assert "secret" not in said + str(list(Path(".cache/mlflow").glob("*")))
+    assert "secret" not in said
     assert waiting_runs() == 1
-    monkeypatch.setattr(sender, "client", lambda: store)
+    stub.left = 10**6
     assert sender.main([]) == 0
     assert capfd.readouterr() == ("", "")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracking_uri)
-    assert statuses() == {"SIGKILL": "KILLED"}
+    assert [run["status"] for run in stub.runs.values()] == ["KILLED"]
 
 
 # ---------------------------------------------------------------- senders
@@ -372,7 +437,7 @@ def test_a_clock_that_is_set_back_changes_no_duration(monkeypatch):
     assert found.data.metrics["seconds"] >= 0
 
 
-def test_a_line_that_a_full_disk_cut_short_costs_that_line():
+def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
     with embed() as run:
         run._file.write(b'["metrics", [["lo\n')
         run.log({"loss": 1.0})
@@ -380,9 +445,9 @@ def test_a_line_that_a_full_disk_cut_short_costs_that_line():
         run.log({"lost": 1.0})
         log.write(b'["end", 0, "FINISHED"]\n')
     log.close()
-    [kept] = runs()[1]
-    assert kept.info.status == "FINISHED"
-    assert kept.data.metrics == {"loss": 1.0}
+    [kept] = stub.runs.values()
+    assert kept["status"] == "FINISHED"
+    assert kept["metrics"] == {("loss", 0)}
 
 
 def test_a_stage_goes_on_where_there_is_no_room_for_its_run(monkeypatch, capfd):
@@ -400,8 +465,12 @@ def test_runs_go_to_a_server_on_postgresql(tmp_path, monkeypatch):
     pytest.importorskip("psycopg", reason="needs the extra [postgresql]")
     postgres = pytest.importorskip("pgserver", reason="needs the extra [servers]")
     database = postgres.get_server(tmp_path / "postgresql")
-    port = free_port()
-    with mlflow_server(port, database.get_uri(), "--artifacts-destination", "artifacts"):
+    port = str(free_port())
+    command = [sys.executable, "-m", "mlflow", "server", "--port", port, "--workers", "1"]
+    command += ["--backend-store-uri", database.get_uri(), "--artifacts-destination", "artifacts"]
+    server = subprocess.Popen(command, stdout=-3, stderr=-1, text=True, start_new_session=True)
+    try:
+        assert any("Application startup complete" in line for line in server.stderr), "it has ended"
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
         Path("picture.txt").write_text("drawn")
         with embed() as run:
@@ -410,4 +479,7 @@ def test_runs_go_to_a_server_on_postgresql(tmp_path, monkeypatch):
         _, [found] = runs()
         assert (found.info.status, found.data.metrics["loss"], waiting_runs()) == ("FINISHED", 0.5, 0)
         assert [file.read_text() for file in Path("artifacts").rglob("picture.txt")] == ["drawn"]
-    database.cleanup()
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.communicate(timeout=60)
+        database.cleanup()

@@ -352,11 +352,19 @@ def test_multistart_finds_a_rotation(weight):
 # ---------------------------------------------------------------- settings and bad input
 
 
+def test_the_defaults_are_the_released_configuration():
+    s = settings_of("vec2vec", {"recipe": "released"})
+    assert s == Settings()
+    assert (s.width, s.adapter_depth, s.backbone_depth, s.disc_depth, s.batch) == (1024, 3, 4, 5, 256)
+    assert (s.rec_weight, s.vsp_weight, s.cycle_weight, s.cycle_vsp_weight) == (1, 1, 10, 10)
+    assert (s.lr, s.disc_lr, s.warmup, s.norm, s.gan) == (2e-5, 1e-5, 2000, "batch", "least_squares")
+    assert (s.steps, s.epochs, s.min_steps, s.patience, s.max_grad_norm) == (None, 80, None, 20, 1000)
+
+
 def test_keys_of_a_row_override_its_recipe():
     def settings(**keys):
         return Align(source="a", target="b", aligner="vec2vec", **keys).settings
 
-    assert settings(recipe="released") == Settings()
     paper = settings(recipe="paper")
     assert paper == Settings(recipe="paper", **PAPER)
     assert settings(recipe="paper", vsp="absolute", width=64) == replace(paper, vsp="absolute", width=64)

@@ -1,7 +1,5 @@
 """The verdict: right fits agree, wrong fits do not, and its constants fit the recorded runs."""
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -16,7 +14,7 @@ from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
 from pipelines.runtime.errors import BadInput
 from tests.small import ROOT, normal, rotation, seeded
-from tests.test_aligners import SMALL, clouds, wasserstein
+from tests.test_aligners import clouds, wasserstein
 
 
 def turn(d, e, seed):
@@ -51,9 +49,9 @@ def test_sharing_the_leading_directions_is_no_agreement():
 def test_fits_of_one_geometry_agree_and_fits_of_none_do_not(monkeypatch):
     monkeypatch.setattr(verdict, "FEW", 3)  # these clouds have few dimensions
     source, target, _ = clouds(8, 10, n=1200)
-    verdicts, settings = [], replace(SMALL, reflections=1)
+    verdicts = []
     for there in (target, normal(1200, 10, seed=3)):
-        first, second = (wasserstein(source[i::2], there[i::2], i, settings) for i in (0, 1))
+        first, second = (wasserstein(source[i::2], there[i::2], i) for i in (0, 1))
         verdicts.append(judge(source, first, [second], there))
     right, wrong = verdicts
     assert (right.label, wrong.label) == ("aligned", "failed")

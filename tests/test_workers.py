@@ -79,6 +79,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(repro):
     assert {process.returncode for process in both} <= {0, 255}
     assert all("is busy" in out for out, process in zip(said, both, strict=True) if process.returncode)
     assert Path("ran").read_text() == ".\n"
+    assert repro(stages).communicate()[0] == "1 stages, all up to date\n"
 
 
 def test_a_stage_waits_for_the_lock_of_another_dvc(repro):

@@ -20,7 +20,7 @@ from tests.drills.kills import kills
 from tests.drills.places import ROOT, Place, Tally
 from tests.drills.tracking import mlflow
 
-COUNTS = {"studies": 100, "hostile": 500, "disk": len(WRITERS), "mlflow": 8, "kills": 50}
+COUNTS = {"studies": 3600, "hostile": 500, "disk": len(WRITERS), "mlflow": 8, "kills": 50}
 DRILLS = {drill.__name__: drill for drill in (studies, hostile, disk, mlflow, kills)}
 
 

@@ -1,8 +1,10 @@
 """Drills of what a stage is given: studies, and files that other people made."""
 
+import json
+import os
+import re
 import shutil
 import signal
-from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 
@@ -54,15 +56,23 @@ def studies(place, count, rng, tally):
 
     smoke, before = yaml.safe_load(Path("params.yaml").read_text()), params.load()
     accepted, path, kept = {}, Path("params.yaml"), Path("params.yaml").read_text()
-    while len(accepted) < count:
+    for _ in range(count):
         where, change, value, text = mutated(smoke, rng)
         path.write_text(text)
-        with suppress(BadInput):  # tests/test_params.py reads its lines
+        what, fault = f"{'.'.join(map(str, where))} {change} {value!r:.60}", ""
+        try:
             if params.load() != before:
-                accepted[text] = where, f"{'.'.join(map(str, where))} {change} {value!r:.60}"
+                accepted[text] = (where, what)
+        except BadInput as error:
+            fault = "" if len(str(error).splitlines()) == 1 else f"lines: {error}"
+        except Exception as error:
+            fault = f"traceback: {error!r:.150}"
+        tally.add(what, fault)
     verbs = {table: verb for verb, table in params.Study.tables().items()}
+    some = rng.sample(sorted(accepted), min(100, len(accepted)))
     codes = []
-    for text, (where, what) in accepted.items():
+    for text in some:
+        where, what = accepted[text]
         path.write_text(text)
         verb, rows = verbs.get(str(where[0]), "report"), list(yaml.safe_load(text).get(where[0], ()) or ())
         row = where[1] if len(where) > 1 and where[1] in rows else rows[0] if rows else ""
@@ -72,6 +82,9 @@ def studies(place, count, rng, tally):
         tally.add(f"{' '.join(stage)} with {what}", "" if done.code == -signal.SIGXCPU else done.fault(list))
         place.restore()
     path.write_text(kept)
+    tally.notes.append(
+        f"{len(accepted)} changed studies were accepted; the changed row's stage ran for {len(codes)} of them"
+    )
     ended = f"{codes.count(0)} ended well, {codes.count(2)} with one line"
     tally.notes.append(f"{ended}, {codes.count(-signal.SIGXCPU)} were stopped after 40 s of CPU time")
 
@@ -92,16 +105,35 @@ def bytes_changed(whole, rng):
 
 
 def hostile(place, count, rng, tally):
-    """Read hostile and damaged files in processes with 768 MiB more than their imports take."""
+    """Read hostile files in a process with 768 MiB more than its imports take, 60 s a file."""
     from tests.hostile import FILES, written
-    from tests.test_hostile import damage, fault, read_apart
+    from tests.test_hostile import MEMORY, OUT_OF_MEMORY, WHOLE
 
-    for start in range(0, count, 60):
-        folder = written(Path("hostile"), {} if start else FILES)
-        damage(folder, min(60, count - start), rng)
-        for name, line in read_apart(folder).items():
-            tally.add(name.encode(errors="replace").decode(), fault(line))
-        if (folder / "code-was-run").exists():
-            tally.faults["code was run"] += 1
-        shutil.rmtree(folder)
-    tally.notes.append(f"{tally.tried - count} by construction, the others damaged at random")
+    folder = written(Path("hostile"), FILES)
+    damaged = max(0, count - len(FILES))
+    for n in range(damaged):
+        name = rng.choice(sorted(WHOLE))
+        reader, suffix = name.split("-")[0], Path(name).suffix
+        WHOLE[name](draft := folder / f"{reader}-draft{suffix}")
+        (folder / f"{reader}-{n:05}{suffix}").write_bytes(bytes_changed(draft.read_bytes(), rng))
+        draft.unlink()
+    left = sorted(folder.iterdir())
+    os.environ |= {"ARROW_DEFAULT_MEMORY_POOL": "system", "POLARS_MAX_THREADS": "1"}
+    while left:
+        (batch := Path("batch")).mkdir()
+        taken, left = left[:40], left[40:]
+        for path in taken:
+            path.rename(batch / path.name)
+        done = running(["python", "-m", "tests.hostile", str(batch), str(MEMORY)], limit=60 * len(taken))
+        said = dict(json.loads(line) for line in done.out.splitlines() if line.startswith("["))
+        for path in taken:
+            line = said.get(path.name, f"! {'hangs' if done.code is None else 'the process died'}")
+            memory = "memory: " if re.search(OUT_OF_MEMORY, line) else ""
+            tally.add(
+                path.name.encode(errors="replace").decode(),
+                memory or (line if line[:1] == "!" or "\n" in line else ""),
+            )
+        shutil.rmtree(batch)
+    if (folder / "code-was-run").exists():
+        tally.faults["code was run"] += 1
+    tally.notes.append(f"{tally.tried - damaged} by construction, the others damaged at random")

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -162,26 +161,6 @@ def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
-
-
-@contextmanager
-def mlflow_server(port, store, *more):
-    """A real MLflow server over a store, once it answers."""
-    command = ["mlflow", "server", "--port", str(port), "--workers", "1", "--backend-store-uri", store, *more]
-    # else ten processes that nobody asks
-    variables = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, env=variables, start_new_session=True, stdout=quiet, stderr=quiet)
-    try:
-        for _ in range(600):
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            time.sleep(0.2)
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def running_runs(store="mlflow.db"):

@@ -3,38 +3,56 @@
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.drills.places import LIMIT, free_port, mlflow_server, running, running_runs
+from tests.drills.places import LIMIT, free_port, running, running_runs
+from tests.test_track import Stub
 
 WAIT = 40.0  # seconds that MLflow may cost: 20 of patience, time-outs of 5, and other work on the machine
 
 
+@contextmanager
 def server(port):
-    return mlflow_server(port, f"sqlite:///{Path.cwd()}/mlflow.db", "--default-artifact-root", "mlruns")
+    """A real MLflow server over mlflow.db of this folder."""
+    command = ["mlflow", "server", "--port", str(port), "--workers", "1"]
+    command += [
+        "--backend-store-uri",
+        f"sqlite:///{Path.cwd()}/mlflow.db",
+        "--default-artifact-root",
+        "mlruns",
+    ]
+    quiet = subprocess.DEVNULL
+    variables = os.environ | {
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"
+    }  # else ten processes that nobody asks
+    process = subprocess.Popen(command, env=variables, start_new_session=True, stdout=quiet, stderr=quiet)
+    try:
+        for _ in range(600):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.2)
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @contextmanager
 def stub(port, status):
     """A server that answers everything with one status; 0: one that never answers."""
-    asked = threading.Event()
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.send_error(status) if status else asked.wait()
-
-        do_GET = do_PATCH = do_POST  # noqa: N815
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with Stub(port, status) as server:
+        if not status:
+            server.go_on.clear()
         yield
-        asked.set()
+        server.left = 0  # whoever still waits is not answered
+        server.go_on.set()
         server.shutdown()
 
 
