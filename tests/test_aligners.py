@@ -283,14 +283,16 @@ def test_groups_are_whole_clusters():
         nearest = [(x @ cloud.T).topk(2).indices[:, 1] for x in groups]  # a vector's nearest other one
         inside = [(cloud[n][:, None] == x[None]).all(2).any(1) for n, x in zip(nearest, groups, strict=True)]
         assert torch.cat(inside).float().mean() > 0.8
-    cross, cosine = wasserstein_procrustes.couple_groups(xs, ys, W.float(), 30)
-    expected = torch.zeros(8, 8, dtype=torch.float64)
+    cross, cosine = wasserstein_procrustes.couple(xs, ys, W.float(), 30)
+    expected, cosines = torch.zeros(8, 8, dtype=torch.float64), []
     for x in (x.double() for x in xs):
         for y in (y.double() for y in ys):
-            plan = sinkhorn(normalize(x @ W.double(), dim=1) @ y.T, 30)
+            of_pairs = normalize(x @ W.double(), dim=1) @ y.T
+            plan = sinkhorn(of_pairs, 30)
             expected += x.T @ plan @ y / len(xs)
+            cosines.append(float((plan * of_pairs).sum()) / len(y))
     assert_close(cross.double(), expected, rtol=0, atol=4e-3 * float(expected.norm()))
-    assert 0 < cosine < 1
+    assert cosine == pytest.approx(sum(cosines) / len(cosines), abs=4e-3)
     assert len(fitting.groups(X[:899])) == 2  # 300 vectors for each group
     assert replace(fitting, settings=replace(SMALL, groups=1)).groups(X)[0] is X
 

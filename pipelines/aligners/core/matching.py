@@ -139,17 +139,6 @@ def mutual(scores: Tensor) -> tuple[Tensor, Tensor]:
     return rows[keep], best[keep]
 
 
-def transport(
-    moved: Tensor, x: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3
-) -> tuple[Tensor, float]:
-    """Return x' P y (d, e) and the mean cosine of moved and y, weighted by P. P (n, m): see `partners`.
-
-    x: (n, d). moved: (n, e), the rows of x in the space of y. y: (m, e). Rows of moved and y are unit.
-    """
-    partner = partners(moved, y, inverse_temperature, rounds)
-    return x.T @ partner, float((moved * partner).sum()) / len(y)
-
-
 def partners(moved: Tensor, y: Tensor, inverse_temperature: float, rounds: int = 3) -> Tensor:
     """Return P y (n, e), where P (n, m) is the entropic optimal transport (Cuturi 2013) of moved to y.
 

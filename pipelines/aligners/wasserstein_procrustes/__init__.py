@@ -50,7 +50,7 @@ from torch.nn.functional import normalize
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.cloud import FEW, checked, checked_pairs, dimensions, spectral
 from pipelines.aligners.core.hubness import InvertedSoftmax
-from pipelines.aligners.core.matching import draw, quadratic_assignment, transport
+from pipelines.aligners.core.matching import draw, partners, quadratic_assignment
 from pipelines.aligners.core.translator import Linear, Translator
 from pipelines.aligners.wasserstein_procrustes.reflections import reflected
 from pipelines.measures.vectors import centred_unit, kmeans, nearness
@@ -338,7 +338,7 @@ class Fitting:
         refined = []
         for W in progress(maps, what=f"wasserstein_procrustes: {what}", unit="maps"):
             for x, y in batches:
-                coupled, _ = couple(x, y, W, WARM)
+                coupled, _ = couple([x], [y], W, WARM)
                 W = spectral(coupled + given, POWER)
             refined.append(W)
         return refined
@@ -355,7 +355,7 @@ class Fitting:
     def cosines(self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int) -> list[float]:
         """Return the mean cosine of each map (d, e) on one batch, whose noise is no help here."""
         x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
-        return [couple(x, y, W, WARM)[1] for W in maps]
+        return [couple([x], [y], W, WARM)[1] for W in maps]
 
     def groups(self, cloud: Tensor) -> list[Tensor]:
         """Divide a cloud (n, d) at random into `groups` of whole clusters. Small clouds get fewer groups."""
@@ -405,7 +405,7 @@ class Fitting:
             x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
             scale = last_scale if in_passes else 1.0
             inverse_temperature = scale * (WARM + (COLD - WARM) * done)
-            coupled, cosine = couple_groups(self.groups(x), self.groups(y), W, inverse_temperature)
+            coupled, cosine = couple(self.groups(x), self.groups(y), W, inverse_temperature)
             # A softer coupling gives each point the mean of more partners, which is shorter than one vector.
             # So known pairs are scaled down, too. The exponent 2 was found by experiment: see
             # docs/experiments/sizes.md.
@@ -445,15 +445,19 @@ def children(X: Tensor, parents: list[Tensor]) -> list[Tensor]:
     return means
 
 
-def couple_groups(
+def couple(
     xs: Sequence[Tensor], ys: Sequence[Tensor], W: Tensor, inverse_temperature: float
 ) -> tuple[Tensor, float]:
-    """Couple each group of xs (n_a, d) with each of ys (m_b, e). Return the cross-covariance (d, e), in which
-    each target vector has total weight 1, and the mean cosine.
+    """Couple each group of xs (n_a, d) with each of ys (m_b, e) under the map W. Return the cross-covariance
+    (d, e), in which each target vector has total weight 1, and the mean cosine of coupled points.
     """
-    couplings = [couple(x, y, W, inverse_temperature) for x in xs for y in ys]
-    crosses, cosines = zip(*couplings, strict=True)
-    return torch.stack(crosses).sum(0) / len(xs), sum(cosines) / len(cosines)
+    crosses, cosines = [], []
+    for x in xs:
+        moved = normalize(x @ W, dim=1)
+        coupled = [partners(moved, y, inverse_temperature) for y in ys]
+        crosses.append(x.T @ torch.stack(coupled).sum(0))
+        cosines += [(moved * partner).sum() / len(y) for partner, y in zip(coupled, ys, strict=True)]
+    return torch.stack(crosses).sum(0) / len(xs), float(torch.stack(cosines).mean())
 
 
 def leading(X: Tensor) -> tuple[Tensor, Tensor]:
@@ -481,11 +485,6 @@ def equalised(cross: Tensor, U: Tensor, V: Tensor, power: float) -> Tensor:
     for norm in (inner.norm(dim=1, keepdim=True), inner.norm(dim=0, keepdim=True)):
         inner = inner * torch.where(norm > 1e-6 * norm.max(), norm**-power, 0)
     return U @ inner @ V.T
-
-
-def couple(x: Tensor, y: Tensor, W: Tensor, inverse_temperature: float) -> tuple[Tensor, float]:
-    """Couple x (n, d) and y (m, e) under W: return their cross-covariance (d, e) and mean cosine."""
-    return transport(normalize(x @ W, dim=1), x, y, inverse_temperature)
 
 
 def between(X: Tensor, cross: Tensor, fidelity: float, ridge: float) -> Tensor:
