@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import load
-from pipelines.fitting.fits import Draw, Fit, Work, fit_row, opened
+from pipelines.fitting.fits import Draw, Translators, Work, fit_row, opened
 from pipelines.fitting.splitting import in_common, largest, rows_of_parts, vectors_of_parts
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.log import Log
@@ -42,7 +42,7 @@ def align_jointly(name: str, row: AlignJointly, study: params.Study, run: track.
 
 def fit(
     row: AlignJointly, spaces: Mapping[str, store.Embeddings], draw: Draw, log: Log | None, folder: Path
-) -> Fit:
+) -> Translators:
     """Make one fit of all pairs, starting from another row's translators if the row extends it."""
     clouds, start = vectors_of_parts(spaces, row, draw.seed, draw.replicate), {}
     if row.extends:

@@ -13,7 +13,7 @@ from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, load_seeds
 from pipelines.aligners.core.verdict import Verdict, judge, other_texts, replicate
-from pipelines.fitting.fits import Draw, Fit, Work, fit_until_aligned
+from pipelines.fitting.fits import Draw, Translators, Work, fit_until_aligned
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.track import Run
@@ -115,7 +115,7 @@ def _fitted(
                 f"fit: pairs of {side.shape[1]} dimensions; the other vectors have {cloud.shape[1]}"
             )
 
-    def made(draw: Draw, log: Log | None) -> Fit:
+    def made(draw: Draw, log: Log | None) -> Translators:
         x, y = other_texts(source, target, draw.restart) if draw.replicate else (source, target)
         rows = None
         if known:

@@ -31,7 +31,7 @@ from pipelines.study import Align, AlignJointly, aligner_module
 RESTART = 10_000_019  # added to a seed for each restart; far from REPLICATE and from usual seeds
 LARGE = 2**30  # bytes of vectors above which fits run one after the other, each on all cores
 CURVES = ".curves.jsonl"
-Fit = dict[Pair, Translator]  # the translators of one draw, by source and target space
+Translators = dict[Pair, Translator]  # of one draw, by source and target space
 Result = TypeVar("Result")
 
 
@@ -68,7 +68,7 @@ class Work:
     device: torch.device
     subfolders: Mapping[Pair, str]  # of each translator, by (source, target); "" if there is one pair
     clouds: Sequence[Tensor]  # all vectors of each space
-    fit: Callable[[Draw, Log | None], Fit]  # chooses the texts of a draw, and makes its fit
+    fit: Callable[[Draw, Log | None], Translators]  # chooses the texts of a draw, and makes its fit
     vectors_of_seed: Callable[[int], Mapping[str, Tensor]]  # by space, what the fits of a seed see
     judged: bool = True  # False for oracles and the naive baseline, which need no verdict
 
@@ -76,10 +76,10 @@ class Work:
 class Fits(NamedTuple):
     """The fits of several draws."""
 
-    of_seeds: list[tuple[int, Fit]]  # each with its seed; a seed has one for each restart
-    replicates: list[Fit]
+    of_seeds: list[tuple[int, Translators]]  # each with its seed; a seed has one for each restart
+    replicates: list[Translators]
 
-    def judges_of(self, seed: int) -> list[Fit]:
+    def judges_of(self, seed: int) -> list[Translators]:
         """Return the fits that judge a seed: the replicates or, if there are none, fits of other seeds."""
         return self.replicates or [fit for other, fit in self.of_seeds if other != seed]
 
@@ -88,11 +88,11 @@ class Fits(NamedTuple):
 class Candidate:
     """A fit, its verdicts, and the translators that gave them."""
 
-    fit: Fit
+    fit: Translators
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
     replicates: dict[Pair, list[Translator]] = field(default_factory=dict)
 
-    def judge_by(self, others: Sequence[Fit], vectors: Mapping[str, Tensor]) -> None:
+    def judge_by(self, others: Sequence[Translators], vectors: Mapping[str, Tensor]) -> None:
         """Compare each translator with the other fits. The one that agrees most counts.
 
         Two wrong fits rarely agree (`core.verdict`). So agreement with one other fit is enough.
@@ -220,7 +220,7 @@ def replicate_seeds(row: Align | AlignJointly) -> list[int]:
     return [next(seed for seed in count(seeds[0] + REPLICATE) if seed not in seeds)]
 
 
-def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Fit]:
+def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Translators]:
     """Return the fit of each draw. Each process makes its share and reads the others' from disk."""
     mine = draws[distributed.rank() :: distributed.world_size()]
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
@@ -241,7 +241,7 @@ def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequenc
     return [fit() for fit in fits]
 
 
-def stored_fit(work: Work, draw: Draw) -> Fit:
+def stored_fit(work: Work, draw: Draw) -> Translators:
     """Return a fit from disk. Make it if it is not there, so that a killed run loses no finished fit."""
     folder = work.folder / "fits" / f"{draw.seed}-{draw.restart}"
     paths = {pair: folder.joinpath(*pair) for pair in work.subfolders}
