@@ -84,7 +84,7 @@ def upstream_of(repo):
 
 def completed(*command, code=0, **more):
     """Run a command that ends with this exit code; return what it said."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    done = subprocess.run(command, capture_output=True, text=True, **more)
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -201,6 +201,11 @@ def quick_fit(name, source, target, *pairs, seed=0, **more):
     module = importlib.import_module(f"pipelines.aligners.{name}")
     fit = module.fit_oracle if isinstance(module, OracleAligner) else module.fit
     return fit(source, target, module.Settings(**QUICK[name] | more), seed, *pairs)
+
+
+def write_report(study):
+    """Run the stage `report` in this process, without MLflow."""
+    importlib.import_module("pipelines.report").report("report", None, study, Run())
 
 
 def run_stage(verb, study, name="row"):

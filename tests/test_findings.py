@@ -10,15 +10,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipelines import report
 from pipelines.measures.intervals import difference
 from pipelines.pages.findings import findings
 from pipelines.pages.findings.translation import judgement, what_to_try
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store
-from pipelines.runtime.track import Run
 from pipelines.study import params
-from tests.small import ROOT, completed
+from tests.small import ROOT, completed, write_report
 
 SYNTHETIC, WHEEL = {"source": "synthetic"}, {"source": "wheel"}
 FIT = {"source": "mails-one", "target": "mails-two"}
@@ -108,7 +106,7 @@ def sentence(study):
 
 def written(study):
     """Run the stage `report`. -> the files it wrote"""
-    report.report("report", None, study, Run())
+    write_report(study)
     return {path.name: path.read_bytes() for path in store.REPORT.rglob("*") if path.is_file()}
 
 

@@ -17,13 +17,11 @@ import torch
 from dvc.repo import Repo
 from transformers import BertConfig, BertModel, T5Config, T5ForConditionalGeneration
 
-from pipelines import report
-from pipelines.runtime.track import Run
 from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from tests import test_encoders as tiny
-from tests.small import ROOT, run_stage
+from tests.small import ROOT, run_stage, upstream_of, write_report
 
 DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others have 768
 
@@ -31,10 +29,18 @@ DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others 
 # ---------------------------------------------------------------- a small study
 
 
-SMALL_VEC2VEC = {"steps": 4, "min_steps": 4, "log_every": 2, "checkpoint_every": 2, "batch": 16}
 CLUSTERS = {"clusters": 4, "repeats": 2, "assignment_restarts": 2}
 ALIGNERS = {
-    "vec2vec": {**SMALL_VEC2VEC, "width": 16, "disc_width": 16, "precision": "float32"},
+    "vec2vec": {
+        "steps": 4,
+        "min_steps": 4,
+        "log_every": 2,
+        "checkpoint_every": 2,
+        "batch": 16,
+        "width": 16,
+        "disc_width": 16,
+        "precision": "float32",
+    },
     "wasserstein_procrustes": {**CLUSTERS, "repeats": [2], "rounds": [40], "refinements": 2, "passes": 1},
     "mini_vec2vec": {**CLUSTERS, "neighbours": 5, "refine_steps": 2},
     "transport": {"points": 40},
@@ -109,8 +115,7 @@ def graph(path):
     Path("params.yaml").write_text(activate.full_text(path))
     shutil.copy(ROOT / "dvc.yaml", ".")
     with Repo.init(no_scm=True) as repo:
-        found = repo.index.graph
-        return {stage.addressing: {up.addressing for up in found.successors(stage)} for stage in found}
+        return upstream_of(repo)
 
 
 def kind(where, row, study):
@@ -188,7 +193,7 @@ def language_model(folder):
     """Save a T5 that generates text."""
     tokens = tiny.tokenizer("$A [SEP]", eos_token="[SEP]")
     sizes = {"vocab_size": 40, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 2}
-    config = T5Config(**sizes, decoder_start_token_id=0, eos_token_id=3, pad_token_id=0)
+    config = T5Config(**sizes, decoder_start_token_id=0, eos_token_id=3)
     return tiny.saved(folder, T5ForConditionalGeneration(config), tokens)
 
 
@@ -225,7 +230,7 @@ def test_every_kind_of_row_runs_and_published_numbers_show(name, offline):
     mimic(offline / "data/raw/mimic")
     for verb, row in stages:
         run_stage(verb, study, row)
-    report.report("report", None, study, Run())
+    write_report(study)
     lines = Path("report/report.md").read_text().splitlines()
     for row in study.published.values():
         shown = [line for line in lines if row.what in line and row.by in line]

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 from scipy.stats import pearsonr, spearmanr
 
-from pipelines import report
 from pipelines.corpora.core import collect
 from pipelines.encoders import pooling
 from pipelines.geometry import match
 from pipelines.measures import geometry, labels, similarity
 from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
-from pipelines.runtime.track import Run
 from tests.small import (
     DOES,
     WHO,
@@ -31,6 +29,7 @@ from tests.small import (
     write_corpus,
     write_embeddings,
     write_network,
+    write_report,
 )
 
 
@@ -243,7 +242,7 @@ def test_geometry_compares_embeddings_and_is_in_the_report(pairs):
     wholly = {"cka": 1.0, "cka_calibrated": 1.0, "cka_p": 0.01}
     assert metrics == wholly | {key.replace("cka", "overlap"): value for key, value in wholly.items()}
     measured()
-    report.report("report", None, whole, Run())
+    write_report(whole)
     page = Path("report/report.md").read_text()
     assert f"### sts (GENERATED; {len(PAIRS)} pairs, test)" in page
     assert "| small   | its own |" in page
