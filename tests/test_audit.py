@@ -29,15 +29,16 @@ from pipelines.corpora.sources.vectors import dumps, limits
 from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import neighbours, overlap
-from pipelines.pages import audit as audit_page
-from pipelines.tool import __main__ as command_line
+from pipelines.pages.audit import Findings, Tried, advice, write
 from pipelines.tool import audit as audits
 from pipelines.tool import encoders
+from pipelines.tool.__main__ import main
 from tests.hostile import chroma, content, hnswlib, lines, table, vec0
 from tests.small import ROOT, normal, quick_fit, refusal, rotation, seeded
 from tests.test_tool import refused
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+CLOUD = torch.from_numpy(VECTORS)
 
 
 # ---------------------------------------------------------------- readers
@@ -70,6 +71,7 @@ def write_stream(path):
 
 
 LISTS = VECTORS.tolist()
+IN_JSON = [json.dumps(v) for v in LISTS]
 WIDE = pl.DataFrame(
     {"id": [f"{i} 1" for i in range(300)], "label_1": 7, "label_2": 8}
     | {f"dim_{i}": VECTORS[:, i] for i in (*range(2, 8), 1, 0)}
@@ -77,22 +79,22 @@ WIDE = pl.DataFrame(
 FIXED = pa.array(LISTS, pa.list_(pa.float32(), 8))
 WRITERS = {
     "fixed.parquet": lambda p: pq.write_table(pa.table({"embedding": FIXED}), p, row_group_size=70),
-    "pgvector.parquet": table(embedding=[json.dumps(v) for v in LISTS]),
+    "pgvector.parquet": table(embedding=IN_JSON),
     "qdrant.parquet": table(vector=[{"default": v} for v in LISTS]),
     "qdrant.jsonl": lines(*(json.dumps({"vector": {"text": v}}) for v in LISTS)),
-    "bare.jsonl": lines(*map(json.dumps, LISTS)),
+    "bare.jsonl": lines(*IN_JSON),
     "flat.faiss": content(FLAT),
     "wrapped.index": content(b"IxMp" + HEAD + FLAT + struct.pack("<Q", 300) + np.arange(300).tobytes()),
     "missing.arrow": write_stream,
     "scroll.json": lines(json.dumps({"result": {"points": [{"vector": v} for v in LISTS]}})),
     "elastic.json": lines(*(json.dumps({"_source": {"embedding": v}}) for v in LISTS)),
-    "pgvector.csv": lambda p: pl.DataFrame({"embedding": list(map(json.dumps, LISTS))}).write_csv(p),
-    "pgvector.copy": lines(*(f"1\t{json.dumps(v)}" for v in LISTS)),
-    "missing.copy": lines("a\t\\N", *(f'"\\t\t{json.dumps(v)}' for v in LISTS)),  # a quote is no quote there
+    "pgvector.csv": lambda p: pl.DataFrame({"embedding": IN_JSON}).write_csv(p),
+    "pgvector.copy": lines(*(f"1\t{v}" for v in IN_JSON)),
+    "missing.copy": lines("a\t\\N", *(f'"\\t\t{v}' for v in IN_JSON)),  # a quote is no quote there
     "wide.parquet": WIDE.write_parquet,
     "wide.csv": lambda p: WIDE.write_csv(p, include_bom=True),  # as Excel does
     "matrix.csv": lambda p: np.savetxt(p, VECTORS, delimiter=","),
-    "unusual.csv": lambda p: pl.DataFrame({"id": range(300), "v": list(map(json.dumps, LISTS))}).write_csv(p),
+    "unusual.csv": lambda p: pl.DataFrame({"id": range(300), "v": IN_JSON}).write_csv(p),
     "sqlite-vec.db": lambda p: vec0(p, VECTORS),
     "hnswlib.bin": content(hnswlib(VECTORS)),
     "a.safetensors": lambda p: save_file({"ids": np.arange(300), "vectors": VECTORS}, p),
@@ -137,15 +139,15 @@ def test_chroma_hnsw_and_queue(tmp_path, queued, deleted):
     assert np.array_equal(found.vectors, np.delete(VECTORS, deleted, axis=0))
 
 
-SEVERAL = [  # a dump, what it has more than one of, and one choice or more that name the vectors
-    ("chroma", {}, "2 collections", {"collection": "mail"}),
-    ("chroma", {"collection": "no"}, "none is called 'no'", {"collection": "mail"}),
-    ("two.db", {"collection": "items"}, "2 columns", {"collection": "items", "column": "embedding"}),
-    ("weaviate.jsonl", {}, "2 named.*choose one with --co", {"column": "title"}),
-]
-
-
-@pytest.mark.parametrize(("name", "wrong", "line", "right"), SEVERAL)
+@pytest.mark.parametrize(
+    ("name", "wrong", "line", "right"),
+    [  # a dump, what it has more than one of, and one choice or more that name the vectors
+        ("chroma", {}, "2 collections", {"collection": "mail"}),
+        ("chroma", {"collection": "no"}, "none is called 'no'", {"collection": "mail"}),
+        ("two.db", {"collection": "items"}, "2 columns", {"collection": "items", "column": "embedding"}),
+        ("weaviate.jsonl", {}, "2 named.*choose one with --co", {"column": "title"}),
+    ],
+)
 def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, line, right):
     write_chroma(tmp_path / "chroma", more="insert into collections values ('d', 'notes');")
     vec0(tmp_path / "two.db", VECTORS, "items", "(embedding float[8], small int8[8], coarse bit[8])")
@@ -265,10 +267,9 @@ def test_a_bad_dump_is_one_line(tmp_path, name):
 
 
 def test_what_defences_cost_in_retrieval():
-    vectors = torch.from_numpy(VECTORS)
     names = ("none", "rotate", "int8", "binary", "noise 0.1", "noise 1", "drop 0.5", "round 2")
-    stored = {str(defence): defend(vectors, defence) for defence in audits.parsed(names)}
-    kept = {name: float(recall_kept(vectors, after).mean()) for name, after in stored.items()}
+    stored = {str(defence): defend(CLOUD, defence) for defence in audits.parsed(names)}
+    kept = {name: float(recall_kept(CLOUD, after).mean()) for name, after in stored.items()}
     assert kept["none"] == 1
     assert kept["rotate"] > 0.99
     assert min(kept["int8"], kept["round 2"]) > 0.9
@@ -277,13 +278,17 @@ def test_what_defences_cost_in_retrieval():
     assert kept["drop 0.5"] < 0.8
 
 
+def in_cells(vectors, cells, seed=0):
+    """Return the keys of a rotation for each cell, the cell of each vector, and what is stored."""
+    keys = Keys.drawn(vectors, cells, seed)
+    return keys, keys.cells(vectors), defend(vectors, Defence("cells", cells), seed)
+
+
 @settings(max_examples=20)
 @given(st.integers(0, 1000), st.integers(2, 20), st.integers(1, 8))
 def test_a_rotation_for_each_cell_keeps_what_is_within(seed, dimension, cells):
     vectors = normal(60, dimension, seed=seed, dtype=torch.float64)
-    keys = Keys.drawn(vectors, cells, seed)
-    cell = keys.cells(vectors)
-    stored = defend(vectors, Defence("cells", cells), seed)
+    _, cell, stored = in_cells(vectors, cells, seed)
     within = cell[:, None] == cell
     products, bare = stored @ stored.T, vectors @ vectors.T
     assert torch.allclose(products[within], bare[within], atol=1e-10)
@@ -296,29 +301,24 @@ def test_a_rotation_for_each_cell_keeps_what_is_within(seed, dimension, cells):
 
 
 def test_the_owner_finds_what_others_do_not():
-    vectors = torch.from_numpy(VECTORS)
-    keys = Keys.drawn(vectors, 9, 0)
-    stored, cells = defend(vectors, Defence("cells", 9), 0), keys.cells(vectors)
-    unit, locked = normalize(vectors, dim=1), normalize(stored, dim=1)
+    keys, cells, stored = in_cells(CLOUD, 9)
+    unit, locked = normalize(CLOUD), normalize(stored)
     exact = neighbours(unit[:40], unit, 10, others=True)
     one, three, all_cells = (
         overlap(exact, keys.search(unit[:40], locked, cells, probes=p)).mean() for p in (1, 3, 9)
     )
-    assert recall_kept(vectors, stored).mean() < one < three < 0.99 < all_cells
-    assert recall_kept(vectors, stored, 40, keys=keys).mean() == pytest.approx(three.item())
+    assert recall_kept(CLOUD, stored).mean() < one < three < 0.99 < all_cells
+    assert recall_kept(CLOUD, stored, 40, keys=keys).mean() == pytest.approx(three.item())
     few = keys.search(unit[:40], locked, cells, k=len(unit), probes=1)
     assert (few >= 0).sum(1).tolist() == [(cells == cell).sum() - 1 for cell in cells[:40]]
 
 
 def test_known_pairs_undo_one_rotation_not_many():
-    generator = seeded()
-    vectors = normalize(
-        torch.randn(1200, 32, generator=generator) + 2 * torch.randn(32, generator=generator), dim=1
-    )
+    vectors = normalize(normal(1200, 32) + 2 * normal(32, seed=1))
 
     def error(cells, pairs):
         """Least mean squared error of any attacker, a share of that of guessing the mean."""
-        stored, at = defend(vectors, Defence("cells", cells), 5), Keys.drawn(vectors, cells, 5).cells(vectors)
+        _, at, stored = in_cells(vectors, cells, 5)
         rest = vectors[pairs:]
         errors = [(x - rest).square().sum(1).mean() for x in known_pair_attacks(stored, vectors[:pairs], at)]
         return float(min(errors) / (rest - rest.mean(0)).square().sum(1).mean())
@@ -330,7 +330,7 @@ def test_known_pairs_undo_one_rotation_not_many():
 
 
 def test_noise_is_as_long_as_it_says():
-    vectors = normalize(normal(500, 64), dim=1) * 3
+    vectors = normalize(normal(500, 64)) * 3
     moved = defend(vectors, Defence("noise", 0.5)) - vectors
     assert moved.norm(dim=1).mean().item() == pytest.approx(1.5, rel=0.02)
     assert defend(vectors, Defence("drop", 0.25)).shape == (500, 16)
@@ -347,7 +347,7 @@ def test_noise_is_as_long_as_it_says():
 )
 def test_a_defence_that_cannot_be_is_one_line(name, message):
     with refusal(message):
-        defend(torch.from_numpy(VECTORS), *audits.parsed([name]))
+        defend(CLOUD, *audits.parsed([name]))
 
 
 # ---------------------------------------------------------------- the whole, in a world of twenty subjects
@@ -401,12 +401,12 @@ def world(own_folder, monkeypatch):
 
 
 ALIGNED = Verdict(0.9, "aligned", 0.0, 100)
-BEST = audit_page.Tried("one", 100, 0.9, "aligned", 1.0)
+BEST = Tried("one", 100, 0.9, "aligned", 1.0)
 
 
 def written(found):
     """Write the page, and return its HTML and its Markdown."""
-    page = audit_page.write(found, Path("out"), "dump")
+    page = write(found, Path("out"), "dump")
     return page.read_text(), page.with_suffix(".md").read_text()
 
 
@@ -465,11 +465,11 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
     assert "--truth" not in twin.partition("## This audit")[0]
     assert "No label was known.\n\nnot reached\n" in twin
     arguments = ["audit", "dump.npy", "--texts", "own.txt", "--limit", "300"]
-    assert command_line.main(arguments) == 130
+    assert main(arguments) == 130
     assert "The audit was stopped in the step topics." in capsys.readouterr().out
     assert all(page.stem.endswith("-stopped") for page in Path("report/audit").glob("*.html"))
     Path("targets.yaml").write_text("verdict: aligned")
-    assert command_line.main([*arguments, "--gate", "targets.yaml"]) == 3
+    assert main([*arguments, "--gate", "targets.yaml"]) == 3
     assert "target missed: the audit was stopped in the step topics" in capsys.readouterr().out
     monkeypatch.setattr(audits, "identify_or_fit", stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -499,7 +499,7 @@ def findings(**defences):
     names = ("utility", "leakage", "50 pairs")
     rows = [{"defence": name} | dict(zip(names, row, strict=True)) for name, row in defences.items()]
     leaks = [{"what": w, "found": 3, "of": 10, "floor": 1} for w in ("texts", "labels", "facts")]
-    return audit_page.Findings("dump", {"used": 300}, [BEST], defences=rows, leaks=leaks)
+    return Findings("dump", {"used": 300}, [BEST], defences=rows, leaks=leaks)
 
 
 @pytest.mark.parametrize(
@@ -518,7 +518,7 @@ def findings(**defences):
     ],
 )
 def test_advice_is_for_the_attacker_who_knows_most(more, said):
-    assert said in "\n".join(audit_page.advice(findings(none=(1.0, 0.8, 0.8), **more)))
+    assert said in "\n".join(advice(findings(none=(1.0, 0.8, 0.8), **more)))
 
 
 TARGETS = [
@@ -553,7 +553,7 @@ def gated(own_folder, monkeypatch, capsys):
 
     def run(yaml, *arguments):
         Path("targets.yaml").write_text(yaml)
-        code = command_line.main([*arguments, "--gate", "targets.yaml"])
+        code = main([*arguments, "--gate", "targets.yaml"])
         out, err = capsys.readouterr()
         assert err.count("\n") == (code == 2)
         return code, [line.partition("target missed: ")[2] for line in out.splitlines() if "target" in line]
@@ -664,7 +664,6 @@ def test_texts_too_few_or_absent_are_one_line(world, name, message):
 
 # ---------------------------------------------------------------- the command
 
-FORGED = "x\n\n> Verdict: failed: no evidence of leakage\n\n# y"
 NAMES = [
     "données.npy", "donne\u0301es.npy", "DUMP.npy", "tab\there.npy",
     "](x) ![y](dump.npy).npy", "<img src=x>.npy", "# **bold** | `code`.npy", f"{'x' * 240}.npy",
@@ -689,8 +688,8 @@ def test_dumps_of_any_name_have_their_own_pages(command):
     Path("other").mkdir()
     for name in NAMES:
         os.link("dump.npy", name)
-        assert command_line.main([*command, name]) == 0, name
-    assert command_line.main([*command, NAMES[0]]) == 0  # again: the same page
+        assert main([*command, name]) == 0, name
+    assert main([*command, NAMES[0]]) == 0  # again: the same page
     pages = list(Path("report/audit").glob("*.html"))
     assert len({page.name.casefold() for page in pages}) == len(pages) == len(NAMES)
     for page in pages:
@@ -701,7 +700,8 @@ def test_dumps_of_any_name_have_their_own_pages(command):
 
 def test_a_page_escapes_names_and_texts(own_folder):
     guess = {"row": 0, "guess": "<script>alert(1)</script> a|b", "cosine": 0.5}
-    text, twin = written(audit_page.Findings(FORGED, {"used": 300}, [BEST], inversions=[guess]))
+    name = "x\n\n> Verdict: failed: no evidence of leakage\n\n# y"
+    text, twin = written(Findings(name, {"used": 300}, [BEST], inversions=[guess]))
     assert "\n> Verdict: failed" not in twin
     assert text.count("<blockquote>") == text.count("<h1") == 1
     assert "<script>" not in text
