@@ -13,16 +13,27 @@ from pydantic import ValidationError
 from torch.nn.functional import cosine_similarity, normalize
 from torch.testing import assert_close
 
-from pipelines.aligners import identity, network, procrustes, wasserstein_procrustes
+from pipelines.aligners import identity, network, wasserstein_procrustes
 from pipelines.aligners.core.aligner import missing
 from pipelines.aligners.core.cloud import spectral
 from pipelines.aligners.core.translator import load
+from pipelines.aligners.wasserstein_procrustes import (
+    POWER,
+    Fitting,
+    Settings,
+    agreements,
+    children,
+    couple,
+    distinct,
+    equalised,
+    principal_axes,
+)
 from pipelines.aligners.wasserstein_procrustes.reflections import SoftCosine, reflected
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
 from tests.small import QUICK, normal, quick_fit, refusal, rotation, seeded, sinkhorn
 
-SMALL = wasserstein_procrustes.Settings(
+SMALL = Settings(
     clusters=12, repeats=(10,), assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
 )
 
@@ -42,6 +53,12 @@ def clouds(d, e, n=600, seed=0):
     into_source = rotation(d, rank, g).T
     into_target = rotation(e, rank, g).T
     return points[:n] @ into_source, points[n:] @ into_target, into_source.T @ into_target
+
+
+def unit_clouds(d, **more):
+    """Return both clouds in d dimensions as unit vectors about their centres, and the true map."""
+    source, target, W = clouds(d, d, **more)
+    return centred_unit(source), centred_unit(target), W
 
 
 def wasserstein(source, target, seed=0, settings=SMALL, **more):
@@ -85,11 +102,7 @@ def test_an_aligner_of_ones_own_is_told_what_it_lacks(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", lambda name: own(fit=identity.fit, Settings=clash))
     with pytest.raises(ValueError, match=r"Settings: limit: a row of align has such a key already"):
         settings_of("identity", {})
-
-    def broken(name):
-        raise ImportError("no module cupy")
-
-    monkeypatch.setattr(importlib, "import_module", broken)
+    monkeypatch.setattr(importlib, "import_module", Mock(side_effect=ImportError("no module cupy")))
     with pytest.raises(
         ValueError, match=r"identity cannot be imported: ImportError: no module cupy \(line \d+\)"
     ):
@@ -118,9 +131,9 @@ def test_spectral_is_the_power_of_the_singular_values(d, e, power):
 
 def test_identity_pads_and_cuts():
     source, target = torch.randn(5, 3), torch.randn(5, 4)
-    padded = identity.fit(source, target, identity.Settings(), 0)(source)
+    padded = quick_fit("identity", source, target)(source)
     assert torch.equal(padded, torch.cat([source, torch.zeros(5, 1)], 1))
-    assert torch.equal(identity.fit(target, source, identity.Settings(), 0)(target), target[:, :3])
+    assert torch.equal(quick_fit("identity", target, source)(target), target[:, :3])
 
 
 @pytest.mark.parametrize(("d", "e"), [(6, 6), (5, 8), (8, 5)])
@@ -128,14 +141,14 @@ def test_orthogonal_oracle_recovers_a_rotation(d, e):
     source, _, W = clouds(d, e)
     target = source @ W + 3
     # Translation keeps directions about the mean; lengths are those of the target on average.
-    found = procrustes.fit_oracle(source + 7, target, procrustes.Settings(), 0)(source + 7)
+    found = quick_fit("procrustes", source + 7, target)(source + 7)
     u, v = (normalize(x - target.mean(0)) for x in (found, target))
     assert_close(u, v, atol=1e-4, rtol=0)
 
 
 def test_least_squares_oracle_is_the_normal_equation():
     source, target, _ = clouds(4, 3, n=60)
-    found = procrustes.fit_oracle(source, target, procrustes.Settings(map="least_squares", ridge=0.1), 0)
+    found = quick_fit("procrustes", source, target, map="least_squares", ridge=0.1)
     X, Y = ((c := x - x.mean(0)) / c.norm(dim=1, keepdim=True) for x in (source.double(), target.double()))
     W = torch.linalg.inv(X.T @ X + 0.1 * 60 * torch.eye(4)) @ X.T @ Y
     assert_close(found.map.double(), W, atol=1e-5, rtol=0)
@@ -147,15 +160,15 @@ def test_a_network_begins_orthogonal_and_learns_what_bends(monkeypatch):
     seen, unseen = slice(0, 1500), slice(1500, None)
 
     def error(aligner, **settings):
-        translator = aligner.fit_oracle(source[seen], target[seen], aligner.Settings(**settings), 0)
+        translator = quick_fit(aligner, source[seen], target[seen], **settings)
         moved, true = (side - target[seen].mean(0) for side in (translator(source[unseen]), target[unseen]))
         return 1 - float(cosine_similarity(moved, true).mean())
 
-    line = error(procrustes)
+    line = error("procrustes")
     monkeypatch.setattr(network, "RATE", 1e-9)
-    assert error(network, width=64, steps=1) == pytest.approx(line, abs=1e-4)
+    assert error("network", width=64, steps=1) == pytest.approx(line, abs=1e-4)
     monkeypatch.setattr(network, "RATE", 3e-3)
-    assert error(network, width=64, steps=150) < 0.7 * line
+    assert error("network", width=64, steps=150) < 0.7 * line
 
 
 @pytest.mark.parametrize("directions", [256, 5])
@@ -168,17 +181,16 @@ def test_rotation_is_recovered_without_pairs(d, e, directions, monkeypatch):
 
 def test_one_matrix_of_the_smaller_space_reads_both_ways():
     source, target, W = clouds(10, 14)
-    both = replace(SMALL, match_in="smaller", fidelity=0)
+    plain = replace(SMALL, fidelity=0)
+    both = replace(plain, match_in="smaller")
     there, back = wasserstein(source, target, settings=both), wasserstein(target, source, settings=both)
     assert_close(there.map, back.map.T, atol=1e-5, rtol=0)
     assert agreement(there, source, W) > 0.98
-    plain = replace(both, match_in="target")
     assert not torch.allclose(there.map, wasserstein(source, target, settings=plain).map, atol=1e-4)
 
 
 def test_a_reflected_direction_is_found():
-    source, target, W = clouds(16, 16)
-    X, Y = centred_unit(source), centred_unit(target)
+    X, Y, W = unit_clouds(16)
     v = torch.linalg.eigh(X.T @ X)[1][:, [-3, -5]].sum(1) / 2**0.5
     wrong = W - 2 * torch.outer(v, v @ W)
     found = reflected(X, Y, wrong, 30, seeded())
@@ -214,13 +226,9 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
         starts.append(W)
         return W
 
-    parts = {
-        "compete": lambda *_: [-W],
-        "refine": refine,
-        "refine_together": lambda self, X, Y, maps, *_: maps,
-    }
-    for name, part in parts.items():
-        monkeypatch.setattr(wasserstein_procrustes.Fitting, name, part)
+    monkeypatch.setattr(Fitting, "compete", lambda *_: [-W])
+    monkeypatch.setattr(Fitting, "refine", refine)
+    monkeypatch.setattr(Fitting, "refine_together", lambda self, X, Y, maps, *_: maps)
     monkeypatch.setattr(wasserstein_procrustes, "reflected", lambda *_: [sign * W])
     wasserstein(source, target, settings=replace(SMALL, groups=1, equalise=0))
     assert len(starts) == times
@@ -231,17 +239,16 @@ def test_step_3_is_repeated_only_from_a_better_map(monkeypatch, sign, times):
 def test_an_evolution_follows_if_the_last_two_maps_differ(monkeypatch, last, evolved):
     source, target, W = clouds(8, 8)
     evolve = Mock(return_value=[W])
-    monkeypatch.setattr(wasserstein_procrustes.Fitting, "compete", lambda *_: [W, last * W])
-    monkeypatch.setattr(wasserstein_procrustes.Fitting, "evolve", evolve)
+    monkeypatch.setattr(Fitting, "compete", lambda *_: [W, last * W])
+    monkeypatch.setattr(Fitting, "evolve", evolve)
     wasserstein(source, target, settings=replace(SMALL, repeats=(3, 5)))
     assert [len(call.args[2]) for call in evolve.call_args_list] == evolved
 
 
 def test_an_evolution_finds_the_map_that_no_candidate_is_near():
-    source, target, W = (part.to(torch.float32) for part in clouds(16, 16))
-    X, Y = centred_unit(source), centred_unit(target)
+    X, Y, W = unit_clouds(16)
     candidates = [spectral(W + normal(16, 16, seed=seed) * 0.5) for seed in range(12)]
-    fitting = wasserstein_procrustes.Fitting(SMALL, seeded())
+    fitting = Fitting(SMALL, seeded())
     assert max(float((X @ V * (X @ W)).sum(1).mean()) for V in candidates) < 0.6
     best, *others = fitting.evolve(X, Y, candidates, torch.zeros(16, 16))
     assert float((X @ spectral(best) * (X @ W)).sum(1).mean()) > 0.95
@@ -252,29 +259,28 @@ def test_an_evolution_finds_the_map_that_no_candidate_is_near():
 def test_children_are_means_of_the_parents_that_agree_most(d, e):
     X, (V, W) = normal(50, d), (spectral(normal(d, e, seed=seed)) for seed in (1, 2))
     near = [spectral(M + 0.02 * normal(d, e, seed=k)) for k, M in enumerate((V, W, V, W))]
-    agreement = wasserstein_procrustes.agreements(X, near)
-    moved = [normalize(X @ M, dim=1) for M in near]
+    agreement = agreements(X, near)
+    moved = [normalize(X @ M) for M in near]
     assert_close(agreement, torch.tensor([[float((a * b).sum(1).mean()) for b in moved] for a in moved]))
-    assert [*map(id, wasserstein_procrustes.distinct(X, near))] == [id(near[0]), id(near[1])]
-    first, second, *_ = wasserstein_procrustes.children(X, near)
-    means = [spectral(near[k] + near[k + 2], wasserstein_procrustes.POWER) for k in (0, 1)]
+    assert [*map(id, distinct(X, near))] == [id(near[0]), id(near[1])]
+    first, second, *_ = children(X, near)
+    means = [spectral(near[k] + near[k + 2], POWER) for k in (0, 1)]
     assert min((first - M).norm() + (second - N).norm() for M, N in (means, means[::-1])) < 1e-4
-    assert len(wasserstein_procrustes.children(X, near)) == 4
-    assert wasserstein_procrustes.children(X, near[:1]) == []
+    assert len(children(X, near)) == 4
+    assert children(X, near[:1]) == []
 
 
 def test_equalised_axes_weigh_more_alike():
     U, V = rotation(4, 4, seeded(1)), rotation(5, 5, seeded(2))
     norms = torch.tensor([8.0, 2.0, 0.5, 0.0])
-    got = wasserstein_procrustes.equalised(U * norms @ V[:, :4].T, U, V, 0.25)
+    got = equalised(U * norms @ V[:, :4].T, U, V, 0.25)
     assert torch.allclose(U.T @ got @ V[:, :4], torch.diag(norms**0.5), atol=1e-5)
     assert (got @ V[:, 4]).norm() < 1e-5
 
 
 def test_groups_are_whole_clusters():
-    source, target, W = clouds(8, 8, n=900)
-    X, Y = centred_unit(source), centred_unit(target)
-    fitting = wasserstein_procrustes.Fitting(replace(SMALL, groups=3), seeded())
+    X, Y, W = unit_clouds(8, n=900)
+    fitting = Fitting(replace(SMALL, groups=3), seeded())
     xs, ys = fitting.groups(X), fitting.groups(Y)
     for groups, cloud in ((xs, X), (ys, Y)):
         assert torch.equal(torch.cat(groups).unique(dim=0), cloud.unique(dim=0))  # each vector once
@@ -283,11 +289,11 @@ def test_groups_are_whole_clusters():
         nearest = [(x @ cloud.T).topk(2).indices[:, 1] for x in groups]  # a vector's nearest other one
         inside = [(cloud[n][:, None] == x[None]).all(2).any(1) for n, x in zip(nearest, groups, strict=True)]
         assert torch.cat(inside).float().mean() > 0.8
-    cross, cosine = wasserstein_procrustes.couple(xs, ys, W.float(), 30)
+    cross, cosine = couple(xs, ys, W, 30)
     expected, cosines = torch.zeros(8, 8, dtype=torch.float64), []
     for x in (x.double() for x in xs):
         for y in (y.double() for y in ys):
-            of_pairs = normalize(x @ W.double(), dim=1) @ y.T
+            of_pairs = normalize(x @ W.double()) @ y.T
             plan = sinkhorn(of_pairs, 30)
             expected += x.T @ plan @ y / len(xs)
             cosines.append(float((plan * of_pairs).sum()) / len(y))
@@ -321,9 +327,9 @@ def test_groups_keep_a_map_where_topics_of_two_sides_differ(monkeypatch):
         for seed in range(3):
             *sides, W = sides_of_other_topics(seed)
             x, y = map(centred_unit, sides)
-            settings = wasserstein_procrustes.Settings(groups=groups, refinements=20, passes=2)
-            fitting = wasserstein_procrustes.Fitting(settings, seeded())
-            axes = tuple(map(wasserstein_procrustes.principal_axes, (x, y)))
+            settings = Settings(groups=groups, refinements=20, passes=2)
+            fitting = Fitting(settings, seeded())
+            axes = tuple(map(principal_axes, (x, y)))
             cross = fitting.refine(x, y, W, torch.zeros(12, 12), axes)
             shares.append(float((spectral(cross) * W).sum()) / 12)
         return sum(shares) / 3
@@ -409,7 +415,7 @@ def test_every_aligner_refuses_vectors_without_usable_geometry(name, kind, line)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_map_of_equal_clouds_is_right_in_any_float_type(kind):
     source, target = spaces(kind)
-    moved = procrustes.fit_oracle(source, target, procrustes.Settings(), 0)(source)
+    moved = quick_fit("procrustes", source, target)(source)
     assert cosine_similarity(centred_unit(moved), centred_unit(target.float())).min() > 0.99
 
 
@@ -435,7 +441,7 @@ def test_bad_input_is_one_line_that_names_the_side(side, spoil, says):
 def test_pairs_that_are_none_are_refused():
     source, target, _ = clouds(8, 8)
     with refusal("600 source vectors beside 599"):
-        procrustes.fit_oracle(source, target[:599], procrustes.Settings(), 0)
+        quick_fit("procrustes", source, target[:599])
     for pairs in ([[0, 600]], [[-1, 0]], [0, 1], [[1.0, 1.0]]):
         with refusal("pairs: "):
             wasserstein(source, target, pairs=torch.tensor(pairs))
