@@ -24,6 +24,7 @@ SOURCE, TARGET = 7, 32
 EMBED = {"apply": "embed", "path": "in/", "model": "data/encoders/e"}
 TRANSLATE = {"apply": "translate", "path": "in/", "model": "data/translators/ab"}
 ROWS = [30, 1, 20, 9]  # of each shard
+MADE = store.bulk_path("x")
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ def table_of(folder):
 
 
 def output():
-    return table_of(store.bulk_path("x"))
+    return table_of(MADE)
 
 
 def given(column):
@@ -86,7 +87,7 @@ def embedded(texts):
 def test_a_shard_has_the_bytes_of_the_stage_embed():
     run(**EMBED)
     for path in sorted(Path("in").iterdir()):
-        made = pl.read_parquet(store.bulk_path("x") / path.name)
+        made = pl.read_parquet(MADE / path.name)
         texts = pl.read_parquet(path)["text"].to_list()
         assert made["vector"].to_numpy().tobytes() == embedded(texts).tobytes()
     assert output()["id"].to_list() == [f"t{i}" for i in range(sum(ROWS))]
@@ -108,7 +109,7 @@ def test_spark_style_record_batches_give_the_same_rows():
     for path in Path("in").iterdir():
         [batch] = pq.read_table(path).to_batches()
         made = pl.from_arrow(function(batch).to_batches())
-        wanted = pl.read_parquet(store.bulk_path("x") / path.name)
+        wanted = pl.read_parquet(MADE / path.name)
         np.testing.assert_array_equal(made["vector"].to_numpy(), wanted["vector"].to_numpy())
 
 
@@ -116,7 +117,7 @@ def test_spark_style_record_batches_give_the_same_rows():
 def test_a_shard_without_rows_has_the_columns_of_the_others(row):
     pl.read_parquet("in/0.parquet").clear().write_parquet("in/none.parquet")
     run(**row)
-    made = [pq.read_schema(store.bulk_path("x") / name) for name in ("0.parquet", "none.parquet")]
+    made = [pq.read_schema(MADE / name) for name in ("0.parquet", "none.parquet")]
     assert made[0].equals(made[1])
 
 
@@ -124,41 +125,37 @@ def test_a_shard_without_rows_has_the_columns_of_the_others(row):
 
 
 def times():
-    return {path.name: path.stat().st_mtime_ns for path in store.bulk_path("x").iterdir()}
+    return {path.name: path.stat().st_mtime_ns for path in MADE.iterdir()}
 
 
-def changed(before):
+def written_by(**row):
+    """Run the row again, and return the shards that this writes."""
+    before = times()
+    run(**row)
     return {name for name, at in times().items() if before.get(name) != at}
 
 
 def test_only_what_is_missing_or_older_than_its_input_is_done():
     first = run(**EMBED)
-    before = times()
-    (store.bulk_path("x") / "1.parquet").unlink()
-    (store.bulk_path("x") / ".host-1-2.parquet.part").touch()  # what a killed worker leaves
+    (MADE / "1.parquet").unlink()
+    (MADE / ".host-1-2.parquet.part").touch()  # what a killed worker leaves
+    assert written_by(**EMBED) == {"1.parquet"}
     assert run(**EMBED) == first
-    assert changed(before) == {"1.parquet"}
-    before = times()
-    later = max(before.values()) + 10**9
+    later = max(times().values()) + 10**9
     os.utime("in/2.parquet", ns=(later, later))
     Path("in/3.parquet").unlink()
-    run(**EMBED)
-    assert changed(before) == {"2.parquet"}
+    assert written_by(**EMBED) == {"2.parquet"}
     assert set(times()) == {"0.parquet", "1.parquet", "2.parquet"}
 
 
 def test_another_row_or_model_but_no_engine_does_all_again():
     run(**TRANSLATE)
-    before = times()
-    run(**TRANSLATE, engine="ray", workers=7)  # nothing to do: Ray is not started
-    assert not changed(before)
+    assert not written_by(**TRANSLATE, engine="ray", workers=7)  # nothing to do: Ray is not started
     other = TRANSLATE | {"batch": 7}
-    run(**other)
-    assert changed(before) == set(before)
-    before = times()
+    every = {f"{number}.parquet" for number in range(4)}
+    assert written_by(**other) == every
     refit()
-    run(**other)
-    assert changed(before) == set(before)
+    assert written_by(**other) == every
 
 
 def test_a_shard_at_fault_is_named_and_costs_no_other():
@@ -168,11 +165,9 @@ def test_a_shard_at_fault_is_named_and_costs_no_other():
     line = r"1 of 4 shards failed: .*/2\.parquet: 1 texts are empty, the first in row 2$"
     with refusal(line):
         run(**EMBED)
-    before = times()
-    assert set(before) == {"0.parquet", "1.parquet", "3.parquet"}
+    assert set(times()) == {"0.parquet", "1.parquet", "3.parquet"}
     texts.write_parquet("in/2.parquet")
-    run(**EMBED)
-    assert changed(before) == {"2.parquet"}
+    assert written_by(**EMBED) == {"2.parquet"}
 
 
 # ---------------------------------------------------------------- what is refused before any work
@@ -199,7 +194,7 @@ def test_bad_shards_get_one_line(change, row, line):
     change()
     with refusal(line) as error:
         run(**row)
-    assert "shards failed" in str(error.value) or not store.bulk_path("x").exists()
+    assert "shards failed" in str(error.value) or not MADE.exists()
 
 
 @pytest.mark.parametrize(
