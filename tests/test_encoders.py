@@ -9,7 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import Mock
 
-import huggingface_hub.constants
 import numpy as np
 import pytest
 import torch
@@ -54,7 +53,7 @@ TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 24, 60)]
 
 def tokenizer(template, **special):
     vocabulary = {w: i for i, w in enumerate(SPECIAL + WORDS)}
-    rust = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    rust = Tokenizer(models.WordPiece(vocabulary))
     rust.pre_tokenizer = pre_tokenizers.Whitespace()
     named = [(t, vocabulary[t]) for t in ("[CLS]", "[SEP]")]
     rust.post_processor = processors.TemplateProcessing(single=template, special_tokens=named)
@@ -243,25 +242,29 @@ def test_the_plan_covers_every_text_once_within_the_budget(lengths, budget):
     assert [b for part in group(iter(batches)) for b in part] == batches
 
 
-def test_a_killed_run_continues_to_the_same_bytes(folders, tmp_path, monkeypatch):
+@pytest.fixture
+def in_parts(folders, monkeypatch):
+    """Return an encoder that works in parts of 16 texts, and its vectors."""
     monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
     loaded = load(folders["bert"], row())
-    whole = run(loaded).vectors
+    return loaded, run(loaded).vectors
+
+
+def test_a_killed_run_continues_to_the_same_bytes(in_parts, tmp_path, monkeypatch):
+    (loaded, whole), folder = in_parts, tmp_path / "killed"
     forward = Mock(side_effect=[loaded.model[0].forward] * 7 + [KeyboardInterrupt])
     with monkeypatch.context() as patch:
         patch.setattr(loaded.model[0], "forward", lambda features: forward()(features))
         with pytest.raises(KeyboardInterrupt):
-            run(loaded, folder=tmp_path / "killed")
-    done = {f: f.stat().st_mtime_ns for f in (tmp_path / "killed").iterdir()}
+            run(loaded, folder=folder)
+    done = {f: f.stat().st_mtime_ns for f in folder.iterdir()}
     assert done
-    assert run(loaded, folder=tmp_path / "killed").vectors.tobytes() == whole.tobytes()
+    assert run(loaded, folder=folder).vectors.tobytes() == whole.tobytes()
     assert {f: f.stat().st_mtime_ns for f in done} == done
 
 
-def test_two_processes_encode_half_of_the_parts_each(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.encoders.encode.PART", 16)
-    loaded, folder = load(folders["bert"], row()), tmp_path / "shared"
-    whole = run(loaded).vectors
+def test_two_processes_encode_half_of_the_parts_each(in_parts, tmp_path):
+    (loaded, whole), folder = in_parts, tmp_path / "shared"
     parts_of_first, second = [], []
 
     def the_other_runs():
@@ -390,9 +393,17 @@ def test_a_folder_that_is_no_model_is_refused(files, message, tmp_path):
         fetch(row(path=str(folder)), tmp_path / "out")
 
 
+def refused_and_not_run(model, line):
+    """Expect that a model is refused, and that no code of it runs: that would write beside its folder."""
+    (model / "theirs.py").write_text(f"open({str(model.with_name('ran'))!r}, 'w')")
+    with refusal(line):
+        load(model, row())
+    assert [*model.parent.iterdir()] == [model]
+
+
 @pytest.mark.parametrize("damage", ["hostile weights", "half a config", "own code"])
 def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, tmp_path):
-    model, ran = tmp_path / "model", tmp_path / "ran"
+    model = tmp_path / "model"
     fetch(row(path=str(folders["bert"])), model)
     if damage == "hostile weights":
         (model / "model.safetensors").unlink()
@@ -402,10 +413,7 @@ def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, t
     else:
         theirs = {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}
         (model / "config.json").write_text(json.dumps({"model_type": "theirs", "auto_map": theirs}))
-        (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
-    with refusal("no sentence-transformers model"):
-        load(model, row())
-    assert not ran.exists()
+    refused_and_not_run(model, "no sentence-transformers model")
 
 
 @pytest.mark.parametrize(
@@ -424,17 +432,14 @@ def test_a_kernel_that_a_config_names_is_ignored(kind, file, folders, tmp_path):
 
 
 def test_nobody_is_asked_whether_to_run_code(folders, tmp_path, monkeypatch):
-    model, ran = tmp_path / "model", tmp_path / "ran"
+    model = tmp_path / "model"
     shutil.copytree(folders["clip"], model)
     transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
     (model / "modules.json").write_text(json.dumps([transformer]))
     theirs = {"image_processor_type": "Theirs", "auto_map": {"AutoImageProcessor": "theirs.Theirs"}}
     (model / "preprocessor_config.json").write_text(json.dumps(theirs))
-    (model / "theirs.py").write_text(f"open({str(ran)!r}, 'w')")
     monkeypatch.setattr("builtins.input", lambda *_: "y")
-    with refusal("requires you to execute"):
-        load(model, row())
-    assert not ran.exists()
+    refused_and_not_run(model, "requires you to execute")
 
 
 def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, tmp_path):
@@ -448,8 +453,8 @@ def test_a_copy_of_a_read_only_folder_can_be_moved_and_removed(folders, tmp_path
 
 @pytest.fixture
 def no_network(monkeypatch, tmp_path):
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "cache"))
 
 
