@@ -62,6 +62,13 @@ def embed(name="x", study="smoke"):
     return track.run("embed", name, ROW, study)
 
 
+def evaluate(clusters, study="smoke", **named):
+    """Start a run of the stage `evaluate` on a fit with this many clusters."""
+    named["align"] = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=clusters)
+    row = Evaluate(translator="t", source="a", target="b")
+    return track.run("evaluate", "t", row, study, named)
+
+
 def runs(verb="embed"):
     """Return an MLflow client and the runs of a stage, the latest first."""
     client = MlflowClient(sender.tracking_uri())
@@ -83,9 +90,7 @@ def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
     write_yaml("dvc.lock", {"stages": {"embed": {"outs": outs}}})
     git("init", "-q")
     git("commit", "-q", "--allow-empty", "-m", "x")
-    of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=7)
-    row = Evaluate(translator="t", source="a", target="b")
-    with track.run("evaluate", "t", row, "smoke", {"align": of, "source": ROW}) as run:
+    with evaluate(7, source=ROW) as run:
         for step in range(1500):  # more than one batch
             run.log({"loss": {"gan": step / 2}}, step)
         run.input(Path("data/x.arrow"), "source")
@@ -109,7 +114,8 @@ def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
 def test_the_command_to_reproduce_names_commit_and_study():
     assert again("own", "align@t") == "dvc repro align@t  # not a git checkout"
     Path("studies").mkdir()
-    Path("studies/own.yaml").write_text("study: own")
+    study = Path("studies/own.yaml")
+    study.write_text("study: own")
     for name in ("dvc.lock", "code.py", "params.yaml"):
         Path(name).touch()
     git("init", "-q")
@@ -117,13 +123,13 @@ def test_the_command_to_reproduce_names_commit_and_study():
     git("commit", "-qm", "x")
     head = git("rev-parse", "HEAD")
     assert again("own") == f"git checkout {head} && dvc repro"  # rows that were edited, and committed
-    Path("params.yaml").write_text(full_text(Path("studies/own.yaml")))
+    Path("params.yaml").write_text(full_text(study))
     Path("dvc.lock").write_text("changed by every run")
     line = f"git checkout {head} && make study STUDY=own && dvc repro align@t"
     assert again("own", "align@t") == line
-    Path("studies/own.yaml").write_text("study: own\nabout: another")  # params.yaml was not made from this
+    study.write_text("study: own\nabout: another")  # params.yaml was not made from this
     assert "make study" not in again("own")
-    Path("studies/own.yaml").write_text("study: own")
+    study.write_text("study: own")
     Path("code.py").write_text("changed")
     assert again("own", "align@t") == f"{line}  # with uncommitted changes: code.py"
     Path("pipelines").mkdir()
@@ -132,10 +138,8 @@ def test_the_command_to_reproduce_names_commit_and_study():
 
 
 def test_a_varied_setting_is_in_names_of_runs_and_a_column():
-    row = Evaluate(translator="t", source="a", target="b")
     for clusters, study in ((30, "sample"), (40, "sample"), (30, "sample"), (40, "own")):
-        of = Align(source="a", target="b", aligner="wasserstein_procrustes", clusters=clusters)
-        with track.run("evaluate", "t", row, study, {"align": of}):
+        with evaluate(clusters, study):
             pass
     client, found = runs("evaluate")
     assert [run.info.run_name for run in reversed(found)] == ["t", "t clusters=40", "t", "t"]

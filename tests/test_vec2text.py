@@ -19,6 +19,7 @@ from tests.small import refusal, run_stage
 from tests.test_inversion import stored  # noqa: F401
 
 DIMENSION, REPEATS, TOKENS, END, PAD = 24, 3, 12, 2, 0
+VECTORS = world.encode(world.TEXTS)
 
 
 class Reference(nn.Module):
@@ -56,12 +57,13 @@ class Reference(nn.Module):
         return self.encoder_decoder(inputs_embeds=read, attention_mask=mask, labels=labels).logits
 
 
-def written(folder, model, **config):
+def written(folder, model, backbone=None):
     """A folder as the hub has it: config.json and weights. A T5's three names of one tensor are one."""
     folder.mkdir()
     shared = tuple(f"{name}.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"))
     state = {k: v.detach().clone() for k, v in model.state_dict().items() if not k.endswith(shared)}
-    given = {"max_seq_length": TOKENS, "embedder_model_name": "of the test"} | config
+    given = {"max_seq_length": TOKENS, "embedder_model_name": "of the test"}
+    given |= {"model_name_or_path": backbone} if backbone else {}
     (folder / "config.json").write_text(json.dumps(given))
     save_file(state, folder / "model.safetensors")
     return str(folder)
@@ -75,18 +77,18 @@ def released(root, train=0):
     torch.manual_seed(1)
     t5 = [T5ForConditionalGeneration.from_pretrained(backbone) for _ in range(2)]
     inversion, corrector = Reference(t5[0], one=True), Reference(t5[1], one=False)
-    vectors, tokenizer = world.encode(world.TEXTS), AutoTokenizer.from_pretrained(backbone)
+    tokenizer = AutoTokenizer.from_pretrained(backbone)
     labels = [[*i, END] for i in tokenizer(world.TEXTS, add_special_tokens=False)["input_ids"]]
     labels = nn.utils.rnn.pad_sequence([torch.tensor(i) for i in labels], True, -100)
     optimiser = torch.optim.Adam(corrector.parameters(), 1e-2)
     for _ in range(train):
-        hypotheses, ids = torch.randn_like(vectors), torch.randint(3, 90, (len(vectors), 5))
-        logits = corrector(vectors, labels, hypotheses, ids)
+        hypotheses, ids = torch.randn_like(VECTORS), torch.randint(3, 90, (len(VECTORS), 5))
+        logits = corrector(VECTORS, labels, hypotheses, ids)
         optimiser.zero_grad()
         cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100).backward()
         optimiser.step()
-    first = written(root / "inversion", inversion, model_name_or_path=backbone)
-    second = written(root / "corrector", corrector, model_name_or_path=backbone)
+    first = written(root / "inversion", inversion, backbone)
+    second = written(root / "corrector", corrector, backbone)
     return Settings(first, second), inversion.eval(), corrector.eval()
 
 
@@ -111,11 +113,10 @@ def test_official_weights_give_the_same_logits(tmp_path):
 
 
 def test_a_corrector_writes_known_texts_in_few_queries(learnt):
-    vectors, beams, steps = world.encode(world.TEXTS), 3, 4
-    queries = Queries(world.encode, lambda v: v)
-    first, corrected = learnt.invert(vectors, queries, 0, 1), learnt.invert(vectors, queries, steps, beams)
+    queries, beams, steps = Queries(world.encode, lambda v: v), 3, 4
+    first, corrected = learnt.invert(VECTORS, queries, 0, 1), learnt.invert(VECTORS, queries, steps, beams)
     assert world.f1(corrected, world.TEXTS) > 0.9 > world.f1(first, world.TEXTS)
-    assert 0 < queries.count <= len(vectors) * (1 + beams + (steps - 1) * beams**2)
+    assert 0 < queries.count <= len(VECTORS) * (1 + beams + (steps - 1) * beams**2)
 
 
 class Counting(vec2text.Vec2Text):
@@ -168,26 +169,26 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
     one_line("no model.safetensors; pickled weights", pickled)
     one_line("not vec2text's weights: .*embedding_transform_1.0.weight", good, good)
     inversion.extra = nn.Linear(1, 1)
-    extra = written(tmp_path / "extra", inversion, model_name_or_path=str(tmp_path / "t5"))
+    extra = written(tmp_path / "extra", inversion, str(tmp_path / "t5"))
     one_line("not vec2text's weights: .*not known.*extra", extra)
     del inversion.extra
     no_config = "config.json is not that of a vec2text model"
     one_line(f"{no_config}: .*model_name_or_path", written(tmp_path / "nameless", inversion))
-    one_line(no_config, written(tmp_path / "gone", inversion, model_name_or_path=nowhere))
+    one_line(no_config, written(tmp_path / "gone", inversion, nowhere))
     narrow = str(tmp_path / "narrow")
     T5Config(vocab_size=5, d_model=16, num_layers=1, num_heads=2).save_pretrained(narrow)
-    one_line("not vec2text's weights", written(tmp_path / "thin", inversion, model_name_or_path=narrow))
+    one_line("not vec2text's weights", written(tmp_path / "thin", inversion, narrow))
     (tmp_path / "inversion" / "model.safetensors").write_bytes(b"half")
     one_line("no vec2text model", good)
 
 
 def test_normalised_or_other_vectors_are_refused(learnt):
-    learnt.check(world.encode(world.TEXTS))
+    learnt.check(VECTORS)
     with refusal("reads 24 dimensions, and the vectors have 5"):
         learnt.check(torch.randn(4, 5))
     gtr = vec2text.Vec2Text(learnt.inversion, None, None, learnt.about | {"embedder": "gtr_base"})
     with refusal("pooling: mean"):
-        gtr.check(nn.functional.normalize(world.encode(world.TEXTS)))
+        gtr.check(nn.functional.normalize(VECTORS))
 
 
 # ---------------------------------------------------------------- rows and stages

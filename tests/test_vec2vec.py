@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
+from torch.testing import assert_close
 
-from pipelines.aligners import vec2vec
 from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.translator import load, save
-from pipelines.aligners.vec2vec import Settings, graph, losses
+from pipelines.aligners.vec2vec import Settings, fit, graph, losses
 from pipelines.aligners.vec2vec.networks import Vec2Vec
 from pipelines.aligners.vec2vec.selection import Best
 from pipelines.aligners.vec2vec.settings import MULTISTART, PAPER
@@ -30,7 +30,8 @@ SMALL = Settings(**SIZES, dropout=0.0, lr=1e-3, disc_lr=1e-3, max_grad_norm=10.0
 PUBLISHED = replace(SMALL, warmup_from=0, max_grad_norm=1000.0)  # as released, but for the sizes
 STARTS = {"starts": (4, 2), "start_axes": (4, 6), "start_steps": 3, "lr": 3.0, "precision": "float32"}
 LINEAR = Settings(**MULTISTART | SIZES | STARTS)
-TRANSPORT_ONLY = replace(LINEAR, gan_weight=0.0, starts=(), start_axes=())
+ONE_START = replace(LINEAR, starts=(), start_axes=())
+TRANSPORT_ONLY = replace(ONE_START, gan_weight=0.0)
 
 
 def training(settings=SMALL):
@@ -40,12 +41,17 @@ def training(settings=SMALL):
 
 def batch(seed=1, dtype=torch.float32):
     g = seeded(seed)
-    return {name: normalize(torch.randn(32, d, generator=g), dim=1).to(dtype) for name, d in DIMS.items()}
+    return {name: normalize(torch.randn(32, d, generator=g)).to(dtype) for name, d in DIMS.items()}
 
 
 def clouds():
     g = seeded(2)
     return torch.randn(200, D, generator=g) + 0.5, 3 * torch.randn(200, E, generator=g)
+
+
+def fitted(settings, **more):
+    """Fit both clouds with seed 5."""
+    return fit(*clouds(), settings, 5, **more)
 
 
 def topics():
@@ -83,7 +89,7 @@ def killed(settings, folder):
     """Kill a fit at step 4; its checkpoint is of step 3. Return the steps and scores that were logged."""
     seen = []
     with pytest.raises(Killed):
-        vec2vec.fit(*clouds(), settings, 5, log=scores_of(seen, 4), folder=folder)
+        fitted(settings, log=scores_of(seen, 4), folder=folder)
     return seen
 
 
@@ -144,9 +150,9 @@ def test_five_released_steps_equal_the_reference(depth, norm):
     parts = [*model.inputs.values(), *model.outputs.values(), model.backbone]
     for part, other in zip(parts, reference.translator, strict=True):
         for a, b in zip(part.parameters(), other.parameters(), strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+            assert_close(a, b, rtol=1e-9, atol=1e-10)
     statistics = [v for k, v in model.named_buffers() if "running" in k or "batches" in k]
-    torch.testing.assert_close(statistics, [*reference.translator.buffers()], rtol=1e-9, atol=1e-9)
+    assert_close(statistics, [*reference.translator.buffers()], rtol=1e-9, atol=1e-9)
 
 
 def test_the_papers_objective_is_that_of_its_equations():
@@ -196,8 +202,8 @@ def test_a_replayed_step_is_the_plain_one(monkeypatch):
     fast.as_graph = True
     fast.limit_axes(None, 30.0)
     for seed in range(8):
-        torch.testing.assert_close(fast.step(batch(seed)), plain.step(batch(seed)))
-    torch.testing.assert_close(fast.unread, plain.unread)
+        assert_close(fast.step(batch(seed)), plain.step(batch(seed)))
+    assert_close(fast.unread, plain.unread)
 
 
 def test_gradients_are_clipped_and_norms_logged_before_it():
@@ -231,10 +237,10 @@ def test_losses_of_weight_zero_are_not_computed():
 SUBSPACE = replace(SMALL, steps=2, centre=True, subspace=5)
 
 
-@pytest.mark.parametrize("settings", [SMALL, SUBSPACE, replace(LINEAR, starts=(), start_axes=())])
+@pytest.mark.parametrize("settings", [SMALL, SUBSPACE, ONE_START])
 def test_a_saved_translator_of_either_direction_translates_alike(settings, tmp_path):
     x, y = clouds()
-    translator = vec2vec.fit(x, y, replace(settings, steps=2), 0)
+    translator = fit(x, y, replace(settings, steps=2), 0)
     back = translator.between("target", "source")
     for one, vectors, other in ((translator, x, y), (back, y, x)):
         save(one, tmp_path / "saved")
@@ -244,7 +250,7 @@ def test_a_saved_translator_of_either_direction_translates_alike(settings, tmp_p
 
 def test_translations_have_the_targets_centre():
     x, y = clouds()
-    translator = vec2vec.fit(x, y, replace(SMALL, steps=0, centre=True), 0)
+    translator = fit(x, y, replace(SMALL, steps=0, centre=True), 0)
     with torch.no_grad():
         radius = (translator(x) - y.mean(0)).norm(dim=1)
     assert torch.allclose(radius, (y - y.mean(0)).norm(dim=1).mean(), rtol=1e-4)
@@ -252,13 +258,13 @@ def test_translations_have_the_targets_centre():
 
 def test_principal_axes_are_uncorrelated_and_fall_in_variance():
     x, y = clouds()
-    translator = vec2vec.fit(x @ torch.randn(D, D), y, replace(LINEAR, steps=2), 0)
+    translator = fit(x @ torch.randn(D, D), y, replace(LINEAR, steps=2), 0)
     seen = translator.prepared(y, "target")
     spread = seen.T @ seen
     assert torch.allclose(spread, torch.diag(spread.diagonal()), atol=1e-3)
     assert (spread.diagonal().diff() <= 1e-4).all()
     raw = seen @ translator.get_buffer("target_axes").T
-    assert torch.allclose(raw, normalize(y - y.mean(0), dim=1), atol=1e-5)
+    assert torch.allclose(raw, normalize(y - y.mean(0)), atol=1e-5)
 
 
 @pytest.mark.parametrize("axes", ["raw", "principal"])
@@ -266,11 +272,11 @@ def test_a_subspace_holds_the_largest_variances(axes):
     x, y = clouds()
     settings = replace(SUBSPACE, axes=axes)
     turned = x @ torch.linalg.qr(torch.randn(D, D))[0]
-    plain, other = (vec2vec.fit(z, y, settings, 0) for z in (x, turned))
+    plain, other = (fit(z, y, settings, 0) for z in (x, turned))
     rows, turned_rows = plain.prepared(x, "source"), other.prepared(turned, "source")
     assert rows.shape == (len(x), 5)
     assert torch.allclose(rows @ rows.T, turned_rows @ turned_rows.T, atol=1e-4)
-    centred = normalize(x - x.mean(0), dim=1)
+    centred = normalize(x - x.mean(0))
     kept = (centred @ plain.get_buffer("source_axes")).square().sum()
     assert kept == pytest.approx(float(torch.linalg.svdvals(centred)[:5].square().sum()), rel=1e-4)
     assert torch.linalg.matrix_rank(plain(x) - y.mean(0), rtol=1e-4) <= 5
@@ -282,10 +288,10 @@ def test_a_subspace_holds_the_largest_variances(axes):
 @pytest.mark.parametrize("settings", [replace(SMALL, dropout=0.2), LINEAR, TRANSPORT_ONLY])
 def test_a_killed_run_resumes_bit_for_bit(tmp_path, settings):
     whole, after = [], []
-    want = vec2vec.fit(*clouds(), settings, 5, log=scores_of(whole))
+    want = fitted(settings, log=scores_of(whole))
     before = killed(settings, tmp_path)
     torch.manual_seed(99)  # the caller's random state does not matter
-    got = vec2vec.fit(*clouds(), settings, 5, log=scores_of(after), folder=tmp_path)
+    got = fitted(settings, log=scores_of(after), folder=tmp_path)
     assert_same_state(got, want)
     assert (before, after) == (whole[:3], whole[2:])  # steps 0 2 4, then 4 6 8
     assert not list(tmp_path.iterdir())
@@ -294,7 +300,7 @@ def test_a_killed_run_resumes_bit_for_bit(tmp_path, settings):
 def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path):
     killed(SMALL, tmp_path)
     other = replace(SMALL, lr=1e-4)
-    assert_same_state(vec2vec.fit(*clouds(), other, 5, folder=tmp_path), vec2vec.fit(*clouds(), other, 5))
+    assert_same_state(fitted(other, folder=tmp_path), fitted(other))
 
 
 @pytest.mark.parametrize(
@@ -309,13 +315,13 @@ def test_a_checkpoint_of_other_settings_is_not_continued(tmp_path):
 )
 def test_when_training_stops(keys, want):
     (x, y), seen = clouds(), []
-    vec2vec.fit(x, y[:150], replace(SMALL, **keys), 0, log=lambda m, step: seen.append(step))
+    fit(x, y[:150], replace(SMALL, **keys), 0, log=lambda m, step: seen.append(step))
     assert seen == [*want]
 
 
 def test_live_curves_have_gradients_accuracies_and_the_score():
     seen = {}
-    vec2vec.fit(*clouds(), SMALL, 0, log=lambda m, step: seen.update(m))
+    fitted(SMALL, log=lambda m, step: seen.update(m))
     want = {"loss/generator_latent", "gradient/discriminator_source", "gradient/translator"}
     want |= {f"unpaired/{n}" for n in ("share", "cosine", "cycle", "score", "best_step")}
     assert want <= set(seen)
@@ -341,7 +347,7 @@ def test_multistart_finds_a_rotation(weight):
     assert dimensions(points) > 64
     few = {"starts": [8, 2], "start_axes": [32, 64], "start_steps": 20, "steps": 60, "width": 256}
     settings = settings_of("vec2vec", {"recipe": "multistart", "gan_weight": weight, **few})
-    translator = vec2vec.fit(points[:3000], moved[3000:6000], settings, 0)
+    translator = fit(points[:3000], moved[3000:6000], settings, 0)
     back = translator.between("target", "source")
     unseen, true = points[6000:], moved[6000:]
     with torch.no_grad():
@@ -372,6 +378,6 @@ def test_keys_of_a_row_override_its_recipe():
 
 def test_bad_vectors_and_known_pairs_are_refused():
     with refusal("target: 3 vectors"):
-        vec2vec.fit(torch.randn(50, 3), torch.randn(3, 3), SMALL, 0)
+        fit(torch.randn(50, 3), torch.randn(3, 3), SMALL, 0)
     with refusal("known pairs"):
-        vec2vec.fit(*clouds(), SMALL, 0, torch.tensor([[0, 0]]))
+        fitted(SMALL, pairs=torch.tensor([[0, 0]]))
