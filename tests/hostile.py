@@ -153,11 +153,10 @@ def nested_mail(depth):
     return ("From: a@b\nSubject: deep\nMIME-Version: 1.0\n" + "".join(head) + "\ntext\n").encode()
 
 
-def tree(*messages):
+def tree(message, name="0."):
     def write(path):
         path.mkdir()
-        for i, message in enumerate(messages):
-            (path / f"{i}.").write_bytes(message)
+        (path / name).write_bytes(message)
 
     return write
 
@@ -273,7 +272,7 @@ FILES = {
     "dump-no database.db": content(b"\xff" * 9999),
     "dump-not numbers.csv": lines("dim_0,dim_1", "a private text,1"),
     "dump-columns without end.csv": lines(",".join(f"d{i}" for i in range(2**17)), "1"),
-    "dump-no table.lance": lambda path: path.mkdir(),
+    "dump-no table.lance": Path.mkdir,
     # vectors as a corpus: what the readers above do not see
     "vectors-null ids.parquet": table(id=[*"ab", None], vector=VECTORS[:3].tolist()),
     "vectors-beyond float32.npy": lambda path: np.save(path, VECTORS.astype(np.float64) * 1e100),
@@ -307,7 +306,7 @@ FILES = {
     "mail-charset": tree(
         b"From: a@b\nContent-Type: text/plain; charset=nonsense\nContent-Transfer-Encoding: base64\n\n!!!!\n"
     ),
-    "mail-names": lambda path: (path.mkdir(), (path / "a\udcfe").write_bytes(b"From: a@b\n\nbody\n")),
+    "mail-names": tree(b"From: a@b\n\nbody\n", "a\udcfe"),
     # images
     "images-bomb.parquet": table(image=[png(60_000, 60_000, b"x")], text=["a"]),
     "images-paths.parquet": table(image=["\0", "/"], text=["a", "b"]),
@@ -340,9 +339,9 @@ def read(path):
         if kind == "dump":
             dumps.sample(located(str(path)), 1000)
         elif kind == "vectors":
-            vectors.rows(VectorsCorpus(source="vectors", path=str(path), kind="passages"))
+            vectors.rows(VectorsCorpus(source="vectors", path=str(path)))
         else:
-            corpus = PathCorpus(source="path", path=str(path), kind="passages", columns=columns)
+            corpus = PathCorpus(source="path", path=str(path), columns=columns)
             rows = (
                 images.rows(corpus, source) if kind == "images" else texts.rows(corpus, source.table(corpus))
             )

@@ -54,8 +54,9 @@ def studies(place, count, rng, tally):
     from pipelines.runtime.errors import BadInput
     from pipelines.study import params
 
-    smoke, before = yaml.safe_load(Path("params.yaml").read_text()), params.load()
-    accepted, path, kept = {}, Path("params.yaml"), Path("params.yaml").read_text()
+    path = Path("params.yaml")
+    kept, before, accepted = path.read_text(), params.load(), {}
+    smoke = yaml.safe_load(kept)
     for _ in range(count):
         where, change, value, text = mutated(smoke, rng)
         path.write_text(text)

@@ -18,6 +18,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60.0  # seconds for a stage of `smoke`; a busy machine may take ten times as long
+WRITTEN = ("data", "results", "report", ".cache")  # folders that stages write to
 PROGRESS = re.compile(r"\d+ of \d+\b.*left$")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1"}
 os.environ |= ENVIRONMENT | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -98,7 +99,7 @@ class Place:
 
     def restore(self):
         """Make everything as it is in the reference."""
-        for name in ("data", "results", "report", ".cache"):
+        for name in WRITTEN:
             shutil.rmtree(self.root / name, ignore_errors=True)
             shutil.copytree(
                 self.reference / name,
@@ -120,9 +121,7 @@ class Place:
 
     def drafts(self):
         """Return temporary files that no process should leave."""
-        left = [
-            p for top in ("data", "results", "report", ".cache") for p in (self.root / top).rglob("*.part")
-        ]
+        left = [p for top in WRITTEN for p in (self.root / top).rglob("*.part")]
         return sorted(str(p) for p in (*left, *(self.root / ".cache" / "work").rglob("*.*")))
 
 
