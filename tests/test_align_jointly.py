@@ -1,6 +1,5 @@
 """Several spaces at once: who sees what, a translator for every ordered pair, and what is extended stays."""
 
-import json
 from dataclasses import replace
 from itertools import permutations
 
@@ -24,7 +23,7 @@ from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import AlignJointly, params
 from tests import test_aligners
-from tests.small import refusal, rotation, seeded, tables_of
+from tests.small import refusal, rotation, seeded, tables_of, write_yaml
 from tests.test_align import TEST, N, embeddings, texts, write
 from tests.test_vec2vec import SMALL
 
@@ -60,7 +59,7 @@ def test_every_pair_counts_alike_in_the_losses():
     torch.manual_seed(0)
     settings = replace(SMALL, norm="layer", reduction="sum")  # layer norm: rows do not see each other
     model = Vec2Vec(DIMS, **settings.shape)
-    x = {name: torch.nn.functional.normalize(torch.randn(8, d), dim=1) for name, d in DIMS.items()}
+    x = {name: torch.nn.functional.normalize(torch.randn(8, d)) for name, d in DIMS.items()}
 
     def terms(names):
         training = Training(model, {name: DIMS[name] for name in names}, settings)
@@ -252,6 +251,7 @@ def test_a_fit_is_judged_by_its_worst_pair(stage, monkeypatch):
 
 
 STUDY = tables_of("passages", "a b c", embed={name: {"corpus": "passages", "encoder": name} for name in DIMS})
+EXTENDS = {"start": "data/translators/two"}
 
 
 @pytest.mark.parametrize(
@@ -273,23 +273,23 @@ STUDY = tables_of("passages", "a b c", embed={name: {"corpus": "passages", "enco
             "start: wasserstein_procrustes cannot extend translators",
         ),
         (
-            {"two": {}, "r": {"start": "data/translators/two"}},
+            {"two": {}, "r": EXTENDS},
             "align_jointly.r.spaces: those of two, then at least one more",
         ),
         (
-            {"two": {"spaces": ["a", "b"]}, "r": {"start": "data/translators/two"}},
+            {"two": {"spaces": ["a", "b"]}, "r": EXTENDS},
             "align_jointly.r: two needs `parts: 3` and `halves: documents`",
         ),
         ({"r": {"parts": 2}}, "parts: at least 3 are needed"),
         (
-            {"two": {"spaces": ["a", "b"], "parts": 3}, "r": {"start": "data/translators/two"}},
+            {"two": {"spaces": ["a", "b"], "parts": 3}, "r": EXTENDS},
             "align_jointly.r.seeds: two of those of two are needed",
         ),
     ],
 )
 def test_rows_that_do_not_fit_get_one_line(rows, line, tmp_path):
     path = tmp_path / "params.yaml"
-    path.write_text(json.dumps(STUDY | {"align_jointly": {name: ROW | keys for name, keys in rows.items()}}))
+    write_yaml(path, STUDY | {"align_jointly": {name: ROW | keys for name, keys in rows.items()}})
     with refusal(rf"^.*{line}.*$"):
         params.load(path)
 
@@ -298,7 +298,7 @@ def test_a_translator_of_a_joint_row_is_named_by_its_pair(tmp_path):
     def load(translator):
         measured = {"translator": translator, "source": "a", "target": "c"}
         study = STUDY | {"align_jointly": {"three": ROW}, "evaluate": {"r": measured}}
-        (tmp_path / "params.yaml").write_text(json.dumps(study))
+        write_yaml(tmp_path / "params.yaml", study)
         return params.load(tmp_path / "params.yaml")
 
     assert load("three/a/c").translators()["three/a/c"].target == "c"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,9 +18,8 @@ RECORDS = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:])
 @pytest.fixture
 def make(own_folder):
     """Return a function that runs make on programs that only print their arguments, and returns these."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, ".")
-        os.utime(name, (0, 0))
+    for path in copied(own_folder, "Makefile pyproject.toml constraints.txt").iterdir():
+        os.utime(path, (0, 0))
     Path(".venv/bin").mkdir(parents=True)
     Path(".git").mkdir()
     Path(".venv/.ready").touch()

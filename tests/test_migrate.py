@@ -2,7 +2,6 @@
 
 import json
 import runpy
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,13 @@ import pytest
 import torch
 
 from pipelines.aligners.core.translator import Identity
-from pipelines.fitting import arrays
 from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
 from tests.small import ROOT, two_encoders
-from tests.test_tool import QUICK, refused, said
+from tests.test_tool import fit_quickly, refused, said
 
 TEXTS, TURNED = two_encoders()
+QRELS = ["--qrels", "qrels.tsv"]
 COMMAND = ["migrate", "old.parquet", "new.npy", "--out", "moved.parquet"]
 
 
@@ -29,7 +28,7 @@ def write(name, ids, vectors, **more):
 @pytest.fixture(autouse=True)
 def files(own_folder, monkeypatch):
     """Write an index of 1,500 texts, and new vectors of 1,500 others and, first, of 100 of the index."""
-    monkeypatch.setattr(migrate.arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
+    fit_quickly(monkeypatch)
     write("old", [f"d{i}" for i in range(1500)], TEXTS[:1500], page=range(1500))
     np.save("new.npy", np.concatenate([TURNED[:100], TURNED[1500:]]))
     write("queries", ["q0", "q1", "q2"], TURNED[:3])
@@ -54,7 +53,7 @@ def test_an_index_is_moved_without_pairs(capsys):
 
 
 def test_the_better_map_by_pairs_or_queries_moves(capsys):
-    queries = ["--queries", "queries.parquet", "--qrels", "qrels.tsv", "--old-queries", "before.parquet"]
+    queries = [*QRELS, "--queries", "queries.parquet", "--old-queries", "before.parquet"]
     pl.DataFrame({"old": [f"d{i}" for i in range(100)], "new": range(100)}).write_csv("pairs.csv")
     code, found = moved(capsys, *queries, "--pairs", "pairs.csv")
     assert code == 0
@@ -94,8 +93,8 @@ def test_a_wrong_map_moves_nothing(capsys, pairs):
 
 def test_judged_documents_need_ids_that_are_unique(capsys):
     write("old", ["d0"] * 1500, TEXTS[:1500])
-    queries = ["--queries", "queries.parquet", "--qrels", "qrels.tsv"]
-    assert "old.parquet: ids are not unique" in refused(capsys, *COMMAND, *queries)
+    line = refused(capsys, *COMMAND, *QRELS, "--queries", "queries.parquet")
+    assert "old.parquet: ids are not unique" in line
 
 
 @pytest.mark.parametrize(
@@ -105,10 +104,10 @@ def test_judged_documents_need_ids_that_are_unique(capsys):
         (["--pairs", "3"], "at least 10"),
         (["--pairs", "qrels.tsv"], "two are needed"),
         (["--pairs", "twice.csv"], "an id is in two pairs"),
-        (["--qrels", "qrels.tsv", "--queries", "wide.parquet"], "vectors of 3 dimensions; 64 are needed"),
-        (["--qrels", "qrels.tsv", "--queries", "same.parquet"], "ids are not unique"),
-        (["--qrels", "qrels.tsv", "--queries", "new.npy"], "no vector 'q0'"),
-        (["--qrels", "qrels.tsv"], "needed together"),
+        ([*QRELS, "--queries", "wide.parquet"], "vectors of 3 dimensions; 64 are needed"),
+        ([*QRELS, "--queries", "same.parquet"], "ids are not unique"),
+        ([*QRELS, "--queries", "new.npy"], "no vector 'q0'"),
+        (QRELS, "needed together"),
     ],
 )
 def test_bad_input_is_one_line(capsys, arguments, says):

@@ -20,18 +20,23 @@ from pipelines.aligners.core.verdict import Verdict
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
 from pipelines.runtime.errors import BadInput
-from pipelines.tool import __main__ as command_line
-from pipelines.tool import doctor, encoders, translate, validate
-from tests.small import completed, refusal, two_encoders
+from pipelines.tool import doctor, encoders, validate
+from pipelines.tool.__main__ import main
+from tests.small import completed, refusal, two_encoders, write_yaml
 
 QUICK = {"clusters": 40, "repeats": [30], "rounds": [500] * 5, "refinements": 20, "passes": 2}
 QUICK |= {"reflections": 0}
 COMMANDS = ("audit", "identify", "translate", "migrate", "validate", "ls", "doctor")
 
 
+def fit_quickly(monkeypatch):
+    """Let commands fit their maps in few steps."""
+    monkeypatch.setattr(arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
+
+
 def said(capsys, *arguments):
     """Return the exit code and the JSON of a command."""
-    code = command_line.main([*arguments, "--json"])
+    code = main([*arguments, "--json"])
     out = capsys.readouterr().out
     return code, json.loads(out) if out else None
 
@@ -39,7 +44,7 @@ def said(capsys, *arguments):
 def refused(capsys, *arguments):
     """Return the one line of a command that ends with exit code 2."""
     capsys.readouterr()
-    assert command_line.main(arguments) == 2
+    assert main(arguments) == 2
     line = capsys.readouterr().err
     assert line.count("\n") == 1
     return line
@@ -57,24 +62,27 @@ def test_the_command_imports_neither_dagster_nor_dvc_nor_mlflow():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command, capsys):
     with pytest.raises(SystemExit, match="0"):
-        command_line.main([command, "--help"])
+        main([command, "--help"])
     out = capsys.readouterr().out
     assert f"example: universal-geometry {command}" in out
     assert "exit codes:" in out
+
+
+AUDIT = ("audit", "here.npy")
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ("audit", "no.npy"),
-        ("audit", "here.npy", "--limit", "3"),
-        ("audit", "here.npy", "--defences", "magic"),
-        ("audit", "here.npy", "--defences", "round inf"),
-        ("audit", "here.npy", "--defences", "noise inf"),
-        ("audit", "here.npy", "--encoders", "nobody"),
-        ("audit", "here.npy", "--encoders", ""),
-        ("audit", "here.npy", "--labels", ""),
-        ("audit", "here.npy", "--seed", "-1"),
+        (*AUDIT, "--limit", "3"),
+        (*AUDIT, "--defences", "magic"),
+        (*AUDIT, "--defences", "round inf"),
+        (*AUDIT, "--defences", "noise inf"),
+        (*AUDIT, "--encoders", "nobody"),
+        (*AUDIT, "--encoders", ""),
+        (*AUDIT, "--labels", ""),
+        (*AUDIT, "--seed", "-1"),
         ("translate", "apply", "no", "here.npy", "--out", "x.parquet"),
         ("translate", "apply", "no", "here.npy", "--out", "x.txt"),
         ("validate", "no.yaml"),
@@ -90,7 +98,7 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     texts, turned = two_encoders()
     np.save("old.npy", texts[:1500])
     np.save("new.npy", turned[1500:])
-    monkeypatch.setattr(translate.arrays, "fit_parts", partial(arrays.fit_parts, **QUICK))
+    fit_quickly(monkeypatch)
     code, fitted = said(capsys, "translate", "fit", "old.npy", "new.npy", "--out", "map", "--restarts", "0")
     assert (code, fitted["verdict"]["agreement"] > 0.5) == (0, True)
     held = texts[2900:].astype(np.float32)
@@ -108,11 +116,11 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     Path("map/parts.safetensors").unlink()
     Path("held").mkdir()
     Path("held.parquet").rename("held/a.parquet")  # the other columns of any parquet are kept
-    assert command_line.main(["translate", "--json", "apply", "map", "held", "--out", "m.parquet"]) == 0
+    assert main(["translate", "--json", "apply", "map", "held", "--out", "m.parquet"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 100
     assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
     write_verdicts(Path("map"), {0: Verdict(0.3, "doubtful", 0.1, 50)})
-    assert command_line.main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0
+    assert main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0
     assert "the verdict on the map is doubtful: it may be wrong" in capsys.readouterr().out
     np.save("thin.npy", turned[:100, :3].astype(np.float32))
     for wrong in (
@@ -131,7 +139,7 @@ def test_a_quick_audit_compares_fewer_maps(own_folder, monkeypatch, capsys, opti
     fit = Mock(side_effect=BadInput("seen"))
     monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
     command = ["audit", "old.npy", "--texts", "texts.txt", "--encoders", "wordllama"]
-    assert command_line.main([*command, *option]) == 2
+    assert main([*command, *option]) == 2
     assert "seen" in capsys.readouterr().err
     assert fit.call_args.args[2].repeats == repeats
 
@@ -191,7 +199,7 @@ def test_a_short_row_of_params_yaml_is_refused(tmp_path):
     }
     study["evaluate"]["own"] = {}
     path = tmp_path / "params.yaml"
-    path.write_text(yaml.safe_dump(study, sort_keys=False))
+    write_yaml(path, study)
     with refusal("evaluate.own lacks aligner, source, target, translator: `make study STUDY="):
         validate.run(Namespace(study=path))
 

@@ -11,7 +11,7 @@ import yaml
 from dvc.lock import make_lock
 
 from pipelines.runtime import intact, sender
-from tests.small import ROOT, WITHOUT_GIT
+from tests.small import ROOT, WITHOUT_GIT, write_yaml
 
 WAIT = """
 import signal, time
@@ -46,7 +46,7 @@ def repro(own_folder, monkeypatch):
     assert sender.try_lock(lock)
 
     def start(stages, *arguments):
-        Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+        write_yaml("dvc.yaml", {"stages": stages})
         program = [sys.executable, "-m", "scripts.repro", *arguments]
         return subprocess.Popen(program, stdout=-1, stderr=-1, text=True)
 
