@@ -83,7 +83,7 @@ def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):
     x = normal(400, 60)
     right = Linear.of(torch.eye(60), x, x)
     part = Verdict(0.96, "partial", 0.2, 100, 0.6)
-    whole = Verdict(0.99, "aligned", 0.5, 100, 1.0)
+    whole = Verdict(0.99, "aligned", 0.5, 100)
     for verdicts, label, judged in (((part, whole, part), "aligned", 3), ((part,) * 9, "partial", 6)):
         said = iter(verdicts)
         calls = []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipelines.aligners.core.translator import Linear
 from pipelines.attributes import nearest
 from pipelines.encoders import query
-from pipelines.measures import attributes as measures
+from pipelines.measures.attributes import chance, label_set, majority, order, scores, truth, wording
 from tests.small import (
     normal,
     refusal,
@@ -26,8 +26,8 @@ from tests.small import (
 def test_scores_of_a_ranking_worked_by_hand():
     ranked = torch.tensor([[2, 0, 1, 3], [3, 1, 0, 2]])
     true = torch.tensor([[True, False, True, False], [True, False, False, False]])
-    scores = {name: values.tolist() for name, values in measures.scores(ranked, true, (1, 2)).items()}
-    assert scores == {
+    found = {name: values.tolist() for name, values in scores(ranked, true, (1, 2)).items()}
+    assert found == {
         "top1": [1, 0], "precision1": [1, 0], "recall1": [0.5, 0],
         "top2": [1, 0], "precision2": [1, 0], "recall2": [1, 0],
         "mean_rank": [1, 3], "mean_rank_all": [1.5, 3],
@@ -39,8 +39,8 @@ def test_scores_of_a_ranking_worked_by_hand():
 def test_chance_is_the_average_over_every_possible_order(count, data):
     true = torch.tensor([data.draw(st.lists(st.booleans(), min_size=count, max_size=count).filter(any))])
     ks = (1, 2, 3, 9)
-    every = [measures.scores(torch.tensor([p]), true, ks) for p in itertools.permutations(range(count))]
-    said = measures.chance(true, ks)
+    every = [scores(torch.tensor([p]), true, ks) for p in itertools.permutations(range(count))]
+    said = chance(true, ks)
     for name, value in said.items():
         mean = sum(e[name].item() for e in every) / math.factorial(count)
         assert value.item() == pytest.approx(mean, abs=1e-12), name
@@ -48,7 +48,7 @@ def test_chance_is_the_average_over_every_possible_order(count, data):
 
 def test_order_is_by_cosine_and_ignores_length():
     labels = torch.tensor([[1.0, 0.0], [0.0, 5.0], [-1.0, 0.0]])
-    assert measures.order(torch.tensor([[0.1, 0.9], [-7.0, 0.1]]), labels).tolist() == [[1, 0, 2], [2, 1, 0]]
+    assert order(torch.tensor([[0.1, 0.9], [-7.0, 0.1]]), labels).tolist() == [[1, 0, 2], [2, 1, 0]]
 
 
 def test_neighbours_outvote_a_vector_that_was_translated_badly():
@@ -59,21 +59,21 @@ def test_neighbours_outvote_a_vector_that_was_translated_badly():
     assert nearest(groups, 99).shape == (6, 6)
     labels, translated = torch.eye(2), groups.clone()
     translated[0] = torch.tensor([0.4, 0.6])  # this one went astray
-    assert measures.order(translated, labels, near=near)[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
+    assert order(translated, labels, near=near)[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_majority_names_the_commonest_label_for_everyone():
     true = torch.tensor([[False, True], [False, True], [True, False]])
-    assert measures.scores(measures.majority(true), true, (1,))["top1"].tolist() == [1, 1, 0]
+    assert scores(majority(true), true, (1,))["top1"].tolist() == [1, 1, 0]
     with refusal("1 examples have no label"):
-        measures.scores(measures.majority(true), true & torch.tensor([[True], [True], [False]]), (1,))
+        scores(majority(true), true & torch.tensor([[True], [True], [False]]), (1,))
 
 
 def test_rare_labels_can_be_left_out_and_the_others_are_worded():
-    assert measures.label_set([["a", "b"], ["a"], ["b"], ["c"]], least=2) == ["a", "b"]
-    assert measures.truth([["a", "c"], ["c"]], ["a", "b"]).tolist() == [[True, False], [False, False]]
-    assert measures.wording("fitness_&_health", "name") == "fitness & health"
-    assert measures.wording("fitness_&_health", "template") == "This text is about fitness & health."
+    assert label_set([["a", "b"], ["a"], ["b"], ["c"]], least=2) == ["a", "b"]
+    assert truth([["a", "c"], ["c"]], ["a", "b"]).tolist() == [[True, False], [False, False]]
+    assert wording("fitness_&_health", "name") == "fitness & health"
+    assert wording("fitness_&_health", "template") == "This text is about fitness & health."
 
 
 # ---------------------------------------------------------------- the stage
@@ -110,8 +110,8 @@ def stored(own_folder, monkeypatch):
 def test_translated_stand_beside_ideal_and_chance(stored):
     found = measured(wordings=["name", "template"], k=[1, 2])
     assert (found["examples"], found["labels"]) == (20, 3)
-    for wording in ("name", "template"):
-        top1 = {method: scores["top1"] for method, scores in found[wording].items()}
+    for way in ("name", "template"):
+        top1 = {method: measures["top1"] for method, measures in found[way].items()}
         assert top1["translated"] == top1["ideal target"] == top1["ideal source"] == 1
         assert top1["naive"] == 0
         assert top1["chance"] == pytest.approx(1 / 3, abs=1e-6)

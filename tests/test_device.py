@@ -125,7 +125,7 @@ def test_a_step_of_vec2vec_never_waits(there):
     here = Training(Vec2Vec(dims, **NETWORK.shape), dims, NETWORK)
     moved = Training(copy.deepcopy(here.model).to(there.device), dims, NETWORK)
     moved.discriminators.load_state_dict(here.discriminators.state_dict())
-    x = {name: normalize(cloud[:32], dim=1) for name, cloud in zip(dims, clouds(), strict=True)}
+    x = {name: normalize(cloud[:32]) for name, cloud in zip(dims, clouds(), strict=True)}
     on_device = {name: rows.to(there.device) for name, rows in x.items()}
     for _ in range(3):
         want = here.step(x)

@@ -30,7 +30,7 @@ def test_it_leaves_the_density_of_the_translated_cloud():
     translator, x, _ = bent(1.5)
     translator.double()
     linear = Linear.forward(translator, x.double()) - translator.target_mean
-    q = normalize(linear, dim=1).requires_grad_()
+    q = normalize(linear).requires_grad_()
     s = translator.strength / translator.deviation
     density = torch.logsumexp(s * q @ translator.anchors.T, 1).sum()
     (gradient,) = torch.autograd.grad(density / s, q)

@@ -25,7 +25,7 @@ from pipelines.inverters.consensus import Voters, agreement, consensus, stating
 from pipelines.inverters.corrector import train_corrector
 from pipelines.inverters.splice import splice
 from pipelines.inverters.vocabulary import END, learn
-from pipelines.measures import inversion
+from pipelines.measures.inversion import bleu, rouge_l, set_f1, text_scores, token_f1, words
 from pipelines.runtime import progress, store
 from pipelines.runtime.track import Run
 from tests import small
@@ -38,29 +38,29 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=8)
 
 def test_worked_by_hand():
     guess, true = ["the", "cat", "sat", "on", "the", "mat"], ["the", "cat", "is", "on", "the", "mat"]
-    assert inversion.token_f1(guess, true) == pytest.approx(10 / 12)
-    assert inversion.rouge_l(guess, true) == pytest.approx(10 / 12)
+    assert token_f1(guess, true) == pytest.approx(10 / 12)
+    assert rouge_l(guess, true) == pytest.approx(10 / 12)
     # 1..4-gram hits: 5/6; (3+1)/(5+1); (1+1)/(4+1); (0+1)/(3+1)
-    assert inversion.bleu(guess, true) == pytest.approx((5 / 6 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
-    assert inversion.bleu(guess[:3], true) == pytest.approx((2 / 3 * 2 / 3 * 1 / 2) ** 0.25 * math.exp(-1))
+    assert bleu(guess, true) == pytest.approx((5 / 6 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
+    assert bleu(guess[:3], true) == pytest.approx((2 / 3 * 2 / 3 * 1 / 2) ** 0.25 * math.exp(-1))
     # Set F1 keeps case and marks, and counts nothing twice
-    assert inversion.set_f1("The cat, the CAT.", "the cat!") == pytest.approx(2 * 2 / (6 + 3))
-    assert inversion.set_f1("a a a b", "b a") == 1
-    assert (inversion.set_f1("", "a"), inversion.set_f1("", "")) == (0, 1)
+    assert set_f1("The cat, the CAT.", "the cat!") == pytest.approx(2 * 2 / (6 + 3))
+    assert set_f1("a a a b", "b a") == 1
+    assert (set_f1("", "a"), set_f1("", "")) == (0, 1)
     # Case and punctuation do not count, but money does
-    scores = inversion.text_scores(["hello , world !", "5 apples"], ["Hello, World", "$5 apples"])
+    scores = text_scores(["hello , world !", "5 apples"], ["Hello, World", "$5 apples"])
     assert scores["exact"].tolist() == [1, 0]
     assert scores["token_f1"][1] == pytest.approx(0.8)
 
 
 @given(WORDS, WORDS)
 def test_scores_are_shares_and_one_only_for_agreement(guess, true):
-    for measure in (inversion.token_f1, inversion.rouge_l, inversion.bleu):
+    for measure in (token_f1, rouge_l, bleu):
         assert 0 <= measure(guess, true) <= 1 + 1e-12
         assert measure(true, true) == pytest.approx(1)
-    assert (inversion.token_f1(guess, true) > 1 - 1e-9) == (sorted(guess) == sorted(true))
-    assert (inversion.rouge_l(guess, true) > 1 - 1e-9) == (guess == true)
-    assert inversion.rouge_l(guess, true) <= inversion.token_f1(guess, true) + 1e-12
+    assert (token_f1(guess, true) > 1 - 1e-9) == (sorted(guess) == sorted(true))
+    assert (rouge_l(guess, true) > 1 - 1e-9) == (guess == true)
+    assert rouge_l(guess, true) <= token_f1(guess, true) + 1e-12
 
 
 # ---------------------------------------------------------------- vocabulary
@@ -70,7 +70,7 @@ def test_a_vocabulary_spells_what_it_never_saw():
     vocabulary = learn(["Ann owes $25 to Bo.", "Bo owes Ann nothing, café!"], 400)
     known, unknown = vocabulary.encode(["ann owes bo $25", "žluťoučký"], 50)
     assert known[-1] == END
-    assert inversion.words(vocabulary.decode(known)) == ["ann", "owes", "bo", "$", "25"]
+    assert words(vocabulary.decode(known)) == ["ann", "owes", "bo", "$", "25"]
     assert vocabulary.decode(unknown) == "žluťoučký"
 
 
@@ -105,7 +105,7 @@ def trained():
 
 
 def f1(guesses, texts):
-    return inversion.text_scores(guesses, texts)["token_f1"].mean().item()
+    return text_scores(guesses, texts)["token_f1"].mean().item()
 
 
 def greedy(model, vectors):
@@ -209,7 +209,7 @@ def test_a_language_model_is_conditioned_on_the_vector(tmp_path, monkeypatch):
 
 def bag(texts):
     """An encoder that counts words."""
-    return torch.tensor([[float(inversion.words(t).count(w)) for w in WORLD] for t in texts])
+    return torch.tensor([[float(words(t).count(w)) for w in WORLD] for t in texts])
 
 
 WORLD = ["ann", "smith", "pays", "rent", "bo", "jones", "owes", "gold", "cy", "reads", "books"]
@@ -231,13 +231,13 @@ def test_splicing_joins_sentences_and_names_of_several_texts():
 
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=5))
 def test_agreement_is_token_f1_of_each_pair(some):
-    f1s = [inversion.token_f1(a.split(), b.split()) if a and b else 0.0 for a, b in product(some, some)]
+    f1s = [token_f1(a.split(), b.split()) if a and b else 0.0 for a, b in product(some, some)]
     torch.testing.assert_close(agreement(some).flatten(), torch.tensor(f1s))
 
 
 def test_consensus_is_the_text_most_like_its_neighbours(monkeypatch):
     texts = ["an odd one out", "the rent is due now", "rent is due", "the rent is due", "far away"]
-    known = normalize(torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.99, 0.12], [0.99, 0.14], [0.0, 1.0]]), dim=1)
+    known = normalize(torch.tensor([[1.0, 0.0], [0.99, 0.1], [0.99, 0.12], [0.99, 0.14], [0.0, 1.0]]))
     vector = torch.tensor([[1.0, 0.0]])
     monkeypatch.setattr(voting, "NEAR", 4)
     for concentration, agreed in ((1.0, "the rent is due"), (1e4, "an odd one out")):
@@ -248,7 +248,7 @@ def test_consensus_is_the_text_most_like_its_neighbours(monkeypatch):
 def test_voters_state_what_is_new_and_peculiar_to_them(monkeypatch):
     texts = ["Ann Smith asked Cy Reed.", "Ann Smith asked Bo Jones.", "Bo Jones owes Ann Smith."]
     texts += ["Thanks, Ann Smith"] * 5
-    known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5), dim=1)
+    known = normalize(torch.tensor([[1.0, 0.1 * i] for i in range(3)] + [[0.0, 1.0]] * 5))
     voters, vectors = Voters(known, texts), torch.tensor([[1.0, 0.0]])
 
     assert voters.peculiar(vectors) == [[]]  # all vote: nothing is peculiar

@@ -13,7 +13,7 @@ from pipelines.contrastive import kernels
 from pipelines.contrastive.kernels import Kernel, PointSets, exact, features, fourier
 from tests.small import seeded
 
-KERNELS = [Kernel("gaussian", 0.5), Kernel("imq", 0.5), Kernel("gaussian", 1.3, 0.2, 0.9)]
+KERNELS = [Kernel("gaussian"), Kernel("imq"), Kernel("gaussian", 1.3, 0.2, 0.9)]
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_training_resumes_to_the_same_bits_and_is_saved(frame, tmp_path, monkeyp
 
 
 def test_a_repeated_batch_is_learnt(frame, tmp_path):
-    settings = row(steps=300, lr=1e-3, head={"dim": 16})
+    settings = row(steps=300, head={"dim": 16})
     few = frame.head(8).with_columns(captions=pl.Series([[f"scene {letter}"] for letter in "abcdefgh"]))
     _, curve = train(settings, *prepared(few, settings), 0, tmp_path)
     assert curve[-1]["loss"] < 0.5 * np.log(8) < curve[0]["loss"]

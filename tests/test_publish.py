@@ -3,11 +3,10 @@
 import json
 from pathlib import Path
 
-import mlflow
 import numpy as np
 import pytest
 import torch
-from mlflow.pyfunc import scoring_server
+from mlflow.pyfunc import load_model, scoring_server
 from mlflow.tracking import MlflowClient
 from numpy.testing import assert_allclose, assert_array_equal
 from starlette.testclient import TestClient
@@ -81,8 +80,9 @@ def translator(seed):
 @pytest.fixture
 def client(root, monkeypatch):
     monkeypatch.chdir(root)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{root}/mlflow.db")
-    return MlflowClient(f"sqlite:///{root}/mlflow.db")
+    uri = f"sqlite:///{root}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return MlflowClient(uri)
 
 
 def published(capsys, *arguments):
@@ -113,7 +113,7 @@ def vectors(n):
 
 def test_a_translator_is_registered_with_its_metrics(client, capsys):
     address = published(capsys, "best")
-    model = mlflow.pyfunc.load_model(address)
+    model = load_model(address)
     folder = Path("data/translators/best")
     assert_array_equal(model.predict(vectors(50)), load(folder)(vectors(50)))
     [given], [returned] = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
@@ -133,7 +133,7 @@ def test_publishing_again_makes_the_next_version(client, capsys):
     numbers = [int(address.rsplit("/", 1)[1]) for address in (first, bad, last)]
     named = [int(client.get_model_version_by_alias("best", word).version) for word in ("failed", "aligned")]
     assert numbers == [named[0] - 1, *named]
-    served = mlflow.pyfunc.load_model("models:/best@failed").predict(vectors(50))
+    served = load_model("models:/best@failed").predict(vectors(50))
     assert_array_equal(served, load("data/translators/best", seed=0)(vectors(50)))
     assert {m.value for m in registered(client, bad)[1].metrics} == {0.25, 0.03}
 
@@ -141,14 +141,14 @@ def test_publishing_again_makes_the_next_version(client, capsys):
 def test_a_pair_of_several_spaces(client, capsys):
     address = published(capsys, "both/mails-a/mails-b")
     assert address == "models:/both+mails-a+mails-b/1"
-    served = mlflow.pyfunc.load_model(address).predict(vectors(50))
+    served = load_model(address).predict(vectors(50))
     assert_array_equal(served, load("data/translators/both/mails-a/mails-b")(vectors(50)))
     assert registered(client, address)[1].metrics is None
 
 
 def test_an_encoder_is_registered_with_its_metrics(client, capsys):
     address = published(capsys, "simcse")
-    model = mlflow.pyfunc.load_model(address)
+    model = load_model(address)
     folder = Path("data/trained/simcse")
     assert_array_equal(model.predict(TEXTS), pooling.open_model(folder).encode(TEXTS))
     assert model.metadata.signature.outputs.inputs[0].shape == (-1, 16)
@@ -197,6 +197,6 @@ def test_a_server_answers_as_the_model_does(client, capsys):
     """By the application that `mlflow models serve` runs."""
     x = vectors(2_500)
     for row, inputs, sent in (("best", x, x.tolist()), ("simcse", TEXTS, TEXTS)):
-        model = mlflow.pyfunc.load_model(published(capsys, row))
+        model = load_model(published(capsys, row))
         answer = TestClient(scoring_server.init(model)).post("/invocations", json={"inputs": sent})
         assert_allclose(answer.json()["predictions"], model.predict(inputs), rtol=0, atol=1e-6)

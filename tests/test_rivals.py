@@ -22,7 +22,7 @@ def test_two_opt_finds_the_best_permutation():
 
 
 def test_one_step_of_refine_1_is_half_way_to_procrustes():
-    x, y = (normalize(normal(n, d, seed=d), dim=1) for n, d in ((40, 5), (50, 6)))
+    x, y = (normalize(normal(n, d, seed=d)) for n, d in ((40, 5), (50, 6)))
     start = rotation(6, 5, seeded(1)).T
     settings = mini.Settings(neighbours=4, refine_steps=1)
     found = mini.refine_by_neighbours(start, x, y, settings, seeded(), None)
@@ -57,7 +57,7 @@ def cost_of(method, x, y):
 def test_plans_are_couplings(method, monkeypatch):
     monkeypatch.setattr(transport, "REGULARISATION", 0.05)
     draws = seeded()
-    x, y = (normalize(torch.randn(12, d, generator=draws), dim=1) for d in (5, 7))
+    x, y = (normalize(torch.randn(12, d, generator=draws)) for d in (5, 7))
     plan = transport.transport_plan(x, y, transport.Settings(method))
     assert (plan >= 0).all()
     for axis in (0, 1):

@@ -29,13 +29,13 @@ def hidden(layers, batch, tokens, dim, seed=0, change=0.4):
 
 @pytest.fixture(scope="module")
 def transformer(tmp_path_factory):
-    shape = Network(layers=4, width=32, heads=2, vocabulary=200, positions=24)
+    shape = Network(width=32, heads=2, vocabulary=200, positions=24)
     return scratch.network(TEXTS * 5, shape, 0, tmp_path_factory.mktemp("network"))
 
 
-def pooled(transformer, **keys):
+def pooled(transformer, kind, **keys):
     model = SentenceTransformer(modules=[transformer], device="cpu")
-    return pooling.compose(model, Encoder(path="x", source="path", **keys))
+    return pooling.compose(model, Encoder(path="x", source="path", pooling=kind, **keys))
 
 
 @settings(max_examples=25)
@@ -72,15 +72,15 @@ def test_more_neighbours_than_dimensions_leave_no_novelty():
 
 
 def test_it_starts_at_a_third_of_the_layers(transformer):
-    vectors = pooled(transformer, pooling="sbert-wk").encode(TEXTS)
+    vectors = pooled(transformer, "sbert-wk").encode(TEXTS)
     third = transformer.model.config.num_hidden_layers // 3
-    same = pooled(transformer, pooling="sbert-wk", first_layer=third).encode(TEXTS[1:2])
+    same = pooled(transformer, "sbert-wk", first_layer=third).encode(TEXTS[1:2])
     assert_allclose(same[0], vectors[1], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["cls", "mean", "first-last", "pooler"])
 def test_every_pooler_of_a_training_saves_and_opens(transformer, tmp_path, kind):
-    model = pooled(transformer, pooling=kind)
+    model = pooled(transformer, kind)
     before = model.encode(TEXTS)
     model.save(str(tmp_path), create_model_card=False)
     again = pooling.open_model(tmp_path)
@@ -92,12 +92,12 @@ def test_first_last_is_the_mean_of_both_layers(transformer):
     features = transformer.tokenizer(TEXTS[:1], return_tensors="pt")
     layers = transformer.model.eval()(**features, output_hidden_states=True).hidden_states
     expected = (layers[1] + layers[-1])[0].mean(0) / 2
-    vector = pooled(transformer, pooling="first-last").encode(TEXTS[0])
+    vector = pooled(transformer, "first-last").encode(TEXTS[0])
     assert_allclose(vector, expected.detach().numpy(), atol=1e-6)
 
 
 def test_neighbouring_layers_are_compared(transformer):
-    model, text = pooled(transformer, pooling="mean").eval(), "the heart beats"
+    model, text = pooled(transformer, "mean").eval(), "the heart beats"
     cosines, words = layers.compare(model, [text] * 5)
     features = transformer.tokenizer([text], return_tensors="pt")
     with torch.inference_mode():
@@ -115,7 +115,7 @@ def test_neighbouring_layers_are_compared(transformer):
 def test_pooler_is_the_transformers_own_output(transformer):
     features = transformer.tokenizer(TEXTS, return_tensors="pt", padding=True)
     own = transformer.model.eval()(**features).pooler_output.detach().numpy()
-    assert_allclose(pooled(transformer, pooling="pooler").encode(TEXTS), own, atol=1e-6)
+    assert_allclose(pooled(transformer, "pooler").encode(TEXTS), own, atol=1e-6)
 
 
 def test_a_missing_pooler_and_too_few_layers_are_refused(transformer):
@@ -124,4 +124,4 @@ def test_a_missing_pooler_and_too_few_layers_are_refused(transformer):
     with refusal("BertModel has no pooler"):
         pooling.trained_pooler(bare)
     with refusal("three are needed"):
-        pooled(transformer, pooling="sbert-wk", first_layer=3)
+        pooled(transformer, "sbert-wk", first_layer=3)

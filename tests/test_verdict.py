@@ -11,7 +11,7 @@ from benchmarks import verdict as calibration
 from pipelines.aligners.core import verdict
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear
-from pipelines.aligners.core.verdict import MIDDLE, agreement, judge
+from pipelines.aligners.core.verdict import FEW, MIDDLE, agreement, dimensions, judge, verdict_of
 from pipelines.runtime.errors import BadInput
 from tests.small import ROOT, normal, rotation, seeded
 from tests.test_aligners import clouds, wasserstein
@@ -31,7 +31,7 @@ def test_agreement_is_the_cosine_beside_the_leading_directions():
     one, other = linear(turn(50, 60, 1)), linear(turn(50, 60, 1) + 0.5 * turn(50, 60, 2))
     a, b = (translator(source).double().numpy() for translator in (one, other))
     a, b = (cloud / np.linalg.norm(cloud, axis=1, keepdims=True) for cloud in (a - a.mean(0), b - b.mean(0)))
-    fine = np.linalg.svd(a)[2][verdict.FEW :].T
+    fine = np.linalg.svd(a)[2][FEW:].T
     expected = 1 - paired_distances(a @ fine, b @ fine, metric="cosine").mean()
     assert agreement(source, one(source), [other]) == pytest.approx(expected, abs=1e-5)
     assert agreement(source, one(source), [other, one]) == pytest.approx(1, abs=1e-5)
@@ -78,9 +78,9 @@ def test_a_translator_into_another_width_is_refused():
 
 def test_dimensions_are_those_that_vectors_spread_over():
     cloud = normal(4000, 30)
-    assert verdict.dimensions(cloud) == pytest.approx(30, rel=0.03)
-    assert verdict.dimensions(5 * cloud + 7) == pytest.approx(verdict.dimensions(cloud), rel=1e-3)
-    assert verdict.dimensions(cloud[:, :6] @ turn(6, 30, 0)) == pytest.approx(6, rel=0.03)
+    assert dimensions(cloud) == pytest.approx(30, rel=0.03)
+    assert dimensions(5 * cloud + 7) == pytest.approx(dimensions(cloud), rel=1e-3)
+    assert dimensions(cloud[:, :6] @ turn(6, 30, 0)) == pytest.approx(6, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,19 @@ def test_dimensions_are_those_that_vectors_spread_over():
         (0.7, 100, 0.9, "aligned", 0.9),
         (0.7, 100, 0.8, "partial", 0.8),  # right for less than nearly the whole source
         (MIDDLE, 100, 1.0, "doubtful", 0.0),
-        (0.7, verdict.FEW + 1, 1.0, "aligned", 1.0),
-        (0.7, verdict.FEW - 1, 1.0, "doubtful", 0.0),  # in few dimensions agreement is no proof
-        (0.0, verdict.FEW - 1, 1.0, "failed", 0.0),
+        (0.7, FEW + 1, 1.0, "aligned", 1.0),
+        (0.7, FEW - 1, 1.0, "doubtful", 0.0),  # in few dimensions agreement is no proof
+        (0.0, FEW - 1, 1.0, "failed", 0.0),
     ],
 )
 def test_labels_by_agreement_dimensions_and_share(agreed, width, share, label, told):
-    said = verdict.verdict_of(agreed, width, share)
+    said = verdict_of(agreed, width, share)
     assert (said.label, said.share) == (label, told)
 
 
 def test_more_agreement_is_never_a_worse_word():
-    assert verdict.verdict_of(MIDDLE, 100).score == 0.5
-    words = [verdict.verdict_of(a / 100, 100).label for a in range(-100, 101)]
+    assert verdict_of(MIDDLE, 100).score == 0.5
+    words = [verdict_of(a / 100, 100).label for a in range(-100, 101)]
     assert list(dict.fromkeys(words)) == ["failed", "doubtful", "aligned"]
 
 
@@ -148,6 +148,6 @@ def test_the_constants_tell_the_recorded_runs_apart():
     succeeded = (runs["foscttm"] <= calibration.SUCCESS).to_numpy()
     found = runs["agreement"].to_numpy()
     assert roc_auc_score(succeeded, found) >= 0.97
-    called = np.array([verdict.verdict_of(a, 100).label == "aligned" for a in found])
+    called = np.array([verdict_of(a, 100).label == "aligned" for a in found])
     assert (called & ~succeeded).sum() <= 0.01 * called.sum()
     assert (called & succeeded).sum() >= 0.7 * succeeded.sum()
