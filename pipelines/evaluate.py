@@ -125,9 +125,8 @@ class Search:
     def without_translator(self, source: Tensor, target: Tensor) -> dict[str, dict[str, float]]:
         """Measure the same search without a translator, from vectors of all rows (rows, d), (rows, e).
 
-        `re-embedded`: documents by the target encoder, the ceiling. `untranslated`: documents by the source
-        encoder, padded or cut to e dimensions, the floor. `before`: documents and queries by the source
-        encoder.
+        `re-embedded`: documents by the target encoder. `untranslated`: documents by the source encoder,
+        padded or cut to e dimensions. `before`: documents and queries by the source encoder.
         """
         x, y = source[self.documents], target[self.documents]
         padded = Identity(x.shape[1], y.shape[1])(x)

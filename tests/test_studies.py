@@ -56,6 +56,16 @@ def test_dvc_reads_every_study(path, repository, monkeypatch):
     assert sorted(read_by_dvc(path, study)) == sorted(stages | {"report"})
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/dvc.md"])
+def test_changes_on_the_command_line_are_to_keys_that_the_sample_has(page):
+    study = yaml.safe_load((ROOT / "studies/sample.yaml").read_text())
+    changes = re.findall(r"-S ([\w.-]+)=", (ROOT / page).read_text())
+    assert changes
+    for change in changes:
+        table, row, key = change.split(".")
+        assert key in study[table][row], change
+
+
 def test_documented_rows_go_with_the_study_of_own_texts():
     page = (ROOT / "docs/configuration.md").read_text()
     [block] = re.findall(r"```yaml\n(corpora:  {leaked.*?)```", page, re.DOTALL)

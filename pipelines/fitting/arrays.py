@@ -129,7 +129,7 @@ def _fitted(
         clouds = [source, target]
         work = Work(row, Run(), Path(folder), source.device, {PAIR: ""}, clouds, made, lambda _: vectors)
         best = fit_until_aligned(work)[0][seed]
-    return best.fit[PAIR], best.verdicts[PAIR], best.replicates[PAIR]
+    return best.fit[PAIR], best.verdicts[PAIR], best.judges[PAIR]
 
 
 def verdict(

@@ -86,21 +86,21 @@ class Fits(NamedTuple):
 
 @dataclass
 class Candidate:
-    """A fit, its verdicts, and the translators that gave them."""
+    """A fit, its verdicts, and the translators that it was compared with."""
 
     fit: Translators
     verdicts: dict[Pair, Verdict] = field(default_factory=dict)
-    replicates: dict[Pair, list[Translator]] = field(default_factory=dict)
+    judges: dict[Pair, list[Translator]] = field(default_factory=dict)
 
     def judge_by(self, others: Sequence[Translators], vectors: Mapping[str, Tensor]) -> None:
-        """Compare each translator with the other fits. The one that agrees most counts.
+        """Judge each translator by its highest agreement with any other fit.
 
-        Two wrong fits rarely agree (`core.verdict`). So agreement with one other fit is enough.
+        One is enough, because two wrong fits rarely agree (`core.verdict`).
         """
         for pair, translator in self.fit.items():
             source, target = (vectors[space] for space in pair)
-            self.replicates[pair] = [other[pair] for other in others]
-            self.verdicts[pair] = judge(source, translator, self.replicates[pair], target)
+            self.judges[pair] = [other[pair] for other in others]
+            self.verdicts[pair] = judge(source, translator, self.judges[pair], target)
 
     @property
     def aligned(self) -> bool:
@@ -140,7 +140,7 @@ def opened(
 def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[str, int]]) -> None:
     """Fit the seeds of a row; write and log translators, verdicts and metrics of each pair.
 
-    `verb` is the stage, `name` the row. `in_common` counts what the texts of two spaces have in common.
+    `verb` is the table, `name` the row. `in_common` counts what the texts of two spaces have in common.
     """
     best, restarts = fit_until_aligned(work)
     if distributed.rank() != 0:
@@ -204,7 +204,11 @@ def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> Fits:
     draws = [Draw(seed, restart) for seed in seeds]
     if work.judged:
         draws += [Draw(seed, restart, replicate=True) for seed in replicate_seeds(work.row)]
-    made = fit_draws(work, draws)  # in one call, so that they run in parallel
+    # Each process makes its share, and reads the others' from disk
+    mine = draws[distributed.rank() :: distributed.world_size()]
+    run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
+    distributed.barrier()  # all fits are on disk now, and `stored_fit` only reads them
+    made = [stored_fit(work, draw) for draw in draws]
     return Fits(list(zip(seeds, made[: len(seeds)], strict=True)), made[len(seeds) :])
 
 
@@ -218,14 +222,6 @@ def replicate_seeds(row: Align | AlignJointly) -> list[int]:
         return []
     seeds = list(row.seeds)
     return [next(seed for seed in count(seeds[0] + REPLICATE) if seed not in seeds)]
-
-
-def fit_draws(work: Work, draws: Sequence[Draw]) -> list[Translators]:
-    """Return the fit of each draw. Each process makes its share and reads the others' from disk."""
-    mine = draws[distributed.rank() :: distributed.world_size()]
-    run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
-    distributed.barrier()  # all fits are on disk now, and `stored_fit` only reads them
-    return [stored_fit(work, draw) for draw in draws]
 
 
 def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequence[Tensor]) -> list[Result]:

@@ -96,8 +96,8 @@ def seeds_path(name: str) -> Path:
 def work(verb: str, name: str, *made_from: Any) -> Iterator[Path]:
     """Yield a folder for checkpoints, which survives a kill and is removed when the block ends well.
 
-    A digest of `made_from` (settings, digests of inputs and of code) names the folder: a stage continues only
-    what was made from the same. Raises BadInput while another process runs the same row.
+    A digest of `made_from` (settings, digests of inputs and of code) names the folder: a stage
+    resumes only if all these are unchanged. Raises BadInput while another process runs the same row.
     """
     key = hashlib.sha256(repr(made_from).encode()).hexdigest()[:16]
     folder = WORK / verb / name / key
@@ -152,7 +152,7 @@ def read_corpus(name: str, columns: Sequence[str] | None = None) -> pl.DataFrame
 def read_pairs(corpus: str, split: str | None) -> pl.DataFrame:
     """Return `text`, `pair` and `score` of a split of an STS corpus; None: all.
 
-    Raises BadInput for under three.
+    Raises BadInput for fewer than three pairs.
     """
     frame = read_corpus(corpus, ["text", "pair", "score", "split"])
     frame = frame if split is None else frame.filter(pl.col("split") == split)

@@ -7,12 +7,12 @@
 2  Each repeat gives a candidate map. Clusters alone do not show which candidate is right: a wrong one may
    score higher. So project both clouds on their leading principal directions, refine all candidates there on
    random batches, and score each by the mean cosine of coupled points.
-   Competition: the next round has the better half of the maps. If the best two maps of the last round have
-   become alike, they are probably right, and the best one is kept.
-   Evolution: if not, more candidates join them. In each generation the best maps remain as parents. Parents
-   that translate alike have children: means of two maps are nearer to the right map than both if their
-   errors differ. Of maps that are alike only the best one remains, so that a wrong map cannot prevail by its
-   many copies.
+   Competition: the next round has the better half of the maps. If the best two maps of the last round agree
+   (ALIKE), they are probably right, and the best one is kept.
+   Evolution: if not, more candidates join them. In each generation the best maps remain as parents. The
+   parents that agree most have children: means of two maps are nearer to the right map than both if their
+   errors differ. Of maps that are nearly the same (SAME) only the best one remains, so that a wrong map
+   cannot prevail by its many copies.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
    to escape poor optima. They grow, and the temperature falls. Let U S V' be the SVD of the
@@ -23,12 +23,12 @@
    `groups`: each iteration divides the batches of both sides into random groups of whole clusters, couples
      each group with each group of the other side, and adds the cross-covariances. Documents that only one
      side has pull the map off. Each pair of groups pulls it in another direction, so these errors cancel.
-     If a trial without groups couples clearly better, step 3 is repeated without groups and `equalise`.
+     If a trial without groups couples clearly better, step 3 is repeated with `groups` and `equalise` off.
    `equalise`: the map is fitted to a cross-covariance in which the principal axes of both sides weigh more
      alike.
-   `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. A
-     copy that couples better replaces the map, and is copied in turn. If one did, the second half of step 3
-     is repeated.
+   `reflections`: copies of the map with one direction reflected (reflections.py) are refined beside it. The
+     search goes on from a copy that couples better. If there was one, the second half of the refinements
+     and all passes are repeated.
 4  The orthogonal map gives the best retrieval ranks. The least-squares map of the couplings has the highest
    cosine. Return a map in between (`between`), with a correction for hubs (`core.hubness`).
 
@@ -72,17 +72,17 @@ DIRECTIONS = 256  # number of principal directions in which candidates compete: 
 ROUND_STEPS = 10  # refinements of each candidate per round
 GENERATIONS = (60, 40, 27, 18, 12, 8)  # number of parents; at most so many children
 CHILD_STEPS = 20  # refinements of each child: after 10, a wrong map that was refined for longer can win
-MATES = 3  # a parent has children with at most so many others
+MATES = 3  # largest number of children of one parent
 SAME = 0.7  # of maps that translate with a higher mean cosine only the best remains a parent
 AGREEMENT_ROWS = 500  # vectors on which the agreement of maps is measured, about
 FINALISTS, FINAL_BATCHES = 4, (2500, 4000)  # last maps of an evolution: vectors to refine and to rank them
 ALIKE = 0.5  # two maps are alike if the mean cosine of their translations is higher; wrong ones had up to .13
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
-UNGROUPED_GAIN = 1.05  # groups are left out if that raises the mean cosine so much: on real texts by < 4 %
+UNGROUPED_GAIN = 1.05  # groups are left out if the mean cosine rises by this factor: on real texts < 1.04
 REFLECTED_BATCH = 2000  # vectors per side of a refinement of reflected maps
-REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine so much: useless ones raise it by less
+REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine by this factor; useless ones do not
 SEARCHES = 8  # largest number of searches for a direction to reflect
-MISSES = 3  # stop after so many searches in a row without a gain
+MISSES = 3  # stop after this many searches in a row without a gain
 BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
@@ -353,7 +353,10 @@ class Fitting:
         return [W for _, W in sorted(zip(cosines, maps, strict=True), key=lambda of: -of[0])]
 
     def cosines(self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int) -> list[float]:
-        """Return the mean cosine of each map (d, e) on one batch, whose noise is no help here."""
+        """Return the mean cosine of each map (d, e) on one batch of `size` vectors, also of small clouds.
+
+        Noise helps to refine maps, not to rank them.
+        """
         x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
         return [couple([x], [y], W, WARM)[1] for W in maps]
 
