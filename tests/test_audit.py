@@ -159,6 +159,13 @@ def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, li
     assert len(dumps.sample(tmp_path / name, 1000, **right).vectors) >= 299
 
 
+@pytest.mark.parametrize("command", ["translate fit", "migrate"])
+def test_commands_read_one_of_several_collections(own_folder, capsys, command):
+    write_chroma(Path("dump"), more="insert into collections values ('d', 'notes');")
+    line = refused(capsys, *command.split(), "dump", "dump", "--out", "out.npy", "--collection", "no")
+    assert "none is called 'no'" in line
+
+
 def test_a_sample_is_uniform_and_seeded(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "BLOCK", 16)
     np.save(tmp_path / "a.npy", VECTORS)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from pipelines.aligners.core.translator import Identity
+from pipelines.corpora.sources.vectors import Stored
 from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
 from tests.small import ROOT, two_encoders
@@ -72,11 +73,11 @@ def test_ids_of_lines_and_tables_are_those_of_the_file(name):
         pl.DataFrame({"id": ids, "vector": [json.dumps(v) for v in vectors]}).write_csv(name)
     else:
         pl.DataFrame({"id": ids, "vector": vectors}).write_ndjson(name)
-    assert migrate.Index.of(name, None).rows(["999", "990"], "pairs") == [1, 10]
+    assert migrate.Index.of(Stored(Path(name))).rows(["999", "990"], "pairs") == [1, 10]
 
 
 def test_pairs_are_the_first_rows_or_a_table_of_ids():
-    old, new = (migrate.Index.of(name, None) for name in ("old.parquet", "new.npy"))
+    old, new = (migrate.Index.of(Stored(Path(name))) for name in ("old.parquet", "new.npy"))
     pl.DataFrame({"old": [f"d{i}" for i in range(50, 60)], "new": range(10)}).write_csv("pairs.csv")
     assert migrate.known_pairs("10", old, new).tolist() == [[i, i] for i in range(10)]
     assert migrate.known_pairs("pairs.csv", old, new).tolist() == [[i + 50, i] for i in range(10)]

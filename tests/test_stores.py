@@ -32,7 +32,7 @@ def test_indexes_that_faiss_writes(tmp_path, kind):
     index.train(VECTORS)
     index.add_with_ids(VECTORS, np.arange(300)) if "IDMap" in kind else index.add(VECTORS)
     faiss.write_index(index, str(tmp_path / "a.faiss"))
-    assert found(tmp_path / "a.faiss") == same(VECTORS)
+    assert dumps.sample(tmp_path / "a.faiss", 1000).vectors == pytest.approx(VECTORS)  # in order
 
 
 @pytest.mark.parametrize("space", ["l2", "cosine"])

@@ -98,8 +98,9 @@ def _json(parser: Parser, default: Any = False) -> None:
     parser.add_argument("--json", action="store_true", default=default, help="print one JSON object")
 
 
-def _column(parser: Parser) -> None:
+def _stored(parser: Parser) -> None:
     parser.add_argument("--column", help="the column, array or key that holds the vectors")
+    parser.add_argument("--collection", help="of Chroma, or the table of LanceDB or sqlite-vec")
 
 
 def _fits(parser: Parser) -> None:
@@ -111,8 +112,7 @@ def _fits(parser: Parser) -> None:
 
 def _attacked(parser: Parser) -> None:
     parser.add_argument("dump", metavar="DUMP", help=f"vectors: {STORES}")
-    _column(parser)
-    parser.add_argument("--collection", help="of Chroma, or the table of LanceDB or sqlite-vec")
+    _stored(parser)
     parser.add_argument("--texts", help="your own texts, of the kind behind the dump; else docstrings")
     parser.add_argument(
         "--encoders", type=_names, help="minilm,use,wordllama by default; also hub ids and folders"
@@ -161,7 +161,7 @@ def _translate(parser: Parser) -> None:
     judge.add_argument("target", metavar="TARGET")
     judge.set_defaults(run="translate.judge")
     for action in (fit, apply, judge):
-        _column(action)
+        _stored(action)
         _json(action, argparse.SUPPRESS)  # else it would undo a --json before the action
 
 
@@ -177,7 +177,7 @@ def _migrate(parser: Parser) -> None:
     parser.add_argument("--queries", metavar="FILE", help="vectors of judged queries, by the new encoder")
     parser.add_argument("--old-queries", metavar="FILE", help="the same queries by the old encoder")
     parser.add_argument("--qrels", metavar="TSV", help="query, document, grade, as in BEIR")
-    _column(parser)
+    _stored(parser)
     _fits(parser)
 
 

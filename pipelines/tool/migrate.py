@@ -17,7 +17,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.corpora.core.files import located
 from pipelines.corpora.kinds.judged import qrels
 from pipelines.corpora.sources.path import read
-from pipelines.corpora.sources.vectors import formats, matrix, stores
+from pipelines.corpora.sources.vectors import Stored, formats, stores
 from pipelines.fitting import arrays
 from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit
@@ -46,9 +46,8 @@ class Index:
     vectors: Tensor  # (n, d)
 
     @classmethod
-    def of(cls, name: str, column: str | None) -> Index:
-        path = located(name)
-        return cls(path, torch.from_numpy(matrix(path, column)))
+    def of(cls, stored: Stored) -> Index:
+        return cls(stored.path, torch.from_numpy(stored.matrix()))
 
     @cached_property
     def ids(self) -> list[str]:
@@ -87,8 +86,9 @@ def migrate(args: Namespace) -> Answer:
     Exit code 3, and no file, if the map is wrong: by known pairs that no map was told of or, without any, by
     its verdict.
     """
-    check_output(args.out, located(args.old), args.column)
-    old, new = Index.of(args.old, args.column), Index.of(args.new, args.column)
+    stored = Stored.of(args.old, args)
+    check_output(args.out, stored)
+    old, new = Index.of(stored), Index.of(Stored.of(args.new, args))
     judged = Judged.of(args, old, new.vectors.shape[1])
     known = known_pairs(args.pairs, old, new)
     held = torch.arange(len(known)) % HELD_OUT == HELD_OUT - 1
@@ -130,7 +130,7 @@ def migrate(args: Namespace) -> Answer:
         return Answer(lines, data, 3)
 
     # 3. The file.
-    write(args.out, old.path, args.column, maps[best], parts if partial else None)
+    write(args.out, stored, maps[best], parts if partial else None)
     lines.append(f"{args.out}: {len(old.vectors)} vectors, moved by the map {best}")
     return Answer(lines, data | {"out": str(args.out)})
 
@@ -193,7 +193,7 @@ class Judged:
         if not {name for grades in of.values() for name in grades} & {*index.ids}:
             raise BadInput(f"{args.qrels}: no document of it is in {index.path}")
         files = {"moved": args.queries, "before": args.old_queries}
-        sides = {name: Index.of(file, args.column) for name, file in files.items() if file}
+        sides = {name: Index.of(Stored.of(file, args)) for name, file in files.items() if file}
         for name, needed in (("moved", width), ("before", index.vectors.shape[1])):
             if name in sides and (found := sides[name].vectors.shape[1]) != needed:
                 raise BadInput(f"{files[name]}: vectors of {found} dimensions; {needed} are needed")

@@ -14,8 +14,7 @@ import torch
 from pipelines import batchwise
 from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Translator, read_verdicts, save
-from pipelines.corpora.core.files import located
-from pipelines.corpora.sources.vectors import formats, limits, matrix
+from pipelines.corpora.sources.vectors import Stored, formats, limits
 from pipelines.evaluate import scored
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
@@ -31,8 +30,8 @@ PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors 
 
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
+    source, target = (Stored.of(name, args).matrix() for name in (args.source, args.target))
     check_map(args.out, args.seed)
-    source, target = (matrix(located(path), args.column) for path in (args.source, args.target))
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
     save(translator, args.out / f"seed-{args.seed}")
@@ -62,45 +61,44 @@ def apply(args: Namespace) -> Answer:
 
     A column `aligned` tells for which rows the map is right, if `fit` found any.
     """
-    width = check_output(args.out, located(args.source), args.column)
+    source = Stored.of(args.source, args)
+    width = check_output(args.out, source)
     translator = arrays.load(args.map)
     if (takes := translator.config.get("source_dim", width)) != width:
         raise BadInput(f"{args.source}: vectors of {width} dimensions; the map takes {takes}")
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
-    rows = write(args.out, located(args.source), args.column, translator, parts)
+    rows = write(args.out, source, translator, parts)
     said = [f"{rows} vectors: {args.out}"]
     if doubts := {v["label"] for v in read_verdicts(args.map).values()} - {"aligned", "partial"}:
         said.append(f"the verdict on the map is {min(doubts)}: it may be wrong")
     return Answer(said, {"out": str(args.out), "rows": rows})
 
 
-def check_output(path: Path, source: Path, column: str | None) -> int:
+def check_output(path: Path, source: Stored) -> int:
     """Return how many dimensions the source has.
 
     Raise BadInput, before any work, for a file that `write` cannot write, or cannot read.
     """
     if path.suffix not in WRITTEN or path.is_dir():
         raise BadInput(f"{path}: vectors are written to files: {', '.join(WRITTEN)}")
-    if (block := next(iter(formats.blocks(source, column)), None)) is None:
-        raise BadInput(f"{source}: no vectors")
+    if (block := next(source.blocks(), None)) is None:
+        raise BadInput(f"{source.path}: no vectors")
     return block.shape[1]
 
 
-def write(
-    path: Path, source: Path, column: str | None, translator: Translator, parts: Parts | None = None
-) -> int:
+def write(path: Path, source: Stored, translator: Translator, parts: Parts | None = None) -> int:
     """Translate the vectors of `source` and write them to `path`, block by block. Return their number.
 
     With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
     """
     rows, writer = 0, None
     if path.suffix == ".npy":
-        blocks = [translator(np.asarray(block, np.float32)) for block in formats.blocks(source, column)]
+        blocks = [translator(block) for block in source.blocks()]
         with atomic(path) as draft, open(draft, "wb") as file:
             np.save(file, np.concatenate(blocks))
         return sum(map(len, blocks))
     opener = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file
-    column, batches = _batches(source, column)
+    column, batches = _batches(source)
     function = batchwise.translate(translator, column)
     with atomic(path) as draft:
         for batch in batches:
@@ -118,28 +116,27 @@ def write(
     return rows
 
 
-def _batches(source: Path, column: str | None) -> tuple[str, Iterator[pa.RecordBatch]]:
+def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
     """Return the column of vectors and all batches.
 
     Of parquet with a column of lists all columns are kept, else there is `vector` alone.
     """
-    if files := formats.parquet_files(source):
+    if files := formats.parquet_files(source.path):
         schema = pq.ParquetFile(files[0]).schema_arrow
-        [name, *others] = formats.columns_of(source, schema, column)
+        [name, *others] = formats.columns_of(source.path, schema, source.column)
         if not others and batchwise.is_vectors(schema.field(name).type):
             return name, chain.from_iterable(
                 pq.ParquetFile(file).iter_batches(limits.BLOCK) for file in files
             )
-    blocks = (np.asarray(block, np.float32) for block in formats.blocks(source, column))
     return "vector", (
         pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
-        for block in blocks
+        for block in source.blocks()
     )
 
 
 def judge(args: Namespace) -> Answer:
     """Measure a map on true pairs."""
-    source, target = (torch.from_numpy(matrix(located(p), args.column)) for p in (args.source, args.target))
+    source, target = (torch.from_numpy(Stored.of(name, args).matrix()) for name in (args.source, args.target))
     if len(source) != len(target):
         raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
     translator = arrays.load(args.map)

@@ -1,5 +1,9 @@
 """Vectors without text, as in a leaked vector database, in any format that `formats` reads."""
 
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +11,7 @@ import polars as pl
 
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import formats
+from pipelines.corpora.sources.vectors.limits import Blocks
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.study import VectorsCorpus
@@ -20,7 +25,7 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     not finite, repeated ids, or fewer than two vectors.
     """
     path = located(p.path)
-    vectors = matrix(path, p.columns.get("vector"))
+    vectors = Stored(path, p.columns.get("vector")).matrix()
     ids = formats.words(path, p.columns.get("id"), ("id", "ids"))
     if ids is None:
         ids = [f"{path.stem}-{i}" for i in range(len(vectors))]
@@ -35,13 +40,31 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     return frame.with_columns(vector=pl.Series(vectors, dtype=pl.Array(pl.Float32, vectors.shape[1])))
 
 
-def matrix(path: Path, column: str | None = None) -> np.ndarray:
-    """Return all vectors of a file or folder as (n, d) float32. Raises BadInput."""
-    with reading(path, "not one vector of numbers per row"), np.errstate(over="ignore", invalid="ignore"):
-        blocks = [np.asarray(block, np.float32) for block in formats.blocks(path, column)]
-    if not sum(map(len, blocks)):
-        raise BadInput(f"{path}: no vectors")
-    return np.concatenate(blocks)
+@dataclass(frozen=True)
+class Stored:
+    """Vectors of a file or folder. `column` and `collection` choose among several (`formats.blocks`)."""
+
+    path: Path
+    column: str | None = None
+    collection: str | None = None
+
+    @classmethod
+    def of(cls, name: str, args: Namespace) -> Stored:
+        return cls(located(name), args.column, args.collection)
+
+    def blocks(self) -> Blocks:
+        """Yield them as arrays (b, d) float32. Raises BadInput."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for block in formats.blocks(self.path, self.column, self.collection):
+                yield np.asarray(block, np.float32)
+
+    def matrix(self) -> np.ndarray:
+        """Return all of them (n, d). Raises BadInput, also if there are none."""
+        with reading(self.path, "not one vector of numbers per row"):
+            blocks = [*self.blocks()]
+        if not sum(map(len, blocks)):
+            raise BadInput(f"{self.path}: no vectors")
+        return np.concatenate(blocks)
 
 
 def _check(path: Path, vectors: np.ndarray, ids: list[str]) -> None:

@@ -69,7 +69,7 @@ def faiss(path: Path) -> Blocks:
 
 
 def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
-    """Yield the lists of an IVF-flat index, after its code."""
+    """Yield the vectors of an IVF-flat index, after its code, in the order of their ids."""
     dimension, _ = _faiss_head(file)
     file.seek(16, 1)  # number of lists, probes
     centroids = file.read(4)
@@ -84,11 +84,17 @@ def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
     sizes = np.frombuffer(file.read(8 * _count(path, file, 8)), "<u8").tolist()
     if kind == b"sprs":  # pairs of a list and its size, in the order of the lists
         sizes = sizes[1::2]
+    width, places, ids = 4 * dimension, [], []  # bytes of a vector, where it begins, its id
     for size in sizes:
-        _check_rest(path, file, size * (4 * dimension + 8))
-        if size:
-            yield from slices(path, np.memmap(path, "<f4", "r", file.tell(), (size, dimension)))
-        file.seek(size * (4 * dimension + 8), 1)  # vectors, and ids of 8 bytes
+        _check_rest(path, file, size * (width + 8))
+        places.append(file.tell() + width * np.arange(size))
+        file.seek(size * width, 1)
+        ids.append(np.frombuffer(file.read(8 * size), "<i8"))
+    content, step = np.memmap(path, np.uint8, "r"), height(path, dimension)
+    ordered = np.concatenate(places)[np.concatenate(ids).argsort()]
+    for start in range(0, len(ordered), step):
+        rows = ordered[start : start + step].tolist()
+        yield np.stack([content[place : place + width] for place in rows]).view("<f4")
 
 
 def _count(path: Path, file: BinaryIO, size: int) -> int:
