@@ -9,7 +9,7 @@ from torch import Tensor
 from pipelines.aligners.core.aligner import Pair
 from pipelines.aligners.core.translator import Translator
 from pipelines.fitting.fits import Draw, Work, fit_row, opened
-from pipelines.fitting.splitting import halves, largest, paired_vectors
+from pipelines.fitting.splitting import halves, in_common, largest, paired_vectors
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.log import Log
 from pipelines.study import Align, aligner_module, params
@@ -25,8 +25,8 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             data = halves(source, target, row, seed)
             return {row.source: data.source, row.target: data.target}
 
-        def in_common(_: Pair) -> dict[str, int]:
-            return largest(halves(source, target, row, seed).in_common for seed in row.seeds)
+        def counts(_: Pair) -> dict[str, int]:
+            return largest(in_common(*halves(source, target, row, seed).sides) for seed in row.seeds)
 
         work = Work(
             row,
@@ -39,7 +39,7 @@ def align(name: str, row: Align, study: params.Study, run: track.Run) -> None:
             vectors_of_seed=vectors,
             judged=row.supervision in ("unpaired", "few pairs"),
         )
-        fit_row("align", name, work, in_common)
+        fit_row("align", name, work, counts)
 
 
 def fit_one(

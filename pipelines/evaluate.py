@@ -1,6 +1,6 @@
 """evaluate: measure a translator on true pairs and, if the row names `queries`, on judged retrieval.
 
-Writes the means of each seed, metrics, and the points of the report's picture.
+Writes means and errors of each seed, metrics, and the points of the report's picture.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
             f"evaluate.{name}: {row.source} has {len(rows)} rows of split {row.split!r}; two are needed"
         )
 
+    # 1. Scores of each seed
     documents = numbered(source.documents[rows.numpy()])
     search = Search.of(name, row.queries, target) if row.queries else None
     per_seed = []
@@ -47,12 +48,13 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         run.log({f"seed-{seed}": {"translation": {measure: found[measure] for measure in scores}}})
         if search:
             with torch.inference_mode():
-                translated = translator(source.vectors[search.documents])
-            found |= search(target.vectors, translated)
+                translated = translator(source.vectors[search.document_rows])
+            found |= search.scores(target.vectors, translated)
         per_seed.append({"seed": seed} | found)
     seeds = pl.DataFrame(per_seed)
     store.write_csv(store.seeds_path(name), seeds)
 
+    # 2. The picture; its file is an output of the stage, so it is empty without one
     table = pl.DataFrame(schema=COLUMNS)
     if row.pictures:
         x, y = source.vectors[rows[:PICTURED]], target.vectors[rows[:PICTURED]]
@@ -63,12 +65,14 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     store.write_csv(path, table)
     run.artifact(path)
 
+    # 3. Metrics
     metrics: dict[str, Any] = {m.name: seeds[m.name].mean() for m in translation.MEASURES}
     metrics |= {"pairs": len(rows), "documents": int(documents.max()) + 1, "seeds": len(seeds)}
     metrics["supervision"] = study.translators()[row.translator].supervision
     if search:
         metrics |= {m.name: seeds[m.name].mean() for m in retrieval.MEASURES}
-        metrics["retrieval"] = references = search.without_translator(source.vectors, target.vectors)
+        references = search.without_translator(source.vectors, target.vectors)
+        metrics["retrieval"] = references
         if ceiling := references["re-embedded"]["ndcg10"]:
             metrics["retention"] = metrics["ndcg10"] / ceiling
     store.write_metrics("evaluate", name, metrics)
@@ -94,8 +98,8 @@ def scored(
 class Search:
     """Judged queries of one split, and the documents that they search."""
 
-    queries: Tensor  # (q,) their rows in the embeddings
-    documents: Tensor  # (n,) their rows in the embeddings
+    query_rows: Tensor  # (q,) in the embeddings
+    document_rows: Tensor  # (n,) in the embeddings
     ids: Sequence[str]  # of the documents
     judgements: Sequence[dict[str, float]]  # for each query: id of a document -> grade
 
@@ -114,12 +118,12 @@ class Search:
         judgements = [json.loads(space.judgements[row]) for row in queries]
         return cls(queries, torch.tensor(documents), list(space.ids[documents]), judgements)
 
-    def __call__(self, vectors: Tensor, documents: Tensor) -> dict[str, float]:
+    def scores(self, vectors: Tensor, documents: Tensor) -> dict[str, float]:
         """Return the mean retrieval scores of the queries among `documents`, and their standard errors.
 
         vectors: of all rows of the embeddings, (rows, d); the queries are taken from it. documents: (n, d).
         """
-        queries = vectors[self.queries]
+        queries = vectors[self.query_rows]
         return summary(retrieval.judged_scores(queries, documents, self.ids, self.judgements))
 
     def without_translator(self, source: Tensor, target: Tensor) -> dict[str, dict[str, float]]:
@@ -128,12 +132,12 @@ class Search:
         `re-embedded`: documents by the target encoder. `untranslated`: documents by the source encoder,
         padded or cut to e dimensions. `before`: documents and queries by the source encoder.
         """
-        x, y = source[self.documents], target[self.documents]
+        x, y = source[self.document_rows], target[self.document_rows]
         padded = Identity(x.shape[1], y.shape[1])(x)
         return {
-            "re-embedded": self(target, y),
-            "untranslated": self(target, padded),
-            "before": self(source, x),
+            "re-embedded": self.scores(target, y),
+            "untranslated": self.scores(target, padded),
+            "before": self.scores(source, x),
         }
 
 

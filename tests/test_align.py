@@ -14,7 +14,7 @@ from pipelines.aligners.core import verdict
 from pipelines.aligners.core.translator import Linear, load_seeds
 from pipelines.aligners.core.verdict import REPLICATE
 from pipelines.fitting.fits import RESTART
-from pipelines.fitting.splitting import halves, paired_vectors
+from pipelines.fitting.splitting import halves, in_common, paired_vectors
 from pipelines.runtime import store
 from pipelines.runtime.track import Run
 from pipelines.study import Align
@@ -90,10 +90,10 @@ def test_what_two_halves_have_in_common_is_counted():
     twins = a.ids.copy()
     twins[1] = twins[0]
     a, b = (replace(space, same_as=twins) for space in (a, b))
-    apart = halves(a, b, row(), 0).in_common
+    apart = in_common(*halves(a, b, row(), 0).sides)
     assert apart["source_documents"] + apart["target_documents"] == 5
     assert (apart["shared"], apart["shared_documents"], apart["near_duplicates"]) == (0, 0, 0)
-    mixed = [halves(a, b, row(halves="rows"), seed).in_common for seed in range(4)]
+    mixed = [in_common(*halves(a, b, row(halves="rows"), seed).sides) for seed in range(4)]
     assert {common["shared_documents"] for common in mixed} == {5}
     assert {common["near_duplicates"] for common in mixed} == {0, 2}
 

@@ -82,7 +82,7 @@ def test_bad_input_is_one_line(row, call, line):
 def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):
     x = normal(400, 60)
     right = Linear.of(torch.eye(60), x, x)
-    part = Verdict(0.96, "partial", 0.2, 100, 0.6)
+    part = Verdict(0.9999, "partial", 0.6, 100, 0.6)
     whole = Verdict(0.99, "aligned", 0.5, 100)
     for verdicts, label, judged in (((part, whole, part), "aligned", 3), ((part,) * 9, "partial", 6)):
         said = iter(verdicts)

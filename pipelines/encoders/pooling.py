@@ -97,7 +97,7 @@ class SideBySide(nn.Module):
 
 
 def rotation(dimension: int, seed: int) -> Dense:
-    """Return the product with one secret random orthogonal matrix, drawn from the Haar measure."""
+    """Return a layer that multiplies by a secret random orthogonal matrix, drawn from the Haar measure."""
     empty = torch.empty(dimension, dimension, dtype=torch.float64)
     matrix = nn.init.orthogonal_(empty, generator=torch.Generator().manual_seed(seed)).float()
     return Dense(dimension, dimension, bias=False, activation_function=nn.Identity(), init_weight=matrix.T)
@@ -121,7 +121,9 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
 def _poolings(transformer: Any, row: Encoder) -> list[Module]:
     asked = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
     if not isinstance(transformer, Transformer):
-        raise BadInput(f"{asked}: {type(transformer).__name__} has no tokens to pool: it is no transformer")
+        raise BadInput(
+            f"{asked}: {type(transformer).__name__} has no tokens to pool: it is not a transformer"
+        )
     layers: int = transformer.model.config.num_hidden_layers
     if row.layer is not None:
         if row.layer > layers:
@@ -155,7 +157,7 @@ def trained_pooler(transformer: Any) -> list[Module]:
     own: Any = getattr(transformer.model, "pooler", None)
     if not isinstance(getattr(own, "dense", None), nn.Linear) or not isinstance(own.activation, nn.Tanh):
         raise BadInput(
-            f"pooling pooler: {type(transformer.model).__name__} has no pooler, one layer with tanh"
+            f"pooling pooler: {type(transformer.model).__name__} has no pooler of one layer with tanh"
         )
     module = head(width(transformer))
     module.linear.load_state_dict(own.dense.state_dict())
@@ -173,7 +175,7 @@ def width(transformer: Transformer) -> int:
 
 
 def words_of(tokenizer: Any, features: Mapping[str, Tensor]) -> Tensor:
-    """Return which tokens are neither padding nor special. -> (batch, tokens) bool"""
+    """Mark the tokens that are neither padding nor special. -> (batch, tokens) bool"""
     special = torch.tensor(tokenizer.all_special_ids, device=features["input_ids"].device)
     return features["attention_mask"].bool() & ~torch.isin(features["input_ids"], special)
 
@@ -217,8 +219,8 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
             if kind is None and not entry["type"].startswith("sentence_transformers."):
                 raise BadInput(f"{listed}: it needs {entry['type']}, which is not run here")
             kind = kind or import_from_string(entry["type"])
-            known = options if issubclass(kind, Transformer) else {}
-            modules.append(kind.load(str(folder), subfolder=entry["path"], **known))
+            more = options if issubclass(kind, Transformer) else {}
+            modules.append(kind.load(str(folder), subfolder=entry["path"], **more))
         config = folder / "config_sentence_transformers.json"
         saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
         prompts = {key: saved[key] for key in ("prompts", "default_prompt_name") if key in saved}

@@ -36,10 +36,11 @@ Result = TypeVar("Result")
 
 
 class Draw(NamedTuple):
-    """What decides the random numbers and the texts of a fit: its seed, and how often it was restarted.
+    """The seed of a fit, and how often it was restarted. Both decide its random numbers, the seed alone its
+    texts.
 
-    A replicate is fitted only to judge other fits. Its seed draws its texts. In a row with `splits` all seeds
-    would see the same texts, so a replicate takes a random half of each split.
+    A replicate is fitted only to judge other fits. In a row with `splits` all seeds see the same texts, so a
+    replicate takes a random half of each split.
     """
 
     seed: int
@@ -106,14 +107,14 @@ class Candidate:
     def aligned(self) -> bool:
         """Whether all verdicts are *aligned*.
 
-        *partial* is not enough: a poor replicate can make a right map look right for a part alone, and a
-        restart may show that it is right for the whole.
+        *partial* is not enough: a poor replicate can make a right map look partial, and a restart may correct
+        this.
         """
         return all(verdict.label == "aligned" for verdict in self.verdicts.values())
 
-    @property
-    def worst(self) -> Verdict:
-        return min(self.verdicts.values(), key=lambda verdict: verdict.score)
+    def rank(self) -> tuple[bool, float]:
+        """What the best fit of a seed has most of: *aligned* before *partial*, then the worst score."""
+        return self.aligned, min(verdict.score for verdict in self.verdicts.values())
 
 
 @contextmanager
@@ -138,7 +139,7 @@ def opened(
 
 
 def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[str, int]]) -> None:
-    """Fit the seeds of a row; write and log translators, verdicts and metrics of each pair.
+    """Fit the seeds of a row; write translators, verdicts and metrics of each pair, and log the numbers.
 
     `verb` is the table, `name` the row. `in_common` counts what the texts of two spaces have in common.
     """
@@ -187,7 +188,7 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
             vectors = work.vectors_of_seed(seed)
             for candidate in candidates[seed]:
                 candidate.judge_by(so_far.judges_of(seed), vectors)
-        best = {seed: max(of_seed, key=lambda c: c.worst.score) for seed, of_seed in candidates.items()}
+        best = {seed: max(of_seed, key=Candidate.rank) for seed, of_seed in candidates.items()}
         wrong = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
         if not to_fit:
@@ -197,14 +198,15 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
 
 
 def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> Fits:
-    """Fit these seeds, and a new replicate if the row needs one (`replicate_seeds`).
+    """Fit these seeds, and a new replicate if the row needs one (`replicate_seed`).
 
     A wrong replicate makes a right fit look wrong, so each restart makes a new one.
     """
     draws = [Draw(seed, restart) for seed in seeds]
     if work.judged:
-        draws += [Draw(seed, restart, replicate=True) for seed in replicate_seeds(work.row)]
-    # Each process makes its share, and reads the others' from disk
+        seed = replicate_seed(work.row)
+        draws += [] if seed is None else [Draw(seed, restart, replicate=True)]
+    # Each process makes its share
     mine = draws[distributed.rank() :: distributed.world_size()]
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
     distributed.barrier()  # all fits are on disk now, and `stored_fit` only reads them
@@ -212,16 +214,16 @@ def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> Fits:
     return Fits(list(zip(seeds, made[: len(seeds)], strict=True)), made[len(seeds) :])
 
 
-def replicate_seeds(row: Align | AlignJointly) -> list[int]:
-    """Return the seed of the row's replicate as a list. The list is empty if the row needs no replicate.
+def replicate_seed(row: Align | AlignJointly) -> int | None:
+    """Return the seed of the row's replicate, or None if the row needs no replicate.
 
     It needs none if the fits of its seeds can judge each other: there are several, and they see different
     texts.
     """
     if len(row.seeds) > 1 and not row.splits:
-        return []
-    seeds = list(row.seeds)
-    return [next(seed for seed in count(seeds[0] + REPLICATE) if seed not in seeds)]
+        return None
+    first = next(iter(row.seeds))
+    return next(seed for seed in count(first + REPLICATE) if seed not in row.seeds)
 
 
 def run_fits(fits: Sequence[Callable[[], Result]], aligner: str, clouds: Sequence[Tensor]) -> list[Result]:
@@ -286,12 +288,12 @@ def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
 
 
 def verdicts_of(best: Mapping[int, Candidate], pair: Pair) -> dict[int, Verdict]:
-    """Return the verdicts on the translators of two spaces, by seed. Return none if nothing was judged."""
+    """Return the verdicts on the translators of two spaces, by seed; {} if nothing was judged."""
     return {seed: candidate.verdicts[pair] for seed, candidate in best.items() if candidate.verdicts}
 
 
 def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:
-    """Return metrics of the verdicts of all seeds; nothing without verdicts.
+    """Return metrics of the verdicts of all seeds; {} without verdicts.
 
     `verdict`: mean score. `aligned`: share of aligned seeds. `share`: mean share of correctly mapped source
     vectors over seeds that are aligned or partial, 0 if none is. `by seed`: each verdict.

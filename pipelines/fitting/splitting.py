@@ -1,5 +1,5 @@
 """Draw the texts that a fit may see: disjoint sets for source and target, and known pairs if the row grants
-them. Only oracles see true pairs alone.
+them. Oracles see only true pairs.
 """
 
 import hashlib
@@ -27,21 +27,16 @@ class Halves:
     pairs: Tensor | None  # (k, 2) rows of source and target of the same texts, if the row grants known pairs
     sides: tuple[Side, Side]  # without the known pairs
 
-    @property
-    def in_common(self) -> dict[str, int]:
-        """See the function `in_common`."""
-        return in_common(*self.sides)
-
 
 def halves(
     source: store.Embeddings, target: store.Embeddings, row: Align, seed: int, replicate: bool = False
 ) -> Halves:
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
-    Of a split, a replicate sees half. No document is on both sides, unless the row says `halves: rows`. With
-    `pairs: k`, k texts of any documents are added to both sides. Two different corpora are each halved as
-    well, so that a row's sizes do not depend on the other corpus. Raises BadInput for fewer than two vectors
-    per side.
+    A replicate sees half of each split. No document is on both sides, unless the row says `halves: rows`.
+    With `pairs: k`, k texts of any documents are added to both sides. Two different corpora are halved, too,
+    so that a row's sizes do not depend on the other corpus. Raises BadInput for fewer than two vectors per
+    side, and for more known pairs than there are.
     """
     same = one_corpus(source, target)
     if same:
@@ -88,12 +83,12 @@ def vectors_of_parts(
 def rows_of_parts(
     spaces: Mapping[str, store.Embeddings], row: AlignJointly, seed: int, replicate: bool = False
 ) -> dict[str, Tensor]:
-    """Return the rows that each space gets. Paired spaces count as one: they share all their texts.
-    If a row extends another one, the older spaces get the same parts in both.
+    """Return the rows that each space gets.
 
-    A space of a different corpus gets one part, too, so that its size does not depend on which corpora the
-    others have. If the row names splits, each part is one of them. Raises BadInput for fewer than two
-    vectors.
+    Paired spaces count as one: they share all their texts. If a row extends another one, the older spaces get
+    the same parts in both. A space of a different corpus gets one part, too, so that its size does not depend
+    on which corpora the others have. If the row names splits, each part is one of them. Raises BadInput for
+    fewer than two vectors.
     """
     groups = [[name] for name in spaces if name not in row.paired]
     if row.paired:
@@ -141,10 +136,9 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
     rows = shuffled(space, generator, part.split or "train")
     if part.split is None:
         rows = rows[part.known :]
-        rows = rows[assign_parts(space, rows, part, generator) == part.number]
+        rows = rows[assign_parts(space, rows, part.count, part.documents, generator) == part.number]
     elif part.replicate:
-        half = part._replace(count=2)
-        rows = rows[assign_parts(space, rows, half, generator) == 0]
+        rows = rows[assign_parts(space, rows, 2, part.documents, generator) == 0]
     if len(rows) < 2:
         whole = part.documents and part.split is None
         why = "; documents are not divided, but with `halves: rows` they are" if whole else ""
@@ -155,21 +149,23 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
     return rows
 
 
-def assign_parts(space: store.Embeddings, rows: Tensor, part: Part, generator: torch.Generator) -> Tensor:
-    """Return for shuffled rows (n,) which of `part.count` parts each is in; parts are of about equal size.
+def assign_parts(
+    space: store.Embeddings, rows: Tensor, count: int, documents: bool, generator: torch.Generator
+) -> Tensor:
+    """Return for shuffled rows (n,) which of `count` parts each is in; parts are of about equal size.
 
-    Documents are placed end to end in random order, and the rows are cut into equal parts. A document belongs
-    whole to the part in which it begins, so that sizes may differ.
+    With `documents`, documents are placed end to end in random order, and the rows are cut into equal parts.
+    A document belongs whole to the part in which it begins, so that sizes may differ.
     """
-    if part.documents:
+    # Number of each row's document (n,), rows of each document, a random order of documents
+    if documents:
         names = space.documents[rows.numpy()]
         _, document, sizes = np.unique(names, return_inverse=True, return_counts=True)
         order = torch.randperm(len(sizes), generator=generator).numpy()
     else:  # each row is a document of its own
         document = order = np.arange(len(rows))
         sizes = np.ones(len(rows), int)
-    # document (n,): number of each row's document; sizes: rows of each document; order: of documents, random
-    cuts = [number * len(rows) // part.count for number in range(1, part.count)]
+    cuts = [number * len(rows) // count for number in range(1, count)]
     first_row = np.cumsum(sizes[order]) - sizes[order]  # of each document, if laid out in this order
     part_of_document = np.empty(len(sizes), int)
     part_of_document[order] = np.searchsorted(cuts, first_row, side="right")

@@ -12,8 +12,8 @@ defaults.
 - corpora, encoders: `path` is a file that DVC watches, so that a change of it runs the stage again. With
   `source: library` and `wheel` it is the file of pinned versions, with `synthetic` the word lists, with `hub`
   the code that downloads.
-- finetune, align_jointly: `start` is an earlier model from which the fit starts. If it is left out, it is
-  code that DVC watches: of new networks (if the row has a `network`), or of the aligner.
+- finetune, align_jointly: `start` is an earlier model from which the fit starts. Else it is a path of code
+  that DVC watches: of new networks in finetune (if the row has a `network`), of the aligner in align_jointly.
 - embed: a row `<corpus>-<encoder>` has this `corpus` and this `encoder`. Missing rows of spaces that other
   rows name are added.
 - geometry: `corpus` is the name of the row.
@@ -34,7 +34,8 @@ defaults.
 - `matrix` lists the values of each slot. Every combination of values is a row. A key such as `a b` sets two
   slots together, and its value is a list of lists:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
-- A slot that is not in `matrix` is the name of an earlier table in TABLES, and takes the names of its rows.
+- A slot that is not in `matrix` is the name of an earlier table in TABLES (for a table that is not there,
+  of any), and takes the names of its rows.
   `"{align}": {pictures: false}` in evaluate is one row for each row of align.
 - If several rows have one name, a written row wins over one from a matrix, and both win over one from a
   table.
@@ -82,7 +83,7 @@ def expand(tree: Mapping[str, Any]) -> Tables:
             raise ValueError(f"{table}: a mapping of rows is needed")
     expansion = Expansion(study)
     for table in TABLES:
-        for name, row in study[table].items():  # a row of a later table may add complete rows to embed
+        for name, row in study[table].items():  # rows that later tables add to embed are complete
             if isinstance(name, str):
                 try:
                     getattr(expansion, f"fill_{table}")(name, row)
@@ -168,7 +169,7 @@ def _replaced(text: str, slots: Rows) -> str:
 
 
 class Expansion:
-    """Fills the rows of each table, in its method `fill_<table>`. An error begins with the key at fault."""
+    """Fills the rows of each table, in its method `fill_<table>`. Errors begin with the key or the space."""
 
     def __init__(self, study: Tables) -> None:
         self.study = study
@@ -282,7 +283,9 @@ class Expansion:
             self.space(space)
 
     def space(self, name: Any) -> Rows:
-        """Return corpus and encoder of embeddings. Add the row of embed if its name says both."""
+        """Return corpus and encoder of embeddings. Add a missing row of embed if the name is
+        `<corpus>-<encoder>`.
+        """
         if not isinstance(name, str):
             return {}
         if name in self.study["embed"]:

@@ -3,13 +3,14 @@
 A dump may mix two encoders, for example an index that was half moved to a new model. A map is then right for
 one part of the rows. The mean agreement of two fits does not show this.
 
-Rows are judged in k-means clusters, which two encoders hardly share. A cluster's *strangeness* is the mean of
-u' P u over its translations, centred and scaled to length 1. P is the inverse of the targets' second moment,
-with a ridge. So translations are strange if they point where targets hardly vary. Rows of another encoder
-point anywhere, as random directions of the source space do, and these give the scale. A cluster is aligned
+Rows are judged in k-means clusters, which rarely hold vectors of both encoders. A cluster's *strangeness* is
+the mean of u' P u over its translations, centred and scaled to length 1. P is the inverse of the targets'
+second moment, with a ridge. So translations are strange if they point where targets hardly vary.
+Translations of another encoder's rows point anywhere, like those of random directions. A cluster is aligned
 if its strangeness is nearer to that of the best tenth of rows than to that of random directions. If many rows
-are of another encoder, a fit may match these to targets, too, wrongly but not strangely. Two fits then match
-them differently. So a cluster must also agree with a replicate, relative to the best tenth of rows.
+are of another encoder, a fit may match these to targets, too: the matches are wrong, but not strange. Two
+fits then match them differently. So a cluster must also agree with a replicate, relative to the best tenth
+of rows.
 
 Texts of other topics than the targets' stay aligned: topics change where in the target space rows lie, but
 not much along which directions they vary (docs/experiments/verdict.md).
@@ -30,11 +31,11 @@ from pipelines.measures.vectors import centred_unit, kmeans, nearness
 from pipelines.runtime.files import reading
 
 SAMPLE = 10_000  # vectors of either side that are looked at
-CLUSTERS, ROWS = 100, 40  # at most so many clusters, with so many rows each on average
+CLUSTERS, ROWS = 100, 40  # at most so many clusters, with at least so many rows each on average
 RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
 BEST = 0.1  # share of rows that show the strangeness of right translations
 AGREED = 0.6  # least mean cosine of a cluster's two translations, relative to that of the best tenth of rows
-ROUND = 1.2  # if random directions are not stranger by this factor, targets vary alike in all directions
+ISOTROPIC = 1.2  # if random directions are not stranger by this factor, targets vary alike in all directions
 
 Map = Callable[[Tensor], Tensor]
 
@@ -79,24 +80,26 @@ def judge_parts(source: Tensor, translator: Map, target: Tensor, replicates: Seq
     source, target = draw(source, SAMPLE, generator), draw(target, SAMPLE, generator)
     # 1. Clusters of the source
     count = min(CLUSTERS, max(1, len(source) // ROWS))
-    mean, centroids = source.mean(0), kmeans(centred_unit(source), count, 1, generator)[0]
-    cluster = Parts(mean, centroids, torch.ones(count)).clusters(source)
+    mean, unit = source.mean(0), centred_unit(source)
+    [centroids] = kmeans(unit, count, 1, generator)
+    cluster = nearness(unit, centroids).argmax(1)
     # 2. Translations of the source and of random directions
     random = normalize(torch.randn(source.shape, generator=generator), dim=1).to(source)
     translated = translator(source)
     centre = translated.mean(0)
-    nowhere = translator(mean + random * (source - mean).norm(dim=1, keepdim=True))
+    of_random = translator(mean + random * (source - mean).norm(dim=1, keepdim=True))
     # 3. Strangeness
-    known = centred_unit(target).double()
-    moment = known.T @ known / len(known)
+    targets = centred_unit(target).double()
+    moment = targets.T @ targets / len(targets)
     ridge = RIDGE * moment.diagonal().mean() * torch.eye(len(moment)).to(moment)
     precision = torch.linalg.inv(moment + ridge).to(translated.dtype)
     strange = _means(_strangeness(translated - centre, precision), cluster, count)
-    best, worst = strange[cluster].quantile(BEST), _strangeness(nowhere - centre, precision).mean()
-    aligned = (strange < (best + worst) / 2) | (worst < ROUND * best)
+    best, worst = strange[cluster].quantile(BEST), _strangeness(of_random - centre, precision).mean()
+    aligned = (strange < (best + worst) / 2) | (worst < ISOTROPIC * best)
     # 4. Agreement
     if replicates:
-        cosines = [(centred_unit(translated) * centred_unit(other(source))).sum(1) for other in replicates]
+        moved = centred_unit(translated)
+        cosines = [(moved * centred_unit(other(source))).sum(1) for other in replicates]
         agreed = _means(max(cosines, key=lambda of_rows: float(of_rows.mean())), cluster, count)
         aligned &= agreed > AGREED * agreed[cluster].quantile(1 - BEST)
     return Parts(mean, centroids, aligned)

@@ -150,8 +150,13 @@ def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
 
 
 def best_seed(seeds: Iterable[int], verdicts: Mapping[int, Mapping[str, Any]]) -> int:
-    """Return the seed with the highest score, the first one without verdicts."""
-    return max(seeds, key=lambda seed: verdicts.get(seed, {}).get("score", 0.0))
+    """Return the seed with the best verdict: *aligned* first, then by score; the first without any."""
+
+    def rank(seed: int) -> tuple[bool, float]:
+        verdict = verdicts.get(seed, {})
+        return verdict.get("label") == "aligned", verdict.get("score", 0.0)
+
+    return max(seeds, key=rank)
 
 
 def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Translator]:

@@ -1,10 +1,11 @@
 """Judge an alignment without pairs: a score in [0, 1] and a label.
 
 Every unpaired method returns some map, and its own objective cannot judge it: a wrong map couples points
-almost as well as the right one. But two wrong maps do not agree, apart from a few leading directions. So fit
-a *replicate*: a second translator with another seed on other texts. It is nearly the same if both maps are
-right, and different if one is wrong. `agreement` measures this. docs/experiments/verdict.md lists other
-signals, which did not work. `core.parts` tells for which share of the source vectors the map is right.
+almost as well as the right one. But two wrong maps rarely agree, apart from a few leading directions. So fit
+a *replicate*: a second translator with another seed, on another draw of the texts. It is nearly the same if
+both maps are right, and different if one is wrong. `agreement` measures this. docs/experiments/verdict.md
+lists other signals, which did not work. `core.parts` tells for which share of the source vectors the map is
+right.
 """
 
 import math
@@ -32,10 +33,10 @@ ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
 WHOLE = 0.85
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
-SMALL = 8000  # vectors of a side below which a replicate sees more than half of them
+SMALL = 8000  # a replicate of fewer vectors a side sees three quarters of them, else half
 NEXT = (
     "to try: more texts on both sides, known pairs, more restarts; with wasserstein_procrustes also "
-    "`match_in` smaller"
+    "`match_in: smaller`"
 )
 SAMPLE = 40_000  # vectors that a verdict looks at: the standard error of the mean cosine is then below .005
 
@@ -60,8 +61,8 @@ def judge(
 ) -> Verdict:
     """Compare a translator with replicates, on the source (n, d) and target vectors (m, e) of its own fit.
 
-    Replicates need other texts: on the same texts a deterministic aligner always agrees with itself. Of more
-    than SAMPLE vectors a random sample is used.
+    Replicates need another draw of the texts: on the same texts a deterministic aligner always agrees with
+    itself. Of more than SAMPLE vectors a random sample is used.
     """
     if len(source) > SAMPLE:
         source = draw(source, SAMPLE, torch.Generator().manual_seed(0))
@@ -81,7 +82,7 @@ def agreement(source: Tensor, translated: Tensor, replicates: Sequence[Translato
     """Return the mean centred cosine of translations (n, e) of source (n, d) and those by a replicate.
 
     The LEADING principal directions are left out, at most half of all. Of several replicates, the one that
-    agrees most counts. One right replicate is enough, because two wrong fits do not agree.
+    agrees most counts. One right replicate is enough, because two wrong fits rarely agree.
     """
     moved = centred_unit(translated)
     leading = min(LEADING, moved.shape[1] // 2)
@@ -117,8 +118,8 @@ def other_texts(source: Tensor, target: Tensor, number: int = 0) -> tuple[Tensor
     """Return the vectors of both sides that a replicate sees, from shuffled rows (n, d), (m, e).
 
     It sees half of them. If a side has fewer than SMALL, half is too few to find the map again, and it sees
-    three quarters: docs/experiments/sizes.md. The replicate of the next `number` sees others; after two, or
-    four, they repeat.
+    three quarters: docs/experiments/sizes.md. `number` chooses which part is left out; the parts repeat after
+    two, or four.
     """
     parts = 4 if min(len(source), len(target)) < SMALL else 2
     kept_x, kept_y = ((torch.arange(len(side)) + number) % parts < parts - 1 for side in (source, target))
