@@ -29,7 +29,7 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     source, target = run.partners(row.source, row.target, device=device)
     rows, labels, names = labelled(name, row, source)
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
-    translators = load_seeds(store.intact(store.translators_path(row.translator)), row.hub_correction, device)
+    translators = load_seeds(store.intact(store.translators_path(row.translator)), device=device)
     with torch.inference_mode():
         translated = {seed: translator(x) for seed, translator in translators.items()}
     untranslated = Identity(x.shape[1], y.shape[1])(x)

@@ -64,7 +64,7 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
     column = row.column or ("text" if row.apply == "embed" else "vector")
     translator = None
     if row.apply != "embed":
-        translator = load_best(store.intact(store.translators_path(row.translator)), row.hub_correction)
+        translator = load_best(store.intact(store.translators_path(row.translator)))
     for shard in inputs:
         check(shard, column, translator)
     if translator:

@@ -26,6 +26,7 @@ from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import facts, mean_and_error, numbered
 from pipelines.measures.facts import Found
 from pipelines.measures.inversion import MEASURES, text_scores
+from pipelines.measures.vectors import shuffled
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -101,12 +102,9 @@ def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run) -> Vict
             f"invert.{name}: split {row.split!r} has {len(rows)} texts that the attacker does not know; "
             "two are needed"
         )
-    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.texts]]
+    rows = rows[shuffled(len(rows), row.seed)[: row.texts]]
     folder = store.intact(store.translators_path(row.translator))
-    if row.seeds == "aligned":
-        fits = load_aligned(folder, row.hub_correction)
-    else:
-        fits = [load_best(folder, row.hub_correction)]
+    fits = load_aligned(folder) if row.seeds == "aligned" else [load_best(folder)]
 
     def translated(rows: Tensor) -> Tensor:
         return torch.stack([fit.to(device)(source.vectors[rows]) for fit in fits]).mean(0)

@@ -1,9 +1,8 @@
 """train_inverter: an inverter from the attacker's own texts and their vectors -> data/inverters/<row>/."""
 
-import torch
-
 from pipelines.encoders import query
 from pipelines.inverters import attacker
+from pipelines.measures.vectors import shuffled
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.study import Inverter, params
@@ -16,7 +15,7 @@ def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run
     corpus = store.read_texts(embeddings, row.corpus)
     run.input(store.embeddings_path(row.space), "own texts")
     rows = embeddings.rows(row.split)
-    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(row.seed))[: row.known]]
+    rows = rows[shuffled(len(rows), row.seed)[: row.known]]
     vectors, texts = embeddings.vectors[rows], corpus["text"].gather(rows.tolist()).to_list()
     encode = None
     if row.corrector:

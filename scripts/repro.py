@@ -28,7 +28,7 @@ from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.repo.reproduce import collect_stages, get_active_graph, plan_repro, reproduce
 
-from pipelines.runtime import files, intact
+from pipelines.runtime import intact
 
 dvc.lock.DEFAULT_TIMEOUT = 0.3  # seconds; DVC tries its lock six times in that time
 dvc.rwlock.make_lock = partial(dvc.lock.make_lock, wait=True)  # else a stage fails if another holds it longer
@@ -47,7 +47,9 @@ class Repro:
         self.code, self.running = 0, dict[str, BaseProcess]()
         self.needs, self.left, self.gpu = dict[str, set[str]](), list[str](), set[str]()
         with Repo(_wait_for_lock=True) as repo, repo.lock:
-            files.remove_empty(Path(repo.stage_cache.cache_dir).glob("*/*"))  # DVC fails on them
+            for folder in Path(repo.stage_cache.cache_dir).glob("*/*"):
+                with suppress(OSError):  # it is not empty
+                    folder.rmdir()  # a killed DVC leaves empty ones, on which it fails later
             graph = get_active_graph(repo.index.graph)
             for stage in plan_repro(graph, collect_stages(repo, targets) or None):
                 name = stage.addressing

@@ -26,6 +26,7 @@ from yaml import safe_load as load_yaml
 
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.sources.vectors import dumps, limits
+from pipelines.fitting import arrays, fits
 from pipelines.inverters import decoder, search
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.vectors import neighbours, overlap
@@ -388,7 +389,9 @@ def world(own_folder, monkeypatch):
     np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ rotation(16, 16, seeded(2))).numpy())
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
     sizes = {"SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
-    sizes |= {"ALIGNER": "identity", "settings_of": lambda *_: None}
+    monkeypatch.setattr(arrays, "ALIGNER", "identity")
+    none = arrays.settings_of("identity", {})
+    monkeypatch.setattr(arrays, "settings_of", lambda *_: none)
     sizes["INVERTER"] = decoder.Settings(vocabulary=300, tokens=8, width=16, layers=1, heads=1, epochs=1)
     sizes["SEARCH"] = search.Settings(samples=2, rounds=1, swaps=2)
     for name, value in sizes.items():
@@ -401,7 +404,7 @@ def world(own_folder, monkeypatch):
     def run(*verdicts, **more):
         one_by_one = iter(verdicts)
         only = verdicts[0] if len(verdicts) == 1 else None
-        monkeypatch.setattr(audits, "judge", lambda *_: only or next(one_by_one))
+        monkeypatch.setattr(fits, "judge", lambda *_: only or next(one_by_one))
         return audits.audit(Path("dump.npy"), replace(options, **more))
 
     return run
@@ -620,7 +623,7 @@ def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
     draw = seeded()
     basis = torch.linspace(2, 0.2, 64) * rotation(64, 64, draw)
     dump, known = (torch.randn(n, 64, generator=draw) @ basis.T + 0.1 for n in (300, 1000))
-    monkeypatch.setattr(audits, "run_fits", None)
+    monkeypatch.setattr(arrays, "fit_and_judge", None)
     translator, verdict, _ = audits.identify_or_fit(dump, known, "random", 0)
     assert verdict.label == "aligned"
     assert audits.by_numbers(dump, known) > 0.9

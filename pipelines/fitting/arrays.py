@@ -68,7 +68,7 @@ def fit(
     >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but few dimensions
     (True, True, 'doubtful')
     """
-    translator, verdict, _ = _fitted(source, target, seed, restarts, pairs, **settings)
+    translator, verdict, _ = fit_and_judge(source, target, seed, restarts, pairs, **settings)
     return translator, verdict
 
 
@@ -78,14 +78,14 @@ def fit_parts(source: Any, target: Any, **how: Any) -> tuple[Translator, Verdict
     `Parts.rows(source)` marks them. A dump of two encoders is such a source. how: the other arguments of
     `fit`, by name.
     """
-    translator, verdict, replicates = _fitted(source, target, **how)
+    translator, verdict, replicates = fit_and_judge(source, target, **how)
     if not verdict.share:
         return translator, verdict, None
     x, y = _sides(source, target)
     return translator, verdict, judge_parts(x, translator, y, replicates)
 
 
-def _fitted(
+def fit_and_judge(
     source: Any, target: Any, seed: int = 0, restarts: int = 2, pairs: Any = None, **settings: Any
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return what `fit` returns, and the replicates that the verdict is of."""

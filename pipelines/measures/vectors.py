@@ -21,6 +21,11 @@ def finite(name: str, rows: Tensor) -> Tensor:
     return rows
 
 
+def shuffled(n: int, seed: int) -> Tensor:
+    """Return the numbers below n in an order that the seed draws. (n,)"""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+
+
 def centred_unit(vectors: Tensor) -> Tensor:
     """Subtract the mean row, then L2-normalise each row. (n, d) -> (n, d)"""
     return normalize(vectors - vectors.mean(0), dim=1)

@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,13 +38,6 @@ def sweep(folders: Iterable[Path]) -> None:
             pid = draft.name.split(".")[-2]
             if pid.isdigit() and not _alive(int(pid)):
                 shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
-
-
-def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove the folders that are empty, such as a killed DVC leaves in its run cache."""
-    for folder in folders:
-        with suppress(OSError):  # it is not
-            folder.rmdir()
 
 
 def _alive(pid: int) -> bool:

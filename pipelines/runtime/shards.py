@@ -7,7 +7,6 @@ one rename.
 
 import logging
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,8 +129,7 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
     output = job.folder / shard.name
     # Each process has its draft: a cluster that loses sight of a worker may repeat a shard that is still
     # being written.
-    mine = output.with_name(f".{socket.gethostname()}-{os.getpid()}-{output.name}")
-    with atomic(mine) as draft, pq.ParquetFile(shard) as file:
+    with atomic(output) as draft, pq.ParquetFile(shard) as file:
         empty = [file.schema_arrow.empty_table()]
         tables = map(function, file.iter_batches(job.batch) if file.metadata.num_rows else empty)
         first = next(tables)
@@ -142,7 +140,6 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
             writer.write_table(first)
             for table in tables:
                 writer.write_table(table)
-    mine.replace(output)
 
 
 def _made_from(shard: Path, job: Job) -> str:

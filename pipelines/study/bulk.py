@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pipelines.runtime.settings import Count
-from pipelines.study.row import Computed, HubCorrection, Text, Watched, known
+from pipelines.study.row import Computed, Text, Watched, known
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -24,7 +24,6 @@ class Bulk(Computed):
     model: Watched  # embed: data/encoders/<row>; else data/translators/<name>, with its best seed
     aligner: str = ""  # the translator's, of which dvc.yaml names the code
     column: Text | None = None  # None: `text` for embed, else `vector`
-    hub_correction: HubCorrection = None  # strength of the correction; None: the translator's own
     batch: Count = 65_536  # rows in a worker's memory at once
     engine: Literal["local", "ray"] = "local"  # this machine, or a Ray cluster
     # Of a Ray cluster: auto | ray://host:port; None: RAY_ADDRESS, else this machine

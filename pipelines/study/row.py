@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pipelines.runtime.settings import Bounds, Count, NonNegative
+from pipelines.runtime.settings import Bounds, Count
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -39,7 +39,6 @@ Text = Annotated[str, Field(min_length=1)]
 
 # How strongly a translator corrects for hubs, in place of its own strength. Higher ranks better, lower is
 # nearer in cosine, 0 is the linear map.
-HubCorrection = NonNegative | None
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pipelines.aligners.core.aligner import Aligner, JointAligner, missing
-from pipelines.runtime.settings import Bounds, Count, Natural
+from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative
 from pipelines.study.row import (
     Computed,
-    HubCorrection,
     Ref,
     Seeds,
     Shared,
@@ -197,7 +196,6 @@ class Translated(Computed):
     source: Annotated[str, Ref("embed")]  # embeddings that are translated
     target: Annotated[str, Ref("embed")]  # their true partners, to measure with
     split: str | None = "test"  # None: every row of the corpus
-    hub_correction: HubCorrection = None  # strength of the correction; None: the translator's own
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if a side is not of the translator's encoder, or if the corpora differ."""
@@ -215,6 +213,7 @@ class Translated(Computed):
 class Evaluate(Translated):
     """Measure one translator on true pairs."""
 
+    hub_correction: NonNegative | None = None  # strength of the correction; None: the translator's own
     batch: Annotated[int, Bounds(ge=2)] = 8192  # ranks are within batches of this many pairs, as in vec2vec
     pictures: bool = True  # draw both clouds before and after
     # Also measure retrieval: the split of the queries of a corpus of kind `judged`, without `queries `

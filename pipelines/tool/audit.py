@@ -15,7 +15,6 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,24 +26,23 @@ from torch import Tensor
 from pipelines.aligners.core.cloud import dimensions
 from pipelines.aligners.core.parts import judge_parts
 from pipelines.aligners.core.translator import Linear, Translator
-from pipelines.aligners.core.verdict import WHOLE, Verdict, judge, replicate
+from pipelines.aligners.core.verdict import WHOLE, Verdict
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import dumps
 from pipelines.encoders import query
-from pipelines.fitting.fits import run_fits
+from pipelines.fitting import arrays
 from pipelines.inverters import Queries, Space, decoder, search
 from pipelines.inverters.attacker import learn
 from pipelines.inverters.vec2text import Vec2Text
 from pipelines.measures import attributes, facts
 from pipelines.measures.defences import Defence, Keys, defend, known_pair_attacks, recall_kept
 from pipelines.measures.fingerprint import Fingerprint
-from pipelines.measures.vectors import neighbours, overlap
+from pipelines.measures.vectors import neighbours, overlap, shuffled
 from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import SHOWN, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic
-from pipelines.study import aligner_module, settings_of
 from pipelines.tool import Answer, encoders, gate
 
 TOPICS = (
@@ -53,7 +51,6 @@ TOPICS = (
     "news & politics", "hobbies", "relationships", "science & technology", "sports", "travel & adventure",
     "school & students", "law", "medicine", "energy", "finance", "meetings & appointments", "software",
 )  # fmt: skip
-ALIGNER = "wasserstein_procrustes"
 MEASURED = 1000  # vectors that are compared with their true texts
 FACTS = 48  # of these, vectors that are inverted
 DEFENDED = 6000  # vectors that each defence is tried on
@@ -306,14 +303,7 @@ def identify_or_fit(
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
-    aligner, settings = aligner_module(ALIGNER), settings_of(ALIGNER, {"repeats": [30]} if quick else {})
-
-    def fit(x: Tensor, y: Tensor, seed: int) -> Translator:
-        return aligner.fit(x, y, settings, seed)
-
-    fits = (partial(fit, vectors, known, seed), partial(replicate, fit, vectors, known, seed))
-    translator, replicated = run_fits(fits, ALIGNER, (vectors, known))
-    return translator, judge(vectors, translator, [replicated], known), [replicated]
+    return arrays.fit_and_judge(vectors, known, seed, restarts=0, **({"repeats": [30]} if quick else {}))
 
 
 # ---------------------------------------------------------------- topics
@@ -345,7 +335,7 @@ def invert(vectors: Tensor, best: Attempt, options: Options, places: np.ndarray)
     """
     attacker = learn(best.known, best.texts, INVERTER, options.seed)
     assert not isinstance(attacker.inverter, Vec2Text)  # its settings are another class
-    rows = shuffled(vectors, options)[: FACTS if options.truth else SHOWN]
+    rows = shuffled(len(vectors), options.seed)[: FACTS if options.truth else SHOWN]
     with torch.inference_mode():
         given = attacker.space(best.translator(vectors[rows]))
     queries = Queries(best.encode, attacker.space)
@@ -360,11 +350,6 @@ def invert(vectors: Tensor, best: Attempt, options: Options, places: np.ndarray)
         }
         for place, g, t in zip(places[rows], guesses, near, strict=True)
     ]
-
-
-def shuffled(vectors: Tensor, options: Options) -> Tensor:
-    """Return the rows of the vectors (n, d) in an order that the seed draws. (n,)"""
-    return torch.randperm(len(vectors), generator=torch.Generator().manual_seed(options.seed))
 
 
 # ---------------------------------------------------------------- how much of it is right
@@ -390,7 +375,7 @@ def leaks(
     labels: a vector and its true text have the same nearest label; the floor gives all the commonest one.
     facts: facts of the true text that its guess states; the floor takes the guess for the next vector.
     """
-    rows = shuffled(vectors, options)[:MEASURED]
+    rows = shuffled(len(vectors), options.seed)[:MEASURED]
     drawn = [truth[i] for i in rows]
     space, translated, true = Space.of(best.known), best.translator(vectors[rows]), best.encode(drawn)
     nearest = neighbours(space(translated), space(true), 1)[:, 0].cpu()
@@ -429,7 +414,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
     for comparison. Other attackers know the undefended vectors of n texts, for each n of PAIRS that leaves
     half of the vectors to be read.
     """
-    drawn = shuffled(vectors, options)[:DEFENDED]
+    drawn = shuffled(len(vectors), options.seed)[:DEFENDED]
     bare, space = vectors[drawn], Space.of(best.known)
     known = space(best.known)
     with torch.inference_mode():
@@ -499,7 +484,7 @@ def made(dump: Path, options: Options) -> dict[str, str]:
     versions = {"universal-geometry": metadata.version("universal-geometry"), "torch": torch.__version__}
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     chosen = {name: plain(value) for name, value in vars(options).items()}
-    return {"date": now, "dump": str(dump.resolve()), "aligner": ALIGNER} | versions | chosen
+    return {"date": now, "dump": str(dump.resolve()), "aligner": arrays.ALIGNER} | versions | chosen
 
 
 def plain(value: Any) -> str:

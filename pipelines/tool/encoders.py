@@ -12,6 +12,7 @@ from pipelines.corpora.core.texts import mapped
 from pipelines.corpora.sources import library
 from pipelines.corpora.sources.path import read
 from pipelines.encoders import query, sources
+from pipelines.measures.vectors import shuffled
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import writing
 from pipelines.study import Encoder, LibraryCorpus
@@ -95,5 +96,4 @@ def docstrings(packages: Sequence[str]) -> list[str]:
 
 def drawn(texts: list[str], count: int, seed: int) -> list[str]:
     """Return at most `count` texts, drawn with a seed."""
-    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(seed))[:count].tolist()
-    return [texts[i] for i in order]
+    return [texts[i] for i in shuffled(len(texts), seed)[:count].tolist()]

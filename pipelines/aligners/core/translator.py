@@ -140,12 +140,12 @@ def load_seeds(
     return translators
 
 
-def load_best(folder: Path, hub_correction: float | None = None) -> Translator:
+def load_best(folder: Path) -> Translator:
     """Read the translator with the best verdict, which is what an attacker without pairs would take.
 
     Without verdicts (an oracle's) read the first. Raises BadInput as `load_seeds` does.
     """
-    translators = load_seeds(folder, hub_correction)
+    translators = load_seeds(folder)
     return translators[best_seed(translators, read_verdicts(folder))]
 
 
@@ -159,15 +159,15 @@ def best_seed(seeds: Iterable[int], verdicts: Mapping[int, Mapping[str, Any]]) -
     return max(seeds, key=rank)
 
 
-def load_aligned(folder: Path, hub_correction: float | None = None) -> list[Translator]:
+def load_aligned(folder: Path) -> list[Translator]:
     """Read all translators that are *aligned*, or the one of `load_best` if none is.
 
     The errors of separate fits are independent: the mean of their translations is nearer than the best of
     them. Raises BadInput as `load_seeds` does.
     """
-    verdicts, translators = read_verdicts(folder), load_seeds(folder, hub_correction)
+    verdicts, translators = read_verdicts(folder), load_seeds(folder)
     aligned = [translators[seed] for seed in translators if verdicts.get(seed, {}).get("label") == "aligned"]
-    return aligned or [load_best(folder, hub_correction)]
+    return aligned or [load_best(folder)]
 
 
 def read_verdicts(folder: Path) -> dict[int, dict[str, Any]]:
