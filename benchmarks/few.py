@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=10, help="seed of the first draw")
     arguments = parser.parse_args()
     source, target = (store.read_embeddings(space) for space in arguments.spaces)
-    store.same_texts(source, target)
+    store.check_same_texts(source, target)
 
     def drawn(size: int, seed: int) -> str:
         train, test = source.rows("train"), source.rows("test")

@@ -40,7 +40,13 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             loaded = load(store.intact(store.encoder_path(row.encoder)), encoder, device)
             about |= metadata(loaded)
 
-        made_from = (store.code("embed", "encoders"), encoder, about, str(loaded and loaded.device), digest)
+        made_from = (
+            store.code_digest("embed", "encoders"),
+            encoder,
+            about,
+            str(loaded and loaded.device),
+            digest,
+        )
         with distributed.on_rank_zero(store.work("embed", name, *made_from)) as folder:
             # 2. Encode, shard by shard. Rank 0 writes the file; other ranks only encode their parts.
             start, fresh = time.perf_counter(), distributed.broadcast(not any(folder.iterdir()))

@@ -67,7 +67,7 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     for role, path in paths.items():
         run.input(path, role)
     start = [store.digest(file) for file in sorted(Path(row.start).rglob("*.safetensors"))]
-    code = store.code("contrastive", "distributed", "encoders", "finetune", "measures")
+    code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
     made_from = (code, row, start, *map(store.digest, paths.values()))
     with (
         distributed.process_group(resolve(row.device)),

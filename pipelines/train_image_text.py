@@ -48,7 +48,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
 
         # 2. Train each seed, or resume.
         digest = store.digest(store.corpus_path(row.corpus))
-        code = store.code("contrastive", "distributed", "train_image_text")
+        code = store.code_digest("contrastive", "distributed", "train_image_text")
         made_from = (code, row, digest, distributed.world_size())
         with distributed.on_rank_zero(store.work("train_image_text", name, *made_from)) as folder:
             trained = [train(row, data, words, seed, folder, run.log) for seed in row.seeds]

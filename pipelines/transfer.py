@@ -32,7 +32,7 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     digest = store.digest(store.corpus_path(row.corpus))
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     tasks = {}
-    made_from = (store.code("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
+    made_from = (store.code_digest("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
     with store.work("transfer", name, *made_from) as parts:
         for (task,), sentences in corpus.group_by("task", maintain_order=True):
             texts, index = distinct(sentences["text"])

@@ -175,7 +175,7 @@ def test_a_second_encoder_improves_the_first_coupling():
 
 @pytest.mark.parametrize("seen", [1000, 500])  # the rows that are seen are of the same texts
 def test_a_paired_space_that_tells_nothing_new_changes_nothing(seen, monkeypatch):
-    monkeypatch.setattr(wasserstein_procrustes, "SEEN", seen)
+    monkeypatch.setattr(wasserstein_procrustes, "MOST", seen)
     x, y, _ = views(600)
     clouds = {"x": x[:600], "y": y[600:]}
     alone = wasserstein_procrustes.fit_jointly(clouds, QUICK, 1, paired=["y"])["x", "y"]

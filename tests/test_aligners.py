@@ -353,7 +353,7 @@ def test_a_fit_depends_on_its_seed_alone(name):
 @pytest.mark.parametrize("seen", [1000, 200])
 def test_known_pairs_turn_a_hopeless_case(seen, monkeypatch):
     """A round cloud has no shape to match: only pairs can tell how it was turned. They are always sampled."""
-    monkeypatch.setattr(wasserstein_procrustes, "SEEN", seen)
+    monkeypatch.setattr(wasserstein_procrustes, "MOST", seen)
     g = seeded()
     source = torch.randn(400, 6, generator=g)
     W = rotation(6, 6, g)

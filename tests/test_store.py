@@ -49,7 +49,7 @@ def test_embeddings_have_the_ids_in_their_order():
     embeddings(np.ones((3, 2), np.float32), "a")
     embeddings(np.ones((3, 4), np.float32), "b", ids=["t0", "t2", "t1"])
     with refusal("row 1 is 't1' in a, 't2' in b"):
-        store.same_texts(store.read_embeddings("a"), store.read_embeddings("b"))
+        store.check_same_texts(store.read_embeddings("a"), store.read_embeddings("b"))
     with refusal("`dvc repro` makes it"):
         store.read_embeddings("nowhere")
 
@@ -113,12 +113,12 @@ def test_the_digest_of_code_is_of_the_packages_that_are_named(monkeypatch):
     for file in (mine, other):
         file.parent.mkdir(parents=True)
         file.write_text("old")
-    own, fitting, module = map(store.code, ("aligners/own", "fitting", "fitting/fits"))
+    own, fitting, module = map(store.code_digest, ("aligners/own", "fitting", "fitting/fits"))
     mine.write_text("new")
-    assert store.code("aligners/own") != own
-    assert store.code("fitting") == fitting
+    assert store.code_digest("aligners/own") != own
+    assert store.code_digest("fitting") == fitting
     other.write_text("new")
-    assert store.code("fitting/fits") != module
+    assert store.code_digest("fitting/fits") != module
 
 
 def test_a_full_disk_leaves_no_half_of_a_translator(monkeypatch):

@@ -132,7 +132,7 @@ def opened(
         for path in paths:
             run.input(path, "space")
         own = ("aligners/core", f"aligners/{row.aligner}", "distributed", "fitting", "measures", verb)
-        code = store.code(*own)
+        code = store.code_digest(*own)
         unfinished = store.work(verb, name, row, code, *map(store.digest, paths), *more)
         with distributed.on_rank_zero(unfinished) as folder:
             yield spaces, device, folder

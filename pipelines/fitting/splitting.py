@@ -40,7 +40,7 @@ def halves(
     """
     same = one_corpus(source, target)
     if same:
-        store.same_texts(source, target)
+        store.check_same_texts(source, target)
     common = len(source.rows("train")) if same else 0
     if row.pairs > common:
         raise BadInput(
@@ -66,7 +66,7 @@ def paired_vectors(
     source: store.Embeddings, target: store.Embeddings, row: Align, seed: int
 ) -> tuple[Tensor, Tensor]:
     """Return true pairs, for oracles only: the texts of the source's part, up to the smaller limit."""
-    store.same_texts(source, target)
+    store.check_same_texts(source, target)
     rows = rows_of_part(source, "source", seed, part_of_row(row, 0, 2))
     rows = rows[: min((most for most in row.limits if most is not None), default=None)]
     return source.vectors[rows], target.vectors[rows]
@@ -99,7 +99,7 @@ def rows_of_parts(
         space, *others = (spaces[name] for name in group)
         same = one_corpus(first, space)
         for other in [first, *others] if same else others:  # of one corpus, or paired
-            store.same_texts(other, space)
+            store.check_same_texts(other, space)
         salt = "source" if same else f"corpus {space.metadata.get('corpus')}"
         part = part_of_row(row, number, row.parts or len(groups), replicate)
         limit = row.limits[1 if group[0] in row.paired else 0]  # the second is of the paired spaces

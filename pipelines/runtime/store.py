@@ -121,7 +121,7 @@ def alone(verb: str, name: str) -> Iterator[None]:
         yield
 
 
-def code(*packages: str) -> str:
+def code_digest(*packages: str) -> str:
     """Return a digest of the Python files of packages and modules of `pipelines`, such as "aligners/core"."""
     root, files = Path(__file__).parents[1], hashlib.sha256()
     paths = [root / package for package in packages]
@@ -286,7 +286,7 @@ def check_vectors(where: str, vectors: np.ndarray, ids: Sequence[str] | np.ndarr
             )
 
 
-def same_texts(source: Embeddings, target: Embeddings) -> None:
+def check_same_texts(source: Embeddings, target: Embeddings) -> None:
     """Raise BadInput unless both have the same ids in the same order: rows with one index are partners."""
     if len(source.ids) != len(target.ids):
         raise BadInput(f"{source.name} has {len(source.ids)} rows, {target.name} has {len(target.ids)}")

@@ -62,7 +62,7 @@ class Run:
         """Read embeddings of the same texts in the same order, and record their files as inputs."""
         sides = [store.read_embeddings(name, device) for name in names]
         for side in sides:
-            store.same_texts(sides[0], side)
+            store.check_same_texts(sides[0], side)
             self.input(store.embeddings_path(side.name), "pairs")
         return sides
 

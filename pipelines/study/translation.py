@@ -123,13 +123,13 @@ class AlignJointly(Fitted):
         aligner = aligner_module(self.aligner)
         if not isinstance(aligner, JointAligner):
             raise ValueError(f"aligner: {self.aligner} fits two spaces, no more")
-        if aligner.NEEDS_PAIRED and len({*self.spaces} - {*self.paired}) != 1:
+        if aligner.NEEDS_PAIRED_SPACES and len({*self.spaces} - {*self.paired}) != 1:
             raise ValueError(f"paired: {self.aligner} needs all of the spaces but one there")
-        if self.paired and not aligner.NEEDS_PAIRED:
+        if self.paired and not aligner.NEEDS_PAIRED_SPACES:
             raise ValueError(f"paired: {self.aligner} gives each space its own texts")
         if isinstance(self.limit, tuple) and not self.paired:
             raise ValueError("limit: the second number is for the spaces in `paired`, and there are none")
-        if self.extends and not aligner.EXTENDS:
+        if self.extends and not aligner.CAN_EXTEND:
             raise ValueError(f"start: {self.aligner} cannot extend translators")
         if self.splits and (not self.paired or self.splits[0] == self.splits[1]):
             raise ValueError("splits: two different ones are needed, the second for the spaces in `paired`")

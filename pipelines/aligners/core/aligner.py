@@ -68,8 +68,10 @@ class OracleAligner(Method, Protocol):
 class JointAligner(Protocol):
     """Fit several spaces together."""
 
-    NEEDS_PAIRED: bool  # True: all spaces but one share their texts. False: each space has its own texts
-    EXTENDS: bool  # whether it can add spaces to the translators of `start`
+    NEEDS_PAIRED_SPACES: (
+        bool  # True: all spaces but one share their texts. False: each space has its own texts
+    )
+    CAN_EXTEND: bool  # whether it can add spaces to the translators of `start`
 
     def fit_jointly(
         self,

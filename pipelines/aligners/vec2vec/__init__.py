@@ -30,8 +30,8 @@ from pipelines.runtime.progress import progress
 SUPERVISION = "unpaired"
 THREAD_SAFE = False
 USES_PAIRS = False
-NEEDS_PAIRED = False
-EXTENDS = True
+NEEDS_PAIRED_SPACES = False
+CAN_EXTEND = True
 HELD_OUT = 1024  # rows per encoder that are never trained on, at most a tenth
 __all__ = ["RECIPES", "Settings", "fit", "fit_jointly"]
 

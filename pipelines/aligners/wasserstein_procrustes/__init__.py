@@ -63,10 +63,10 @@ from pipelines.runtime.settings import Bounds, Checked, Count, Natural, NonNegat
 SUPERVISION = "unpaired"
 THREAD_SAFE = True
 USES_PAIRS = True
-NEEDS_PAIRED = True
-EXTENDS = False
+NEEDS_PAIRED_SPACES = True
+CAN_EXTEND = False
 
-SEEN = 100_000  # largest number of vectors per side: more cost memory and change nothing
+MOST = 100_000  # largest number of vectors per side: more cost memory and change nothing
 SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
@@ -75,15 +75,16 @@ CHILD_STEPS = 20  # refinements of each child: after 10, a wrong map that was re
 MATES = 3  # largest number of children of one parent
 SAME = 0.7  # of maps that translate with a higher mean cosine only the best remains a parent
 AGREEMENT_ROWS = 500  # vectors on which the agreement of maps is measured, about
-FINALISTS, FINAL_BATCHES = 4, (2500, 4000)  # last maps of an evolution: vectors to refine and to rank them
+FINALISTS = 4  # last maps of an evolution
+FINAL_BATCH, RANKING_BATCH = 2500, 4000  # vectors per side to refine and to rank them
 ALIKE = 0.5  # two maps are alike if the mean cosine of their translations is higher; wrong ones had up to .13
 UNGROUPED_BATCH = 3000  # vectors per side of a refinement without groups
 UNGROUPED_GAIN = 1.05  # groups are left out if the mean cosine rises by this factor: on real texts < 1.04
 REFLECTED_BATCH = 2000  # vectors per side of a refinement of reflected maps
-REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine by this factor; useless ones do not
+REFLECTED_GAIN = 1.001  # a reflection must raise the mean cosine by this factor; useless ones rarely do
 SEARCHES = 8  # largest number of searches for a direction to reflect
 MISSES = 3  # stop after this many searches in a row without a gain
-BATCHES = (1500, 6000)  # vectors per side of the first and the last refinement
+FIRST_BATCH, LAST_BATCH = 1500, 6000  # vectors per side of the first and the last refinement
 LAST_PASS = 20_000  # largest number of vectors per side in the last passes
 TUNED_AT = 13_000  # vectors per side for which batch sizes and temperatures are tuned
 LEAST = 500  # smallest batch
@@ -150,7 +151,7 @@ def fit(
     """
     known = checked_pairs(pairs, len(source), len(target))
     generator = torch.Generator().manual_seed(seed)
-    if max(len(source), len(target)) > SEEN:
+    if max(len(source), len(target)) > MOST:
         source = _sample_with(known[:, 0], source, generator)
         target = _sample_with(known[:, 1], target, generator)
         known = torch.arange(len(known))[:, None].expand(-1, 2)  # pair i is now row i on both sides
@@ -179,10 +180,10 @@ def fit_jointly(
     if len({len(clouds[name]) for name in paired}) != 1:
         raise BadInput("wasserstein_procrustes: paired spaces must have equally many vectors")
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
-    if max(len(cloud) for cloud in clouds.values()) > SEEN:
+    if max(len(cloud) for cloud in clouds.values()) > MOST:
         # Reset the generator before each draw, so that all paired clouds keep the same rows.
         state = generator.get_state()
-        clouds = {name: draw(cloud, SEEN, generator.set_state(state)) for name, cloud in clouds.items()}
+        clouds = {name: draw(cloud, MOST, generator.set_state(state)) for name, cloud in clouds.items()}
     clouds = _checked(clouds, settings)
     fitting = Fitting(settings, generator, log)
     no_pairs = torch.empty(0, 2, dtype=torch.int64)
@@ -194,9 +195,9 @@ def fit_jointly(
 
 
 def _sample_with(first: Tensor, cloud: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the rows `first`, in their order, then other random rows: SEEN in all, if there are so many."""
+    """Return the rows `first`, in their order, then other random rows: MOST in all, if there are so many."""
     rows = torch.randperm(len(cloud), generator=generator)
-    others = rows[~torch.isin(rows, first.cpu())][: max(0, SEEN - len(first))]
+    others = rows[~torch.isin(rows, first.cpu())][: max(0, MOST - len(first))]
     return cloud[torch.cat([first.cpu(), others]).to(cloud.device)]
 
 
@@ -311,16 +312,15 @@ class Fitting:
 
     def evolve(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> list[Tensor]:
         """Step 2, the evolution: return the last maps, best first."""
-        size, last = BATCHES[0], len(GENERATIONS)
+        size, last = FIRST_BATCH, len(GENERATIONS)
         maps = self.refine_together(X, Y, maps, size, given, "refine candidates")
         for number, parents in enumerate(GENERATIONS):
             maps = distinct(X, self.ranked(X, Y, maps, size, "evolution", number))[:parents]
             what = f"evolve candidates, generation {number + 1} of {last}"
             maps += self.refine_together(X, Y, children(X, maps), size, given, what, CHILD_STEPS)
         maps = distinct(X, self.ranked(X, Y, maps, size, "evolution", last))[:FINALISTS]
-        size, ranked_on = FINAL_BATCHES
-        maps = self.refine_together(X, Y, maps, size, given, "refine finalists", CHILD_STEPS)
-        return self.ranked(X, Y, maps, ranked_on, "evolution", last + 1)
+        maps = self.refine_together(X, Y, maps, FINAL_BATCH, given, "refine finalists", CHILD_STEPS)
+        return self.ranked(X, Y, maps, RANKING_BATCH, "evolution", last + 1)
 
     def refine_together(
         self,
@@ -383,7 +383,7 @@ class Fitting:
         for _ in range(SEARCHES):
             maps = [W, *reflected(X, Y, W, WARM, self.generator)]
             maps = self.refine_together(X, Y, maps, REFLECTED_BATCH, given, "reflect")
-            cosines = self.cosines(X, Y, maps, BATCHES[1])
+            cosines = self.cosines(X, Y, maps, LAST_BATCH)
             better = max(cosines) > REFLECTED_GAIN * cosines[0]
             W, missed = (maps[cosines.index(max(cosines))], 0) if better else (W, missed + 1)
             if missed == MISSES:
@@ -403,7 +403,7 @@ class Fitting:
         for step in progress(steps, what="wasserstein_procrustes: refine", unit="steps"):
             in_passes = step >= refinements
             done = 1.0 if in_passes else step / refinements
-            grown = round(BATCHES[0] * (BATCHES[1] / BATCHES[0]) ** done)
+            grown = round(FIRST_BATCH * (LAST_BATCH / FIRST_BATCH) ** done)
             size = LAST_PASS if in_passes else batch_size(grown, X, Y)
             x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
             scale = last_scale if in_passes else 1.0
