@@ -28,7 +28,7 @@ from pipelines.aligners.wasserstein_procrustes import (
     equalised,
     principal_axes,
 )
-from pipelines.aligners.wasserstein_procrustes.reflections import SoftCosine, reflected
+from pipelines.aligners.wasserstein_procrustes.reflections import ReflectionCost, reflected
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
 from tests.small import QUICK, normal, quick_fit, refusal, rotation, seeded, sinkhorn
@@ -200,7 +200,7 @@ def test_a_reflected_direction_is_found():
 
 def test_the_cost_of_a_reflection_and_its_slope_are_exact():
     a, b, logits = (normal(*size).double() / 9 for size in ((5, 3), (7, 3), (5, 7)))
-    cost = SoftCosine(logits, a, b, 3)
+    cost = ReflectionCost(logits, a, b, 3)
 
     def soft(v):
         scores = logits - 6 * torch.outer(a @ v, b @ v)

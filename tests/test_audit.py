@@ -87,6 +87,7 @@ WRITERS = {
     "flat.faiss": content(FLAT),
     "wrapped.index": content(b"IxMp" + HEAD + FLAT + struct.pack("<Q", 300) + np.arange(300).tobytes()),
     "missing.arrow": write_stream,
+    "missing.jsonl": lines('{"values": null}', *(f'{{"values": {v}}}' for v in IN_JSON)),
     "scroll.json": lines(json.dumps({"result": {"points": [{"vector": v} for v in LISTS]}})),
     "elastic.json": lines(*(json.dumps({"_source": {"embedding": v}}) for v in LISTS)),
     "pgvector.csv": lambda p: pl.DataFrame({"embedding": IN_JSON}).write_csv(p),

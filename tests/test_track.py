@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 from mlflow.tracking import MlflowClient
 
-from pipelines.runtime import intact, sender, track
+from pipelines.runtime import files, intact, sender, track
 from pipelines.runtime.again import again
 from pipelines.study import Align, Embed, Evaluate
 from pipelines.study.activate import full_text
@@ -379,7 +379,7 @@ track.Run().open()
 def test_a_run_killed_after_its_last_line_is_marked_killed():
     log = sender.store_file("-1.jsonl")
     with open(log, "w") as file:
-        assert sender.try_lock(file)
+        assert files.try_lock(file)
         print(json.dumps(["start", 0, "embed", "x", {}, {}]), file=file, flush=True)
         upload = sender.Upload(sender.client(), log)
         assert not upload.advance()
@@ -407,7 +407,7 @@ def test_a_kill_is_sent_once_the_server_is_back(stub, capfd):
 def test_a_sender_waits_for_one_at_work_and_follows_it(monkeypatch, capfd):
     at_work = InAThread()
     lock = sender.store_file(".lock")
-    while not lock.exists() or sender.try_lock(open(lock)):  # noqa: SIM115
+    while not lock.exists() or files.try_lock(open(lock)):  # noqa: SIM115
         assert at_work.thread.is_alive()
     opened = []
     monkeypatch.setattr(sender, "client", lambda: opened.append(1) or MlflowClient(sender.tracking_uri()))
@@ -443,11 +443,11 @@ def test_a_clock_that_is_set_back_changes_no_duration(monkeypatch):
 
 def test_a_line_that_a_full_disk_cut_short_costs_that_line(stub):
     with embed() as run:
-        run._file.write(b'["metrics", [["lo\n')
+        run._file.write(b'["metrics", [["lo')
         run.log({"loss": 1.0})
         log, run._file = run._file, open("/dev/full", "wb", 0)  # noqa: SIM115 - closed by the run
         run.log({"lost": 1.0})
-        log.write(b'["end", 0, "FINISHED"]\n')
+        log.write(b'\n["end", 0, "FINISHED"]\n')
     log.close()
     [kept] = stub.runs.values()
     assert kept["status"] == "FINISHED"

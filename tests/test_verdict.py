@@ -88,6 +88,7 @@ def test_dimensions_are_those_that_vectors_spread_over():
     [
         (0.7, 100, 0.9, "aligned", 0.9),
         (0.7, 100, 0.8, "partial", 0.8),  # right for less than nearly the whole source
+        (0.7, 100, 0.0, "doubtful", 0.0),
         (MIDDLE, 100, 1.0, "doubtful", 0.0),
         (0.7, FEW + 1, 1.0, "aligned", 1.0),
         (0.7, FEW - 1, 1.0, "doubtful", 0.0),  # in few dimensions agreement is no proof

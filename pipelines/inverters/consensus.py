@@ -1,6 +1,6 @@
-"""What the nearest of the attacker's texts agree on. It needs no query.
+"""What the nearest of the attacker's texts agree on. It does not query the target encoder.
 
-A translated vector is off by more than a name. Its neighbourhood is right where its nearest text is wrong.
+The text nearest to a translated vector is often wrong, but its neighbours together are right more often.
 
 text: minimum Bayes risk (Kumar and Byrne, NAACL 2004). Of the nearest texts, take the one with the largest
 token F1 against all of them, weighted by nearness. facts: take those that are commoner among the nearest
@@ -33,7 +33,7 @@ VOTERS = 100  # texts that vote on facts
 class Settings(Checked):
     """How many facts are added to a guess."""
 
-    facts: Natural = 0  # most facts that are added to a guess
+    facts: Natural = 0  # largest number of facts added to a guess
 
 
 def consensus(vectors: Tensor, known: Tensor, texts: list[str]) -> list[str]:
@@ -79,15 +79,14 @@ class Voters:
         for near in neighbours(vectors, self.known, VOTERS).tolist():
             counts = Counter(fact for j in near for fact in self.stated[j])
             share = len(near) / len(self.stated)
-            expected = {fact: share * self.common[fact] for fact in counts}
-            surprise = {fact: n * log(n / expected[fact]) for fact, n in counts.items()}
-            commonest = sorted(surprise, key=lambda fact: -surprise[fact])
-            ranked.append([fact for fact in commonest if surprise[fact] > 0])
+            surprise = {fact: n * log(n / (share * self.common[fact])) for fact, n in counts.items()}
+            by_surprise = sorted(surprise, key=lambda fact: -surprise[fact])
+            ranked.append([fact for fact in by_surprise if surprise[fact] > 0])
         return ranked
 
 
 def stating(guesses: Sequence[str], peculiar: Sequence[Sequence[str]], count: int) -> list[str]:
-    """Add a last line to each guess: its first `count` peculiar facts that it does not state."""
+    """Add a last line to each guess: the first `count` peculiar facts that it does not state."""
     out = []
     for guess, ranked in zip(guesses, peculiar, strict=True):
         unstated = (fact for fact in ranked if not facts.recovers(guess, fact))

@@ -2,8 +2,8 @@
 
 A fact is a piece of the original text with a kind (names, amounts, ...). The generator plants it, or
 `annotate` finds it by pattern. A guess recovers a fact if it contains the fact's words, side by side and in
-order; case, spacing and punctuation are ignored. What a floor recovers too (vectors of other texts, no
-vector) is no leak.
+order; case, spacing and punctuation are ignored. Facts that a floor recovers, too, are no leak: a guess from
+the vector of another text, or from none.
 """
 
 import re
@@ -31,16 +31,16 @@ PATTERNS = {
         rf"|{MONTH}\.? \d{{1,2}}(?:st|nd|rd|th)?(?:, ?\d{{4}})?|\d{{1,2}} {MONTH}(?: \d{{4}})?)\b"
     ),
     "amounts": re.compile(
-        r"[$€£] ?\d[\d,]*(?:\.\d+)?(?: ?(?:million|billion|thousand|mm?|bn|k)\b)?"
+        r"[$€£] ?\d[\d,]*(?:\.\d+)?(?: ?(?:million|billion|thousand|mm?|bn?|k)\b)?"
         r"|\b\d[\d,]*+(?:(?:\.\d++)? ?(?:dollars|euros|USD|EUR)\b|(?P<no>))",
         re.I,
     ),
     "phones": re.compile(r"(?<!\d)(?:\+\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"),
 }
-NAME = re.compile(r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][a-z]+|[A-Z]{2,}|&)){1,3}")  # 2 to 4 capitalised words
+# 2 to 4 capitalised words, each whole
+NAME = re.compile(r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][A-Za-z]+|&)){1,3}(?!\w)")
 COMPANY = re.compile(
-    r"(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|plc|Group|Bank|Energy|Partners|Capital"
-    r"|Holdings)\.?$"
+    r"\b(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|Group|Bank|Energy|Partners|Capital|Holdings)$"
 )
 SENTENCE_OPENERS = (
     "The This That These Those There Here We You He She It They If In On At As For From To With And But "
@@ -49,7 +49,7 @@ SENTENCE_OPENERS = (
     "What Where Who How Why While Also Then Once Subject Re Fwd Monday Tuesday Wednesday Thursday Friday "
     "Saturday Sunday"
 )
-OPENERS = frozenset(SENTENCE_OPENERS.split())  # capitalised where they stand; no names
+OPENERS = frozenset(SENTENCE_OPENERS.split())  # capitalised as first words of a sentence; no part of a name
 
 
 def annotate(text: str) -> dict[str, list[str]]:

@@ -71,7 +71,7 @@ def digest_of(path: Path) -> str:
 
 
 def read_note(stage: str) -> dict[str, Any]:
-    """Return what the last good run of a stage noted (`track.Run.note`); empty without one."""
+    """Return what the last good run of a stage noted (`write_note`); empty without one."""
     with suppress(OSError, ValueError):
         return json.loads((RUNS / f"{stage}.json").read_text(encoding="utf-8"))
     return {}

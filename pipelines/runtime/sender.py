@@ -4,8 +4,8 @@
     python -m pipelines.runtime.sender --serve [LOG]   # send what runs write, until standard input ends
 
 A run locks its log file (`track`). One sender at a time works for a store; others wait for its lock. What
-MLflow refuses for good is dropped with one line. At any other error a sender prints one line and ends; the
-next one sends the rest. To send something twice changes nothing.
+MLflow refuses for good is dropped, and reported in one line. At any other error a sender prints one line and
+ends; the next one sends the rest. Sending something twice changes nothing.
 """
 
 import hashlib
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import freeze_gc
-from pipelines.runtime.files import try_lock
+from pipelines.runtime import files
+from pipelines.runtime.errors import BadInput
 
 os.environ |= {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -76,14 +77,14 @@ class Upload:
     def __init__(self, mlflow: Any, log: Path) -> None:
         from mlflow import entities, exceptions
 
-        self._mlflow, self._of, self._refusal = mlflow, entities, exceptions.MlflowException
+        self._mlflow, self._entities, self._error = mlflow, entities, exceptions.MlflowException
         self._log, self._file = log, open(log, "rb+")  # noqa: SIM115
         self._partial_line, self._unsent = b"", list[list[Any]]()
         self._run = self._experiment = ""
 
     def advance(self) -> bool:
         """Send what is new; return whether the run is over. A run that ends without an `end` was killed."""
-        dead = try_lock(self._file)  # before reading, so that nothing is written after what is read
+        dead = files.try_lock(self._file)  # before reading, so that nothing is written after what is read
         *lines, self._partial_line = (self._partial_line + self._file.read()).split(b"\n")
         for line in lines:
             with suppress(ValueError):  # a full disk cut the line short
@@ -105,7 +106,7 @@ class Upload:
                 try:
                     if self._run or kind == "start":
                         getattr(self, f"_{kind}")(*arguments)
-                except self._refusal as error:
+                except self._error as error:
                     if error.error_code not in REFUSED:
                         raise
                     print(f"MLflow refuses {kind} ({reason(error)})", file=sys.stderr)
@@ -126,7 +127,8 @@ class Upload:
             tags = {**tags, KEY: self._log.name}
             run = self._mlflow.create_run(self._experiment, at, tags, title[:100])
         self._run = run.info.run_id
-        self._mlflow.log_batch(self._run, params=[self._of.Param(*setting) for setting in params.items()])
+        settings = [self._entities.Param(*setting) for setting in params.items()]
+        self._mlflow.log_batch(self._run, params=settings)
 
     def _first(self, tags: dict[str, str]) -> Any:
         """Return the first run with these tags, or None."""
@@ -137,26 +139,27 @@ class Upload:
     def _metrics(self, points: list[tuple[int, int, dict[str, float]]]) -> None:
         metrics = []
         for at, step, numbers in points:
-            metrics += [self._of.Metric(name, number, at, step) for name, number in numbers.items()]
+            metrics += [self._entities.Metric(name, number, at, step) for name, number in numbers.items()]
         self._mlflow.log_batch(self._run, metrics)
 
     def _input(self, at: int, name: str, digest: str, path: str, context: str) -> None:
-        dataset = self._of.Dataset(name, digest, "local", json.dumps({"uri": path}))
-        tag = self._of.InputTag("mlflow.data.context", context)
-        self._mlflow.log_inputs(self._run, [self._of.DatasetInput(dataset, [tag])])
+        dataset = self._entities.Dataset(name, digest, "local", json.dumps({"uri": path}))
+        tag = self._entities.InputTag("mlflow.data.context", context)
+        self._mlflow.log_inputs(self._run, [self._entities.DatasetInput(dataset, [tag])])
 
     def _artifact(self, at: int, path: str, digest: str, folder: str | None) -> None:
         with suppress(FileNotFoundError):  # by now the file may be gone, or belong to a later run
-            if hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest:
+            if files.digest(Path(path)) == digest:
                 self._mlflow.log_artifact(self._run, path, folder)
 
     def _note(self, at: int, path: str, began: float) -> None:
         """Add the run to the stage's note of its last run, unless a later run wrote the note."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, BadInput):
             note = json.loads(Path(path).read_text(encoding="utf-8"))
             if note["began"] == began:
                 ids = {"run": self._run, "experiment": self._experiment}
-                Path(path).write_text(json.dumps(note | ids) + "\n", encoding="utf-8")
+                with files.atomic(Path(path)) as draft:
+                    draft.write_text(json.dumps(note | ids) + "\n", encoding="utf-8")
 
     def _end(self, at: int, status: str) -> None:
         self._mlflow.set_terminated(self._run, status, at)
@@ -165,10 +168,10 @@ class Upload:
 def serve(stop: threading.Event, log: Path | None = None) -> int:
     """Send runs until `stop` is set; return the exit code. First wait while another sender has the lock.
 
-    If `stop` is set meanwhile, end as soon as the other one has sent `log`, if that is given.
+    If `stop` is set meanwhile, return once the other sender has sent `log`, or at once without a `log`.
     """
     with open(store_file(".lock"), "ab") as lock:
-        while not try_lock(lock):
+        while not files.try_lock(lock):
             if stop.is_set() and not (log and log.exists()):
                 return 0
             time.sleep(POLL_SECONDS)
@@ -189,8 +192,10 @@ def send(stop: threading.Event) -> None:
         last = stop.is_set()
         for log in sorted(pattern.parent.glob(pattern.name), reverse=True):
             uploads[log] = uploads.get(log) or Upload(mlflow, log)
-            if uploads[log].advance() and not last:
-                break  # look for a newer one
+            if uploads[log].advance():
+                del uploads[log]
+                if not last:
+                    break  # look for a newer one
         else:
             stop.wait(FLUSH_SECONDS)
 

@@ -28,7 +28,7 @@ PATIENCE = 25.0  # seconds; MLflow gives up a locked SQLite file after 20, and s
 
 
 class Run:
-    """The MLflow run of a running stage. Before `open` it records nothing, as in ranks but the first."""
+    """The MLflow run of a running stage. It records nothing before `open`, which only rank 0 calls."""
 
     _file: FileIO | None = None
 
@@ -46,8 +46,8 @@ class Run:
     def record(self, kind: str, *arguments: Any) -> None:
         """Write an operation for the sender, with its time in milliseconds, as MLflow counts."""
         if self._file:
-            with suppress(OSError):  # a full disk
-                self._file.write(f"{json.dumps([kind, time.time_ns() // 10**6, *arguments])}\n".encode())
+            with suppress(OSError):  # a full disk; it may also cut a line short, so each begins on a new one
+                self._file.write(f"\n{json.dumps([kind, time.time_ns() // 10**6, *arguments])}\n".encode())
 
     def log(self, metrics: Mapping[str, Any], step: int = 0) -> None:
         """Log numbers at a step. Nested mappings become `outer/inner`; other values are skipped."""
@@ -68,7 +68,7 @@ class Run:
 
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Keep a file (a picture, a report) with the run."""
-        self.record("artifact", str(path.resolve()), store.digest(path), folder)
+        self.record("artifact", str(path.resolve()), files.digest(path), folder)
 
     def close(self, status: str) -> None:
         """End the run, and wait until a sender has sent all of it, PATIENCE at most."""
@@ -84,7 +84,7 @@ class Run:
 def start_sender(log: Path) -> Popen[bytes]:
     """Start a sender in the repository's folder, where a new store and its files belong.
 
-    In a session of its own, it does not get the stage's Ctrl-C.
+    It runs in a session of its own, so that the stage's Ctrl-C does not stop it.
     """
     command = [sys.executable, "-m", "pipelines.runtime.sender", "--serve", str(log)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
@@ -134,8 +134,8 @@ def _tags(verb: str, name: str, row: BaseModel | None, study: str) -> dict[str, 
 
 
 def _settings(rows: Rows) -> dict[str, str]:
-    """Return the params of all rows. Those of a row that the stage's row refers to begin with its role, such
-    as `align.clusters`.
+    """Return the params of all rows. Those of a row with a name (a row that the stage's row refers to) begin
+    with it: `align.clusters`.
     """
     values = {}
     for name, row in rows.items():

@@ -1,6 +1,6 @@
 """audit: attack vectors without their texts or the name of their encoder, and write one page.
 
-For auditing one's own data. The best texts for the attacker are texts of the kind behind the dump.
+Use it on your own data. It works best with texts of the kind behind the dump.
 """
 
 from __future__ import annotations
@@ -144,7 +144,8 @@ def audit(dump: Path, options: Options) -> Findings:
     findings = Findings(dump.name, about)
     opened = by_width(vectors, options)
     weights = {f"encoder {name}": 1.0 for name in opened} | {"topics": 0.0, "inverted texts": 1.0}
-    weights |= {f"defence {defence}": DEFENDED / options.limit for defence in options.defences_to_try()}
+    share = min(1.0, DEFENDED / len(vectors))
+    weights |= {f"defence {defence}": share for defence in options.defences_to_try()}
     steps = Steps("audit", weights)
 
     try:
@@ -183,9 +184,11 @@ def measure_leaks(
     steps.begin("inverted texts")
     findings.inversions = invert(vectors, best, options, taken.places[rows.cpu()])
     if truth:
-        findings.leaks = leaks(vectors, best, options, findings.inversions, [truth[i] for i in rows])
+        findings.leaks = leaks(vectors, best, options, findings.inversions, [truth[i] for i in rows.tolist()])
     if len(vectors) >= LEAST:
         try_defences(vectors, best, options, steps, findings)
+    else:
+        findings.about["defences"] = f"not tried: at least {LEAST} vectors are needed"
 
 
 class Steps:
@@ -219,8 +222,9 @@ class Steps:
 
 def sampled(dump: Path, options: Options) -> tuple[dumps.Sample, Tensor]:
     """Return a sample of a dump, and its vectors (n, d) on the device."""
+    device = resolve(options.device, float64=True)
     taken = dumps.sample(dump, options.limit, options.seed, options.column, options.collection)
-    return taken, torch.from_numpy(taken.vectors).to(resolve(options.device, float64=True))
+    return taken, torch.from_numpy(taken.vectors).to(device)
 
 
 def known_texts(options: Options) -> list[str]:
@@ -303,6 +307,8 @@ def identify_or_fit(
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
+    if len(vectors) < LEAST:
+        raise BadInput(f"{len(vectors)} vectors, but a fit needs at least {LEAST}")
     return arrays.fit_and_judge(vectors, known, seed, restarts=0, **({"repeats": [30]} if quick else {}))
 
 
@@ -371,7 +377,7 @@ def leaks(
 ) -> list[dict[str, Any]]:
     """Count what was read right, and beside it a floor: what is right without the vectors.
 
-    texts: a vector's nearest drawn true text is its own; the floor is one, as a random pick is right once.
+    texts: a vector's nearest drawn true text is its own; the floor is 1, on average.
     labels: a vector and its true text have the same nearest label; the floor gives all the commonest one.
     facts: facts of the true text that its guess states; the floor takes the guess for the next vector.
     """
@@ -430,7 +436,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
         defended = keys.lock(bare, cells) if keys else defend(bare, defence, options.seed)
         # Quick, because there are many defences
-        translator, verdict, _ = identify_or_fit(defended, best.known, True, options.seed + 1)
+        translator, verdict, _ = identify_or_fit(defended, best.known, True, (options.seed + 1) % 2**32)
         line: dict[str, Any] = {"defence": str(defence)}
         line["utility"] = float(recall_kept(bare, defended, keys=keys).mean())
         with torch.inference_mode():

@@ -1,9 +1,9 @@
 """A translator that avoids hubs: the inverted softmax, as part of the map instead of the comparison.
 
 In many dimensions some vectors are the nearest neighbours of far more queries than others. They are called
-hubs (Radovanovic et al., JMLR 2010). An orthogonal map sends vectors slightly too near to the centre, and
-they then match hubs. The inverted softmax (Smith et al., ICLR 2017) subtracts from the score of a candidate y
-what other queries q_j give it:
+hubs (Radovanovic et al., JMLR 2010). Translations by an orthogonal map lie slightly too near to the mean of
+the target cloud, so they match hubs. The inverted softmax (Smith et al., ICLR 2017) subtracts from the score
+of a candidate y what other queries q_j give it:
 
     s q.y - log sum_j exp(s q_j.y)
 
@@ -11,8 +11,9 @@ To first order in y, about y = q, this is
 
     s (q - c(q)).y + const,    c(q) = sum_j softmax_j(s q.q_j) q_j
 
-which is the gradient of the log density of the translated cloud at q under a von Mises-Fisher kernel; c(q) -
-q is its mean shift. So q - c(q) ranks by plain cosine as the inverted softmax does, and needs no candidates.
+where s c(q) is the gradient at q of the log density of the translated cloud under a von Mises-Fisher kernel,
+and c(q) - q is its mean shift. So q - c(q) ranks by plain cosine as the inverted softmax does, and needs no
+candidates.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ BLOCK = 4096  # vectors whose similarities to all anchors are in memory at once
 class InvertedSoftmax(Linear):
     """y = unit(q - c(q)) |l| + target_mean, q = unit(l), l = unit(x - source_mean) W scale.
 
-    `anchors` (m, e): the q_j, some of the cloud that the map was fitted to. `strength`: s times the standard
-    deviation of the cosines between anchors. It can be changed at any time. Higher ranks better up to a
-    point, lower is nearer in cosine, and 0 gives the linear map.
+    `anchors` (m, e): the q_j, some of the cloud that the map was fitted to. `strength`: s divided by the root
+    of their effective dimensions; one divided by that root is the root mean square of their cosines. It
+    can be changed at any time. Higher ranks better up to a point, lower is nearer in cosine, and 0 gives the
+    linear map.
     """
 
     anchors: Tensor

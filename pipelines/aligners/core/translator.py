@@ -32,11 +32,13 @@ class Translator(nn.Module):
         self.config = config
 
     def __call__(self, vectors: Any) -> Any:
-        name, width = type(self).__name__, self.config.get("source_dim", vectors.shape[-1])
-        numbers = isinstance(vectors, Tensor) or (vectors.ndim == 2 and vectors.dtype.kind in "fiu")
-        if not numbers or vectors.shape[-1] != width:
-            got = f"got {tuple(vectors.shape)} {vectors.dtype}"
-            raise BadInput(f"{name}: vectors must be numbers (n, {width}), {got}")
+        name, width = type(self).__name__, self.config.get("source_dim")
+        array = isinstance(vectors, np.ndarray) and vectors.dtype.kind in "fiu"
+        numbers = (array or isinstance(vectors, Tensor)) and vectors.ndim == 2
+        if not numbers or vectors.shape[1] != (width or vectors.shape[1]):
+            shaped = hasattr(vectors, "dtype")
+            got = f"{tuple(vectors.shape)} {vectors.dtype}" if shaped else type(vectors).__name__
+            raise BadInput(f"{name}: vectors must be numbers (n, {width or 'd'}), got {got}")
         if isinstance(vectors, Tensor):
             return finite(f"{name}: what it translated", super().__call__(vectors.float()))
         device = next(iter(self.state_dict().values()), torch.empty(0)).device
@@ -61,8 +63,8 @@ class Identity(Translator):
 class Linear(Translator):
     """y = unit(x - source_mean) W * scale + target_mean, for every linear method.
 
-    `unit` is L2 normalisation. With `scale` translations are on average as long as the target's centred
-    vectors.
+    `unit` is L2 normalisation. `scale` gives translations, before target_mean is added, the mean length of
+    the target's centred vectors.
     """
 
     source_mean: Tensor
@@ -130,7 +132,8 @@ def load_seeds(
 
     Raises BadInput if there are none, or if they have no hub correction to set.
     """
-    seeds = sorted(int(p.stem.removeprefix("seed-")) for p in folder.glob("seed-*.json"))
+    stems = (path.stem.removeprefix("seed-") for path in folder.glob("seed-*.json"))
+    seeds = sorted(int(stem) for stem in stems if stem.isdigit())
     if not seeds:
         raise BadInput(f"{folder}: no translators there; `dvc repro` or `translate fit` makes them")
     translators = {seed: load(folder / f"seed-{seed}").to(device) for seed in seeds}
@@ -143,7 +146,7 @@ def load_seeds(
 def load_best(folder: Path) -> Translator:
     """Read the translator with the best verdict, which is what an attacker without pairs would take.
 
-    Without verdicts (an oracle's) read the first. Raises BadInput as `load_seeds` does.
+    An oracle's row has no verdicts: read its first seed. Raises BadInput as `load_seeds` does.
     """
     translators = load_seeds(folder)
     return translators[best_seed(translators, read_verdicts(folder))]
@@ -167,11 +170,11 @@ def load_aligned(folder: Path) -> list[Translator]:
     """
     verdicts, translators = read_verdicts(folder), load_seeds(folder)
     aligned = [translators[seed] for seed in translators if verdicts.get(seed, {}).get("label") == "aligned"]
-    return aligned or [load_best(folder)]
+    return aligned or [translators[best_seed(translators, verdicts)]]
 
 
 def read_verdicts(folder: Path) -> dict[int, dict[str, Any]]:
-    """Return the verdicts on a row's translators by seed; none of an oracle's."""
+    """Return the verdicts on a row's translators by seed; {} for an oracle's row."""
     path = folder / "verdicts.json"
     if not path.exists():
         return {}

@@ -105,7 +105,8 @@ def verdict_of(agreed: float, width: float, share: float = 1.0) -> Verdict:
     score = 1 / (1 + math.exp(-SLOPE * (agreed - MIDDLE)))
     score = min(score, 0.5) if width < FEW else score
     if score >= ALIGNED:
-        return Verdict(score, "aligned" if share >= WHOLE else "partial", agreed, width, share)
+        label = "aligned" if share >= WHOLE else "partial" if share else "doubtful"
+        return Verdict(score, label, agreed, width, share)
     return Verdict(score, "doubtful" if score >= DOUBTFUL else "failed", agreed, width, 0.0)
 
 

@@ -7,12 +7,12 @@
 2  Each repeat gives a candidate map. Clusters alone do not show which candidate is right: a wrong one may
    score higher. So project both clouds on their leading principal directions, refine all candidates there on
    random batches, and score each by the mean cosine of coupled points.
-   Competition: the next round has the better half of the maps. If the best two maps of the last round agree
+   Competition: each round keeps the better half of the maps. If the best two maps of the last round agree
    (ALIKE), they are probably right, and the best one is kept.
-   Evolution: if not, more candidates join them. In each generation the best maps remain as parents. The
-   parents that agree most have children: means of two maps are nearer to the right map than both if their
-   errors differ. Of maps that are nearly the same (SAME) only the best one remains, so that a wrong map
-   cannot prevail by its many copies.
+   Evolution: if the best two do not agree, more candidates are added. In each generation the best maps remain
+   as parents. The parents that agree most have children: the mean of two maps with different errors is nearer
+   to the right map than either. Of maps that are nearly the same (SAME) only the best one remains, so that a
+   wrong map cannot prevail by its many copies.
 3  Wasserstein Procrustes (Grave, Joulin, Berthet 2019): alternate between coupling random batches by entropic
    optimal transport and fitting the map to the coupled points. Batches start small, because their noise helps
    to escape poor optima. They grow, and the temperature falls. Let U S V' be the SVD of the
@@ -70,10 +70,10 @@ MOST = 100_000  # largest number of vectors per side: more cost memory and chang
 SAMPLE = 6000  # vectors per side for k-means
 DIRECTIONS = 256  # number of principal directions in which candidates compete: the others are mostly noise
 ROUND_STEPS = 10  # refinements of each candidate per round
-GENERATIONS = (60, 40, 27, 18, 12, 8)  # number of parents; at most so many children
+GENERATIONS = (60, 40, 27, 18, 12, 8)  # parents of each generation, and most children
 CHILD_STEPS = 20  # refinements of each child: after 10, a wrong map that was refined for longer can win
 MATES = 3  # largest number of children of one parent
-SAME = 0.7  # of maps that translate with a higher mean cosine only the best remains a parent
+SAME = 0.7  # of two maps whose translations have a higher mean cosine, only the better one remains
 AGREEMENT_ROWS = 500  # vectors on which the agreement of maps is measured, about
 FINALISTS = 4  # last maps of an evolution
 FINAL_BATCH, RANKING_BATCH = 2500, 4000  # vectors per side to refine and to rank them
@@ -105,10 +105,10 @@ class Settings(Checked):
 
     clusters: Annotated[int, Bounds(ge=2)] = 30  # of k-means, matched across the clouds
     # Runs of k-means, each of which gives one candidate map: for the competition, then for the evolution.
-    # Random halves mostly need only the competition
+    # If both sides have texts of the same documents, the competition is mostly enough
     repeats: tuple[Count, ...] = (30, 240)
     assignment_restarts: Count = 6  # random starts of each quadratic assignment
-    # Batch size of each round of the competition, which uses the last rounds, as many as it needs
+    # Batch sizes of the rounds of the competition. If it needs fewer rounds, it uses the last ones
     rounds: tuple[Annotated[int, Bounds(ge=2)], ...] = (1500, 1500, 1500, 2000, 2500)
     refinements: Natural = 160  # steps on random batches
     passes: Natural = 12  # steps on all vectors, at most LAST_PASS per side
@@ -170,13 +170,14 @@ def fit_jointly(
     log: Log | None = None,
     folder: Path | None = None,
 ) -> dict[Pair, Linear]:
-    """Fit maps both ways between one cloud (n, d) and each `paired` one (m, e), which share their m texts.
+    """Fit maps both ways between one cloud (n, d) and each `paired` one (m, e), all of the same m texts.
 
     Raises BadInput as `fit` does, and unless all clouds but one are paired and of one length.
     """
     alone = [name for name in clouds if name not in paired]
     if len(alone) != 1:
-        raise BadInput(f"wasserstein_procrustes: one space must be missing from `paired`, not {alone}")
+        left = ", ".join(alone) or "none"
+        raise BadInput(f"wasserstein_procrustes: one space must be missing from `paired`, not {left}")
     if len({len(clouds[name]) for name in paired}) != 1:
         raise BadInput("wasserstein_procrustes: paired spaces must have equally many vectors")
     lone, generator = alone[0], torch.Generator().manual_seed(seed)
@@ -353,9 +354,9 @@ class Fitting:
         return [W for _, W in sorted(zip(cosines, maps, strict=True), key=lambda of: -of[0])]
 
     def cosines(self, X: Tensor, Y: Tensor, maps: list[Tensor], size: int) -> list[float]:
-        """Return the mean cosine of each map (d, e) on one batch of `size` vectors, also of small clouds.
+        """Return the mean cosine of each map (d, e) on one batch of `size` vectors.
 
-        Noise helps to refine maps, not to rank them.
+        Small clouds get no smaller batches: noise helps to refine maps, not to rank them.
         """
         x, y = draw(X, size, self.generator), draw(Y, size, self.generator)
         return [couple([x], [y], W, WARM)[1] for W in maps]
@@ -384,8 +385,11 @@ class Fitting:
             maps = [W, *reflected(X, Y, W, WARM, self.generator)]
             maps = self.refine_together(X, Y, maps, REFLECTED_BATCH, given, "reflect")
             cosines = self.cosines(X, Y, maps, LAST_BATCH)
-            better = max(cosines) > REFLECTED_GAIN * cosines[0]
-            W, missed = (maps[cosines.index(max(cosines))], 0) if better else (W, missed + 1)
+            best = max(cosines)
+            if best > REFLECTED_GAIN * cosines[0]:
+                W, missed = maps[cosines.index(best)], 0
+            else:
+                missed += 1
             if missed == MISSES:
                 break
         return None if W is start else W
@@ -466,7 +470,8 @@ def couple(
 def leading(X: Tensor) -> tuple[Tensor, Tensor]:
     """Project X (n, d) on its k <= DIRECTIONS leading principal directions.
 
-    Return the projections (n, k), normalised to length 1, and the directions (d, k).
+    Return the projections (n, k), normalised to length 1, and the directions (d, k). If d <= DIRECTIONS these
+    are X and the identity.
     """
     if X.shape[1] <= DIRECTIONS:
         return X, torch.eye(X.shape[1], device=X.device)
@@ -516,7 +521,7 @@ def relative_size(x: Tensor, y: Tensor) -> float:
     """Return the scale of the last inverse temperatures: the geometric mean of the clouds' sizes, divided by
     TUNED_AT, at least LEAST / TUNED_AT and at most 1.
 
-    The inverse temperature of the last couplings is proportional to it. With few vectors the true neighbour
+    With few vectors the true neighbour
     is missing, and a sharp coupling picks a wrong one. A softer coupling averages several candidates, and the
     resulting map is more accurate. Clouds of few effective dimensions need no softer coupling: return 1.
     """

@@ -17,8 +17,8 @@ from pipelines.aligners.core.matching import draw
 
 AXES = 32  # leading principal axes of the source that are searched: the others have little to reflect
 SAMPLE = 2000  # vectors per side
-STARTS, STEPS, RATE = 200, (40, 15), 0.1  # of Adam; steps with the series and with the cost itself
-FOUND = 4  # directions that are returned at most: the wrong one is mostly the cheapest
+STARTS, STEPS, RATE = 200, (40, 15), 0.1  # of Adam; steps on the series and on the exact cost
+FOUND = 4  # most directions that are returned: the wrong one is mostly the cheapest
 POWER = 1.5  # of the variance: 1 favours directions of small variance, 2.5 the first axes
 SAME = 0.8  # cosine of two directions that count as one
 
@@ -39,7 +39,7 @@ def reflected(
     x, y = draw(X, SAMPLE, generator), draw(Y, SAMPLE, generator)
     length = (x @ W).norm(dim=1, keepdim=True).clamp_min(0.3)  # so that no exponential overflows
     logits = inverse_temperature * ((x @ W / length) @ y.T - 1)
-    cost = SoftCosine(logits, x @ axes / length, y @ (axes.T @ W).T, inverse_temperature)
+    cost = ReflectionCost(logits, x @ axes / length, y @ (axes.T @ W).T, inverse_temperature)
     starts = torch.randn(STARTS, len(variance), generator=generator).to(X)
     v = distinct(descend(cost.series(), variance, starts, STEPS[0]))[: 2 * FOUND]
     v = distinct(descend(cost, variance, v, STEPS[1]))[:FOUND]
@@ -76,10 +76,10 @@ def distinct(v: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SoftCosine:
-    """What the soft mean cosine of two samples loses when the map is reflected along a unit v (k,).
+class ReflectionCost:
+    """The cost of reflecting a map along a unit v (k,): how much the soft mean cosine of two samples falls.
 
-    Logits (n, m) are inverse_temperature (cosine - 1). That soft cosine, minus 1, is the mean of their
+    Logits (n, m) are inverse_temperature (cosine - 1). The soft mean cosine, minus 1, is the mean of their
     log-sum-exp over rows and over columns, divided by inverse_temperature. a (n, k), b (m, k): both samples
     in the axes of v. To reflect the map along v, subtract 2 (a v)(b v)' from the cosines.
     """
@@ -120,7 +120,8 @@ class SoftCosine:
         """
         kernel = self.logits.exp()
         rows, columns = moments(kernel, self.a, self.b), moments(kernel.T, self.b, self.a)
-        linear, quadratic = ((both + both.T) / 2 for both in map(torch.add, rows, columns))
+        linear, quadratic = rows[0] + columns[0], rows[1] + columns[1]
+        linear, quadratic = (linear + linear.T) / 2, (quadratic + quadratic.T) / 2
         k = len(linear)
 
         def cost(v: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ from pipelines.runtime.files import reading
 LONGEST = 2**24  # characters of a line
 WHOLE = 2**29  # bytes of a file of one JSON value
 WRAPPED = ("result", "data", "points", "objects", "rows", "hits", "results")  # what stores put around rows
-PACKED = 200  # times: vectors do not unpack to more than that
+PACKED = 200  # largest ratio of unpacked to packed bytes: vectors do not unpack to more
 NAMES = ("vector", "vectors", "embedding", "embeddings", "dense", "values")  # of columns of vectors
 PICKLE = "a pickle runs the program in it: save the vectors with numpy.save"
 EXPORTS = {  # how to export what cannot be read
@@ -108,8 +108,8 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
     """Return the values of those `names` that are columns of a table, or arrays of an npz file."""
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        archive = np.load(path, allow_pickle=False)
-        return {name: archive[name].tolist() for name in names if name in archive.files}
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name].tolist() for name in names if name in archive.files}
     if READERS.get(suffix) is arrow:
         table = pa.Table.from_batches(_batches(path))
     elif files := parquet_files(path):
@@ -139,7 +139,7 @@ def parquet(path: Path, column: str | None) -> Blocks:
 
 
 def _of_groups(path: Path, file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield record batches, of fewer rows if the vectors are long. The metadata of a row group tells."""
+    """Yield record batches, of fewer rows if the vectors are long: a row group's metadata tells."""
     for group in range(file.num_row_groups):
         metadata = file.metadata.row_group(group)
         chunks = [metadata.column(i) for i in range(metadata.num_columns)]
@@ -201,7 +201,7 @@ def columns_of(path: Path, schema: pa.Schema, column: str | None) -> list[str]:
 
 
 def _wide(names: list[str], prefix: str | None) -> list[str]:
-    """Return the names of one column for each dimension: a prefix, and 0 to d - 1 or 1 to d."""
+    """Return the columns of one dimension each: a prefix and a number, 0 to d - 1 or 1 to d."""
     found: dict[str, dict[int, str]] = defaultdict(dict)
     for name in names:
         if match := re.fullmatch(r"(.*?)(\d{1,6})", name, re.DOTALL):
@@ -230,7 +230,7 @@ def _chosen(path: Path, what: str, fitting: list[str], column: str | None, every
         return wanted[0]
     if len(fitting) == 1 and not column:
         return fitting[0]
-    hint = f"None is called {cut(column)!r}" if column else "Call it `vectors`"
+    hint = f"{cut(column)!r} is none" if column else "Call it `vectors`"
     raise BadInput(f"{path}: which {what} holds the vectors? {hint}; there are: {listed(every)}")
 
 
@@ -367,7 +367,8 @@ def _member(path: Path, value: Any, column: str | None, place: str) -> Any:
         value = value["_source"]
     if not isinstance(value, dict):
         return value
-    usual = next((name for name in NAMES if value.get(name)), NAMES[0])
+    there = [name for name in NAMES if name in value] or NAMES[:1]
+    usual = next((name for name in there if value.get(name)), there[0])
     if column and column not in value and isinstance(value.get(usual), dict):
         value = value[usual]
     name = column or usual

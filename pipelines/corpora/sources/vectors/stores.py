@@ -77,7 +77,8 @@ def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
     _skip(path, file, 4)
     direct_map = file.read(1)
     _skip(path, file, 8)
-    if centroids not in FLAT or direct_map == b"\2" or file.read(4) != b"ilar":
+    lists = file.read(4)
+    if centroids not in FLAT or direct_map == b"\2" or lists != b"ilar":
         raise BadInput(f"{path}: centroids, direct map or lists are not plain arrays; export the vectors")
     file.seek(16, 1)  # number of lists, bytes of a vector
     kind = file.read(4)
@@ -164,7 +165,7 @@ def _field(path: Path, sql: str, column: str | None) -> tuple[int, str, int]:
     fields = [(name, kind.lower(), int(width)) for name, kind, width in FIELD.findall(sql)]
     usable = [i for i, (name, kind, _) in enumerate(fields) if kind in KINDS and column in (None, name)]
     if len(usable) != 1:
-        names = listed(f"{name}_{kind}" for name, kind, _ in fields)
+        names = listed(name for name, kind, _ in fields if kind in KINDS)
         raise BadInput(f"{path}: {len(usable)} columns of numbers fit ({names}): choose one with --column")
     _, kind, width = fields[usable[0]]
     return usable[0], KINDS[kind], width
@@ -192,7 +193,7 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
 
 
 def _database(path: Path) -> sqlite3.Connection:
-    """Open a database to read. A query that takes more steps than reading each byte is stopped."""
+    """Open a database to read. A query is stopped after about as many steps as it has bytes."""
     log = path.with_name(f"{path.name}-wal")
     if log.is_file() and log.stat().st_size:
         hint = f"sqlite3 {path.name} 'pragma wal_checkpoint(truncate)'"
