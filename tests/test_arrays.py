@@ -51,7 +51,7 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
             lambda row: pipelines.load(row)(np.zeros((3, 5))),
             r"vectors must be numbers \(n, 6\), got \(3, 5\) float64",
         ),
-        (lambda row: pipelines.load(row)(torch.zeros(2, 3, 6)), r"got \(2, 3, 6\) torch.float32"),
+        (lambda row: pipelines.load(row)(torch.zeros(2, 3, 6)), r"\(2, 3, 6\)"),
         (
             lambda row: pipelines.fit(EYE, EYE, pairs=(EYE[:3], EYE[:2])),
             "fit: pairs of 3 and 2 vectors: each needs a partner",

@@ -87,7 +87,7 @@ WRITERS = {
     "flat.faiss": content(FLAT),
     "wrapped.index": content(b"IxMp" + HEAD + FLAT + struct.pack("<Q", 300) + np.arange(300).tobytes()),
     "missing.arrow": write_stream,
-    "missing.jsonl": lines('{"values": null}', *(f'{{"values": {v}}}' for v in IN_JSON)),
+    "missing.jsonl": lines('{"dense": null}', *(f'{{"dense": {v}}}' for v in IN_JSON)),
     "scroll.json": lines(json.dumps({"result": {"points": [{"vector": v} for v in LISTS]}})),
     "elastic.json": lines(*(json.dumps({"_source": {"embedding": v}}) for v in LISTS)),
     "pgvector.csv": lambda p: pl.DataFrame({"embedding": IN_JSON}).write_csv(p),
@@ -161,11 +161,11 @@ def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, li
     assert len(dumps.sample(tmp_path / name, 1000, **right).vectors) >= 299
 
 
-@pytest.mark.parametrize("command", ["translate fit", "migrate"])
-def test_commands_read_one_of_several_collections(own_folder, capsys, command):
+def test_commands_choose_a_collection(own_folder, capsys):
     write_chroma(Path("dump"), more="insert into collections values ('d', 'notes');")
-    line = refused(capsys, *command.split(), "dump", "dump", "--out", "out.npy", "--collection", "no")
-    assert "none is called 'no'" in line
+    for command in (["translate", "fit"], ["migrate"]):
+        more = "dump", "dump", "--out", "a.npy", "--collection", "no"
+        assert "none is called 'no'" in refused(capsys, *command, *more)
 
 
 def test_a_sample_is_uniform_and_seeded(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from pipelines.measures.intervals import difference
 
 def test_annotates_by_pattern():
     text = (
-        "Thanks for the note. John Q. Smith and Jo McDonald of Enron Capital Corp. wired $2.5 million on "
+        "John Q. Smith and Jo McDonald of Enron Capital Corp. wired $2.5 million on "
         "March 3, 2001 and 1/15/01; call (713) 853-4567 or write to j.smith@enron.com. Please ask Mary Jones."
     )
     found = facts.annotate(text)

@@ -38,6 +38,10 @@ def files(own_folder, monkeypatch):
     Path("qrels.tsv").write_text("\n".join(lines) + "\n")
 
 
+def index(name):
+    return migrate.Index.of(Stored(Path(name)))
+
+
 def moved(capsys, *arguments):
     """Return the exit code and the JSON of `migrate`."""
     return said(capsys, *COMMAND, "--restarts", "0", *arguments)
@@ -73,11 +77,11 @@ def test_ids_of_lines_and_tables_are_those_of_the_file(name):
         pl.DataFrame({"id": ids, "vector": [json.dumps(v) for v in vectors]}).write_csv(name)
     else:
         pl.DataFrame({"id": ids, "vector": vectors}).write_ndjson(name)
-    assert migrate.Index.of(Stored(Path(name))).rows(["999", "990"], "pairs") == [1, 10]
+    assert index(name).rows(["999", "990"], "pairs") == [1, 10]
 
 
 def test_pairs_are_the_first_rows_or_a_table_of_ids():
-    old, new = (migrate.Index.of(Stored(Path(name))) for name in ("old.parquet", "new.npy"))
+    old, new = map(index, ("old.parquet", "new.npy"))
     pl.DataFrame({"old": [f"d{i}" for i in range(50, 60)], "new": range(10)}).write_csv("pairs.csv")
     assert migrate.known_pairs("10", old, new).tolist() == [[i, i] for i in range(10)]
     assert migrate.known_pairs("pairs.csv", old, new).tolist() == [[i + 50, i] for i in range(10)]

@@ -8,8 +8,7 @@ import pytest
 
 from pipelines.corpora.sources.vectors import dumps
 from tests.small import refusal
-
-VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+from tests.test_audit import VECTORS
 
 
 def found(path, **which):

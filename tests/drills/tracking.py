@@ -39,9 +39,13 @@ def server(port):
             time.sleep(0.2)
         yield process
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill(process)
         process.wait()
+
+
+def kill(process):
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -61,13 +65,12 @@ def killed_server(port):
     """A server that is killed as soon as a run is RUNNING."""
     with server(port) as process:
 
-        def kill():
+        def later():
             while process.poll() is None and not running_runs():
                 time.sleep(0.05)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            kill(process)
 
-        threading.Thread(target=kill, daemon=True).start()
+        threading.Thread(target=later, daemon=True).start()
         yield
 
 
