@@ -68,7 +68,7 @@ def test_changes_on_the_command_line_are_to_keys_that_the_sample_has(page):
 
 def test_documented_rows_go_with_the_study_of_own_texts():
     page = (ROOT / "docs/configuration.md").read_text()
-    [block] = re.findall(r"```yaml\n(corpora:\n  leaked.*?)```", page, re.DOTALL)
+    [block] = re.findall(r"```yaml\n(corpora:\n  l.*?)```", page, re.DOTALL)
     study = yaml.safe_load((ROOT / "studies/own.yaml").read_text())
     for table, rows in yaml.safe_load(block).items():
         study[table] = study.get(table, {}) | rows
