@@ -43,7 +43,7 @@ def experiment(root: Path, prefix: str) -> dg.JobDefinition:
         if outcome.code:
             raise failure("experiment", " ".join(["dvc", *words]), outcome) from None
         name = next((m[1] for line in outcome.output if (m := NAMED.search(line))), "")
-        differs = dvc(root, ["exp", "diff", "HEAD", name, "--md"], context.run.run_id)
+        differs = dvc(root, ["exp", "diff", "HEAD", name, "--md"], context.run.run_id, keep=None)
         metadata = {
             "experiment": name,
             "seconds": round(outcome.seconds, 2),

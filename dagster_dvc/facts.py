@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -62,6 +63,8 @@ def _content(root: Path, file: Path) -> Any:
     """Return what a metrics file holds."""
     try:
         text = file.read_text(encoding="utf-8")
+        if file.suffix == ".toml":
+            return tomllib.loads(text)
         return json.loads(text) if file.suffix == ".json" else yaml.load(text, Loader)
     except (ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{file.relative_to(root)}: {' '.join(str(error).split())}") from None
@@ -93,7 +96,8 @@ def show(path: Path) -> Any:
 def _rows(path: Path) -> list[dg.TableRecord]:
     with open(path, encoding="utf-8", newline="") as file:
         rows = islice(csv.DictReader(file, delimiter=DELIMITERS[path.suffix]), ROWS)
-        return [dg.TableRecord({str(k): str(v) for k, v in row.items()}) for row in rows]
+        # A field beyond the header has the key None
+        return [dg.TableRecord({k: str(v) for k, v in row.items() if k is not None}) for row in rows]
 
 
 def _number(value: float) -> float | str:

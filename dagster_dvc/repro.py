@@ -69,8 +69,10 @@ def spec(stages: Mapping[str, Stage], stage: Stage) -> dg.AssetSpec:
     )
 
 
-def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
-    """Run a command of DVC and pass its output on line by line. If interrupted, end its children too."""
+def dvc(root: Path, words: list[str], run_id: str, keep: int | None = TAIL) -> Outcome:
+    """Run a command of DVC and pass its output on line by line; keep the last lines. If interrupted, end its
+    children too.
+    """
     # The flag must stand before the subcommand. Another dvc holds the lock for moments only, so this one
     # waits.
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", *words]
@@ -92,7 +94,7 @@ def dvc(root: Path, words: list[str], run_id: str) -> Outcome:
         errors="replace",
         start_new_session=True,
     )
-    output, errors = deque[str](maxlen=TAIL), deque[str](maxlen=TAIL)
+    output, errors = deque[str](maxlen=keep), deque[str](maxlen=keep)
     streams = ((child.stdout, sys.stdout, output), (child.stderr, sys.stderr, errors))
     readers = [threading.Thread(target=_echo, args=stream, daemon=True) for stream in streams]
     try:

@@ -68,12 +68,13 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
     for shard in inputs:
         check(shard, column, translator)
     if translator:
-        made_from = (translator.config, *translator.state_dict().values())
+        code = store.code_digest("batchwise", "bulk", "aligners/core", f"aligners/{row.aligner}")
+        made_from = (code, translator.config, *translator.state_dict().values())
         make = partial(batchwise.translate, translator)
     else:
         folder = store.intact(store.encoder_path(row.encoder)).resolve()
         encoder = study.encoders[row.encoder]
-        made_from = (encoder, sources.weights(folder))
+        made_from = (store.code_digest("batchwise", "bulk", "encoders"), encoder, sources.weights(folder))
         make = partial(batchwise.embed, folder, encoder)
     output = store.bulk_path(name).resolve()
     output.mkdir(parents=True, exist_ok=True)
@@ -100,7 +101,7 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
         return
     if not batchwise.is_vectors(kind):
         raise BadInput(f"{where} is {kind}, not vectors (lists of floating-point numbers)")
-    width = batchwise.source_dimension(translator)
+    width = translator.source_dim
     found = len(first[0][0].as_py() or ()) if first else width
     if found != width:
         raise BadInput(f"{where} has {found} dimensions, but the translator reads {width}")

@@ -19,7 +19,7 @@ def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> N
         "documents": len(documents),
         "largest_document": documents.max(),
         "words": words.mean() or 0.0,
-        "labels": frame["labels"].explode().n_unique() if frame["labels"].list.len().sum() else 0,
+        "labels": frame["labels"].explode().drop_nulls().n_unique(),
     }
     store.write_metrics("collect", name, metrics)
     run.log(metrics)

@@ -24,7 +24,6 @@ import numpy as np
 
 from pipelines import freeze_gc
 from pipelines.aligners.core.translator import best_seed, load_seeds, read_verdicts
-from pipelines.batchwise import source_dimension
 from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import weights
 from pipelines.runtime import intact, sender, store
@@ -155,7 +154,7 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
     for suffix in (".json", ".safetensors"):
         shutil.copy(folder / f"seed-{seed}{suffix}", copy)
     # Random vectors: those of the study's texts may be private.
-    example = np.random.default_rng(0).normal(size=(2, source_dimension(seeds[seed]))).astype(np.float32)
+    example = np.random.default_rng(0).normal(size=(2, seeds[seed].source_dim)).astype(np.float32)
     private = study.private(*(study.spaces()[space].corpus for space in (row.source, row.target)))
     sha256 = store.digest(copy / f"seed-{seed}.safetensors")
     tags = {"seed": str(seed), "sha256": sha256, "private": str(private)}

@@ -1,4 +1,5 @@
-"""Run `dvc repro`, two stages at a time. Print stage n of m, what it prints, and how long slow stages run.
+"""Run `dvc repro`, two stages at a time. Print `stage n of m`, the output of each stage, and how long a
+silent stage has run.
 
     [JOBS=8] python -m scripts.repro [stage ...]
 

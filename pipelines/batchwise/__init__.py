@@ -52,7 +52,7 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
 
 def translate(translator: Translator, column: str = "vector", device: str = "auto") -> Function:
     """Replace `column` (source vectors) by `vector`, translated: a fixed-size list of float32."""
-    there, width = resolve(device), source_dimension(translator)
+    there, width = resolve(device), translator.source_dim
     translator = translator.to(there).eval()
 
     @torch.inference_mode()
@@ -72,12 +72,6 @@ def is_vectors(kind: pa.DataType) -> bool:
     """Return whether a column of this type has vectors: lists of floating-point numbers."""
     lists = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return lists and pa.types.is_floating(kind.value_type)
-
-
-def source_dimension(translator: Translator) -> int:
-    """Return the dimension of the vectors that a translator reads."""
-    config = translator.config
-    return config["source_dim"] if "source_dim" in config else config["dims"][config["source"]]
 
 
 def _refuse(bad: Any, what: str) -> None:

@@ -113,9 +113,7 @@ def fourier(
 def features(sets: PointSets, kernel: Kernel, draw: Fourier | None) -> Tensor:
     """Return vectors whose inner products estimate S without bias.
 
-    Time and memory are linear in M. (n, M, d) -> (n, d + D)
-
-    Without a draw or with a2 = 0, only the linear features.
+    Time and memory are linear in M. (n, M, d) -> (n, d + D); (n, d) without a draw or with a2 = 0
     """
     linear = math.sqrt(kernel.linear) * sets.mean()
     if draw is None or kernel.nonlinear == 0:

@@ -1,14 +1,13 @@
 """InfoNCE (van den Oord et al. 2018) as SimCSE and CLIP use it.
 
-SimCSE (Gao, Yao and Chen, EMNLP 2021), with unit vectors h, p, n and temperature t. Equations 1 and 4,
-without negatives n; equation 5, with a hard negative per text; equation 8, where a text's own hard negative
-has weight w:
+SimCSE (Gao, Yao and Chen, EMNLP 2021), with unit vectors h, p, n and temperature t. It is equations 1 and 4
+(no negatives n), 5 (a hard negative per text) and 8 (a text's own hard negative has weight w):
 
     loss_i = -log exp(h_i . p_i / t) / sum_j [ exp(h_i . p_j / t) + w^(i = j) exp(h_i . n_j / t) ]
 
 CLIP (Radford et al. 2021), over a batch of n, with s_ij the scaled similarity of image i and caption j:
 
-    loss = -1/2n sum_i [ log exp(s_ii) / sum_j exp(s_ij) + log exp(s_ii) / sum_j exp(s_ji) ]
+    loss = -1/2n sum_i [ log(exp(s_ii) / sum_j exp(s_ij)) + log(exp(s_ii) / sum_j exp(s_ji)) ]
 """
 
 import math
@@ -54,7 +53,7 @@ def symmetric_info_nce(similarity: Tensor) -> Tensor:
 def read(losses: list[Tensor], first: int) -> list[float]:
     """Return the losses of consecutive steps. Raise BadInput, naming the step, for one that is not finite.
 
-    All are read in one transfer, because each read makes the device wait for the host.
+    All are read in one transfer, because each read makes the host wait for the device.
     """
     values = torch.stack(losses).tolist()
     for step, loss in enumerate(values, first):

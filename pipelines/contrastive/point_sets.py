@@ -38,7 +38,9 @@ class DualEncoder(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The scale of the logits: the parameter itself for point sets, its exponential for CLIP."""
+        """The scale of the logits: the parameter itself for point sets, its exponential for CLIP. It has no
+        effect with `log`.
+        """
         return self.raw_scale if self.row.head.kind == "points" else self.raw_scale.exp()
 
     @torch.no_grad()

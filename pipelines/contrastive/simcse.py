@@ -28,7 +28,7 @@ def embed_columns(
     """Return the vectors of k columns of n texts. -> k x (n, d)
 
     independent: one pass, in which every row has its own dropout mask. fixed: k passes with the same masks,
-    the paper's "fixed 0.1", which has no dropout noise between the two views.
+    the paper's "fixed 0.1": views that are padded to one length have no dropout noise between them.
     """
 
     def embedded(texts: Sequence[str]) -> Tensor:

@@ -68,7 +68,8 @@ class Words:
     @classmethod
     def of(cls, captions: Iterable[str], row: TextTower) -> Words:
         counts = Counter(token for caption in captions for token in TOKEN.findall(caption.lower()))
-        letters = sorted({letter for word in counts for letter in word})[: row.vocabulary // 2]
+        frequency = Counter(letter for word in counts.elements() for letter in word)
+        letters = sorted(letter for letter, _ in frequency.most_common(row.vocabulary // 2))
         first = [PAD, START, UNKNOWN, *(f"#{letter}" for letter in letters)]
         ordered = sorted(counts, key=lambda word: (-counts[word], word))
         return cls(first + ordered[: row.vocabulary - len(first)])

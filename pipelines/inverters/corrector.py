@@ -13,6 +13,8 @@ from pipelines.inverters.decoder import Decoder, fitted
 from pipelines.inverters.vocabulary import PAD
 from pipelines.inverters.writer import Writer, padded
 
+AT_ONCE = 1024  # guesses that are written at once
+
 
 def inputs(
     base: Writer, vectors: Tensor, guesses: Sequence[Draft], queries: Queries
@@ -31,9 +33,11 @@ def train_corrector(
 ) -> Decoder:
     """Train a second decoder, which writes the text of a unit vector (n, e) from a guess of `base` for it.
 
-    `base` was trained on these texts, too. Guesses are sampled as in the search that uses the corrector.
+    `base` was trained on these texts, too. Guesses are single samples of `base`; the search shows the
+    corrector the best of many.
     """
-    guesses = base.propose(vectors, torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    guesses = [draft for part in vectors.split(AT_ONCE) for draft in base.propose(part, generator)]
     shown, memory = inputs(base, vectors, guesses, queries)  # memory: guesses, to which the decoder attends
     ids = base.vocabulary.encode(texts, base.tokens)
     return fitted(base.vocabulary, base.settings, shown, ids, seed, memory=memory)

@@ -103,11 +103,12 @@ class Decoder(Writer):
         self, x: Tensor, vectors: Tensor, at: int = 0, caches: list[list[Tensor]] | None = None
     ) -> Tensor:
         """Return logits (n, t, vocabulary) of embedded positions (n, t, width), of which `at` is the
-        first.
+        first; with caches those of the last position alone, (n, 1, vocabulary).
         """
         x = x + self.position.weight[at : at + x.shape[1]]
         for i, block in enumerate(self.blocks):
             x = block(x, caches[i] if caches is not None else None)
+        x = x if caches is None else x[:, -1:]
         return (self.norm(x) + self.vote(vectors)[:, None]) @ self.embed.weight.T
 
     def forward(self, vectors: Tensor, ids: Tensor, memory: Tensor | None = None) -> Tensor:

@@ -34,7 +34,7 @@ from pipelines.runtime.progress import progress
 Encode = Callable[[Sequence[str]], Tensor]  # texts -> raw vectors (n, d)
 Ids = tuple[int, ...]  # sub-words as the T5 wrote them, with its start token
 WEIGHTS = "model.safetensors"
-BATCH = 16  # vectors at a time; the corrector writes BATCH * width * width texts at once
+BATCH = 16  # vectors at a time; the corrector writes BATCH * beams ** 2 texts at once
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Hypothesis:
 class Network(nn.Module):
     """A T5 that reads pseudo-tokens of vectors. Parameters have the names of the released state.
 
-    blocks: names of its MLPs: one of the inversion model, three of the corrector, which also has a LayerNorm.
-    shapes: dimension, bottleneck, and width of all pseudo-tokens.
+    blocks: names of its MLPs: one in the inversion model, three in the corrector, which also has a LayerNorm.
+    shapes: dimension, bottleneck, and total width of the pseudo-tokens.
     """
 
     def __init__(self, config: Any, blocks: Sequence[str], shapes: tuple[int, int, int]) -> None:

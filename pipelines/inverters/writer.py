@@ -109,13 +109,16 @@ class Writer(nn.Module):
         return variants
 
 
+LIKELIEST = 64  # sub-words that sampling considers
+
+
 def pick(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
     """Choose one id per row of logits (n, vocabulary), by nucleus sampling (Holtzman et al. 2020). Without a
     generator, take the likeliest.
     """
     if generator is None:
         return logits.argmax(1)
-    values, ids = logits.topk(min(64, logits.shape[1]), dim=1)
+    values, ids = logits.topk(min(LIKELIEST, logits.shape[1]), dim=1)
     chances = (values / temperature).softmax(1)
     chances = chances * (chances.cumsum(1) - chances < NUCLEUS)
     drawn = torch.multinomial(chances.cpu(), 1, generator=generator)  # the same draw on every device
@@ -145,8 +148,8 @@ def minimise(
 ) -> None:
     """Minimise the cross-entropy of the texts `ids` for `model.settings.epochs` epochs.
 
-    logits: of the texts in some rows, given their padded ids (n, t). rate: factor of the learning rate at a
-    step of how many.
+    logits: of the texts in some rows, given their padded ids (n, t). rate(step, steps): factor of the
+    learning rate.
     """
     device, epochs = next(model.parameters()).device, model.settings.epochs
     total = epochs * math.ceil(len(ids) / BATCH)

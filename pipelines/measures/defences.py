@@ -1,6 +1,6 @@
 """Defences: what the owner of a vector database can do to its vectors, and what each costs in retrieval.
 
-noise: Gaussian noise per coordinate; at `scale` 1 the noise is as long as the mean vector.
+noise: Gaussian noise per coordinate; at `scale` 1 it has the mean length of the vectors.
 int8: scalar quantisation to 255 steps. binary: the sign of each coordinate. round: to `scale` decimals.
 drop: keep a share `scale` of the dimensions.
 rotate: one secret orthogonal matrix. Distances stay, so retrieval loses nothing, and neither does an attacker

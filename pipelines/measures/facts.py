@@ -32,7 +32,8 @@ PATTERNS = {
     ),
     "amounts": re.compile(
         r"[$€£] ?\d[\d,]*(?:\.\d+)?(?: ?(?:million|billion|thousand|mm?|bn?|k)\b)?"
-        r"|\b\d[\d,]*+(?:(?:\.\d++)? ?(?:dollars|euros|USD|EUR)\b|(?P<no>))",
+        r"|\b\d[\d,]*+"
+        r"(?:(?:\.\d++)?(?: ?(?:million|billion|thousand))? ?(?:dollars|euros|USD|EUR)\b|(?P<no>))",
         re.I,
     ),
     "phones": re.compile(r"(?<!\d)(?:\+\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"),
@@ -70,7 +71,9 @@ def annotate(text: str) -> dict[str, list[str]]:
         parts = match.group().split(" ")
         while parts and parts[0] in OPENERS:
             parts = parts[1:]
-        if len(parts) > 1 and parts[-1] != "&":
+        if parts and parts[-1] == "&":
+            parts = parts[:-1]
+        if len(parts) > 1:
             name = " ".join(parts)
             found.setdefault("companies" if COMPANY.search(name) else "names", []).append(name)
     return {kind: list(dict.fromkeys(facts)) for kind, facts in found.items() if facts}

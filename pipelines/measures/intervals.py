@@ -34,7 +34,7 @@ class Interval(NamedTuple):
 def share(count: float, of: float) -> Interval:
     """Return count / of with Wilson's score interval. `count` may be a mean over seeds.
 
-    Raises ValueError if not in [0, 1].
+    Raises ValueError unless 0 <= count <= of and of > 0.
     """
     if not 0 <= count <= of or not of:
         raise ValueError(f"{count} of {of} is no share")

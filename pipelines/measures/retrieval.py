@@ -21,7 +21,7 @@ MEASURES: list[Measure] = []
 
 @dataclass(frozen=True)
 class Ranked:
-    """Grades of each query's first DEPTH documents, and of all its judged ones; best first, 0 behind."""
+    """Grades of each query's first DEPTH documents, and of all its judged ones; best first, then zeros."""
 
     found: Tensor  # (q, DEPTH)
     ideal: Tensor  # (q, largest number of judged documents)

@@ -32,8 +32,9 @@ def centred_unit(vectors: Tensor) -> Tensor:
 
 
 def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, others: bool = False) -> Tensor:
-    """Return the indices of each query's nearest keys by dot product, nearest first. (n, d), (m, d) -> (n,
-    min(count, m))
+    """Return the indices of each query's nearest keys by dot product, nearest first.
+
+    (n, d), (m, d) -> (n, min(count, m)), or m - 1 with `others`
 
     others: query i is key i and is skipped. Raises BadInput for a row that is not finite.
     """
@@ -43,7 +44,7 @@ def neighbours(queries: Tensor, keys: Tensor, count: int, block: int = BLOCK, ot
         scores = queries[start : start + block] @ keys.T
         if others:
             scores.diagonal(start).fill_(-torch.inf)
-        nearest.append(scores.topk(min(count, len(keys)), dim=1).indices)
+        nearest.append(scores.topk(min(count, len(keys) - others), dim=1).indices)
     return torch.cat(nearest)
 
 

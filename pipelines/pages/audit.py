@@ -20,10 +20,10 @@ ABOUT = {  # of each section
     "The dump": "Far off: vectors so much further from the centre than the others that they must be errors.",
     "Encoders tried": (
         "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
-        "share: of the vectors, for which the map is right. All that follows is about these. "
-        "by numbers: share of the vectors that name the encoder, each by itself. If all together do, no fit "
-        "is needed, and the score is 1. If so, or if an encoder of the dump's width is aligned, none of "
-        "another width is tried."
+        "share: part of the vectors for which the map is right; all that follows is about this part. "
+        "by numbers: part of the vectors that name the encoder, each by itself. If all together name it, no "
+        "fit is made, and the score is 1. No encoder of another width is tried after that, or after one of "
+        "the dump's width is aligned."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
@@ -127,7 +127,7 @@ def conclusion(findings: Findings) -> str:
             f"Verdict: {best.verdict} with {best.encoder} (score {best.score:.2f}), for {best.share:.0%} of "
             "the vectors. An attacker can map them into the space of this encoder. What he reads there also "
             "depends on his texts (`--texts`): if they are unlike those behind the dump, topics and guesses "
-            "are no evidence of what these say."
+            "say nothing about the dump."
         )
     if best.verdict == "doubtful":
         return (
@@ -172,8 +172,9 @@ def _about_leaks(findings: Findings) -> list[str]:
         return []
     if not findings.leaks:
         return ["Give `--truth`, the texts behind the dump, to measure how much of what was read is right."]
-    texts, *others = (f"{r['found'] / max(r['of'], 1):.0%} of the {r['what']}" for r in findings.leaks)
-    floors = (f"{r['floor'] / max(r['of'], 1):.0%}" for r in findings.leaks)
+    leaks = [leak for leak in findings.leaks if leak["of"]]  # true texts may state no facts
+    texts, *others = (f"{r['found'] / r['of']:.0%} of the {r['what']}" for r in leaks)
+    floors = (f"{r['floor'] / r['of']:.0%}" for r in leaks)
     return [
         f"The attack tells {texts} from the other true texts, and reads {' and '.join(others)} right; "
         f"without a vector {', '.join(floors)}."

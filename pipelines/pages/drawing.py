@@ -1,4 +1,4 @@
-"""Draw every picture of a study from the tables and metrics that its stages left in results/.
+"""Draw the pictures of a study, but those of `tables/sizes.py`, from what its stages left in results/.
 
 A row's picture is report/pictures/<verb>.<row>.<picture>.png.
 Stages write tables only, so a changed legend redraws pictures and reruns no training (docs/decisions/0012).

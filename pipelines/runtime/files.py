@@ -37,7 +37,7 @@ def sweep(folders: Iterable[Path]) -> None:
         for draft in folder.glob(f".*.{MACHINE}.*.part"):
             pid = draft.name.split(".")[-2]
             if pid.isdigit() and not _alive(int(pid)):
-                shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+                shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
 
 
 def _alive(pid: int) -> bool:
@@ -98,7 +98,7 @@ FULL = (
 
 
 def of_a_file(error: BaseException) -> bool:
-    """Return whether a library may raise this for a damaged file. A panic of polars is no Exception."""
+    """Return whether a library may raise this for a damaged file. A panic of polars is a BaseException."""
     panic = type(error).__module__ == "pyo3_runtime"
     return panic or (isinstance(error, Exception) and not isinstance(error, BadInput))
 

@@ -54,7 +54,11 @@ def done(shard: Path, job: Job) -> bool:
     output = job.folder / shard.name
     if not output.is_file() or output.stat().st_mtime_ns < shard.stat().st_mtime_ns:
         return False
-    return (pq.read_metadata(output).metadata or {}).get(b"made_from") == _made_from(shard, job).encode()
+    try:
+        written = pq.read_metadata(output).metadata or {}
+    except (pa.ArrowInvalid, OSError):  # a damaged output is made again
+        return False
+    return written.get(b"made_from") == _made_from(shard, job).encode()
 
 
 def loop(job: Job, shards: Sequence[Path]) -> Iterator[Done]:
@@ -133,7 +137,7 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
         empty = [file.schema_arrow.empty_table()]
         tables = map(function, file.iter_batches(job.batch) if file.metadata.num_rows else empty)
         first = next(tables)
-        # Dictionaries compress texts, but not vectors. Arrow's stubs know no list here
+        # Dictionaries compress texts, but not vectors. Any: Arrow's stubs allow no list
         texts: Any = [field.name for field in first.schema if pa.types.is_string(field.type)]
         with pq.ParquetWriter(draft, first.schema, compression="zstd", use_dictionary=texts) as writer:
             writer.add_key_value_metadata({"made_from": _made_from(shard, job)})

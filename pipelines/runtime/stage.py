@@ -50,7 +50,7 @@ def _run(verb: Callable[..., None]) -> None:
     if table:  # else the stage reads the whole study
         if len(sys.argv) != 2:
             raise BadInput(f"usage: python -m pipelines.{name} <row of {table} in params.yaml>; or --help")
-        name = sys.argv[1].rpartition("@")[2]
+        name = sys.argv[1].removeprefix(f"{name}@")
         row = params.find(table, name, getattr(study, table))
     if os.environ.get("RANK", "0") == "0":
         store.sweep_drafts(verb.__name__, name)
@@ -76,5 +76,5 @@ def _end_with_dvc() -> None:
     A stage run by hand may outlive its shell.
     """
     if sys.platform == "linux" and "DVC_STAGE" in os.environ:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process starts without it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs without it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)

@@ -68,6 +68,12 @@ class LibraryCorpus(Corpus):
     per_package: Count = 4000  # most sequences of one package
     document: Literal["package", "file"] = "file"  # what counts as one document
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.words[0] > self.words[1]:
+            raise ValueError(f"words: the shortest, {self.words[0]}, is longer than the longest")
+        return self
+
 
 class SyntheticCorpus(Corpus):
     """Generated texts with labels and planted facts. Every number about them is marked as generated."""

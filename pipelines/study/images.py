@@ -58,6 +58,8 @@ class Head(Row):
     def _positive(self) -> Self:
         if self.log and (self.kind == "vector" or self.weight == "tanh" or self.linear or self.features):
             raise ValueError("log: needs points, a sigmoid weight, `linear: 0` and `features: null`")
+        if self.kind == "points" and not (self.linear or self.nonlinear):
+            raise ValueError("linear, nonlinear: one of them must be more than 0")
         return self
 
 

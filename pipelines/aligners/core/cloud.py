@@ -13,8 +13,8 @@ LEAST_WIDTH, MOST_WIDTH = 1e-10, 1e15  # range of a column's values: squared len
 def checked(name: str, vectors: Tensor, least: int = 2) -> Tensor:
     """Return (n, d) as float32 on the same device.
 
-    Raises BadInput if they are no matrix, not finite, fewer than `least`, one-dimensional, all the same, or
-    out of the range of values that can be normalised.
+    Raises BadInput if they are not a matrix, not finite, fewer than `least`, one-dimensional, all the same,
+    or out of the range of values that can be normalised.
     """
     if vectors.ndim != 2 or not vectors.is_floating_point():
         raise BadInput(
@@ -64,14 +64,14 @@ def spectral(cross: Tensor, power: float = 0.0) -> Tensor:
     """Return U (S / S_max)^power V' of cross = U S V' (d, e).
 
     Power 0 gives the (semi-)orthogonal Procrustes map and 1 the scaled cross-covariance. Powers in between
-    give directions more weight where matches agree. A null direction of cross stays one.
+    give directions more weight where matches agree. Directions with singular value 0 stay 0.
     """
     if cross.shape[0] > cross.shape[1]:
         return spectral(cross.T, power).T
     # Eigenvectors of the smaller Gram matrix take half the time of an SVD. Power 0 weighs all directions
-    # alike and needs float64. Otherwise float32 mixes only directions of low weight. The eigenvectors
-    # themselves are of float64, which is faster on a GPU (2 instead of 5 ms for 256 directions on an H200),
-    # and so that all devices agree. `least` is the rounding error of float32.
+    # alike and needs float64. Otherwise float32 mixes only directions of low weight. Eigenvectors are
+    # computed in float64: this is faster on a GPU (2 instead of 5 ms for 256 directions on an H200), and all
+    # devices agree. Singular values below `least` times the largest are rounding errors.
     wide, least = (cross, 1e-5) if power else (cross.double(), 1e-6)
     U = torch.linalg.eigh((wide @ wide.T).double())[1].to(wide.dtype)
     turned = U.T @ wide  # its rows are S V', without the rounding error of squares

@@ -32,7 +32,7 @@ class Translator(nn.Module):
         self.config = config
 
     def __call__(self, vectors: Any) -> Any:
-        name, width = type(self).__name__, self.config.get("source_dim")
+        name, width = type(self).__name__, self.source_dim
         array = isinstance(vectors, np.ndarray) and vectors.dtype.kind in "fiu"
         numbers = (array or isinstance(vectors, Tensor)) and vectors.ndim == 2
         if not numbers or vectors.shape[1] != (width or vectors.shape[1]):
@@ -44,6 +44,11 @@ class Translator(nn.Module):
         device = next(iter(self.state_dict().values()), torch.empty(0)).device
         with torch.inference_mode():
             return self(torch.from_numpy(vectors.astype(np.float32)).to(device)).cpu().numpy()
+
+    @property
+    def source_dim(self) -> int:
+        """The dimension of the vectors that it translates; 0 if it takes any."""
+        return self.config.get("source_dim", 0)
 
     def set_hub_correction(self, strength: float) -> None:
         """Set how strongly hubs are corrected. Raises BadInput for a translator without such correction."""

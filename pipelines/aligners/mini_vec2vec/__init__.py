@@ -29,6 +29,7 @@ from pipelines.aligners.core.matching import ascend, draw
 from pipelines.aligners.core.translator import Linear
 from pipelines.aligners.mini_vec2vec.kmeans import kmeans, kmeans_from
 from pipelines.measures.vectors import centred_unit, neighbours
+from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.runtime.settings import Bounds, Checked, Count, Natural
@@ -63,10 +64,12 @@ def fit(
     log: Log | None = None,
     folder: Path | None = None,
 ) -> Linear:
-    """Fit a map from source (n, d) to target (m, e). The method does not use known pairs.
+    """Fit a map from source (n, d) to target (m, e).
 
-    Raises BadInput for fewer rows than clusters or neighbours.
+    Raises BadInput for known pairs, and for fewer rows than clusters or neighbours.
     """
+    if pairs is not None and len(pairs):
+        raise BadInput("mini_vec2vec: it cannot use known pairs")
     least = max(settings.clusters, settings.neighbours)
     source, target = checked("source", source, least), checked("target", target, least)
     generator = torch.Generator().manual_seed(seed)

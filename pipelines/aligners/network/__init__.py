@@ -57,15 +57,17 @@ class Network(Linear):
 def fit_oracle(paired_source: Tensor, paired_target: Tensor, settings: Settings, seed: int) -> Network:
     """Train a network. Row i of (n, d) and of (n, e) belong to one text. Raises BadInput for bad vectors."""
     linear = paired_orthogonal(paired_source, paired_target)
-    torch.manual_seed(seed)
-    network = Network(*linear.map.shape, width=settings.width).to(linear.map.device)
-    network.load_state_dict(linear.state_dict(), strict=False)
-    source, target = paired_source.float(), paired_target.float() - linear.target_mean
-    network.scale.copy_(target.norm(dim=1).mean())
-    for zero in network.out.parameters():
-        nn.init.zeros_(zero)
-    network.map.requires_grad_()
-    train(network, source, normalize(target, dim=1), settings.steps, torch.Generator().manual_seed(seed))
+    device = linear.map.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)  # of weights and dropout
+        network = Network(*linear.map.shape, width=settings.width).to(device)
+        network.load_state_dict(linear.state_dict(), strict=False)
+        source, target = paired_source.float(), paired_target.float() - linear.target_mean
+        network.scale.copy_(target.norm(dim=1).mean())
+        for zero in network.out.parameters():
+            nn.init.zeros_(zero)
+        network.map.requires_grad_()
+        train(network, source, normalize(target, dim=1), settings.steps, torch.Generator().manual_seed(seed))
     network.map.requires_grad_(False)
     return network.requires_grad_(False).eval()
 

@@ -28,14 +28,14 @@ SUPERVISION = "oracle"
 THREAD_SAFE = True
 
 ITERATIONS = 1000
-REGULARISATION = 0.02  # entropic, in units of the cost, which is at most 4; not of emd and hungarian
+REGULARISATION = 0.02  # entropic, in units of the cost; not of emd and hungarian
 
 
 @dataclass(frozen=True)
 class Settings(Checked):
-    """Time and memory grow with the square of `points`, for Gromov-Wasserstein with its cube."""
+    """Memory grows with the square of `points`, and time with up to its cube."""
 
-    # That couples the points
+    # How the points are coupled
     method: Literal["emd", "sinkhorn", "hungarian", "gromov_wasserstein"] = "gromov_wasserstein"
     points: Annotated[int, Bounds(ge=2)] = 1000  # texts per side that are transported
 

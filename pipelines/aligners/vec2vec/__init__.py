@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import ModuleDict
 
 from pipelines.aligners.core.cloud import checked
 from pipelines.aligners.core.translator import Translator
@@ -74,8 +75,11 @@ def fit_jointly(
     """
     clouds = {name: checked(name, cloud, 20) for name, cloud in clouds.items()}
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
-    if reserved := sorted(set(dims) & set(LATENT)):
-        raise BadInput(f"vec2vec: an encoder cannot be called {reserved[0]}: a discriminator is")
+    if reserved := sorted(name for name in dims if name in LATENT or hasattr(ModuleDict, name)):
+        raise BadInput(f"vec2vec: the name {reserved[0]} is reserved: rename the encoder")
+    most = max(min(dim, settings.subspace or dim) for dim in dims.values())
+    if not settings.adapter_depth and most > settings.width:
+        raise BadInput(f"vec2vec: width {settings.width}: vectors of {most} dimensions need as much")
     device = next(iter(clouds.values())).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         trained = _merged(start or {})
@@ -155,14 +159,14 @@ def _restarts(training: Training) -> Callable[[], Training]:
 def _networks(
     dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator | None
 ) -> Vec2VecTranslator:
+    inputs = {"principal": settings.axes == "principal", "subspace": settings.subspace}
     if trained is None:
         first, *_, last = dims
-        axes = {"principal": settings.axes == "principal", "subspace": settings.subspace}
-        return Vec2VecTranslator(dims, first, last, **axes, **settings.shape)
-    if any(trained.config[key] != value for key, value in settings.shape.items()):
+        return Vec2VecTranslator(dims, first, last, **inputs, **settings.shape)
+    if any(trained.config[key] != value for key, value in (settings.shape | inputs).items()):
         raise BadInput(
             "vec2vec: the networks to be extended have another shape than this row: "
-            "use their width, depths, norm and dropout"
+            "use their width, depths, norm, dropout, axes and subspace"
         )
     trained.model.freeze()
     for name in [name for name in dims if name not in trained.config["dims"]]:

@@ -47,11 +47,10 @@ def discriminator_loss(real: Tensor, fake: Tensor, gan: Gan, swapped: bool) -> T
     least_squares (Mao et al. 2017): mean squared distance to the labels.
     vanilla (Goodfellow et al. 2014): mean cross entropy with smoothed labels.
     """
-    is_real, is_fake = (0.0, 1.0) if swapped else (1.0, 0.0)
-    if gan == "least_squares":
-        return (_squared(real, is_real) + _squared(fake, is_fake)) / 2
-    is_real, is_fake = (1 - SMOOTHED, SMOOTHED) if swapped else (SMOOTHED, 1 - SMOOTHED)
-    return (_entropy(real, is_real) + _entropy(fake, is_fake)) / 2
+    high = 1.0 if gan == "least_squares" else SMOOTHED
+    is_real, is_fake = (1 - high, high) if swapped else (high, 1 - high)
+    loss = _squared if gan == "least_squares" else _entropy
+    return (loss(real, is_real) + loss(fake, is_fake)) / 2
 
 
 def generator_loss(fake: Tensor, gan: Gan, swapped: bool) -> Tensor:
@@ -73,7 +72,7 @@ def transport(moved: Tensor, y: Tensor, inverse_temperature: float) -> Tensor:
     The plan is a constant, so the gradient is that of the optimal entropic cost (Feydy et al. 2019). Grave,
     Joulin and Berthet (2019) minimise the same over orthogonal maps.
     """
-    return 1 - (moved * partners(moved.detach(), y.detach(), inverse_temperature)).sum(1).mean()
+    return 1 - (moved * partners(moved.detach(), y.detach(), inverse_temperature)).sum() / len(y)
 
 
 def _squared(logits: Tensor, label: float) -> Tensor:

@@ -1,5 +1,6 @@
 """Choose starts and checkpoints, and stop, by a score of unpaired vectors. Nothing here sees a pair."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import permutations
@@ -102,7 +103,8 @@ def best_start(
             training.limit_axes(axes, inverse_temperature)
             for step in steps:
                 training.step({name: draw(step) for name, draw in batches.items()})
-            scores.append(unpaired_score(training.model, columns)["unpaired/score"])
+            score = unpaired_score(training.model, columns)["unpaired/score"]
+            scores.append(score if math.isfinite(score) else -math.inf)  # a start that diverged
             best = sorted([*best, (scores[-1], training)], key=lambda pair: -pair[0])[:kept]
         trainings = [training for _, training in best]
         if log:

@@ -30,8 +30,8 @@ class Settings(Checked):
     width: Count = 1024  # of hidden layers
     adapter_depth: Natural = 3  # 0: one matrix per encoder, see `Tied`
     backbone_depth: Natural = 4  # 0: the identity
-    norm: Norm = "batch"  # after each hidden layer
-    dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # paper: not mentioned, 0 here
+    norm: Norm = "batch"  # after each middle layer of an MLP; depths 1 and 2 have none
+    dropout: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # not in the paper; `recipe: paper` has 0
     disc_width: Count = 1024  # of the discriminators' hidden layers
     disc_depth: Count = 5  # layers of a discriminator
     # losses
@@ -43,7 +43,7 @@ class Settings(Checked):
     vsp_of: Literal["reconstructions", "translations"] = "reconstructions"  # paper: translations
     vsp_reflected: bool = True  # add the term of products across x and y; paper: False
     detach_cycle: bool = True  # only the second translation learns from the cycle; paper: False
-    reduction: Literal["mean", "sum"] = "mean"  # over encoders and pairs, not of GAN losses; paper: sum
+    reduction: Literal["mean", "sum"] = "mean"  # over encoders and pairs, but GAN and transport; paper: sum
     rec_weight: NonNegative = 1.0  # of the reconstruction
     vsp_weight: NonNegative = 1.0  # of vector-space preservation
     cycle_weight: NonNegative = 10.0  # of the cycle
@@ -58,7 +58,7 @@ class Settings(Checked):
     lr: NonNegative = 2e-5  # learning rate of the translator
     disc_lr: NonNegative = 1e-5  # learning rate of the discriminators
     warmup: Natural = 2000  # steps of linear growth of both learning rates
-    warmup_from: Natural = 0  # position of the first step in that growth; the code's first step has rate 0
+    warmup_from: Natural = 0  # skipped steps of that growth; 0: the first step has rate 0, as in the code
     max_grad_norm: Positive = 1000.0  # of the translator, and of each discriminator
     cycle_statistics: bool = True  # batch norms also see each translation's reconstruction; paper: False
     optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd has momentum 0.5; ours
@@ -72,7 +72,7 @@ class Settings(Checked):
     start_steps: Count = 60  # steps of each round of starts
     # selection and stopping by the unpaired score; the code looks at pairs
     log_every: Count = 100
-    patience: Count = 20  # scores in a row without improvement before stopping
+    patience: Count = 20  # scores in a row without improvement before stopping; needs `min_steps`
     min_steps: Natural | None = None  # do not stop before; None: never before the last step
     checkpoint_every: Count = 1000  # steps
 

@@ -84,7 +84,7 @@ class Training:
 
     def _update(self, x: dict[str, Tensor]) -> Tensor:
         """Compute a step's passes and losses, and update the networks. Returns the metrics `names` (m,)."""
-        if self.as_graph:  # torch warns of an optimiser that could be recorded and is not
+        if self.as_graph:  # `capturable` only while recording: else torch warns
             for optimiser in (self.optimiser, self.disc_optimiser):
                 optimiser.param_groups[0]["capturable"] = torch.cuda.is_current_stream_capturing()
         # 1. All passes through the networks
@@ -182,7 +182,7 @@ class Training:
     def limit_axes(self, axes: int | None, inverse_temperature: float) -> None:
         """Train on the first `axes` columns (None: all), with this inverse temperature of transport.
 
-        A recorded step is forgotten: it has the old ones.
+        A recorded step is discarded, because it holds the old values.
         """
         self.model.axes, self.inverse_temperature = axes, inverse_temperature
         self.replayed = Replayed(self.device) if self.as_graph else None
@@ -206,7 +206,7 @@ class Training:
         """Return all that the next step depends on, with torch's random state. Raises BadInput as `check`."""
         self.check()
         states: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
         random = {"random": torch.get_rng_state(), "cuda": cuda}
         return states | random | {"done": self.done}
 
@@ -216,8 +216,8 @@ class Training:
             part.load_state_dict(state[name])
         self.done = state["done"]
         torch.set_rng_state(state["random"].cpu())
-        if state["cuda"]:
-            torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])
+        if state["cuda"] is not None:
+            torch.cuda.set_rng_state(state["cuda"].cpu(), self.device)
 
     def _parts(self) -> dict[str, Any]:
         names = ("model", "discriminators", "optimiser", "disc_optimiser")

@@ -15,8 +15,8 @@ class Vec2VecTranslator(Translator):
 
     `source` and `target` are two of the encoders of `dims`. Means are zero where the training data was not
     centred. `principal`: F takes and returns coordinates on the principal axes of the training data.
-    `subspace`: only on the first so many of them. Without `principal` the basis of their span is the one
-    nearest to the vectors' own first coordinates, so that a rotated encoder still has a rotated basis.
+    `subspace` k: F sees the span of the first k axes alone. Without `principal` its basis is the one nearest
+    to the first k raw coordinates, so that a rotated encoder still has a rotated basis.
     """
 
     def __init__(
@@ -33,6 +33,10 @@ class Vec2VecTranslator(Translator):
         self.model = Vec2Vec(self.sizes, **shape)
         for name, dim in dims.items():
             self._add_statistics(name, dim)
+
+    @property
+    def source_dim(self) -> int:
+        return self.config["dims"][self.config["source"]]
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from pipelines.study import AnyCorpus, LibraryCorpus, SyntheticCorpus
 
 FIRST = ("id", "text", "split", "labels")  # columns that every corpus has
 SECOND = {"pair", "positive", "image", "judgements", "task"}  # with one of these, texts may repeat
-CHUNKED = ("passages", "emails", "tweets", "notes", "judged")  # kinds that `chunk` is for
+CHUNKED = ("passages", "emails", "tweets", "notes")  # kinds that `chunk` and `document` are for
 
 
 def collect(row: AnyCorpus) -> pl.DataFrame:
@@ -30,8 +30,8 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
         print(f"{name_of(row)}: {row.rows} rows were asked for, there are {len(frame)}")
     drawn = np.random.default_rng(row.seed).permutation(len(frame))[: row.rows]
     frame = frame[np.sort(drawn)]
-    if "document" not in frame.columns:
-        frame = frame.with_columns(document=pl.col("id"))
+    document = frame["document"].cast(pl.String) if "document" in frame.columns else pl.lit(None, pl.String)
+    frame = frame.with_columns(document=document).with_columns(pl.col("document").fill_null(pl.col("id")))
     if row.source not in ("synthetic", "vectors") and not SECOND & set(frame.columns):
         frame = with_documents(frame, name_of(row))
     frame = _split(frame, row)
@@ -41,8 +41,9 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
 
 
 def _read(row: AnyCorpus) -> pl.DataFrame:
-    if row.kind not in CHUNKED and getattr(row, "chunk", None):
-        raise BadInput(f"{name_of(row)}: kind {row.kind} has no `chunk`: only {', '.join(CHUNKED)} have")
+    for key in ("chunk", "document") if row.kind not in CHUNKED and row.source in ("path", "hub") else ():
+        if getattr(row, key):
+            raise BadInput(f"{name_of(row)}: kind {row.kind} has no `{key}`: only {', '.join(CHUNKED)} have")
     source: Any = import_module(f"pipelines.corpora.sources.{row.source}")
     if row.source == "vectors":
         return source.rows(row)

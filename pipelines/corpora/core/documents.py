@@ -22,15 +22,15 @@ _WORD = re.compile(r"\w+")
 def with_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     """Return the rows with columns `document` and `same_as`, in the same order.
 
-    A null `document` becomes the row's own id. Merged documents have the name of the first.
+    Merged documents have the name of the first.
     `same_as` is the id of the first near-duplicate of a text, or its own id. Documents merge, those with the
-    most similar texts first, while they stay below LARGEST. A text that still has a near-duplicate in an
-    earlier document is dropped, and one line says how many were.
+    most similar texts first, while they stay below LARGEST. Of two near-duplicates that remain in
+    different documents the later one is dropped, and one line says how many were.
     """
-    named = frame["document"].cast(pl.String).fill_null(frame["id"])
+    named = frame["document"]
     i, j = near_duplicates(frame["text"])
     document = merged(np.unique(named, return_inverse=True)[1], i, j)
-    repeats = np.unique(np.maximum(i, j)[document[i] != document[j]])
+    repeats = np.unique(j[document[i] != document[j]])
     if len(repeats):
         print(f"{where}: {len(repeats)} texts of {len(frame)} repeat texts of other documents: dropped")
     kept = np.setdiff1d(np.arange(len(frame)), repeats)
@@ -76,7 +76,8 @@ def near_duplicates(texts: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     vocabulary: dict[str, int] = {}
     found = []
     for text in texts.to_list():
-        words = [vocabulary.setdefault(word, len(vocabulary)) for word in _WORD.findall(text.lower())]
+        found_words = _WORD.findall(text.lower()) or [text]  # emoji alone are one word
+        words = [vocabulary.setdefault(word, len(vocabulary)) for word in found_words]
         starts = range(max(1, len(words) - WORDS + 1))
         shingles = {hash(tuple(words[start : start + WORDS])) for start in starts}  # of numbers: always equal
         found.append(np.fromiter(shingles, np.int64, len(shingles)))

@@ -13,7 +13,7 @@ from pipelines.runtime.files import of_a_file
 def located(path: str) -> Path:
     """Return `path`, or `path` below $CORPORA_ROOT. Raises BadInput if neither is a file or a folder."""
     places = [Path(path)]
-    if root := os.environ.get("CORPORA_ROOT"):
+    if (root := os.environ.get("CORPORA_ROOT")) and not places[0].is_absolute():
         places.append(Path(root) / path)
     for place in places:
         if place.exists():

@@ -70,8 +70,8 @@ def escaped(text: str, most: int = 300) -> str:
 
 
 def percent(share: float) -> str:
-    """Format a share as `91 %`, with one decimal below 9.5 % and above 99.5 %."""
-    return f"{100 * share:.{0 if 0.095 <= share <= 0.995 else 1}f} %"
+    """Format a share as `91 %`, with one decimal below 9.5 % and from 99.5 % on."""
+    return f"{100 * share:.{0 if 0.095 <= share < 0.995 else 1}f} %"
 
 
 def points(difference: Interval | None) -> str:

@@ -10,20 +10,22 @@ from statistics import median
 
 from pipelines.pages.drawing import FOLDER, encoders
 from pipelines.pages.pictures import success
-from pipelines.pages.tables import table
+from pipelines.pages.tables import section, table
 from pipelines.runtime import store
 from pipelines.study import Align, Evaluate
 from pipelines.study.params import Study
 
 LEAST, RIGHT = 3, 0.5  # numbers that make a curve; top-1 from which a fit counts as right
 VECTORS, PAIRS = "unpaired vectors of the source", "known pairs"
+LEGEND = f"Seeds with a top-1 of at least {RIGHT} of all seeds, and the median top-1."
 SECTIONS = ((VECTORS, "Vectors against success", "sizes"), (PAIRS, "What known pairs are worth", "pairs"))
 Curve = dict[int, list[float]]  # number -> top-1 of every seed
 
 
 def sizes_table(study: Study) -> list[str]:
     """A table and a picture of success against vectors, and against known pairs."""
-    return [line for of, title, file in SECTIONS for line in block(sizes(study, of), of, title, file)]
+    blocks = [line for of, title, file in SECTIONS for line in block(sizes(study, of), of, title, file)]
+    return section("Sizes", LEGEND, blocks)
 
 
 def block(curves: dict[str, Curve], of: str, title: str, file: str) -> list[str]:
@@ -36,8 +38,7 @@ def block(curves: dict[str, Curve], of: str, title: str, file: str) -> list[str]
         line, _, encoders_of = label.rpartition(", ")
         panels.setdefault(encoders_of, {})[line] = curve
     success(FOLDER / f"{file}.png", panels, of)
-    legend = f"Seeds with top-1 of at least {RIGHT}, and the median top-1, by {of}."
-    lines = ["", f"### {title}", "", legend, "", *table(["", *(f"{n:,}" for n in columns)], rows)]
+    lines = ["", f"### {title}", "", f"By {of}.", "", *table(["", *(f"{n:,}" for n in columns)], rows)]
     return [*lines, "", f"![top-1 of every seed against {of}](pictures/{file}.png)"]
 
 
@@ -59,11 +60,14 @@ def sizes(study: Study, of: str) -> dict[str, Curve]:
         names.setdefault(key, []).append(name)
         curves.setdefault(key, {}).setdefault(n, []).extend(top1)
     labels = {key: commonprefix(names[key]).rstrip("-") for key in names}  # noqa: RUF071
-    return {
-        f"{labels[key]}: {key[0]}, {key[1]}": dict(sorted(curve.items()))
-        for key, curve in curves.items()
-        if len(curve) >= LEAST
-    }
+    found: dict[str, Curve] = {}
+    for key, curve in curves.items():
+        label = f"{labels[key]}: {key[0]}, {key[1]}"
+        if label in found:  # rows of other settings may begin alike
+            label = f"{names[key][0]}: {key[0]}, {key[1]}"
+        if len(curve) >= LEAST:
+            found[label] = dict(sorted(curve.items()))
+    return found
 
 
 def points(study: Study, of: str) -> Iterator[tuple[tuple, int, str]]:

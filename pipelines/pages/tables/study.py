@@ -9,10 +9,11 @@ from pipelines.study import Published
 from pipelines.study.params import Study
 
 PUBLISHED = """Published numbers are the papers' own. vec2vec ranks all translated vectors for each real
-vector, by raw cosine; *centred* is the rank measure of the tables above, in the other direction."""
+vector, by raw cosine. *Centred* ranks all real vectors for each translated one, by centred cosine, as the
+tables above do."""
 OTHER_DATA = "Do not compare these: each comes from other data or other encoders than the cell of this study."
 AGAIN = """A row of a table above is a row of params.yaml under its verb, and a stage `verb@row`. `dvc repro
--s verb@row` runs it again, without the others. All of this page is made again by:"""
+-f -s verb@row` runs it alone, again. All of this page is made again by:"""
 
 
 def published_table(study: Study) -> list[str]:

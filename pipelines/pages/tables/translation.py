@@ -23,7 +23,7 @@ source's encoder. Numbers of translations are means over seeds; ± is the standa
 KINDS = ("unpaired", "few pairs", "naive", "oracle")  # in the order of the table
 LEGEND = f"""± is the standard deviation over seeds, each with other halves and another fit. For one seed it
 is the standard error over documents. No document is on both sides of a fit, unless its row says *random
-halves* or names `splits`. Ranks are among all held-out texts, in batches of 8,192 by default.
+halves* or names `splits`. A text is ranked among the texts of its batch, by default 8,192 held-out texts.
 {lower_is_better(shown(MEASURES))} The verdict uses unpaired vectors of the fit alone: how many seeds are
 `aligned`, the share of the source's vectors for which a map is right, and the mean score. It is about the
 corpus of the fit, not about another corpus that is measured. All other columns use true pairs, after the
@@ -46,9 +46,9 @@ def corpora_table(study: Study) -> list[str]:
 
 def translation_table(study: Study) -> list[str]:
     """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
-    rows = {n: row for n, row in study.evaluate.items() if store.seeds_path(n).exists()}
+    evaluated = measured(study, "evaluate")
+    rows = {name: row for name, (row, _) in evaluated.items()}
     judged, spaces, fits, blocks = store.alignments(), study.spaces(), study.translators(), []
-    metrics = store.read_metrics("evaluate")
     for source, target in dict.fromkeys((row.source, row.target) for row in rows.values()):
         names = [n for n, row in rows.items() if (row.source, row.target) == (source, target)]
         names.sort(key=lambda n: KINDS.index(fits[rows[n].translator].supervision))
@@ -58,8 +58,8 @@ def translation_table(study: Study) -> list[str]:
             fit = fits[translator]
             fitted_on = spaces[fit.source].corpus
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
-            about = [aligner_cell(translator, fit), fitted_on, verdict(judged[translator], elsewhere)]
-            cells.append([*about, metrics[name]["pairs"], *seed_cells(name)])
+            about = [aligner_cell(translator, fit), fitted_on, verdict(judged.get(translator, {}), elsewhere)]
+            cells.append([*about, evaluated[name][1]["pairs"], *seed_cells(name)])
         header = [
             "aligner",
             "trained on",
@@ -81,7 +81,8 @@ def retrieval_table(study: Study) -> list[str]:
             ndcg10, *_ = shown(retrieval.MEASURES)
             beside = [number(ndcg10, found[kind]) for kind in ("untranslated", "re-embedded", "before")]
             cells = [number(m, metrics) for m in shown(retrieval.MEASURES)]
-            rows.append([name, row.source, row.target, *cells, percent(metrics["retention"]), *beside])
+            kept = percent(metrics["retention"]) if "retention" in metrics else ""
+            rows.append([name, row.source, row.target, *cells, kept, *beside])
     titles = [m.title for m in shown(retrieval.MEASURES)]
     header = ["row", "from", "to", *titles, "kept", "untranslated", "re-embedded", "before"]
     return section("Retrieval", RETRIEVAL, ["", *table(header, rows)] if rows else [])

@@ -22,9 +22,11 @@ def table(p: HubCorpus) -> pl.DataFrame:
     frames = []
     for split in map(str.strip, p.hub_split.split("+")):
         records = ({k: v for k, v in row.items() if not isinstance(v, bytes)} for row in _some(p, split))
-        frame = pl.DataFrame(
-            list(progress(records, what=f"hub {p.id}", unit="rows")), infer_schema_length=None
-        )
+        try:
+            rows = list(progress(records, what=f"hub {p.id}", unit="rows"))
+        except Exception as error:  # a streamed set needs the network until its last row
+            raise BadInput(_told(p, error)) from None
+        frame = pl.DataFrame(rows, infer_schema_length=None)
         if "split" not in p.columns:
             frame = frame.drop("split", strict=False)
             if "+" in p.hub_split:
@@ -62,4 +64,8 @@ def _opened(p: HubCorpus, split: str) -> Any:
             **words,
         )
     except Exception as error:  # no network, or an unknown id, configuration or split
-        raise BadInput(f"hub {p.id}: {' '.join(str(error).split())[:300]}") from None
+        raise BadInput(_told(p, error)) from None
+
+
+def _told(p: HubCorpus, error: Exception) -> str:
+    return f"hub {p.id}: {' '.join(str(error).split())[:300]}"

@@ -1,4 +1,5 @@
-"""The user's own texts: a table (parquet, csv, tsv, jsonl), a document, an mbox, or a folder of one of them.
+"""The user's own texts: a table (parquet, csv, tsv, jsonl), a document, an mbox, or a folder of tables, of
+documents or of mails.
 
 A document of a folder is one text. A document alone is one text for each paragraph if it has a blank line
 between texts, otherwise for each line.
@@ -53,6 +54,8 @@ def _folder(path: Path) -> pl.DataFrame:
     files = files_in(path)
     if not files:
         raise BadInput(f"{path}: an empty folder")
+    if boxes := [file for file in files if file.suffix.lower() == ".mbox"]:
+        raise BadInput(f"{boxes[0]}: mbox files in a folder are not read: name one of them as `path`")
     families = {file: family for file in files if (family := _family(file.relative_to(path)))}
     if not families:
         try:
@@ -88,7 +91,7 @@ def _tables(files: list[Path]) -> pl.DataFrame:
 
 def _counts(files: list[Path]) -> str:
     """Return how many files have which suffix: `3 md, 2 txt`."""
-    kinds = Counter(cut(printable(Path(file.suffix.lower()[1:]))) or "without a suffix" for file in files)
+    kinds = Counter(cut(file.suffix.lower()[1:]) or "without a suffix" for file in files)
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(8))
 
 
