@@ -184,7 +184,7 @@ def test_a_killed_row_keeps_seeds_of_this_code_and_these_vectors(stage, monkeypa
     if changed == "vectors":
         write("a", 1 + np.arange(3 * N).reshape(N, 3))
     if changed == "code":
-        monkeypatch.setattr(store, "code", lambda *packages: "another")
+        monkeypatch.setattr(store, "code_digest", lambda *packages: "another")
     found = stage(lambda source, target, seed: signed(7, source, target))
     assert scales() == kept
     assert found["verdict"] == pytest.approx(sum(v["score"] for v in found["by seed"].values()) / 2, abs=1e-5)

@@ -92,7 +92,7 @@ def test_spaces_that_do_not_fit_are_refused():
     two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), 0)
     with refusal("another shape than this row"):
         vec2vec.fit_jointly(x, replace(SMALL, width=14), 0, start=two)
-    with refusal("an encoder cannot be called latent: a discriminator is"):
+    with refusal("the name latent is reserved"):
         vec2vec.fit_jointly(clouds({"a": 5, "latent": 5}), SMALL, 0)
     for paired in (["b"], ["a", "b", "c"], []):
         with refusal("one space must be missing from"):

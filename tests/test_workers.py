@@ -43,7 +43,7 @@ def repro(own_folder, monkeypatch):
     Path("wait.py").write_text(WAIT)
 
     lock = open(sender.store_file(".lock"), "ab")  # noqa: SIM115 - no run is sent: so no sender imports MLflow
-    assert sender.try_lock(lock)
+    assert sender.files.try_lock(lock)
 
     def start(stages, *arguments):
         write_yaml("dvc.yaml", {"stages": stages})
