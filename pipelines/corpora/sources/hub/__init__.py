@@ -21,11 +21,11 @@ def table(p: HubCorpus) -> pl.DataFrame:
     """
     frames = []
     for split in map(str.strip, p.hub_split.split("+")):
-        records = ({k: v for k, v in row.items() if not isinstance(v, bytes)} for row in _some(p, split))
-        try:
+        try:  # a streamed set needs the network until its last row
+            records = ({k: v for k, v in row.items() if not isinstance(v, bytes)} for row in _some(p, split))
             rows = list(progress(records, what=f"hub {p.id}", unit="rows"))
-        except Exception as error:  # a streamed set needs the network until its last row
-            raise BadInput(_told(p, error)) from None
+        except Exception as error:  # no network, or an unknown id, configuration or split
+            raise BadInput(f"hub {p.id}: {' '.join(str(error).split())[:300]}") from None
         frame = pl.DataFrame(rows, infer_schema_length=None)
         if "split" not in p.columns:
             frame = frame.drop("split", strict=False)
@@ -52,20 +52,13 @@ def _opened(p: HubCorpus, split: str) -> Any:
 
     csv = (p.data_files or "").endswith(".csv")
     words: dict[str, Any] = {"keep_default_na": False} if csv else {}  # "n/a" and "None" are texts
-    try:
-        return load_dataset(
-            p.id,
-            p.config,
-            split=split,
-            revision=p.revision,
-            data_files=p.data_files,
-            streaming=p.rows is not None,
-            download_config=DownloadConfig(max_retries=2),
-            **words,
-        )
-    except Exception as error:  # no network, or an unknown id, configuration or split
-        raise BadInput(_told(p, error)) from None
-
-
-def _told(p: HubCorpus, error: Exception) -> str:
-    return f"hub {p.id}: {' '.join(str(error).split())[:300]}"
+    return load_dataset(
+        p.id,
+        p.config,
+        split=split,
+        revision=p.revision,
+        data_files=p.data_files,
+        streaming=p.rows is not None,
+        download_config=DownloadConfig(max_retries=2),
+        **words,
+    )
