@@ -64,9 +64,8 @@ class DvcProjectComponent(dg.Component, dg.Resolvable, dg.Model):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         root, stages = self.project, self.stages()
         everything, *groups = _jobs(self.prefix, stages)
-        git = any(
-            (folder / ".git").exists() for folder in (root, *root.parents)
-        )  # `dvc exp` is made of git's commits
+        # `dvc exp` needs git
+        git = any((folder / ".git").exists() for folder in (root, *root.parents))
         return dg.Definitions(
             assets=[asset(root, stages, stage, self.metadata_of) for stage in stages.values()],
             asset_checks=[checks(root, stage, self.checks_of(stage)) for stage in stages.values()],

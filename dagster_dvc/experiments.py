@@ -41,7 +41,7 @@ def experiment(root: Path, prefix: str) -> dg.JobDefinition:
         words = ["exp", "run", "--temp", *(word for change in changes for word in ("-S", change))]
         outcome = dvc(root, words, context.run.run_id)
         if outcome.code:
-            raise failure("experiment", " ".join(["dvc", *words]), outcome) from None
+            raise failure("experiment", " ".join(["dvc", *words]), outcome)
         name = next((m[1] for line in outcome.output if (m := NAMED.search(line))), "")
         differs = dvc(root, ["exp", "diff", "HEAD", name, "--md"], context.run.run_id, keep=None)
         metadata = {

@@ -10,7 +10,7 @@ from dvc.repo import Repo
 
 from dagster_dvc.graph import Entry, Stage, md5, overlap
 
-OTHER = "other than "  # begins a version that the stage has not read
+OTHER = "other than "  # prefix of a version of an input that is newer than the one that the stage read
 Now = Callable[[str], str | None]  # the md5 of a file or folder as it is now
 
 

@@ -42,7 +42,7 @@ def asset(root: Path, stages: Mapping[str, Stage], stage: Stage, more: More) -> 
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         outcome = dvc(root, ["repro", "--single-item", stage.name], context.run.run_id)
         if outcome.code:
-            raise failure(stage.name, stage.cmd, outcome) from None
+            raise failure(stage.name, stage.cmd, outcome)
         entries = lock(root)
         if not (entry := entries.get(stage.name)):  # it is `frozen` and has never run
             raise dg.Failure(f"{stage.name}: dvc.lock does not have it; is it frozen?", allow_retries=False)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import dagster as dg
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
 
 from dagster_dvc import provenance
 from dagster_dvc.checks import Check, evaluations
@@ -46,8 +48,9 @@ def lock_sensor(
         if context.instance.get_runs_count(dg.RunsFilter(statuses=RUNNING)):
             return dg.SkipReason("a run is in progress: it reports its own stages")
         try:
-            entries = lock(root)
-        except GraphError as error:  # a reader can meet DVC while it writes
+            with Repo(str(root)) as repo, repo.lock:  # DVC writes dvc.lock in place: half of it can be valid
+                entries = lock(root)
+        except (DvcException, GraphError) as error:
             return dg.SkipReason(str(error))
         there = {
             name: entry for name, entry in entries.items() if name in stages and _exists(root, stages[name])

@@ -80,16 +80,8 @@ def alone(study: Study, found: list[Finding], html: Path) -> str:
         textwrap.fill(f"{n}. {finding.sentence}", 110, subsequent_indent="   ", break_on_hyphens=False)
         for n, finding in enumerate(found, 1)
     ]
-    return (
-        "\n\n".join(
-            [
-                TITLE.format(escaped(study.study)),
-                *sentences,
-                f"The page: {html} and {html.with_suffix('.md')}",
-            ]
-        )
-        + "\n"
-    )
+    page = f"The page: {html} and {html.with_suffix('.md')}"
+    return "\n\n".join([TITLE.format(escaped(study.study)), *sentences, page]) + "\n"
 
 
 if __name__ == "__main__":

@@ -274,7 +274,7 @@ EXTENDS = {"start": "data/translators/two"}
         ),
         (
             {"two": {}, "r": EXTENDS},
-            "align_jointly.r.spaces: those of two, then at least one more",
+            "align_jointly.r.spaces: list those of two first",
         ),
         (
             {"two": {"spaces": ["a", "b"]}, "r": EXTENDS},
@@ -283,7 +283,7 @@ EXTENDS = {"start": "data/translators/two"}
         ({"r": {"parts": 2}}, "parts: at least 3 are needed"),
         (
             {"two": {"spaces": ["a", "b"], "parts": 3}, "r": EXTENDS},
-            "align_jointly.r.seeds: two of those of two are needed",
+            "align_jointly.r.seeds: at least two of two are needed",
         ),
     ],
 )
@@ -297,11 +297,12 @@ def test_rows_that_do_not_fit_get_one_line(rows, line, tmp_path):
 def test_a_translator_of_a_joint_row_is_named_by_its_pair(tmp_path):
     def load(translator):
         measured = {"translator": translator, "source": "a", "target": "c"}
-        study = STUDY | {"align_jointly": {"three": ROW}, "evaluate": {"r": measured}}
+        study = STUDY | {"align_jointly": {"three": ROW | {"restarts": 3}}, "evaluate": {"r": measured}}
         write_yaml(tmp_path / "params.yaml", study)
         return params.load(tmp_path / "params.yaml")
 
-    assert load("three/a/c").translators()["three/a/c"].target == "c"
+    pair = load("three/a/c").translators()["three/a/c"]
+    assert (pair.target, pair.restarts) == ("c", 3)
     with refusal(r"evaluate\.r\.target: c is of encoder c"):
         load("three/a/b")
     with refusal("there is no row 'three/a'"):

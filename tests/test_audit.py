@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -101,6 +102,12 @@ WRITERS = {
     "hnswlib.bin": content(hnswlib(VECTORS)),
     "a.safetensors": lambda p: save_file({"ids": np.arange(300), "vectors": VECTORS}, p),
 }
+
+
+def test_bfloat16_is_read(tmp_path):
+    path, rows = tmp_path / "a.safetensors", torch.eye(3, dtype=torch.bfloat16)
+    safetensors.torch.save_file({"vectors": rows}, path)
+    assert np.array_equal(dumps.sample(path, 9).vectors, np.eye(3))
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -261,6 +268,7 @@ BAD = {
     "two.csv": (lines("a,b", '"[1, 2]","[3, 4]"'), "which column holds the vectors"),
     "two.npz": (lambda p: np.savez(p, a=VECTORS, b=VECTORS), "which array holds the vectors"),
     "big.jsonl": (lines("[1, 2]", f"[1{'0' * 400}, 2]"), "line 2: a number that no float holds$"),
+    "long.csv": (lines("1,2", "3,4,5"), "row 2 has 3 fields"),
 }
 
 
@@ -677,7 +685,7 @@ def test_texts_too_few_or_absent_are_one_line(world, name, message):
 
 NAMES = [
     "données.npy", "donne\u0301es.npy", "DUMP.npy", "tab\there.npy",
-    "](x) ![y](dump.npy).npy", "<img src=x>.npy", "# **bold** | `code`.npy", f"{'x' * 240}.npy",
+    "](x) ![y](dump.npy).npy", "<img src=x>.npy", "# **bold** | `code`.npy", f"{'𐎀' * 60}.npy",
     "-$(touch x)%41&amp;.npy", "other/DUMP.npy",
 ]  # fmt: skip
 
@@ -727,4 +735,4 @@ def test_an_unwritable_folder_is_one_line_before_any_work(command, capsys, monke
     monkeypatch.setattr(audits, "audit", None)
     Path("report").mkdir()
     Path("report/audit").touch()
-    assert "report/audit: the page cannot be written there: " in refused(capsys, *command, "dump.npy")
+    assert "-stopped.html: cannot be written: " in refused(capsys, *command, "dump.npy")

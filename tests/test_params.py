@@ -71,7 +71,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("embed", TEXTS | {"corpus": "leak"},
          ": a corpus of vectors takes an encoder with `source: given`"),
         ("align", ALIGN | {"aligner": "magic"}, ": there is no aligner 'magic'"),
-        ("align", ALIGN | {"limit": [1, 5]}, ".limit: [1, 5] is neither"),
+        ("align", ALIGN | {"limit": [1, 5]}, ".limit: [1, 5]: a number of at least 2"),
         ("align", ALIGN | {"clusters": 10**30}, ".clusters: a number of more than 18 digits"),
         ("align", ALIGN | {"aligner": "procrustes", "pairs": 9}, ": pairs: procrustes cannot use"),
         ("align", ALIGN | {"seeds": 3}, ".seeds: must be a list, such as [3]"),
@@ -98,6 +98,9 @@ def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
     [
         ({"study": None}, "study: "),
         ({"alignn": {}}, "alignn: unknown key; did you mean 'align'?"),
+        ({"align": {5: ALIGN}}, "evaluate.ab.translator: there is no row 'ab'"),
+        ({"finetune": {"f": FINETUNE | {"start": "data/trained/f"}}}, "finetune.f: is made from itself"),
+        ({"study": ""}, "study: "),
         ({"embed": [1, 2]}, "embed: a mapping of rows is needed"),
         ({"embed": {"a\n": TEXTS}}, "embed: 'a\\n' is no row name"),
         ({"embed": {"1e5": TEXTS}}, "embed: 100000.0 is no row name"),

@@ -87,6 +87,8 @@ AUDIT = ("audit", "here.npy")
         ("translate", "apply", "no", "here.npy", "--out", "x.txt"),
         ("validate", "no.yaml"),
         ("identify", "no.npy"),
+        ("identify", f"{'x' * 300}.npy"),
+        ("identify", ""),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, arguments):
@@ -112,22 +114,28 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         assert frame["id"].to_list() == list(range(100))
         assert frame["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
         assert (frame["aligned"].to_numpy() == (held[:, 0] > held[:, 1])).all()
-    assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy")[1]["top1"] > 0.9
+    names = ("--column", "embedding,any")
+    assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy", *names)[1]["top1"] > 0.9
     Path("map/parts.safetensors").unlink()
     Path("held").mkdir()
+    pl.read_parquet("held.parquet").select("embedding", "id").write_parquet("held/b.parquet")
     Path("held.parquet").rename("held/a.parquet")  # the other columns of any parquet are kept
     assert main(["translate", "--json", "apply", "map", "held", "--out", "m.parquet"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == 100
+    assert json.loads(capsys.readouterr().out)["rows"] == 200
     assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
-    write_verdicts(Path("map"), {0: Verdict(0.3, "doubtful", 0.1, 50)})
-    assert main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0
-    assert "the verdict on the map is doubtful: it may be wrong" in capsys.readouterr().out
+    doubtful = Verdict(0.3, "doubtful", 0.1, 50)
+    for verdicts in ({0: doubtful}, {0: doubtful, 1: Verdict(0.9, "aligned", 0.9, 50)}):
+        write_verdicts(Path("map"), verdicts)
+        assert main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0
+        told = "the verdict on the map is doubtful: it may be wrong" in capsys.readouterr().out
+        assert told == (len(verdicts) == 1)
     np.save("thin.npy", turned[:100, :3].astype(np.float32))
     for wrong in (
         ("judge", "map", "thin.npy", "true.npy"),
         ("apply", "map", "thin.npy", "--out", "x.npy"),
         ("fit", "old.npy", "new.npy", "--out", "map", "--seed", "1"),  # the folder has seed 0
         ("fit", "old.npy", "new.npy", "--out", "old.npy"),
+        ("apply", "map", "held", "--out", "held/c.parquet"),
     ):
         refused(capsys, "translate", *wrong)
 

@@ -155,7 +155,7 @@ def hub(row: Encoder) -> Path:
         ignore_patterns=[*OTHER_FORMATS, *(f"{p}/*" for p in OTHER_FORMATS if not p.startswith("*."))],
     )
     at = f"encoder {row.model}" + (f"@{row.revision}" if row.revision else "")
-    with reading(at, "neither in the local cache nor from the hub"):
+    with reading(at, "found neither in the local cache nor on the hub"):
         with suppress(FileNotFoundError, BadInput):
             found = Path(download(local_files_only=True))
             # Other programs may have left only a part of the model there.

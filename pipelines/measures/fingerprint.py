@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-SHRINK = 0.3  # share of an even covariance: texts of another kind fill directions that these left empty
+SHRINK = 0.3  # weight of an even covariance: texts of other kinds vary in directions in which these do not
 LEAST = 0.15  # mean match of vectors that are named (docs/identify.md)
-DEVIATIONS = 3  # of a random rotation's match, which few vectors must exceed
+DEVIATIONS = 3  # so many standard deviations of a randomly rotated cloud's mean match must be exceeded
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,22 @@ class Fingerprint:
         centred = normalize(vectors.double().cpu(), dim=1) - self.mean
         return (turned - ((centred @ precision) * centred).sum(1)) / scale
 
-    def least(self, count: int) -> float:
-        """Return the mean match above which `count` vectors are named."""
+    def least(self, vectors: Tensor) -> float:
+        """Return the mean match above which vectors (n, d) are named."""
         precision, _, scale = self._scale()
-        d = len(precision)
-        # The variance of (u - m)' P (u - m) for a uniform unit vector u and the mean m
-        variance = 2 * (precision.square().sum() - precision.trace() ** 2 / d) / (d * (d + 2))
-        variance += 4 * (precision @ self.mean).square().sum() / d
-        return max(LEAST, DEVIATIONS * float((variance / count).sqrt() / scale))
+        unit, d = normalize(vectors.double().cpu(), dim=1), len(precision)
+        # The variance of the mean of (u - m)' P (u - m) if one random rotation turns all unit vectors u. It
+        # does not fall with n for vectors that have a common direction.
+        variance = 2 * _spread(precision) * _spread(unit.T @ unit / len(unit)) / ((d - 1) * (d + 2))
+        variance += 4 * (precision @ self.mean).square().sum() * unit.mean(0).square().sum() / d
+        return max(LEAST, DEVIATIONS * float(variance.sqrt() / scale))
 
     def names(self, vectors: Tensor) -> bool:
         """Return whether vectors (n, d) are of this encoder. Vectors that are all the same tell nothing."""
         all_the_same = len(vectors) > 1 and not vectors.var(0).any()
         if vectors.shape[1] != len(self.mean) or all_the_same:
             return False
-        return float(self.match(vectors).mean()) > self.least(len(vectors))
+        return float(self.match(vectors).mean()) > self.least(vectors)
 
     def _scale(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the precision (d, d), the mean distance after a rotation, and this less the own distance."""
@@ -63,3 +64,8 @@ class Fingerprint:
         precision = torch.linalg.inv((1 - SHRINK) * self.covariance + SHRINK * even)
         turned = precision.trace() / d + self.mean @ precision @ self.mean
         return precision, turned, turned - (precision * self.covariance).sum()
+
+
+def _spread(A: Tensor) -> Tensor:
+    """Return the squared norm of A (d, d) less that of its multiple of the identity."""
+    return A.square().sum() - A.trace() ** 2 / len(A)

@@ -21,9 +21,9 @@ ABOUT = {  # of each section
     "Encoders tried": (
         "Each fit maps the dump to one encoder, without a single pair, and is judged from unpaired data. "
         "share: part of the vectors for which the map is right; all that follows is about this part. "
-        "by numbers: part of the vectors that name the encoder, each by itself. If all together name it, no "
-        "fit is made, and the score is 1. No encoder of another width is tried after that, or after one of "
-        "the dump's width is aligned."
+        "by numbers: share of single vectors that match the encoder's fingerprint. If the whole dump matches "
+        "it, no fit is made, and the score is 1. Encoders of another width are skipped once the whole dump "
+        "matches, or an encoder of its width is aligned."
     ),
     "Inferred topics": "The label nearest to each translated vector. No label was known.",
     "Inverted texts": (
@@ -41,8 +41,8 @@ ABOUT = {  # of each section
         "utility: share of the 10 nearest neighbours that is kept. leakage: agreement of a new attack on "
         "the defended vectors with the attack on the bare ones; 0 is chance. `none`: the same attack with "
         "another seed. It is below 1 if two fits differ. *n* pairs: leakage to an attacker who also knows "
-        "*n* bare vectors, and the cells. He takes the best of four maps fitted to these pairs, of those to "
-        "fewer pairs, and of the attack without pairs. "
+        "*n* bare vectors, and the cells: the best of four maps fitted to these pairs, of maps fitted to "
+        "fewer, and of the attack without pairs. "
         "`cells`: a secret rotation for each k-means cell; an owner searches the cells nearest to a query, "
         "as many as the square root of their number."
     ),

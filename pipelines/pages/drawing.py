@@ -4,6 +4,7 @@ A row's picture is report/pictures/<verb>.<row>.<picture>.png.
 Stages write tables only, so a changed legend redraws pictures and reruns no training (docs/decisions/0012).
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def planes(study: Study) -> None:
     """Draw all encoders that were measured on the same pairs, once: for the first of their rows."""
     every: dict[tuple, dict[str, tuple]] = {}
     for name, (row, metrics) in measured(study, "similarity").items():
-        if "alignment" in metrics:
+        if math.isfinite(metrics["alignment"]):
             point = tuple(metrics[measure] for measure in ("uniformity", "alignment", "spearman"))
             every.setdefault((row.corpus, row.split), {})[name] = point
     for points in every.values():

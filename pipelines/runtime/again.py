@@ -9,8 +9,8 @@ from pipelines.runtime.errors import BadInput
 def again(study: str, stage: str = "") -> str:
     """Return the command that makes a stage's results again, or those of all stages.
 
-    A comment at its end says so if tracked files differ from the commit, or code is new. dvc.lock and
-    report/ are results.
+    A comment at its end says so if tracked files differ from the commit, or pipelines/ has untracked files.
+    dvc.lock and report/ do not count: they are results.
     """
     steps = [f"dvc repro {stage}".strip()]
     if git("cat-file", "-t", f"HEAD:studies/{study}.yaml") == "blob" and made_from(study):

@@ -21,7 +21,7 @@ def listed(names: Iterable[object], most: int = 20) -> str:
     every = [str(name) for name in names]
     shown = [name for name in every if _NAME.fullmatch(name)][:most]
     if more := len(every) - len(shown):
-        shown.append(f"{more} more" if shown else f"{more}, whose names do not look like names")
+        shown.append(f"{more} more" if shown else f"{more}, whose names look like data")
     return ", ".join(shown) or "none"
 
 

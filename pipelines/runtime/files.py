@@ -18,7 +18,7 @@ MACHINE = re.sub(r"\W", "-", platform.node()) or "here"  # nodes of a cluster ma
 
 
 def try_lock(file: IO[Any], how: int = fcntl.LOCK_EX) -> bool:
-    """Lock a file unless another process holds its lock. The system releases locks of an ended process."""
+    """Try to lock a file; return False if another process holds the lock. A lock ends with its process."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -66,6 +66,16 @@ def atomic(path: Path) -> Iterator[Path]:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Make the folder of a file. Raise BadInput, before any work, if the file cannot be written there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft_of(path).touch()
+        draft_of(path).unlink()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written: {(error.strerror or '').lower()}") from None
 
 
 @contextmanager
@@ -126,11 +136,8 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write nested dicts, lists and tuples of tensors, numbers, strings and None atomically, bit for bit."""
     import torch
 
-    with (
-        atomic(path) as draft,
-        open(draft, "wb") as file,
-    ):  # an open file: torch writes a path's name into the file
-        torch.save(state, file)  # noqa: TID251
+    with atomic(path) as draft, open(draft, "wb") as file:
+        torch.save(state, file)  # noqa: TID251  # given a path, torch would write its name into the file
 
 
 def load_state(path: Path, device: Any = "cpu") -> dict[str, Any]:

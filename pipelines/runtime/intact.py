@@ -104,7 +104,8 @@ def md5_of(path: Path) -> str:
 def _by_hand(stage: str, out: Path) -> bool:
     """Return whether the stage's last good run wrote all of an output, and DVC wrote no dvc.lock since.
 
-    DVC writes dvc.lock after every run of its own. A disk that fails leaves a file's time as it was.
+    DVC writes dvc.lock after every run of its own. So an older dvc.lock means a run by hand. A failing disk
+    changes bytes but not times, so its files do not look written by hand.
     """
     try:
         run = read_note(stage)

@@ -12,6 +12,8 @@ import time
 import uuid
 from pathlib import Path
 
+import torch
+
 from pipelines.runtime.errors import BadInput
 
 LAUNCHED = "UNIVERSAL_GEOMETRY_LAUNCHED"  # set for the processes that `launch` starts
@@ -34,7 +36,7 @@ def launch(processes: int) -> None:
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ[LAUNCHED] = "1"
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // processes)))
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -61,7 +63,7 @@ def launch(processes: int) -> None:
 
 
 def _blame(exitcode: int, at: float) -> tuple[bool, bool, bool, float]:
-    """Sort the process that caused the end first: it refused its input, or was killed, or failed first.
+    """Return a key that sorts the cause first: a process that refused its input, was killed, or failed first.
 
     Others fail because a partner is gone, or get SIGTERM because one has failed.
     """

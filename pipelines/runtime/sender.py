@@ -25,12 +25,13 @@ from pipelines import freeze_gc
 from pipelines.runtime import files
 from pipelines.runtime.errors import BadInput
 
-os.environ |= {
+for name, default in {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # an address may contain a password
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",  # seconds; MLflow's defaults, 120 and 7 retries, are five minutes
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-} | os.environ
+}.items():
+    os.environ.setdefault(name, default)
 
 KEY = "run.key"  # MLflow tag with the name of a run's log, which identifies a run that is sent again
 FLUSH_SECONDS = 0.2  # between two uploads, which send many numbers at once: a request takes 15 ms
@@ -132,7 +133,8 @@ class Upload:
 
     def _first(self, tags: dict[str, str]) -> Any:
         """Return the first run with these tags, or None."""
-        same = " and ".join(f"""tags.`{k}` = '{v.replace("'", "")}'""" for k, v in tags.items())
+        quoted = {k: f'"{v}"' if "'" in v else f"'{v}'" for k, v in tags.items()}
+        same = " and ".join(f"tags.`{k}` = {value}" for k, value in quoted.items())
         runs = self._mlflow.search_runs([self._experiment], same, max_results=1, order_by=["start_time"])
         return runs[0] if runs else None
 
@@ -166,9 +168,9 @@ class Upload:
 
 
 def serve(stop: threading.Event, log: Path | None = None) -> int:
-    """Send runs until `stop` is set; return the exit code. First wait while another sender has the lock.
+    """Send runs until `stop` is set; return the exit code. One sender works at a time: wait for the lock.
 
-    If `stop` is set meanwhile, return once the other sender has sent `log`, or at once without a `log`.
+    If `stop` is set while waiting, return once the other sender has sent `log`; at once without a `log`.
     """
     with open(store_file(".lock"), "ab") as lock:
         while not files.try_lock(lock):

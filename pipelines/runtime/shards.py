@@ -133,7 +133,7 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
     output = job.folder / shard.name
     # Each process has its draft: a cluster that loses sight of a worker may repeat a shard that is still
     # being written.
-    with atomic(output) as draft, pq.ParquetFile(shard) as file:
+    with pq.ParquetFile(shard) as file, atomic(output) as draft:
         empty = [file.schema_arrow.empty_table()]
         tables = map(function, file.iter_batches(job.batch) if file.metadata.num_rows else empty)
         first = next(tables)

@@ -19,9 +19,8 @@ def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
 
     cores = torch.get_num_threads()
     at_once = max(1, min(cores, len(works)))
-    with ThreadPool(
-        at_once, torch.set_num_threads, (cores // at_once,)
-    ) as pool:  # OpenMP's number is per thread
+    each = (cores // at_once,)  # OpenMP has a number of threads for each thread
+    with ThreadPool(at_once, torch.set_num_threads, each) as pool:
         futures = list(pool.imap(_done, works))
     return [future.result() for future in futures]
 

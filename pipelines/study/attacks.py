@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from pipelines.runtime.settings import Bounds, Count
-from pipelines.study.row import Computed, Ref, Seed, settings_from
+from pipelines.study.row import Computed, Ref, Seed, known, settings_from
 from pipelines.study.translation import Translated
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def _inverter(given: Any) -> Any:
     return settings(next((module for key, module in INVERTERS.items() if key in said), "decoder"), given)
 
 
-# The module for a key: vec2text's released weights, or a language model. For neither, a decoder from nothing
+# The module that a key of `inverter` selects: released weights, or a language model. Without either key:
+# a decoder from nothing
 INVERTERS = {"pretrained": "vec2text", "model": "hub"}
 InverterSettings = Annotated[Any, BeforeValidator(_inverter), Field(validate_default=True)]
 SearchSettings = Annotated[Any, BeforeValidator(partial(settings, "search")), Field(validate_default=True)]
@@ -48,7 +49,13 @@ class Attributes(Translated):
     # The text to embed for a label: its name, or a sentence with the name
     wordings: tuple[Literal["name", "template"], ...] = Field(("name",), min_length=1)
     k: tuple[Count, ...] = Field((1, 5), min_length=1)  # count a label as found among the first k
-    neighbours: Count = 1  # average a vector's scores over this many nearest vectors, itself one
+    neighbours: Count = 1  # average a vector's scores over this many nearest vectors, including itself
+
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError if a side is an image-text space: labels need an encoder that is a row."""
+        super().check(where, study)
+        for side in ("source_encoder", "target_encoder"):
+            known(f"{where}.{side}", getattr(self, side), study.encoders)
 
 
 class Inverter(Computed):
@@ -69,7 +76,8 @@ class Inverter(Computed):
         return hasattr(self.inverter, "pretrained")
 
     def check(self, where: str, study: Study) -> None:
-        """Raise ValueError if an inverter that is no decoder is told to learn a corrector."""
+        """Raise ValueError for a missing encoder, or a corrector where the inverter is no decoder."""
+        known(f"{where}.encoder", self.encoder, study.encoders)
         if self.corrector and not hasattr(self.inverter, "vocabulary"):
             raise ValueError(
                 f"{where}.corrector: only a decoder learns one; name vec2text's as `inverter.corrector`"
@@ -105,7 +113,8 @@ class Invert(Translated):
             raise ValueError(
                 f"{where}.search: a released inverter takes `corrections` and `width` (beams) alone"
             )
-        if self.corpus == attacker.corpus and (self.split is None or self.split == attacker.split):
+        splits = self.split, attacker.split
+        if self.corpus == attacker.corpus and (None in splits or splits[0] == splits[1]):
             raise ValueError(
                 f"{where}: the attacker's texts are the attacked ones: take another split or corpus"
             )

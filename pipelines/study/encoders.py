@@ -98,9 +98,7 @@ class Finetune(Shared):
 
     corpus: Annotated[str, Ref("corpora")]  # texts, or triplets of kind nli, to train on
     dev: Annotated[str, Ref("corpora", kind="sts")]  # its split "dev" selects the checkpoint
-    start: (
-        Watched  # an encoder's folder (data/encoders/..., data/trained/...), or scratch.py for a new network
-    )
+    start: Watched  # folder of an encoder (data/encoders/, data/trained/), or scratch.py for a new network
     network: Network | None = None  # of the new network
     half: Literal["first", "second"] | None = None  # of the train texts; None: all
     pooling: Literal["cls", "mean", "first-last"] = "cls"  # from tokens to a sentence vector

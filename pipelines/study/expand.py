@@ -34,9 +34,9 @@ defaults.
 - `matrix` lists the values of each slot. Every combination of values is a row. A key such as `a b` sets two
   slots together, and its value is a list of lists:
   `"{a}-{b}-{n}": {matrix: {a b: [[gtr, gte], [e5, gte]], n: [5, 10]}, source: "nq-{a}", ...}` is four rows.
-- A slot that is not in `matrix` is the name of an earlier table in TABLES (for a table that is not there,
-  of any), and takes the names of its rows.
-  `"{align}": {pictures: false}` in evaluate is one row for each row of align.
+- Any other slot is the name of a table, and takes the names of its rows: `"{align}": {pictures: false}` in
+  evaluate is one row for each row of align. The table must stand earlier in TABLES. Rows of a table that is
+  not in TABLES may use all of them.
 - If several rows have one name, a written row wins over one from a matrix, and both win over one from a
   table.
 """
@@ -83,7 +83,7 @@ def expand(tree: Mapping[str, Any]) -> Tables:
             raise ValueError(f"{table}: a mapping of rows is needed")
     expansion = Expansion(study)
     for table in TABLES:
-        for name, row in study[table].items():  # rows that later tables add to embed are complete
+        for name, row in study[table].items():  # later tables may add full rows to embed
             if isinstance(name, str):
                 try:
                     getattr(expansion, f"fill_{table}")(name, row)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +38,7 @@ from pipelines.study import (
 )
 from pipelines.study.expand import expand
 from pipelines.study.reading import check_names, read
-from pipelines.study.row import Made, known
+from pipelines.study.row import Made, Text, known
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Verb:
 class Study(Row):
     """The whole of params.yaml."""
 
-    study: str
+    study: Text
     about: str = ""
     corpora: Annotated[dict[str, AnyCorpus], Verb("collect")] = {}
     encoders: Annotated[dict[str, Encoder], Verb("fetch")] = {}
@@ -96,6 +97,14 @@ class Study(Row):
         for where, row in self.rows():
             row.check_references(where, self)
             row.check(where, self)
+        made_from = {
+            where: [".".join(made) for path in row.watched().values() if (made := Made.maker(path))]
+            for where, row in self.rows()
+        }
+        try:
+            TopologicalSorter(made_from).prepare()
+        except CycleError as error:
+            raise ValueError(f"{error.args[1][0]}: is made from itself: {', '.join(error.args[1])}") from None
         return self
 
     def rows(self) -> Iterator[tuple[str, Row]]:
@@ -123,6 +132,11 @@ class Study(Row):
         for name, row in self.align_jointly.items():
             joint |= {f"{name}/{a}/{b}": row.pair(a, b) for a, b in row.pairs()}
         return joint | self.align
+
+    def corpora_of(self, fit: Align) -> list[str]:
+        """Return the corpus of a fit's source and, if it is another, that of its target."""
+        spaces = self.spaces()
+        return [*dict.fromkeys(spaces[name].corpus for name in (fit.source, fit.target))]
 
     def named(self, row: Row) -> dict[str, Row]:
         """Return the rows that decide what a row measures, under names as `align` or `source.encoder`."""
@@ -163,10 +177,8 @@ def load(path: str | Path = "params.yaml") -> Study:
 def check_files(study: Study, where: str | Path = "params.yaml") -> None:
     """Raise BadInput for the first path that DVC watches, that no stage makes, and that is missing."""
     for place, row in study.rows():
-        for name, field in type(row).model_fields.items():
-            path = getattr(row, name)
-            watched = any(isinstance(mark, Made) for mark in field.metadata)
-            if watched and not path.startswith(tuple(Made.FOLDERS)) and not os.path.exists(path):
+        for name, path in row.watched().items():
+            if not Made.maker(path) and not os.path.exists(path):
                 raw, link = Path("data/raw"), ""
                 if path.startswith("data/raw") and not raw.exists():
                     state = f"links to {raw.readlink()}" if raw.is_symlink() else "is not linked"

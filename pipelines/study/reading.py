@@ -62,14 +62,15 @@ def size(node: yaml.Node, known: dict[int, int]) -> int:
     """Return how many values a node has with its aliases written out. Ten lines can have a billion."""
     if id(node) not in known:
         known[id(node)] = 1  # ends at an alias of the node itself, which `faults` refuses
-        inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
-        parts = [part for entry in inner for part in (entry if isinstance(entry, tuple) else (entry,))]
+        parts = node.value if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
         known[id(node)] = 1 + sum(size(part, known) for part in parts)
     return known[id(node)]
 
 
 def faults(node: yaml.Node | None, at: str = "", above: tuple[yaml.Node, ...] = ()) -> Iterator[str]:
-    """Yield what YAML or DVC would read otherwise than it is meant, with its place."""
+    """Yield what YAML or DVC would misread, with its place."""
     if any(node is outer for outer in above):
         yield f"{at}: an alias of what it stands in"
     elif isinstance(node, yaml.ScalarNode) and (fault := _misread(node)):
@@ -101,7 +102,7 @@ def check_names(tree: dict[str, Any]) -> None:
         for name in rows if isinstance(rows, dict) else ():
             if not isinstance(name, str) or not NAME.fullmatch(name):
                 shown = name if not isinstance(name, str) or len(name) <= 100 else f"{name[:20]}..."
-                rule = "letters, digits, '_' and '-' only, no number, at most 100"
+                rule = "a letter or digit, then letters, digits, '_', '-'; no number, at most 100 characters"
                 raise ValueError(f"{table}: {shown!r} is no row name: {rule}")
             if (other := folded.setdefault(name.lower(), name)) != name:
                 raise ValueError(

@@ -37,9 +37,6 @@ Seed = Annotated[int, Bounds(ge=0, lt=2**32)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)]
 Text = Annotated[str, Field(min_length=1)]
 
-# How strongly a translator corrects for hubs, in place of its own strength. Higher ranks better, lower is
-# nearer in cosine, 0 is the linear map.
-
 
 @dataclass(frozen=True)
 class Ref:
@@ -78,10 +75,18 @@ class Made(Ref):
         if any(c < " " for c in value) or any(len(os.fsencode(part)) > 255 for part in value.split("/")):
             fault = "a name in it is too long, or has control characters"
             raise ValueError(f"{where}: {value[:20]!r}... is no path: {fault}")
-        for folder, table in self.FOLDERS.items():
-            if value.startswith(folder):
-                joint = study.align_jointly if table == "translators" else {}
-                known(where, value.removeprefix(folder).rstrip("/"), {**joint, **study.table(table)})
+        if made := self.maker(value):
+            table, name = made
+            joint = study.align_jointly if table == "translators" else {}
+            known(where, name, {**joint, **study.table(table)})
+
+    @classmethod
+    def maker(cls, path: str) -> tuple[str, str] | None:
+        """Return table and name of the row whose stage makes a path; None if no stage does."""
+        for folder, table in cls.FOLDERS.items():
+            if path.startswith(folder):
+                return table, path.removeprefix(folder).rstrip("/")
+        return None
 
 
 Watched = Annotated[str, Field(min_length=1), Made()]  # a path that DVC watches for changes
@@ -97,6 +102,11 @@ class Row(BaseModel):
     def _known_keys(cls, row: Any) -> Any:
         refuse_unknown_keys(row, cls.model_fields)
         return row
+
+    def watched(self) -> dict[str, str]:
+        """Return the paths that DVC watches for changes, by field."""
+        fields = type(self).model_fields.items()
+        return {name: getattr(self, name) for name, f in fields if any(type(m) is Made for m in f.metadata)}
 
     def check_references(self, where: str, study: Study) -> None:
         """Raise ValueError if a field marked with `Ref` names a row that is not in the study."""
@@ -122,21 +132,20 @@ Device = Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")]
 class Computed(Row):
     """A row whose stage computes on one device. `runtime.device.resolve` chooses the device."""
 
-    device: Device = "auto"  # auto, cpu, cuda or cuda:<number>
+    device: Device = "auto"  # auto, cpu, mps, cuda or cuda:<number>
 
 
 class Shared(Computed):
     """A row whose stage can run as several processes of one machine, each with its own GPU if any."""
 
-    # The stage's command starts them. Under torchrun, as many as it starts.
-    processes: Count = 1
+    processes: Count = 1  # that the stage's command starts; under torchrun, torchrun's own number counts
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
         batch = getattr(self, "batch", 0)
         if self.processes > 1 and ":" in self.device:
             raise ValueError(
-                f"device: {self.device} is one of {self.processes} processes: `cuda` gives each its own"
+                f"device: {self.device} is one device, for {self.processes} processes; `cuda` gives each one"
             )
         if batch % self.processes:
             raise ValueError(f"processes: {self.processes} cannot share batches of {batch} evenly")
@@ -172,5 +181,5 @@ def known(where: str, name: str, rows: Iterable[str], what: str = "row") -> None
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name, map(str, names), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -35,7 +35,7 @@ Supervision = Literal["unpaired", "few pairs", "naive", "oracle"]
 def _per_side(limit: Any) -> Any:
     sides = limit if isinstance(limit, (list, tuple)) and len(limit) == 2 else [limit]
     if limit is not None and not all(type(side) is int and side >= 2 for side in sides):
-        raise ValueError(f"{limit!r} is neither a number from 2 on nor [of the source, of the target]")
+        raise ValueError(f"{limit!r}: a number of at least 2, or [source, target], is needed")
     return limit
 
 
@@ -49,7 +49,8 @@ class Fitted(Shared):
     seeds: Seeds = (0,)  # one fit for each; each draws its own parts of the texts
     # What is drawn: documents, so that no two parts have texts of one document, or single rows, as papers do
     halves: Literal["documents", "rows"] = "documents"
-    # At most this many vectors of each space, or [of the source, of the target or the `paired` spaces]
+    # At most this many vectors of each space, or [source, target]. In align_jointly the second number is for
+    # the spaces in `paired`
     limit: Limit = None
     restarts: Natural = 0  # fit again up to this often, to the same vectors, while a fit is not `aligned`
     settings: Any = None  # the aligner's own dataclass `Settings`, filled from the row's other keys
@@ -74,7 +75,7 @@ class Align(Fitted):
 
     source: Annotated[str, Ref("embed")]  # the vectors that are translated
     target: Annotated[str, Ref("embed")]  # the space that they are translated into
-    # The source's split, a dump's, and the target's, the attacker's own. None: two halves of train
+    # [split of the source (a dump), split of the target (the attacker's)]. None: two halves of train
     splits: tuple[str, str] | None = None
     pairs: Natural = 0  # known pairs given to the aligner; 0: unpaired
 
@@ -86,7 +87,7 @@ class Align(Fitted):
             raise ValueError("splits: two splits share no text, so `pairs` must be 0")
         aligner = aligner_module(self.aligner)
         if self.pairs and not (isinstance(aligner, Aligner) and aligner.USES_PAIRS):
-            raise ValueError(f"pairs: {self.aligner} cannot use known pairs; of an oracle, set `limit`")
+            raise ValueError(f"pairs: {self.aligner} cannot use known pairs; for an oracle, set `limit`")
         return self
 
     @property
@@ -160,7 +161,7 @@ class AlignJointly(Fitted):
         other = study.align_jointly[self.extends]
         first = self.spaces[: len(other.spaces)]
         if first != other.spaces or first == self.spaces:
-            raise ValueError(f"{where}.spaces: those of {self.extends}, then at least one more, are needed")
+            raise ValueError(f"{where}.spaces: list those of {self.extends} first, then at least one more")
         needed = self.parts or self.sides
         if (other.parts or other.sides, other.halves) != (needed, self.halves):
             raise ValueError(
@@ -169,7 +170,7 @@ class AlignJointly(Fitted):
             )
         if not set(self.seeds) <= set(other.seeds) or len(self.seeds) < 2:
             raise ValueError(
-                f"{where}.seeds: two of those of {self.extends} are needed: they judge each other"
+                f"{where}.seeds: at least two of {self.extends} are needed: their fits judge each other"
             )
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -178,7 +179,7 @@ class AlignJointly(Fitted):
 
     def pair(self, source: str, target: str) -> Align:
         """Return one of the translators as a row of align."""
-        shared = ("aligner", "seeds", "halves", "limit", "settings", "device")
+        shared = ("aligner", "seeds", "halves", "limit", "restarts", "settings", "device")
         common = {name: getattr(self, name) for name in shared}
         if isinstance(self.limit, tuple) and target not in self.paired:
             common["limit"] = self.limit[::-1]
@@ -192,7 +193,7 @@ class Translated(Computed):
 
     # A row of align, or <row of align_jointly>/<source>/<target>
     translator: Annotated[str, Ref("translators")]
-    aligner: str = ""  # the translator's, of which dvc.yaml names the code
+    aligner: str = ""  # that fitted the translator: its code is a dependency in dvc.yaml
     source: Annotated[str, Ref("embed")]  # embeddings that are translated
     target: Annotated[str, Ref("embed")]  # their true partners, to measure with
     split: str | None = "test"  # None: every row of the corpus

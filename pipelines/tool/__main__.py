@@ -7,7 +7,9 @@ is wrong (`migrate`), 130 Ctrl-C.
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
@@ -28,19 +30,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. Bad input is one line on stderr.
 
     A command's module is imported only when it runs: help needs no torch.
+    argv: None: the arguments of this process, which ends at once if threads are left.
     """
+    if argv is None:
+        code = main(sys.argv[1:])
+        if threading.active_count() > 1:  # after Ctrl-C a thread may be in torch: a usual exit would abort
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
     parser = commands()
     args = parser.parse_args(argv)
     freeze_gc()
     module, function = args.run.split(".")
     try:
         with redirect_stdout(sys.stderr):  # notes of readers: stdout is the answer's
-            answer: Answer = getattr(import_module(f"pipelines.tool.{module}"), function)(args)
-    except BadInput as error:
-        print(cut(f"{parser.prog} {args.command}: {error}", 1000), file=sys.stderr)
+            command = getattr(import_module(f"pipelines.tool.{module}"), function)
+            signal.siginterrupt(signal.SIGINT, True)  # importing polars lets Ctrl-C wait for the end of a fit
+            answer: Answer = command(args)
+    except (BadInput, OSError) as error:
+        named = isinstance(error, OSError) and error.filename
+        said = f"{error.filename}: {(error.strerror or '').lower()}" if named else error
+        print(cut(f"{parser.prog} {args.command}: {said}", 1000), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"{parser.prog} {args.command}: stopped; nothing was written", file=sys.stderr)
+        print(f"{parser.prog} {args.command}: stopped", file=sys.stderr)
         return 130
     try:
         said = json.dumps(answer.data, indent=2, default=str) if args.json else "\n".join(answer.lines)
@@ -99,14 +113,16 @@ def _json(parser: Parser, default: Any = False) -> None:
 
 
 def _stored(parser: Parser) -> None:
-    parser.add_argument("--column", help="the column, array or key that holds the vectors")
-    parser.add_argument("--collection", help="of Chroma, or the table of LanceDB or sqlite-vec")
+    parser.add_argument(
+        "--column", help="the column, array or key that holds the vectors; of two files: FIRST,SECOND"
+    )
+    parser.add_argument("--collection", help="of Chroma, or the table of LanceDB or sqlite-vec; the same")
 
 
 def _fits(parser: Parser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--restarts", type=int, default=2, help="fits at most, after the first, while none is aligned"
+        "--restarts", type=int, default=2, help="fit again at most this often, until a fit is aligned"
     )
 
 
@@ -115,7 +131,9 @@ def _attacked(parser: Parser) -> None:
     _stored(parser)
     parser.add_argument("--texts", help="your own texts, of the kind behind the dump; else docstrings")
     parser.add_argument(
-        "--encoders", type=_names, help="minilm,use,wordllama by default; also hub ids and folders"
+        "--encoders",
+        type=_names,
+        help="minilm,use,wordllama by default (identify: also e5); hub ids, folders",
     )
     parser.add_argument("--limit", type=int, help="vectors of the dump, drawn at random: 20,000 by default")
     parser.add_argument("--known", type=int, help="texts of the attacker, drawn at random: 6,000 by default")
@@ -138,7 +156,7 @@ def _identify(parser: Parser) -> None:
     parser.add_argument(
         "--fit",
         action=argparse.BooleanOptionalAction,
-        help="also fit a translator to each encoder: by default if the numbers name none of 1,000 vectors",
+        help="also fit a translator to each encoder; by default if no fingerprint fits 1,000 or more vectors",
     )
 
 

@@ -10,9 +10,9 @@ import json
 import os
 import re
 import sys
-import tempfile
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -42,7 +42,7 @@ from pipelines.pages import audit as audit_page
 from pipelines.pages.audit import SHOWN, Findings, Tried, best_of
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic
+from pipelines.runtime.files import atomic, check_writable
 from pipelines.tool import Answer, encoders, gate
 
 TOPICS = (
@@ -267,6 +267,8 @@ def try_encoders(
             break
         steps.begin(f"encoder {encoder}")
         known = encode(texts).to(vectors.device)
+        if found and len(vectors) < LEAST and not Fingerprint.of(known).names(vectors):
+            continue  # too few for a fit, and an encoder is named
         start = time.monotonic()
         translator, verdict, replicates = identify_or_fit(vectors, known, options.quick, options.seed)
         result = Tried(
@@ -291,7 +293,7 @@ def by_numbers(vectors: Tensor, known: Tensor) -> float:
     prints = Fingerprint.of(known)
     if vectors.shape[1] != len(prints.mean):
         return 0.0
-    return float((prints.match(vectors) > prints.least(1)).double().mean())
+    return float((prints.match(vectors) > prints.least(vectors[:1])).double().mean())
 
 
 def identify_or_fit(
@@ -318,11 +320,9 @@ def identify_or_fit(
 @torch.inference_mode()
 def topics(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> list[dict[str, Any]]:
     """Count the vectors nearest to each label, most first."""
-    counts = nearest_labels(best.translator(vectors), best, labels).bincount(minlength=len(labels))
-    order = [i for i in counts.argsort(descending=True, stable=True).tolist() if counts[i]]
-    return [
-        {"label": labels[i], "vectors": int(counts[i]), "share": int(counts[i]) / len(vectors)} for i in order
-    ]
+    counts = Counter(nearest_labels(best.translator(vectors), best, labels).tolist())
+    order = sorted(counts, key=lambda i: (-counts[i], i))
+    return [{"label": labels[i], "vectors": counts[i], "share": counts[i] / len(vectors)} for i in order]
 
 
 def nearest_labels(vectors: Tensor, best: Attempt, labels: Sequence[str]) -> Tensor:
@@ -464,7 +464,7 @@ def run(args: Namespace) -> Answer:
     options, dump = Options.of(args), located(args.dump)
     for path in filter(None, (options.texts, options.truth)):
         located(path)  # before any work
-    check_folder(args.out)
+    check_writable(args.out / f"{page_name(dump, options)}-stopped.html")
     defences = options.defences_to_try()
     targets = gate.targets_of(args.gate, defences, bool(options.truth)) if args.gate else None
     findings = audit(dump, options)
@@ -500,18 +500,8 @@ def plain(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def check_folder(folder: Path) -> None:
-    """Raise BadInput, before any work, if nothing can be written in the folder of the pages."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return
-    except OSError as error:
-        raise BadInput(f"{folder}: the page cannot be written there: {error.strerror}") from None
-
-
 def page_name(dump: Path, options: Options) -> str:
     """Return a name for the page, with a digest of the dump's path and of the options."""
     digest = hashlib.sha256(os.fsencode(f"{dump.resolve()}\0{options}")).hexdigest()[:6]
-    readable = re.sub(r"[^\w.-]+", "_", dump.stem)[:60]
+    readable = re.sub(r"[^\w.-]+", "_", dump.stem).encode()[:60].decode(errors="ignore")
     return f"{readable}-{digest}"

@@ -13,6 +13,7 @@ import torch
 
 import pipelines
 from pipelines.runtime.device import resolve
+from pipelines.runtime.errors import BadInput
 from pipelines.tool import Answer
 from pipelines.tool.encoders import PACKAGED, cache
 
@@ -90,4 +91,10 @@ def studies() -> dict[str, str]:
     """Return the studies of the folder `studies` here, each with what it says about itself."""
     from pipelines.study.reading import read
 
-    return {path.stem: str(read(path).get("about", "")) for path in sorted(Path("studies").glob("*.yaml"))}
+    found = {}
+    for path in sorted(Path("studies").glob("*.yaml")):
+        try:
+            found[path.stem] = str(read(path).get("about", ""))
+        except BadInput as error:
+            found[path.stem] = str(error)
+    return found

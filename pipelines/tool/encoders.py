@@ -33,7 +33,7 @@ def row_of(name: str) -> Encoder:
         return Encoder(source="wheel", model=name, path=name, precision="bf16", max_tokens=length)
     if Path(name).is_dir():
         return Encoder(source="path", model=Path(name).name, path=name)
-    if name.count("/") == 1:
+    if name.count("/") == 1 and not name.startswith((".", "/")):
         return Encoder(source="hub", model=name, path=name, max_tokens=LONGEST)
     raise BadInput(f"encoder {name!r}: neither one of {', '.join(WHEELS)}, nor a folder, nor owner/name")
 

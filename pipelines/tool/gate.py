@@ -23,12 +23,12 @@ class Targets(Row):
     defence: str = "none"  # the one in use, as `--defences` names it
     # The strongest attack that is tolerated
     verdict: Literal["failed", "doubtful", "partial", "aligned"] | None = None
-    encoder: Share = None  # at most this share of the vectors may name their encoder, each by itself
-    texts: Share = None  # at most this share is told from the other true texts
-    labels: Share = None  # at most this share has the label of its text
-    facts: Share = None  # at most this share is in the inverted texts
-    leakage: Share = None  # at most this is left to the attacker who knows most
-    recall: Share = None  # at least this share of the 10 nearest neighbours is kept
+    encoder: Share = None  # highest share of single vectors that match their encoder's fingerprint
+    texts: Share = None  # highest share of vectors that are matched to their true text
+    labels: Share = None  # highest share of vectors with the label of their true text
+    facts: Share = None  # highest share of the true texts' facts that the inverted texts state
+    leakage: Share = None  # highest leakage to the strongest attacker
+    recall: Share = None  # lowest share of the 10 nearest neighbours that is kept
 
 
 def targets_of(path: Path, defences: Sequence[Defence], truth: bool) -> Targets:
@@ -58,7 +58,8 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     if targets.verdict and VERDICTS.index(best.verdict) > VERDICTS.index(targets.verdict):
         out.append(f"verdict: {best.verdict} with {best.encoder}; at most {targets.verdict}")
     if targets.encoder is not None and named > targets.encoder:
-        said = f"{named:.3f} of the vectors name {best.encoder}"
+        by_numbers = max(findings.tried, key=lambda tried: tried.by_numbers)
+        said = f"{named:.3f} of the vectors name {(best if findings.evidence else by_numbers).encoder}"
         out.append(f"encoder: {said}; at most {targets.encoder:g}")
     if not findings.evidence:
         return out

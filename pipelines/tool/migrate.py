@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import torch
 from torch import Tensor
 
@@ -23,9 +24,9 @@ from pipelines.measures import retrieval, shown, summary, translation
 from pipelines.measures.vectors import centred_unit
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import Answer
-from pipelines.tool.translate import check_output, write
+from pipelines.tool.translate import check_output, sides, write
 
-HELD_OUT = 5  # every fifth known pair measures the maps, and is told to none of them
+HELD_OUT = 5  # every fifth known pair is held out to measure the maps
 LEAST = 10  # known pairs
 RIGHT = 0.1  # highest FOSCTTM of a right map, as in `core.verdict`
 IDS = ("id", "ids", "_id")
@@ -34,7 +35,7 @@ ADVICE = {
     "failed": "The map is wrong: nothing is written. Embed the documents again, or name (more) known pairs.",
     "doubtful": "The map may be wrong: measure it on known pairs, or embed the documents again.",
     "partial": "The map is right for a part: column `aligned` (not in .npy) marks it. Embed the rest again.",
-    "aligned": "The map is right, but loses detail: embed texts that you have again (docs/migrate.md).",
+    "aligned": "The map is right, but loses detail. Embed the texts that you have again (docs/migrate.md).",
 }
 
 
@@ -59,6 +60,8 @@ class Index:
             if index or self.path.is_dir() or suffix in (".json", ".copy", *formats.SQLITE):
                 raise BadInput(f"{self.path}: its ids are not read; those of parquet with a column `id` are")
             return [str(row) for row in range(len(self.vectors))]
+        if len(ids) != len(self.vectors):
+            raise BadInput(f"{self.path}: {len(self.vectors)} vectors, but {len(ids)} ids")
         if len({*ids}) < len(ids):
             raise BadInput(f"{self.path}: ids are not unique")
         return ids
@@ -76,28 +79,33 @@ def ids_of(path: Path) -> list[str] | None:
     if path.suffix.lower() not in TABLES:
         return formats.words(path, None, IDS)
     table = read(path)
-    name = next((name for name in IDS if name in table.columns), None)
-    return [str(value) for value in table[name]] if name else None
+    table = table.filter(~pl.all_horizontal(pl.all().is_null()))  # blank lines
+    if (name := next((name for name in IDS if name in table.columns), None)) is None:
+        return None
+    if missing := table[name].null_count():
+        raise BadInput(f"{path}: {missing} rows have no {name}")
+    return [str(value) for value in table[name]]
 
 
 def migrate(args: Namespace) -> Answer:
     """Fit a map from OLD to NEW, measure it, and write OLD as vectors of the new encoder.
 
-    Exit code 3, and no file, if the map is wrong: by known pairs that no map was told of or, without any, by
-    its verdict.
+    Exit code 3, and no file, if the map is wrong. Held-out known pairs tell, or else its verdict: without
+    pairs, or if the map is right for a part of the vectors.
     """
-    stored = Stored.of(args.old, args)
-    check_output(args.out, stored)
-    old, new = Index.of(stored), Index.of(Stored.of(args.new, args))
+    stored, new = sides(args, args.old, args.new)
+    given = (args.old, args.new, args.pairs, args.queries, args.old_queries, args.qrels)
+    check_output(args.out, stored, [name for name in given if name and not name.isdecimal()])
+    old, new = Index.of(stored), Index.of(new)
     judged = Judged.of(args, old, new.vectors.shape[1])
     known = known_pairs(args.pairs, old, new)
     held = torch.arange(len(known)) % HELD_OUT == HELD_OUT - 1
-    told, measured = known[~held], known[held]
+    train, test = known[~held], known[held]
 
-    # 1. The map without pairs, or told of some; beside it Procrustes of these pairs.
-    pairs = (old.vectors[told[:, 0]], new.vectors[told[:, 1]]) if len(told) else None
-    # The target leaves out the measured pairs: else their texts would be on both sides.
-    unseen = torch.isin(torch.arange(len(new.vectors)), measured[:, 1])
+    # 1. Fit the unpaired map, with the training pairs as a hint, and Procrustes to the training pairs.
+    pairs = (old.vectors[train[:, 0]], new.vectors[train[:, 1]]) if len(train) else None
+    # The target leaves out the test pairs: else their texts would be on both sides.
+    unseen = torch.isin(torch.arange(len(new.vectors)), test[:, 1])
     target = new.vectors[~unseen]
     how = {"seed": args.seed, "restarts": args.restarts, "match_in": "smaller"}
     unpaired, verdict, parts = arrays.fit_parts(old.vectors, target, pairs=pairs, **how)
@@ -105,10 +113,10 @@ def migrate(args: Namespace) -> Answer:
     if pairs:
         maps["procrustes"] = procrustes.fit_oracle(*pairs, procrustes.Settings(), args.seed)
 
-    # 2. What each finds again of the pairs that were held out.
+    # 2. Measure each map on the test pairs.
     top1, foscttm = {}, {}
     for name, map in maps.items():
-        top1[name], foscttm[name] = found_again(map, old, new, measured)
+        top1[name], foscttm[name] = measure(map, old, new, test)
     best = max(maps, key=lambda name: (top1[name], -foscttm[name]))
     partial = verdict.label == "partial" and best == "unpaired"
     label = verdict.label
@@ -116,7 +124,7 @@ def migrate(args: Namespace) -> Answer:
         label = "aligned" if foscttm[best] <= RIGHT else "failed"
     lines = [f"verdict: {verdict.label} (agreement {verdict.agreement:.2f}), {len(old.vectors)} vectors"]
     if pairs:
-        found = f"of {len(measured)} known pairs are nearest among {len(new.vectors)} new vectors"
+        found = f"of {len(test)} known pairs are nearest among {len(new.vectors)} new vectors"
         lines += [f"{name}: {share:.3f} {found}" for name, share in top1.items()]
     data: dict[str, Any] = {"verdict": asdict(verdict), "map": best, "out": None}
     data |= {"top1": top1, "foscttm": foscttm} if pairs else {}
@@ -139,7 +147,7 @@ def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
     """Return the rows (k, 2) of known pairs: the first K of both files, or those of a table of ids."""
     if pairs is None:
         return torch.empty(0, 2, dtype=torch.int64)
-    if pairs.isdigit():
+    if pairs.isdecimal():
         count = int(pairs)
         sizes = len(old.vectors), len(new.vectors)
         if count > min(sizes):
@@ -160,7 +168,7 @@ def known_pairs(pairs: str | None, old: Index, new: Index) -> Tensor:
     return rows
 
 
-def found_again(map: Translator, old: Index, new: Index, pairs: Tensor) -> tuple[float, float]:
+def measure(map: Translator, old: Index, new: Index, pairs: Tensor) -> tuple[float, float]:
     """Return top-1 and FOSCTTM of pairs (k, 2) among all new vectors; 0 and 1 without pairs."""
     if not len(pairs):
         return 0.0, 1.0

@@ -1,7 +1,7 @@
 """translate: fit a map between the vectors of two files, apply it to a file, measure it on pairs."""
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -13,14 +13,15 @@ import torch
 
 from pipelines import batchwise
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import Translator, read_verdicts, save
+from pipelines.aligners.core.translator import Translator, best_seed, read_verdicts, save
+from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored, formats, limits
 from pipelines.evaluate import scored
 from pipelines.fitting import arrays
 from pipelines.fitting.fits import write_verdicts
 from pipelines.measures import shown, summary, translation
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import atomic, writing
+from pipelines.runtime.files import atomic, check_writable, reading
 from pipelines.tool import Answer
 
 WRITTEN = (".parquet", ".arrow", ".npy")
@@ -30,7 +31,7 @@ PARTS = "parts.safetensors"  # in the folder of a map: for which source vectors 
 
 def fit(args: Namespace) -> Answer:
     """Write a translator that `pipelines.load` reads, its verdict, and the parts that it is right for."""
-    source, target = (Stored.of(name, args).matrix() for name in (args.source, args.target))
+    source, target = (side.matrix() for side in sides(args, args.source, args.target))
     check_map(args.out, args.seed)
     how = {"seed": args.seed, "restarts": args.restarts}
     translator, verdict, parts = arrays.fit_parts(source, target, **how)
@@ -46,12 +47,8 @@ def fit(args: Namespace) -> Answer:
 
 
 def check_map(folder: Path, seed: int) -> None:
-    """Make the folder of a map. Raise BadInput if it cannot be made, or has a map of another seed."""
-    try:
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise BadInput(f"{folder}: a file, not a folder") from None
+    """Raise BadInput if a map cannot be written to this folder, or if it has a map of another seed."""
+    check_writable(folder / f"seed-{seed}.safetensors")
     if others := sorted(path.stem for path in folder.glob("seed-*.json") if path.stem != f"seed-{seed}"):
         raise BadInput(f"{folder}: the map of {others[0]} is there: choose another folder")
 
@@ -62,25 +59,43 @@ def apply(args: Namespace) -> Answer:
     A column `aligned` tells for which rows the map is right, if `fit` found any.
     """
     source = Stored.of(args.source, args)
-    width = check_output(args.out, source)
+    width = check_output(args.out, source, [args.source])
     translator = arrays.load(args.map)
     if (takes := translator.config.get("source_dim", width)) != width:
         raise BadInput(f"{args.source}: vectors of {width} dimensions; the map takes {takes}")
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
     rows = write(args.out, source, translator, parts)
     said = [f"{rows} vectors: {args.out}"]
-    if doubts := {v["label"] for v in read_verdicts(args.map).values()} - {"aligned", "partial"}:
-        said.append(f"the verdict on the map is {min(doubts)}: it may be wrong")
+    verdicts = read_verdicts(args.map)
+    label = verdicts[best_seed(verdicts, verdicts)]["label"] if verdicts else "aligned"
+    if label not in ("aligned", "partial"):
+        said.append(f"the verdict on the map is {label}: it may be wrong")
     return Answer(said, {"out": str(args.out), "rows": rows})
 
 
-def check_output(path: Path, source: Stored) -> int:
+def sides(args: Namespace, first: str, second: str) -> list[Stored]:
+    """Return the vectors of two files. `--column` and `--collection` may be FIRST,SECOND."""
+    columns, collections = (
+        given.split(",", 1) if given and "," in given else [given, given]
+        for given in (args.column, args.collection)
+    )
+    return [
+        Stored(located(n), *which) for n, *which in zip((first, second), columns, collections, strict=True)
+    ]
+
+
+def check_output(path: Path, source: Stored, inputs: Sequence[str]) -> int:
     """Return how many dimensions the source has.
 
-    Raise BadInput, before any work, for a file that `write` cannot write, or cannot read.
+    Raise BadInput, before any work, for a file that `write` cannot write or that would change one of the
+    `inputs`, and for a source that cannot be read.
     """
     if path.suffix not in WRITTEN or path.is_dir():
         raise BadInput(f"{path}: vectors are written to files: {', '.join(WRITTEN)}")
+    for name in inputs:
+        if located(name).resolve() in (path.resolve(), *path.resolve().parents):
+            raise BadInput(f"{path}: is an input of this command, or in one: choose another file")
+    check_writable(path)
     if (block := next(source.blocks(), None)) is None:
         raise BadInput(f"{source.path}: no vectors")
     return block.shape[1]
@@ -100,16 +115,19 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
     opener = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file
     column, batches = _batches(source)
     function = batchwise.translate(translator, column)
-    with atomic(path) as draft:
+    with atomic(path) as draft, reading(source.path):
         for batch in batches:
-            table = function(batch)
+            try:
+                table = function(batch)
+            except BadInput as error:  # which numbers the rows of this batch
+                raise BadInput(f"{source.path}, rows from {rows} on: {error}") from None
             if parts:
                 kept = table.drop_columns([name for name in table.column_names if name == "aligned"])
                 vectors = batch.column(column).flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
                 right = parts.rows(torch.tensor(vectors).view(len(table), -1))
                 table = kept.append_column("aligned", pa.array(right.numpy()))
             writer = writer or opener(draft, table.schema)
-            writer.write_table(table)
+            writer.write_table(table.select(writer.schema.names))
             rows += len(table)
         if writer:
             writer.close()
@@ -136,9 +154,11 @@ def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
 
 def judge(args: Namespace) -> Answer:
     """Measure a map on true pairs."""
-    source, target = (torch.from_numpy(Stored.of(name, args).matrix()) for name in (args.source, args.target))
+    source, target = (torch.from_numpy(side.matrix()) for side in sides(args, args.source, args.target))
     if len(source) != len(target):
         raise BadInput(f"{len(source)} source vectors and {len(target)} target vectors: rows must be pairs")
+    if len(source) < 2:
+        raise BadInput(f"{args.source}: {len(source)} pair; at least two are needed")
     translator = arrays.load(args.map)
     if (width := translator(source[:1]).shape[1]) != target.shape[1]:
         raise BadInput(f"{args.target}: vectors of {target.shape[1]} dimensions; the map gives {width}")

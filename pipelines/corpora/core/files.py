@@ -12,6 +12,8 @@ from pipelines.runtime.files import of_a_file
 
 def located(path: str) -> Path:
     """Return `path`, or `path` below $CORPORA_ROOT. Raises BadInput if neither is a file or a folder."""
+    if not path:
+        raise BadInput("a path is empty")  # such as that of a shell's unset variable
     places = [Path(path)]
     if (root := os.environ.get("CORPORA_ROOT")) and not places[0].is_absolute():
         places.append(Path(root) / path)

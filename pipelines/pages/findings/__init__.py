@@ -1,9 +1,9 @@
 """What a study found, in sentences that need no table: at most one finding for each kind of result.
 
 If several rows compete, one rule selects. Translators: measured on the corpus of their fit, judged aligned,
-on real texts, then the best top-1. Attacks: the highest above their floor, by the lower end of the interval.
-Encoders trained here: the best on test pairs. Generated texts are marked GENERATED; what no attacker has is
-marked ORACLE.
+on real texts, without a document on both sides, then the best top-1. Attacks: the highest above their floor,
+by the lower end of the interval. Encoders trained here: the best on test pairs. Generated texts are marked
+GENERATED; what no attacker has is marked ORACLE.
 """
 
 from collections.abc import Callable

@@ -82,11 +82,11 @@ def strongest(study: Study, leaks: Leaks) -> str:
 
 
 def by(study: Study, row: Attributes | Invert) -> str:
-    """`wasserstein, unpaired`, and: ORACLE, the corpus of the fit if another, the verdict if most seeds are
-    not aligned.
+    """Describe the fit, such as `wasserstein, unpaired`; with ORACLE for an oracle, the corpora of the fit if
+    they are others, and the verdicts unless most seeds are aligned.
     """
     fit = study.translators()[row.translator]
-    fitted_on = study.spaces()[fit.source].corpus
+    fitted_on = " and ".join(study.corpora_of(fit))
     labels = verdicts(store.alignments().get(row.translator, {}))
     phrases = [row.translator, "ORACLE" if fit.supervision == "oracle" else fit.supervision]
     if fitted_on != row.corpus:

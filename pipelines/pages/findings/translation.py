@@ -51,9 +51,9 @@ def translation(study: Study) -> Finding | None:
     row, fit, pairs, spaces = best.row, best.fit, best.metrics["pairs"], study.spaces()
     source, target = encoders(study, row)
     fitted = fit.splits or ("train",)  # the splits that the fit saw texts of
-    of_fit = spaces[row.source].corpus in (spaces[fit.source].corpus, spaces[fit.target].corpus)
+    of_fit = spaces[row.source].corpus in study.corpora_of(fit)
     seen = of_fit and row.split in (None, *fitted)
-    among = "all" if pairs <= row.batch else f"{row.batch:,}"
+    among = "all" if pairs <= row.batch else f"at most {row.batch:,}"
     sentences = [] if best.aligned else ["No unpaired translator is judged aligned."]
     sentences += [
         f"{source} -> {target} on {of_corpus(study, spaces[row.source].corpus)}: {best.share} of {pairs:,} "
@@ -87,7 +87,7 @@ def translations(study: Study) -> list[Measured]:
     for name, (row, metrics) in measured(study, "evaluate").items():
         fit, corpus = fits[row.translator], spaces[row.source].corpus
         labels = verdicts(judged.get(row.translator, {}))
-        on_fit_corpus = {spaces[fit.source].corpus, spaces[fit.target].corpus} == {corpus}
+        on_fit_corpus = study.corpora_of(fit) == [corpus]
         real = study.corpora[corpus].source != "synthetic"
         out.append(Measured(name, row, metrics, fit, labels, on_fit_corpus, real))
     return out

@@ -37,7 +37,9 @@ def similarity_table(study: Study) -> list[str]:
         blocks += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
         rows = []
         for row, metrics in (every[n] for n in names):
-            pooling = row.pooling or study.encoders[row.encoder].pooling or "its own"
+            encoder = study.encoders[row.encoder]
+            own = "its own" if encoder.layer is None else f"layer {encoder.layer}"
+            pooling = row.pooling or encoder.pooling or own
             rows.append([row.encoder, pooling, *numbers(SIMILARITY, metrics)])
             others = metrics.get("poolings", {}).items()
             rows += [[row.encoder, other, *numbers(SIMILARITY, found)] for other, found in others]

@@ -84,7 +84,9 @@ def inversion_table(study: Study) -> list[str]:
                 cells = [*facts, *(number(m, scores) for m in columns), f"{scores['queries']:.0f}"]
                 rows.append([VECTORS.get(attack, attack), method, *cells])
         facts = ["above the floor", "facts recovered", "facts stated a text"]
-        size = f"{metrics['texts']} texts; the inverter was trained on {metrics['known']} others."
+        released = study.inverters[row.inverter].released
+        learnt = "released weights" if released else f"trained on {metrics['known']} others"
+        size = f"{metrics['texts']} texts; the inverter: {learnt}."
         blocks += ["", f"### {attack_title(study, name, row)}", "", size, ""]
         blocks += table(["vectors", "method", *facts, *(m.title for m in columns), "queries a text"], rows)
         blocks += ["", *facts_by_kind(metrics, attacks), *drawn("invert", name, "floor")]
@@ -134,7 +136,8 @@ def examples(name: str, leak: Interval | None) -> list[str]:
     else:
         best = best.sort("token_f1", descending=True)
         said = (
-            f"The {SHOWN} guesses with most words of their text. Facts are at floor level, so none is listed."
+            f"The {SHOWN} guesses that share most words with their true texts. No facts are listed: they are"
+            " at floor level."
         )
     rows = [[escaped(value or "") for value in row] for row in best.head(SHOWN)[list(columns)].iter_rows()]
     return [said, "", *table(columns.values(), rows)]

@@ -103,7 +103,5 @@ def shared(study: Study, row: Evaluate, fit: Align, of: str) -> tuple:
         str(fit.settings),
         None if oracle else str(fit.limit if of == PAIRS else fit.pairs),
         fit.limit[1] if isinstance(fit.limit, tuple) else None,
-        str(study.align_jointly[joint].spaces)
-        if pair
-        else None,  # a joint fit of other spaces is another aligner
+        str(study.align_jointly[joint].spaces) if pair else None,  # a joint fit of other spaces differs
     )

@@ -28,8 +28,8 @@ halves* or names `splits`. A text is ranked among the texts of its batch, by def
 `aligned`, the share of the source's vectors for which a map is right, and the mean score. It is about the
 corpus of the fit, not about another corpus that is measured. All other columns use true pairs, after the
 fit."""
-UNMEASURED = """No true pairs measure these translators. Each fit sees half of the vectors of either side, or
-the splits that its row names. The verdict is its agreement with fits to other halves."""
+UNMEASURED = """No true pairs measure these translators. Each fit sees a part of the vectors of either side,
+or the splits that its row names. The verdict is its agreement with fits to other parts."""
 
 
 def corpora_table(study: Study) -> list[str]:
@@ -56,7 +56,7 @@ def translation_table(study: Study) -> list[str]:
         for name in names:
             translator = rows[name].translator
             fit = fits[translator]
-            fitted_on = spaces[fit.source].corpus
+            fitted_on = " and ".join(study.corpora_of(fit))
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
             about = [aligner_cell(translator, fit), fitted_on, verdict(judged.get(translator, {}), elsewhere)]
             cells.append([*about, evaluated[name][1]["pairs"], *seed_cells(name)])

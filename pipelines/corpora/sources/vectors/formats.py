@@ -230,7 +230,7 @@ def _chosen(path: Path, what: str, fitting: list[str], column: str | None, every
         return wanted[0]
     if len(fitting) == 1 and not column:
         return fitting[0]
-    hint = f"{cut(column)!r} is none" if column else "Call it `vectors`"
+    hint = f"{cut(column)!r} is none" if column else "Name it, or call it `vectors`"
     raise BadInput(f"{path}: which {what} holds the vectors? {hint}; there are: {listed(every)}")
 
 
@@ -407,7 +407,10 @@ def separated(path: Path, column: str | None) -> Blocks:
     ahead = list(islice(rows, AHEAD))
     at, header = _places(path, ahead, column)
     numbered = enumerate(chain(ahead[header:], rows), 1)
-    yield from _numbered(path, ((number, _field(path, number, row, at)) for number, row in numbered), "row")
+    wide = len(ahead[0]) if len(at) > 1 else 0
+    yield from _numbered(
+        path, ((number, _field(path, number, row, at, wide)) for number, row in numbered), "row"
+    )
 
 
 def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[list[int], bool]:
@@ -427,9 +430,9 @@ def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[lis
     raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
 
 
-def _field(path: Path, number: int, row: list[str], at: list[int]) -> Any:
-    """Return the vector of a row: as JSON, or as the numbers of several fields; None if it is missing."""
-    if len(row) <= max(at):
+def _field(path: Path, number: int, row: list[str], at: list[int], wide: int) -> Any:
+    """Return the vector of a row: as JSON, or as numbers of its `wide` fields; None if it is missing."""
+    if len(row) <= max(at) or (wide and len(row) != wide):
         raise BadInput(f"{path}: row {number} has {len(row)} fields")
     if len(at) > 1:
         return [_number(row[i]) for i in at]
@@ -450,13 +453,13 @@ def safetensors(path: Path, column: str | None) -> Blocks:
     """Yield the rows of the tensor `column`, of a usual name, or of the only one of two dimensions."""
     from safetensors import safe_open
 
-    with safe_open(path, "numpy") as file:
+    with safe_open(path, "pt") as file:  # NumPy knows no bfloat16
         flat = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118
         tensor = file.get_slice(_chosen(path, "tensor", flat, column, file.keys()))
         rows, width = tensor.get_shape()
         step = height(path, width)
         for start in range(0, rows, step):
-            yield tensor[start : min(start + step, rows)]
+            yield tensor[start : min(start + step, rows)].float().numpy()
 
 
 def npy(path: Path, column: str | None) -> Blocks:
