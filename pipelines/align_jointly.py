@@ -47,7 +47,7 @@ def fit(
     clouds, start = vectors_of_parts(spaces, row, draw.seed, draw.replicate), {}
     if row.extends:
         base = store.intact(store.translators_path(row.extends))
-        for file in base.glob(f"*/*/seed-{draw.seed}.json"):
+        for file in sorted(base.glob(f"*/*/seed-{draw.seed}.json")):  # the order decides the weights
             start[file.parent.parent.name, file.parent.name] = load(file.with_suffix(""))
     module = aligner_module(row.aligner)
     return module.fit_jointly(clouds, row.settings, draw.generator_seed, row.paired, start, log, folder)

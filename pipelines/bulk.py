@@ -55,10 +55,9 @@ def bulk(name: str, row: Bulk, study: params.Study, run: track.Run) -> None:
 
 
 def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.Job]:
-    """Return the shards, and the job that processes one: a loop of one's own is `shards.loop(job,
-    inputs[3::8])`.
+    """Return the shards, and the job that processes each. Raises BadInput.
 
-    Raises BadInput.
+    To share them among 8 processes of your own, call `shards.loop(job, inputs[rank::8])` in each.
     """
     inputs = shards.listed(Path(row.path))
     column = row.column or ("text" if row.apply == "embed" else "vector")

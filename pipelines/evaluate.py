@@ -54,7 +54,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     seeds = pl.DataFrame(per_seed)
     store.write_csv(store.seeds_path(name), seeds)
 
-    # 2. The picture; its file is an output of the stage, so it is empty without one
+    # 2. The picture. DVC expects its file: without a picture it is empty
     table = pl.DataFrame(schema=COLUMNS)
     if row.pictures:
         x, y = source.vectors[rows[:PICTURED]], target.vectors[rows[:PICTURED]]

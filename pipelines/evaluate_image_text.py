@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pipelines.contrastive.kernels import PointSets, exact, features, fourier
-from pipelines.contrastive.pairs import captions_of, check_images, generator
+from pipelines.contrastive.pairs import check_images, generator
 from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
@@ -73,16 +73,12 @@ def measure(
     scores, numbers, known = {}, {}, None
     if test["labels"].list.len().sum():
         scores = classification(model, words, row, train, test)
-    class_names = "captions" not in test.columns and test["text"].n_unique() <= test.height // 2
-    if not class_names:
-        frame, dim = some(test, row.limit), model.row.head.dim
-        similarity, texts, right = similarities(model, words, frame)
-        scores |= image_text.retrieval(similarity, right)
-        if "scene" in frame.columns:
-            known = similarity, torch.from_numpy(true_pmi(frame["scene"].to_list(), texts))
-            numbers |= image_text.agreement(*known, dim)
-    if not scores:
-        raise BadInput(f"corpus {row.corpus}: it has neither labels nor captions of its own")
+    frame, dim = some(test, row.limit), model.row.head.dim
+    similarity, texts, right = similarities(model, words, frame)
+    scores |= image_text.retrieval(similarity, right)
+    if "scene" in frame.columns:
+        known = similarity, torch.from_numpy(true_pmi(frame["scene"].to_list(), texts))
+        numbers |= image_text.agreement(*known, dim)
     return numbers | summary(scores), known
 
 
@@ -151,7 +147,7 @@ def probe_features(model: DualEncoder, images: Tensor, count: int) -> np.ndarray
 
 def similarities(model: DualEncoder, words: Words, frame: pl.DataFrame) -> tuple[Tensor, list[str], Tensor]:
     """Compare n images with their m different captions. -> (n, m), captions, (n, m) which belong together"""
-    captions = captions_of(frame)
+    captions = frame["captions"].to_list()
     texts = sorted({text for of_image in captions for text in of_image})
     column = {text: j for j, text in enumerate(texts)}
     right = torch.zeros(len(frame), len(texts), dtype=torch.bool)

@@ -75,7 +75,7 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     ):
         # 2. Build the network, or resume.
         training = build(row, columns, folder)
-        if distributed.broadcast((folder / STATE).exists()):  # asked once: rank 0 may write one soon
+        if distributed.broadcast((folder / STATE).exists()):  # rank 0 tells all: it may write one soon
             restore(training, folder)
         distributed.barrier()
 
@@ -149,7 +149,10 @@ def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, D
         return Transformer(str(network)), None
     if row.network:
         raise BadInput(f"finetune: `network` describes a new network, but this one starts from {row.start}")
-    transformer, *others = pooling.open_model(Path(row.start))
+    model = pooling.open_model(Path(row.start), torch.float32)  # AdamW's epsilon is 0 in 16 bits
+    if model.default_prompt_name:
+        raise BadInput(f"finetune: {row.start} puts a prompt before each text, and training has none")
+    transformer, *others = model
     if not isinstance(transformer, Transformer):
         kind = type(transformer).__name__
         raise BadInput(f"finetune: {row.start} starts with {kind}, which is no transformer")
@@ -192,7 +195,7 @@ def train(
 def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     """Take one optimiser step and return its loss.
 
-    Batch, augmentation, dropout and masks come from (seed, step).
+    Batch and augmentation come from (seed, step), dropout and masks from (seed, step, rank).
     """
     batch = distributed.shard(list(batch_rows(len(columns[0]), row.batch, row.seed, training.step)))
     torch.manual_seed((row.seed * 1_000_003 + training.step) * 1009 + distributed.rank())

@@ -86,8 +86,8 @@ def invert(name: str, row: Invert, study: params.Study, run: track.Run) -> None:
 def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run) -> Victim:
     """Draw the attacked texts with the row's seed, and translate their vectors.
 
-    Texts that the attacker knows are left out. Translations are shifted, so that their mean over the split is
-    that of the attacker's vectors: a translator that was fitted on other texts misses it. With
+    Texts that the attacker knows are left out. Translations are shifted so that their mean over the split is
+    that of the attacker's vectors. A translator that was fitted on other texts gets it wrong. With
     `seeds: aligned`, each vector is the mean of its translations by all aligned translators. Raises BadInput
     for fewer than two texts.
     """

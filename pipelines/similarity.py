@@ -50,8 +50,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
         exact = encoder.model_copy(update={"precision": "float32"})
         every, words = layers.compare(load(folder, exact, loaded.device).model, texts[:SHOWN])
         cosines = pl.DataFrame(every.numpy(), schema=[str(layer) for layer in range(len(every))])
-        neighbours = enumerate(every.diagonal(1).tolist(), start=1)
-        metrics["layers"] = {f"{layer:02d}": cosine for layer, cosine in neighbours}
+        metrics["layers"] = {f"{layer:02d}": of for layer, of in enumerate(every.diagonal(1).tolist(), 1)}
     plots = store.plots_path("similarity", name)
     store.write_csv(plots / "layers.csv", cosines)  # both are empty without layers
     store.write_csv(plots / "words.csv", words)

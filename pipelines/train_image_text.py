@@ -15,7 +15,7 @@ from torch import Tensor
 from pipelines import distributed
 from pipelines.contrastive.kernels import Fourier, PointSets, exact, features, fourier
 from pipelines.contrastive.losses import read, symmetric_info_nce
-from pipelines.contrastive.pairs import Pairs, captions_of, check_images, generator, pairs
+from pipelines.contrastive.pairs import Pairs, check_images, generator, pairs
 from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, save
 from pipelines.contrastive.towers import CONTEXT, Words
@@ -43,7 +43,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
         frame = check_images(row.corpus, store.read_corpus(row.corpus))
         run.input(store.corpus_path(row.corpus), "pairs")
         train_rows = frame.filter(pl.col("split") == "train")
-        words = Words.of((c for of_image in captions_of(train_rows) for c in of_image), row.text)
+        words = Words.of((c for of_image in train_rows["captions"].to_list() for c in of_image), row.text)
         data = pairs(train_rows, row.image.size, words)
 
         # 2. Train each seed, or resume.

@@ -23,8 +23,9 @@ STRENGTHS = tuple(10.0**k for k in range(-3, 1))  # C of the logistic regression
 def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> None:
     """Write the accuracy of each task and their mean, for the encoder's own pooling and each of `poolings`.
 
-    Conneau and Kiela 2018, "SentEval" (arXiv:1803.05449), but features are standardised, and C is chosen on a
-    fifth of the training sentences if there is no "dev", instead of ten inner folds. Accuracies are x 100.
+    Conneau and Kiela 2018, "SentEval" (arXiv:1803.05449), but features are standardised, C is chosen on a
+    fifth of the training sentences if there is no "dev", instead of ten inner folds, and the classifier is
+    then fitted on "train" and "dev" together. Accuracies are x 100.
     """
     corpus, encoder = store.read_corpus(row.corpus), study.encoders[row.encoder]
     loaded = load(store.intact(store.encoder_path(row.encoder)), encoder, resolve(row.device))
@@ -34,16 +35,15 @@ def transfer(name: str, row: Transfer, study: params.Study, run: track.Run) -> N
     tasks = {}
     made_from = (store.code_digest("encoders"), row, encoder, loaded.weights, str(loaded.device), digest)
     with store.work("transfer", name, *made_from) as parts:
-        for (task,), sentences in corpus.group_by("task", maintain_order=True):
+        for number, ((task,), sentences) in enumerate(corpus.group_by("task", maintain_order=True)):
             texts, index = distinct(sentences["text"])
-            found = encode_each(loaded, texts, encoder, row.poolings, parts / str(task))
+            found = encode_each(loaded, texts, encoder, row.poolings, parts / f"task-{number}")
             where = f"corpus {row.corpus}, task {task}"
             for pooling, vectors in found.items():
                 right = correct(where, vectors[index].numpy(), sentences, row.seed)
-                interval = zip(
-                    ("accuracy", "low", "high"), share(right.sum().item(), len(right)), strict=True
-                )
-                metrics.setdefault(pooling, {})[str(task)] = {key: 100 * value for key, value in interval}
+                accuracy, low, high = (100 * value for value in share(right.sum().item(), len(right)))
+                interval = {"accuracy": accuracy, "low": low, "high": high}
+                metrics.setdefault(pooling, {})[str(task)] = interval
             tasks[str(task)] = {"texts": len(sentences)}
     for of_tasks in metrics.values():
         of_tasks["average"] = average(list(of_tasks.values()))

@@ -103,6 +103,11 @@ def test_mbox_and_mail_trees():
         (folder / "1.").write_bytes(message(f"Mail of {owner}"))
     frame = collect(file("tree", "emails", columns={"labels": "owner", "folder": "folder"}))
     assert frame.select("labels", "folder").rows() == [(["allen-p"], "inbox"), (["bass-e"], "inbox")]
+    unknown = (
+        b"To: a\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/html; charset=x-y\n\n"
+    )
+    (folder / "1.").write_bytes(unknown + b"<p>Gas</p>\n--b--")
+    assert texts_of(file("tree", "emails")) == ["Mail of allen-p", "Gas"]
 
 
 def test_draw_is_seeded_and_keeps_the_order(monkeypatch):
@@ -202,7 +207,7 @@ def test_a_folder_of_tables_is_one_table(capsys):
     assert texts_of(file(".", test=1)) == ["mail a", "mail b"]
     assert "the text is column 'body'" in capsys.readouterr().out
     Path("c.csv").write_text("body\nmore\n")
-    refused(file(".", test=1), "column 'owner' is in only one of it and a.csv")
+    refused(file(".", test=1), "column 'owner' is either only here or only in a.csv")
 
 
 def test_folders_without_texts_and_missing_packages_are_named(monkeypatch):

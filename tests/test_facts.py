@@ -24,6 +24,7 @@ def test_annotates_by_pattern():
         "companies": ["Enron Capital Corp"],
     }
     assert facts.annotate("please let me know what you think about this when you can") == {}
+    assert facts.annotate("Dear Anna Maria Sofia Lund") == {"names": ["Anna Maria Sofia Lund"]}
     assert facts.stated("Ann Smith owes Bo Jones $5; Ann Smith pays.") == ["$5", "Ann Smith", "Bo Jones"]
 
 

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 from pipelines import evaluate_image_text, train_image_text
 from pipelines.contrastive import towers
 from pipelines.contrastive.losses import read, symmetric_info_nce
-from pipelines.contrastive.pairs import captions_of, pairs
 from pipelines.contrastive.pairs import generator as keyed
+from pipelines.contrastive.pairs import pairs
 from pipelines.contrastive.point_sets import DualEncoder, activate, load, save
 from pipelines.contrastive.towers import Words
 from pipelines.measures import image_text
@@ -32,7 +32,7 @@ def frame():
 
 def prepared(frame, row):
     train = frame.filter(pl.col("split") == "train")
-    words = Words.of((c for cs in captions_of(train) for c in cs), row.text)
+    words = Words.of((c for cs in train["captions"].to_list() for c in cs), row.text)
     return pairs(train, row.image.size, words), words
 
 

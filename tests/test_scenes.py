@@ -81,6 +81,7 @@ def test_faulty_images_are_skipped_and_counted(tmp_path, capsys):
     captions = ["red", " ", "cut", "none", "red", "warm"]
     frame = corpus(tmp_path / "a.parquet", jpg=given, caption=captions)
     assert frame["text"].to_list() == ["red", "warm"]
+    assert frame["document"].n_unique() == 1  # of one image
     assert "1 caption empty, 1 image corrupt, 1 image missing, 1 repeated" in capsys.readouterr().out
 
 

@@ -138,6 +138,7 @@ def test_a_hub_correction_can_be_changed_when_read():
     torch.testing.assert_close(load_seeds(Path("bent"), 0.0)[0](source), linear(source))
     assert torch.equal(load_seeds(Path("bent"))[0](source), bent(source))
     assert not torch.allclose(bent(source), linear(source))
+    assert torch.equal(load_seeds(Path("straight"), 0.0)[0](source), linear(source))
     with refusal("has no hub correction"):
         load_seeds(Path("straight"), 1.0)
 

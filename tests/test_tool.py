@@ -2,6 +2,8 @@
 
 import errno
 import json
+import signal
+import subprocess
 import sys
 from argparse import Namespace
 from functools import partial
@@ -138,6 +140,18 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         ("apply", "map", "held", "--out", "held/c.parquet"),
     ):
         refused(capsys, "translate", *wrong)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_fit(own_folder):
+    for name in ("a.npy", "b.npy"):
+        np.save(name, np.random.default_rng(0).normal(size=(3000, 128)))
+    command = [sys.executable, "-m", "pipelines.tool", "translate", "fit", "a.npy", "b.npy", "--out", "m"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as fit:
+        next(line for line in fit.stderr if "candidates" in line)
+        fit.send_signal(signal.SIGINT)
+        assert fit.stderr.read().endswith("translate: stopped\n")
+    assert fit.returncode == 130
 
 
 @pytest.mark.parametrize(("option", "repeats"), [([], (30, 240)), (["--quick"], (30,))])

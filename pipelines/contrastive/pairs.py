@@ -38,15 +38,9 @@ def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
     return frame
 
 
-def captions_of(frame: pl.DataFrame) -> list[list[str]]:
-    """Return each image's captions: the column `captions`, or else the text alone."""
-    captions = "captions" if "captions" in frame.columns else pl.concat_list("text")
-    return frame.select(captions).to_series().to_list()
-
-
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
     """Return the images, `size` pixels a side, with their tokenised captions."""
-    captions = captions_of(frame)
+    captions = frame["captions"].to_list()
     ids, truncated = words([caption for of_image in captions for caption in of_image])
     starts = torch.tensor([0, *np.cumsum([len(of_image) for of_image in captions])])
     return Pairs(pixels_of(frame, size), ids, starts, truncated)

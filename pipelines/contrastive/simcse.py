@@ -27,8 +27,8 @@ def embed_columns(
 ) -> list[Tensor]:
     """Return the vectors of k columns of n texts. -> k x (n, d)
 
-    independent: one pass, in which every row has its own dropout mask. fixed: k passes with the same masks,
-    the paper's "fixed 0.1": views that are padded to one length have no dropout noise between them.
+    independent: one pass, in which every row has its own dropout mask. fixed: k passes with the same masks
+    (the paper's "fixed 0.1"), so that equal texts of one padded length get equal vectors.
     """
 
     def embedded(texts: Sequence[str]) -> Tensor:

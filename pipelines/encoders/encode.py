@@ -149,8 +149,8 @@ def _truncated(loaded: Loaded, texts: Sequence[str], ids: list[Tensor]) -> float
 def plan(lengths: np.ndarray, batch_tokens: int) -> Iterator[np.ndarray]:
     """Yield the rows of each batch, longest texts first: at most `batch_tokens` padded tokens, or one text.
 
-    If its longest texts, all of one length, fill at least half of it, the batch ends with them: without
-    padding, attention needs no mask.
+    If texts of the greatest length fill at least half of a batch, it has no others: without padding,
+    attention needs no mask.
     """
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]

@@ -21,7 +21,7 @@ def linear_accuracy(
 ) -> Tensor:
     """Fit a logistic regression on standardised features.
 
-    Choose C on the train rows `held`, by default a random fifth. -> correct (n,)
+    Choose C on the train rows `held`, by default a random fifth, then fit on all rows. -> correct (n,)
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

@@ -85,7 +85,7 @@ def _side_by_side(parts: tuple[Loaded, ...]) -> Loaded:
 
 
 def is_static(model: SentenceTransformer) -> bool:
-    """Tell whether a batch of texts is one row of tokens without padding, as for tables of static vectors."""
+    """Return whether the model reads a batch as one row of tokens without padding (static vectors)."""
     return hasattr(model.tokenizer, "encode_batch")
 
 

@@ -64,10 +64,7 @@ def weights(folder: Path) -> str:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """Return the weight files of a folder and its subfolders.
-
-    Where both formats exist, transformers takes safetensors.
-    """
+    """Return the weight files of a folder and its subfolders: safetensors alone if both formats are there."""
     if not folder.is_dir():
         raise BadInput(f"encoder {folder}: there is no such folder")
     for index in sorted(folder.glob("*.safetensors.index.json")):

@@ -14,6 +14,7 @@ from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, load_seeds
 from pipelines.aligners.core.verdict import Verdict, judge, other_texts, replicate
 from pipelines.fitting.fits import Draw, Translators, Work, fit_until_aligned
+from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.track import Run
@@ -50,10 +51,10 @@ def fit(
 
     The method is Wasserstein Procrustes. The texts of both sides should be of one kind and in random order.
     restarts: as a row of `align` does, fit again up to this often while the fit is not *aligned*, and return
-    the fit with the best verdict. A right fit looks wrong if its replicate failed; a restart makes a new
-    replicate, of other texts. pairs: vectors (k, d), (k, e) of k texts that are known in both spaces; the fit
-    is told of them. settings: those of a row of `align`. Raises BadInput for vectors that cannot be aligned
-    and for settings that do not exist.
+    the fit with the best verdict. A failed replicate makes a right fit look wrong, so each restart also fits
+    a new replicate, to other texts. pairs: vectors (k, d), (k, e) of k texts that are known in both spaces.
+    settings: those of a row of `align`. Raises BadInput for vectors that cannot be aligned and for settings
+    that do not exist.
 
     >>> from pipelines import fit
     >>> random = np.random.default_rng(0)
@@ -107,6 +108,7 @@ def fit_and_judge(
         raise BadInput(
             "fit: pairs: two arrays of vectors are needed, (k, d) and (k, e), one row for each text"
         )
+    known = [finite("pairs", side) for side in known]
     if len({len(side) for side in known}) > 1:
         raise BadInput(f"fit: pairs of {len(known[0])} and {len(known[1])} vectors: each needs a partner")
     for side, cloud in zip(known, (source, target), strict=False):
@@ -160,7 +162,7 @@ def verdict(
         map = fit(x.cpu().numpy(), y.cpu().numpy(), seed)
 
         def translate(vectors: torch.Tensor) -> torch.Tensor:
-            translated = torch.as_tensor(np.asarray(map(vectors.cpu().numpy())))
+            translated = torch.as_tensor(np.asarray(map(vectors.cpu().numpy()))).float()
             if (shape := tuple(translated.shape)) != (needed := (len(vectors), target.shape[1])):
                 raise BadInput(f"verdict: what fit returned gives {shape}, and {needed} is needed")
             if not translated.isfinite().all():

@@ -36,11 +36,11 @@ Result = TypeVar("Result")
 
 
 class Draw(NamedTuple):
-    """The seed of a fit, and how often it was restarted. Both decide its random numbers, the seed alone its
-    texts.
+    """The seed of a fit, and how often it was restarted. Both decide its random numbers.
 
-    A replicate is fitted only to judge other fits. In a row with `splits` all seeds see the same texts, so a
-    replicate takes a random half of each split.
+    In a study the seed alone decides its texts. A replicate is fitted only to judge other fits. In a row with
+    `splits` all seeds see the same texts, so a replicate takes a random half of each split. In
+    `pipelines.fit` its texts also depend on the restart.
     """
 
     seed: int
@@ -112,9 +112,10 @@ class Candidate:
         """
         return all(verdict.label == "aligned" for verdict in self.verdicts.values())
 
-    def rank(self) -> tuple[bool, float]:
-        """What the best fit of a seed has most of: *aligned* before *partial*, then the worst score."""
-        return self.aligned, min(verdict.score for verdict in self.verdicts.values())
+    def rank(self) -> tuple[bool, float, float]:
+        """Return a fit's sort key: whether it is aligned, then the lowest share and score of its pairs."""
+        shares, scores = zip(*((v.share, v.score) for v in self.verdicts.values()), strict=True)
+        return self.aligned, min(shares), min(scores)
 
 
 @contextmanager

@@ -34,9 +34,9 @@ def halves(
     """Draw two disjoint halves of the train texts, or take the two splits that the row names.
 
     A replicate sees half of each split. No document is on both sides, unless the row says `halves: rows`.
-    With `pairs: k`, k texts of any documents are added to both sides. Two different corpora are halved, too,
-    so that a row's sizes do not depend on the other corpus. Raises BadInput for fewer than two vectors per
-    side, and for more known pairs than there are.
+    With `pairs: k`, k texts of any documents are added to both sides. If the corpora differ, each side still
+    gets half of its own: so sizes are the same for any other corpus. Raises BadInput for fewer than two
+    vectors per side, and for more known pairs than there are.
     """
     same = one_corpus(source, target)
     if same:
@@ -141,7 +141,7 @@ def rows_of_part(space: store.Embeddings, salt: str, seed: int, part: Part) -> T
         rows = rows[assign_parts(space, rows, 2, part.documents, generator) == 0]
     if len(rows) < 2:
         whole = part.documents and part.split is None
-        why = "; documents are not divided, but with `halves: rows` they are" if whole else ""
+        why = "; whole documents go to one side: `halves: rows` divides them" if whole else ""
         split = part.split or "train"
         raise BadInput(
             f"{space.name}: too few rows of split {split!r} for one side of this fit: {len(rows)}{why}"

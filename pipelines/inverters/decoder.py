@@ -102,8 +102,10 @@ class Decoder(Writer):
     def run(
         self, x: Tensor, vectors: Tensor, at: int = 0, caches: list[list[Tensor]] | None = None
     ) -> Tensor:
-        """Return logits (n, t, vocabulary) of embedded positions (n, t, width), of which `at` is the
-        first; with caches those of the last position alone, (n, 1, vocabulary).
+        """Return logits (n, t, vocabulary) of embedded positions (n, t, width).
+
+        at: the place of the first of them in the sequence. With caches only the last position's logits are
+        returned, (n, 1, vocabulary).
         """
         x = x + self.position.weight[at : at + x.shape[1]]
         for i, block in enumerate(self.blocks):

@@ -88,7 +88,9 @@ def load(settings: Settings, dimension: int) -> HubInverter:
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     with reading(Path(settings.model), "no encoder-decoder language model"):
-        model = AutoModelForSeq2SeqLM.from_pretrained(settings.model, trust_remote_code=False)
+        model = AutoModelForSeq2SeqLM.from_pretrained(
+            settings.model, trust_remote_code=False, dtype=torch.float32
+        )
         tokenizer = AutoTokenizer.from_pretrained(settings.model, trust_remote_code=False)
         return HubInverter(model, tokenizer, dimension, settings)
 

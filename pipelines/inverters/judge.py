@@ -9,6 +9,7 @@ environment. The judge sees the texts: do not send private ones to a third party
 import hashlib
 import json
 import os
+import re
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def _leaks(question: str, s: Settings, cache: Path) -> bool:
     if kept.exists():
         return json.loads(kept.read_text(encoding="utf-8"))["leaks"]
     answer = _answer(question, s)
-    if not answer.startswith(("yes", "no")):
+    if not re.match(r"(yes|no)\b", answer):
         raise BadInput(f"judge: {s.endpoint}: an answer of {len(answer)} characters, neither yes nor no")
     leaks = answer.startswith("yes")
     with files.atomic(kept) as draft:

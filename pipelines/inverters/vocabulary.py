@@ -18,7 +18,7 @@ class Vocabulary:
         return self.tokenizer.get_vocab_size()
 
     def encode(self, texts: Sequence[str], most: int) -> list[list[int]]:
-        """Return the first `most` ids of each text and its END."""
+        """Return the ids of each text followed by END, cut to `most`."""
         encoded = self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [[*e.ids, END][:most] for e in encoded]
 

@@ -148,8 +148,8 @@ def minimise(
 ) -> None:
     """Minimise the cross-entropy of the texts `ids` for `model.settings.epochs` epochs.
 
-    logits: of the texts in some rows, given their padded ids (n, t). rate(step, steps): factor of the
-    learning rate.
+    logits(rows, ids): the logits of these texts, given their padded ids (n, t). rate(step, steps): factor of
+    the learning rate.
     """
     device, epochs = next(model.parameters()).device, model.settings.epochs
     total = epochs * math.ceil(len(ids) / BATCH)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pipelines.measures import mean_and_error
+from pipelines.measures import mean_and_error, numbered
 from pipelines.measures.intervals import Interval, difference
 from pipelines.measures.inversion import words
 
@@ -22,8 +22,8 @@ MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sep(?:t(?:ember)?)?"
     r"|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)"
 )
-# In this order: text that one kind has taken is not searched for the next. To keep a search linear, a pattern
-# consumes the whole run of characters in which it could start; its group `no` marks a run that is no fact.
+# In this order: text that one kind has taken is not searched for the next. A search takes linear time only if
+# no character is tried twice. So a pattern also takes runs that are no fact: its group `no` marks them.
 PATTERNS = {
     "emails": re.compile(r"[\w.+-]++(?:@[\w-]++(?:\.[\w-]++)+|(?P<no>))"),
     "dates": re.compile(
@@ -38,8 +38,6 @@ PATTERNS = {
     ),
     "phones": re.compile(r"(?<!\d)(?:\+\d{1,3}[ .-]?)?(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?!\d)"),
 }
-# 2 to 4 capitalised words, each whole
-NAME = re.compile(r"\b[A-Z][a-z]+(?:[ ](?:[A-Z]\.|[A-Z][A-Za-z]+|&)){1,3}(?!\w)")
 COMPANY = re.compile(
     r"\b(?:Inc|Corp|Corporation|Co|Company|LLC|LLP|Ltd|GmbH|AG|Group|Bank|Energy|Partners|Capital|Holdings)$"
 )
@@ -50,7 +48,11 @@ SENTENCE_OPENERS = (
     "What Where Who How Why While Also Then Once Subject Re Fwd Monday Tuesday Wednesday Thursday Friday "
     "Saturday Sunday"
 )
-OPENERS = frozenset(SENTENCE_OPENERS.split())  # capitalised as first words of a sentence; no part of a name
+OPENERS = "|".join(SENTENCE_OPENERS.split())  # capitalised as first words of a sentence; no part of a name
+# 2 to 4 capitalised words, each whole, after any openers
+NAME = re.compile(
+    rf"\b(?:(?:{OPENERS}) )*+(?P<name>[A-Z][a-z]+(?: (?:[A-Z]\.|[A-Z][A-Za-z]+|&)){{1,3}})(?!\w)"
+)
 
 
 def annotate(text: str) -> dict[str, list[str]]:
@@ -68,13 +70,8 @@ def annotate(text: str) -> dict[str, list[str]]:
                 end = match.end()
         rest = "".join([*pieces, rest[end:]])
     for match in NAME.finditer(rest):
-        parts = match.group().split(" ")
-        while parts and parts[0] in OPENERS:
-            parts = parts[1:]
-        if parts and parts[-1] == "&":
-            parts = parts[:-1]
-        if len(parts) > 1:
-            name = " ".join(parts)
+        name = match["name"].removesuffix(" &")
+        if " " in name:
             found.setdefault("companies" if COMPANY.search(name) else "names", []).append(name)
     return {kind: list(dict.fromkeys(facts)) for kind, facts in found.items() if facts}
 
@@ -145,8 +142,7 @@ def above_floor(found: Sequence[Found], floor: Sequence[Found], documents: Seque
     ours, theirs = (sum(one.recovered for one in side) for side in (found, floor))
     by_fact = difference(ours, len(found), theirs, len(found))
     gains = torch.tensor([float(a.recovered) - b.recovered for a, b in zip(found, floor, strict=True)])
-    numbers = {document: number for number, document in enumerate(documents)}
-    of_facts = torch.tensor([numbers[documents[one.example]] for one in found])
+    of_facts = numbered([documents[one.example] for one in found])
     by_document = Interval.normal(*mean_and_error(gains, of_facts))
     # A single document has no error. `min` and `max` leave out a NaN in second place.
     return Interval(by_fact.value, min(by_fact.low, by_document.low), max(by_fact.high, by_document.high))

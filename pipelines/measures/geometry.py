@@ -36,13 +36,13 @@ def anisotropy(vectors: Tensor) -> dict[str, float]:
     """Return the measures of ANISOTROPY, of the unit vectors, not centred. (n, d)
 
     mean_cosine is that of two different vectors (0: isotropic). top is the first share of the squared
-    singular values. effective_rank is exp of the entropy of these shares (Roy and Vetterli 2007).
+    singular values. effective_rank is exp of the entropy of these shares: that of Roy and Vetterli (2007) of
+    X'X.
     """
     x = normalize(finite("vectors", vectors).double(), dim=1)
     n = len(x)
-    values = torch.linalg.eigvalsh(x.T @ x).clamp(min=0).flip(0).sqrt()[: min(x.shape)]
-    share = (values / values[0]).square()
-    share = share / share.sum()
+    squares = torch.linalg.eigvalsh(x.T @ x).clamp(min=0).flip(0)[: min(x.shape)]
+    share = squares / squares.sum()
     entropy = -(share * share.clamp(min=1e-300).log()).sum()
     mean_cosine = (x.sum(0).square().sum() - n) / (n * (n - 1))
     return {"mean_cosine": mean_cosine.item(), "top": share[0].item(), "effective_rank": entropy.exp().item()}
@@ -74,9 +74,9 @@ def linear_cka(x: Tensor, y: Tensor, orders: Tensor) -> tuple[float, float, Tens
     Linear CKA is the centred kernel alignment |Y'X|^2 / (|X'X| |Y'Y|) after centring: 1 means equal up to
     rotation and scale. Vectors are not normalised. Source: Kornblith et al., ICML 2019.
 
-    Chance is not 0, but the mean over all n! pairings of the rows: |X|^2 |Y|^2 / ((n - 1) |X'X| |Y'Y|), the
-    exact mean of the RV coefficient, which linear CKA equals (Kazi-Aoual et al. 1995). Clouds of many
-    dimensions score high by chance.
+    Chance is not 0, but the exact mean over all n! pairings of the rows: |X|^2 |Y|^2 / ((n - 1) |X'X| |Y'Y|)
+    (Kazi-Aoual et al. 1995, for the RV coefficient, which linear CKA equals). Clouds of many dimensions score
+    high by chance.
 
     The values for orders, (k,) float64, use products in the vectors' own precision: in float32 a value is
     right to about 1e-6.

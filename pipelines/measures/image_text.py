@@ -74,8 +74,8 @@ def agreement(similarity: Tensor, pmi: Tensor, dim: int) -> dict[str, float]:
 
 
 def rank_limit(pmi: Tensor, dim: int) -> float:
-    """Return the share of the PMI's variance that no inner product of `dim` dimensions plus a constant
-    explains. (n, m)
+    """Return a lower bound on the share of the PMI's variance that an inner product of `dim` dimensions plus
+    a constant leaves unexplained. (n, m)
 
     This is the residual of the best matrix of rank `dim` + 1 (Eckart and Young, 1936).
     """

@@ -51,7 +51,8 @@ def judged_scores(
     without a relevant document scores 0, and a judged document that is not there counts as not found. Raises
     BadInput for a row that is not finite.
     """
-    order = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)  # a stable sort keeps it among equals
+    # Of equal cosines the greater id ranks first: the sort below is stable
+    order = sorted(range(len(ids)), key=ids.__getitem__, reverse=True)
     keys = normalize(finite("documents", documents)[order], dim=1)
     unit = normalize(finite("queries", queries), dim=1)
     names = [ids[row] for row in order]

@@ -77,7 +77,10 @@ def raw_mean_rank(pairs: Pairs) -> Tensor:
 
 @measure(MEASURES, "FOSCTTM", digits=4, better="lower")
 def foscttm(pairs: Pairs) -> Tensor:
-    """Fraction of samples closer than the true match: (rank - 1) / (n - 1). 0 is perfect, 0.5 is random."""
+    """Fraction of samples closer than the true match: (rank - 1) / (n - 1). 0 is perfect, 0.5 is random.
+
+    Translated vectors search target vectors, by centred cosine. The original averages both directions.
+    """
     return (pairs.rank - 1) / max(len(pairs.rank) - 1, 1)
 
 

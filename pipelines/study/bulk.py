@@ -22,7 +22,7 @@ class Bulk(Computed):
     apply: Literal["embed", "translate"]  # what is done to every row
     path: Watched  # a folder of *.parquet, or one such file; data/bulk/<row>: what another row made
     model: Watched  # embed: data/encoders/<row>; else data/translators/<name>, with its best seed
-    aligner: str = ""  # the translator's, of which dvc.yaml names the code
+    aligner: str = ""  # the one that fitted the translator; dvc.yaml lists its code
     column: Text | None = None  # None: `text` for embed, else `vector`
     batch: Count = 65_536  # rows in a worker's memory at once
     engine: Literal["local", "ray"] = "local"  # this machine, or a Ray cluster

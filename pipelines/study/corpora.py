@@ -121,6 +121,12 @@ class PathCorpus(Corpus):
     private: bool = True  # keep its texts and labels out of MLflow, the report and standard output
     annotations: str | None = None  # of notes: MedCAT's file, in the folder of NOTEEVENTS
 
+    @model_validator(mode="after")
+    def _of_notes(self) -> Self:
+        if self.annotations and self.kind != "notes":
+            raise ValueError("annotations: only notes have them")
+        return self
+
 
 class VectorsCorpus(Corpus):
     """Vectors without text, as of a leaked database, in any format that docs/audit.md lists."""

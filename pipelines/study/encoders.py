@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import model_validator
 
@@ -149,9 +149,11 @@ class Transfer(Computed):
         _one_model(f"{where}.poolings", self.poolings, study.encoders[self.encoder])
 
 
-def _one_model(where: str, pooling: object, encoder: Encoder) -> None:
+def _one_model(where: str, pooling: str | dict[str, Any] | None, encoder: Encoder) -> None:
     if pooling and len(encoder.parts) > 1:
         raise ValueError(f"{where}: encoder {encoder.model} is several models, each with its own pooling")
+    if isinstance(pooling, dict) and (taken := {"own", "tasks"} & {*pooling}):
+        raise ValueError(f"{where}: the results have a {min(taken)!r} of their own: choose another name")
 
 
 class Geometry(Computed):

@@ -193,7 +193,7 @@ class Translated(Computed):
 
     # A row of align, or <row of align_jointly>/<source>/<target>
     translator: Annotated[str, Ref("translators")]
-    aligner: str = ""  # that fitted the translator: its code is a dependency in dvc.yaml
+    aligner: str = ""  # the one that fitted the translator; dvc.yaml lists its code
     source: Annotated[str, Ref("embed")]  # embeddings that are translated
     target: Annotated[str, Ref("embed")]  # their true partners, to measure with
     split: str | None = "test"  # None: every row of the corpus

@@ -21,7 +21,7 @@ from pipelines import freeze_gc
 from pipelines.runtime.errors import BadInput, cut
 from pipelines.tool import Answer
 
-CODES = "exit codes: 0 done, 1 error while running, 2 bad input, 3 a target missed or a map wrong, 130 Ctrl-C"
+CODES = "exit codes: 0 done, 1 error, 2 bad input, 3 a target missed or (migrate) a wrong map, 130 Ctrl-C"
 STORES = "a file, or a folder of parquet, Chroma or LanceDB: docs/audit.md lists the formats"
 Parser = argparse.ArgumentParser
 

@@ -30,6 +30,8 @@ def run(args: Namespace) -> Answer:
     free = shutil.disk_usage(kept).free
     if free < ROOM:
         mends.append(f"less than {ROOM / 1e9:.0f} GB of disk are free below {kept}: make room")
+    if not os.access(kept, os.W_OK):
+        mends.append(f"{kept} cannot be written: name another folder in XDG_CACHE_HOME")
     absent = {}
     for extra, names in extras.items():
         if lacking := [name for name in names if not _version(name)]:

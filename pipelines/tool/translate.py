@@ -142,7 +142,7 @@ def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
     if files := formats.parquet_files(source.path):
         schema = pq.ParquetFile(files[0]).schema_arrow
         [name, *others] = formats.columns_of(source.path, schema, source.column)
-        if not others and batchwise.is_vectors(schema.field(name).type):
+        if not others and formats.is_vectors(schema.field(name).type):
             return name, chain.from_iterable(
                 pq.ParquetFile(file).iter_batches(limits.BLOCK) for file in files
             )

@@ -68,9 +68,7 @@ class OracleAligner(Method, Protocol):
 class JointAligner(Protocol):
     """Fit several spaces together."""
 
-    NEEDS_PAIRED_SPACES: (
-        bool  # True: all spaces but one share their texts. False: each space has its own texts
-    )
+    NEEDS_PAIRED_SPACES: bool  # True: all spaces but one share their texts. False: each has its own
     CAN_EXTEND: bool  # whether it can add spaces to the translators of `start`
 
     def fit_jointly(

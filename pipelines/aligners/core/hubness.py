@@ -31,10 +31,9 @@ BLOCK = 4096  # vectors whose similarities to all anchors are in memory at once
 class InvertedSoftmax(Linear):
     """y = unit(q - c(q)) |l| + target_mean, q = unit(l), l = unit(x - source_mean) W scale.
 
-    `anchors` (m, e): the q_j, some of the cloud that the map was fitted to. `strength`: s divided by the root
-    of their effective dimensions; one divided by that root is the root mean square of their cosines. It
-    can be changed at any time. Higher ranks better up to a point, lower is nearer in cosine, and 0 gives the
-    linear map.
+    `anchors` (m, e): the q_j, some of the cloud that the map was fitted to. `strength`: s / sqrt(D), where D
+    is the number of effective dimensions of the anchors: their cosines have root mean square 1 / sqrt(D). A
+    higher strength gives better ranks, up to a point, and a lower one higher cosines. 0 gives the linear map.
     """
 
     anchors: Tensor

@@ -33,7 +33,7 @@ from pipelines.runtime.files import reading
 SAMPLE = 10_000  # vectors of either side that are looked at
 CLUSTERS, ROWS = 100, 40  # at most so many clusters, with at least so many rows each on average
 RIDGE = 0.03  # of the targets' second moment, relative to its mean variance
-BEST = 0.1  # share of rows that show the strangeness of right translations
+BEST = 0.1  # this share of rows, the least strange ones, counts as right translations
 AGREED = 0.6  # least mean cosine of a cluster's two translations, relative to that of the best tenth of rows
 ISOTROPIC = 1.2  # if random directions are not stranger by this factor, targets vary alike in all directions
 

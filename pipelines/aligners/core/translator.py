@@ -52,7 +52,8 @@ class Translator(nn.Module):
 
     def set_hub_correction(self, strength: float) -> None:
         """Set how strongly hubs are corrected. Raises BadInput for a translator without such correction."""
-        raise BadInput(f"{type(self).__name__} has no hub correction: leave `hub_correction` out of the row")
+        if strength:
+            raise BadInput(f"{type(self).__name__} has no hub correction: leave `hub_correction` out")
 
 
 class Identity(Translator):
@@ -158,11 +159,14 @@ def load_best(folder: Path) -> Translator:
 
 
 def best_seed(seeds: Iterable[int], verdicts: Mapping[int, Mapping[str, Any]]) -> int:
-    """Return the seed with the best verdict: *aligned* first, then by score; the first without any."""
+    """Return the seed with the best verdict: *aligned* before others, then by share and score.
 
-    def rank(seed: int) -> tuple[bool, float]:
+    Without verdicts it is the first seed.
+    """
+
+    def rank(seed: int) -> tuple[bool, float, float]:
         verdict = verdicts.get(seed, {})
-        return verdict.get("label") == "aligned", verdict.get("score", 0.0)
+        return verdict.get("label") == "aligned", verdict.get("share", 0.0), verdict.get("score", 0.0)
 
     return max(seeds, key=rank)
 

@@ -28,8 +28,8 @@ from pipelines.runtime.errors import BadInput
 # that: 1 / (1 + exp(-SLOPE (agreement - MIDDLE))). `benchmarks.verdict fit` fits both constants.
 SLOPE, MIDDLE = 39.4, 0.134
 ALIGNED, DOUBTFUL = 0.95, 0.05  # lowest scores of these labels
-# Lowest share of the source for which an *aligned* map is right. Where it is wrong, FOSCTTM is 0.5 by chance:
-# that adds at most (1 - WHOLE) * 0.5 = 0.075 to the mean.
+# Lowest share of the source for which an *aligned* map is right. Where it is wrong, FOSCTTM is 0.5 on
+# average: this adds at most (1 - WHOLE) * 0.5 = 0.075 to the mean.
 WHOLE = 0.85
 LEADING = 20  # directions that are left out: wrong maps can agree there by matching whole clusters
 REPLICATE = 1_000_000  # added to a seed to get the seed of a replicate
@@ -50,7 +50,7 @@ class Verdict:
     share: float = 1.0  # of the source vectors for which the map is right; 0 if the score is below ALIGNED
 
     def __str__(self) -> str:
-        """The label, and for which share of the source the map is right or else what to try next."""
+        """Return label and agreement, then the share of the source for which the map is right, or advice."""
         said = f"{self.label} (agreement {self.agreement:.2f})"
         return f"{said}, for {self.share:.0%} of the source" if self.share else f"{said}; {NEXT}"
 

@@ -75,7 +75,7 @@ def fit_jointly(
     """
     clouds = {name: checked(name, cloud, 20) for name, cloud in clouds.items()}
     dims = {name: cloud.shape[1] for name, cloud in clouds.items()}
-    if reserved := sorted(name for name in dims if name in LATENT or hasattr(ModuleDict, name)):
+    if reserved := sorted(name for name in dims if name in LATENT or hasattr(ModuleDict(), name)):
         raise BadInput(f"vec2vec: the name {reserved[0]} is reserved: rename the encoder")
     most = max(min(dim, settings.subspace or dim) for dim in dims.values())
     if not settings.adapter_depth and most > settings.width:
@@ -86,7 +86,7 @@ def fit_jointly(
         torch.manual_seed(seed)
         # 1. Networks: new ones, or trained ones with adapters for the new encoders
         new = [name for name in dims if trained is None or name not in trained.config["dims"]]
-        translator = _networks(dims, settings, trained).to(device)
+        translator = _networks(dims, settings, trained, new).to(device)
         for name in new:
             translator.fit_statistics(name, clouds[name], settings.centre)
         # 2. Data
@@ -157,7 +157,7 @@ def _restarts(training: Training) -> Callable[[], Training]:
 
 
 def _networks(
-    dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator | None
+    dims: dict[str, int], settings: Settings, trained: Vec2VecTranslator | None, new: list[str]
 ) -> Vec2VecTranslator:
     inputs = {"principal": settings.axes == "principal", "subspace": settings.subspace}
     if trained is None:
@@ -169,7 +169,7 @@ def _networks(
             "use their width, depths, norm, dropout, axes and subspace"
         )
     trained.model.freeze()
-    for name in [name for name in dims if name not in trained.config["dims"]]:
+    for name in new:
         trained.add_encoder(name, dims[name])
     return trained
 

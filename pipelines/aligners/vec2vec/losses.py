@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cosine_similar
 from pipelines.aligners.core.matching import partners
 from pipelines.aligners.vec2vec.settings import Error, Gan, Vsp
 
-SMOOTHED = 0.9  # label 1 of the vanilla GAN in a discriminator's loss; label 0 is 1 - SMOOTHED
+SMOOTHED = 0.9  # discriminators of the vanilla GAN have labels .9 and .1 in place of 1 and 0
 
 
 def error(x: Tensor, y: Tensor, form: Error) -> Tensor:

@@ -20,8 +20,8 @@ class Vec2Vec(nn.Module):
     """Connect any number of encoders by one backbone. Vectors in and out are unit vectors.
 
     `adapter_depth: 0`: adapters are `Tied`. All encoders start from the same random orthonormal rows, each
-    with random signs, so F starts as sign changes of the columns. Only products of two adapters matter, so
-    the last encoder's adapter is not trained.
+    with random signs, so F starts as sign changes of the columns. F depends only on products of two adapters,
+    so one of them, the last encoder's, stays as it is.
     `backbone_depth: 0`: T is the identity.
     `axes`: number of leading columns that a decoder returns; None: all.
     """
@@ -99,15 +99,18 @@ class Vec2Vec(nn.Module):
 
     @torch.no_grad()
     def redraw(self, name: str) -> None:
-        """Draw new weights for one encoder. A tied adapter gets the others' rows with random signs."""
+        """Draw new weights for one encoder. A tied adapter gets the orthonormalised rows of the longest other
+        one, with random signs.
+        """
         adapter = self.inputs[name]
         if not isinstance(adapter, Tied):
             for part in (adapter, self.outputs[name]):
                 initialise(part)
             return
         others = [a.weight for n, a in self.inputs.items() if n != name and isinstance(a, Tied)]
-        longest, random = max(others, key=len), torch.randn(self.width, self.width, device=others[0].device)
-        basis = torch.linalg.qr(torch.cat([longest, random]).T).Q.T  # starts with `longest`, up to signs
+        longest = max(others, key=len)
+        random = torch.randn(self.width, self.width, device=longest.device)
+        basis = torch.linalg.qr(torch.cat([longest, random]).T).Q.T
         adapter.draw_signs(basis)
 
     @torch.no_grad()

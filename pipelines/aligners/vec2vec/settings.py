@@ -23,9 +23,7 @@ class Settings(Checked):
     # data
     centre: bool = False  # subtract the mean before normalising; ours
     axes: Literal["raw", "principal"] = "raw"  # principal: coordinates on each cloud's principal axes; ours
-    subspace: Count | None = (
-        None  # train on the span of so many principal axes of each cloud; None: all; ours
-    )
+    subspace: Count | None = None  # train on the span of so many principal axes; None: all; ours
     # networks
     width: Count = 1024  # of hidden layers
     adapter_depth: Natural = 3  # 0: one matrix per encoder, see `Tied`
@@ -43,7 +41,9 @@ class Settings(Checked):
     vsp_of: Literal["reconstructions", "translations"] = "reconstructions"  # paper: translations
     vsp_reflected: bool = True  # add the term of products across x and y; paper: False
     detach_cycle: bool = True  # only the second translation learns from the cycle; paper: False
-    reduction: Literal["mean", "sum"] = "mean"  # over encoders and pairs, but GAN and transport; paper: sum
+    # How losses of encoders and pairs are combined; adversarial ones are always summed, transport averaged.
+    # Paper: sum
+    reduction: Literal["mean", "sum"] = "mean"
     rec_weight: NonNegative = 1.0  # of the reconstruction
     vsp_weight: NonNegative = 1.0  # of vector-space preservation
     cycle_weight: NonNegative = 10.0  # of the cycle
@@ -58,7 +58,7 @@ class Settings(Checked):
     lr: NonNegative = 2e-5  # learning rate of the translator
     disc_lr: NonNegative = 1e-5  # learning rate of the discriminators
     warmup: Natural = 2000  # steps of linear growth of both learning rates
-    warmup_from: Natural = 0  # skipped steps of that growth; 0: the first step has rate 0, as in the code
+    warmup_from: Natural = 0  # the growth starts at this step; 0: the first step has rate 0, as in the code
     max_grad_norm: Positive = 1000.0  # of the translator, and of each discriminator
     cycle_statistics: bool = True  # batch norms also see each translation's reconstruction; paper: False
     optimiser: Literal["adam", "sgd"] = "adam"  # of the translator; sgd has momentum 0.5; ours
@@ -94,7 +94,7 @@ class Settings(Checked):
         return {name: getattr(self, name) for name in names}
 
     def warmed_up(self, step: int) -> float:
-        """Return the factor in [0, 1] of both learning rates at a step; the first step is 0."""
+        """Return the factor in [0, 1] of both learning rates at a step, counted from 0."""
         return min(1.0, (step + self.warmup_from) / self.warmup) if self.warmup else 1.0
 
 

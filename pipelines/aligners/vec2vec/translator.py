@@ -15,8 +15,8 @@ class Vec2VecTranslator(Translator):
 
     `source` and `target` are two of the encoders of `dims`. Means are zero where the training data was not
     centred. `principal`: F takes and returns coordinates on the principal axes of the training data.
-    `subspace` k: F sees the span of the first k axes alone. Without `principal` its basis is the one nearest
-    to the first k raw coordinates, so that a rotated encoder still has a rotated basis.
+    `subspace` k: F sees the span of the first k axes alone. Without `principal` the basis of this span is
+    rotated as near as possible to the first k raw coordinates, so that it does not show the axes.
     """
 
     def __init__(

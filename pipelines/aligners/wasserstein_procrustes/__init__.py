@@ -302,7 +302,7 @@ class Fitting:
 
     def compete(self, X: Tensor, Y: Tensor, maps: list[Tensor], given: Tensor) -> list[Tensor]:
         """Step 2, the competition: return the maps of the last round, best first."""
-        halvings = (len(maps) - 1).bit_length()  # rounds until one is left
+        halvings = (len(maps) - 1).bit_length()  # the first round keeps all maps, so the last has two
         rounds = self.settings.rounds[-max(1, halvings) :]
         for number, size in enumerate(rounds):
             maps = maps[: (len(maps) + 1) // 2] if number else maps
@@ -518,12 +518,11 @@ def batch_size(size: int, X: Tensor, Y: Tensor) -> int:
 
 
 def relative_size(x: Tensor, y: Tensor) -> float:
-    """Return the scale of the last inverse temperatures: the geometric mean of the clouds' sizes, divided by
-    TUNED_AT, at least LEAST / TUNED_AT and at most 1.
+    """Return the factor of the last inverse temperatures: sqrt(n m) / TUNED_AT, from LEAST / TUNED_AT to 1.
 
-    With few vectors the true neighbour
-    is missing, and a sharp coupling picks a wrong one. A softer coupling averages several candidates, and the
-    resulting map is more accurate. Clouds of few effective dimensions need no softer coupling: return 1.
+    With few vectors the true neighbour is missing, and a sharp coupling picks a wrong one. A softer coupling
+    averages several candidates, and the resulting map is more accurate. Clouds of few effective dimensions
+    need no softer coupling: return 1.
     """
     share = max(LEAST, math.sqrt(len(x) * len(y))) / TUNED_AT
     return share if share < 1 and min(dimensions(x), dimensions(y)) >= FEW else 1.0

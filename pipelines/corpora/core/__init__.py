@@ -73,13 +73,13 @@ def _split(frame: pl.DataFrame, row: AnyCorpus) -> pl.DataFrame:
         raise BadInput(f"{name_of(row)}: test: {row.test} leaves no row of {apart.sum()} to train on")
     names, document = np.unique(frame["document"], return_inverse=True)
     held_out = _held_out(np.bincount(document[apart], minlength=len(names)), row.test, row.seed)
-    test = np.flatnonzero(apart & held_out[document])[: row.test]
-    train = ~held_out[document]
-    if not train.any():
+    held = held_out[document]
+    if held.all():
         raise BadInput(f"{name_of(row)}: test: {row.test} leaves no document to train on")
-    frame = frame.with_columns(split=pl.Series(np.where(train, "train", "test"), dtype=pl.String))
-    train[test] = True
-    return frame.filter(train)
+    kept = ~held
+    kept[np.flatnonzero(apart & held)[: row.test]] = True
+    split = pl.Series(np.where(held, "test", "train"), dtype=pl.String)
+    return frame.with_columns(split=split).filter(kept)
 
 
 def _without_held_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
@@ -94,12 +94,14 @@ def _without_held_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
 def _held_out(sizes: np.ndarray, test: int, seed: int) -> np.ndarray:
     """Return a mask of documents (n,) that have `test` texts together, or a few more.
 
-    Documents are taken in random order if they still fit. The smallest of the others fills up.
+    Documents are taken in random order if they still fit. If texts are still missing, the smallest document
+    that is left is added.
     """
     mask = np.zeros(len(sizes), bool)
     for document in np.random.default_rng(seed).permutation(len(sizes)):
         if 0 < sizes[document] <= test:
             mask[document], test = True, test - int(sizes[document])
     if test:
-        mask[np.where(mask | (sizes == 0), sizes.max() + 1, sizes).argmin()] = True
+        left = np.flatnonzero(~mask & (sizes > 0))
+        mask[left[sizes[left].argmin()]] = True
     return mask

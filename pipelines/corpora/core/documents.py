@@ -11,10 +11,10 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 WORDS = 5  # of a shingle, a sequence of consecutive words
-SHARE = 0.4  # of its shingles that the shorter of two near-duplicates has in common with the other
-FREQUENT = 200  # shingles of more texts than that are boilerplate, which makes no near-duplicates
-LARGEST = 0.01  # of all texts: near-duplicates do not merge documents to a larger one
-SMALL = 20  # texts that may be merged in any corpus
+SHARE = 0.4  # two texts are near-duplicates if they share this part of the shorter one's shingles
+FREQUENT = 200  # shingles in more texts than this are boilerplate, and are ignored
+LARGEST = 0.01  # merged documents hold at most this share of all texts
+SMALL = 20  # texts that a merged document may hold in any corpus
 
 _WORD = re.compile(r"\w+")
 
@@ -22,10 +22,10 @@ _WORD = re.compile(r"\w+")
 def with_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     """Return the rows with columns `document` and `same_as`, in the same order.
 
-    Merged documents have the name of the first.
-    `same_as` is the id of the first near-duplicate of a text, or its own id. Documents merge, those with the
-    most similar texts first, while they stay below LARGEST. Of two near-duplicates that remain in
-    different documents the later one is dropped, and one line says how many were.
+    `same_as` is the id of the first near-duplicate of a text, or its own id. Documents with near-duplicates
+    merge, those with the most similar texts first, unless they would become too large (LARGEST, SMALL). A
+    merged document has the name of its first. Of two near-duplicates that remain in different documents the
+    later one is dropped, and one line says how many were.
     """
     named = frame["document"]
     i, j = near_duplicates(frame["text"])
@@ -51,7 +51,7 @@ def first_of_each(groups: np.ndarray) -> np.ndarray:
 
 
 def merged(document: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Return document numbers (n,), in which documents of near-duplicates i, j are one if not too large."""
+    """Return document numbers (n,). Documents of each pair i, j are merged if the result is not too large."""
     sizes = np.bincount(document).tolist()
     most = max(SMALL, LARGEST * len(document))
     parent = list(range(len(sizes)))

@@ -28,11 +28,7 @@ def shards(folder: Path, files: list[Path]) -> list[Path]:
 
 
 def table(file: Path) -> pl.DataFrame:
-    """Return all of a parquet file.
-
-    pyarrow reads it and checks it. On some damaged files a thread of polars panics, and the others wait for
-    ever.
-    """
+    """Return all of a parquet file. pyarrow reads it: on some damaged files polars hangs."""
     with reading(file, "not a whole parquet file"), pq.ParquetFile(file) as parquet:
         read = parquet.read()
         read.validate(full=True)

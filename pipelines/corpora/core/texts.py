@@ -59,7 +59,7 @@ def mapped(frame: pl.DataFrame, columns: dict[str, str], where: str) -> pl.DataF
             out = out.with_columns(id=pl.lit(f"{Path(where).stem}-") + number)
         if "labels" in out.columns:
             out = out.with_columns(labels=_labels(out["labels"]))
-        strings = [c for c in ("id", "text", "split") if c in out.columns]
+        strings = [c for c in ("id", "text", "split", "document") if c in out.columns]
         for column in strings:
             if out[column].dtype.is_nested():
                 raise BadInput(f"{where}: the column for {column} is {out[column].dtype}, not text")
@@ -81,7 +81,7 @@ def chosen(
     wanted = {ours: theirs or ours for ours, theirs in found.items() if theirs or ours in needed} | columns
     for ours, theirs in wanted.items():
         if theirs not in available:
-            hint = f"{listed(available)}; rename one, or a study says which by `columns: {{{ours}: ...}}`"
+            hint = f"{listed(available)}; rename one, or set `columns: {{{ours}: <its name>}}` in the study"
             raise BadInput(f"{where}: there is no column {theirs!r}; there are: {hint}")
     return wanted
 
@@ -89,7 +89,7 @@ def chosen(
 def _labels(column: pl.Series) -> pl.Series:
     """Return labels as list[str]. The column has lists, single values, or lists written as JSON."""
     if column.dtype.is_nested():
-        return column.cast(pl.List(pl.String)).fill_null([]).alias("labels")
+        return column.cast(pl.List(pl.String)).list.drop_nulls().fill_null([]).alias("labels")
     values = [_label(value) for value in column.cast(pl.String).to_list()]
     return pl.Series("labels", values, dtype=pl.List(pl.String))
 
@@ -97,7 +97,7 @@ def _labels(column: pl.Series) -> pl.Series:
 def _label(value: str | None) -> list[str]:
     if value and value.startswith("["):
         with suppress(json.JSONDecodeError):
-            return [str(label) for label in json.loads(value)]
+            return [str(label) for label in json.loads(value) if label is not None]
     return [value] if value else []
 
 
@@ -116,7 +116,7 @@ def empty(column: pl.Series) -> pl.Series:
 
 
 def refuse(frame: pl.DataFrame, bad: pl.Series, where: str, what: str) -> None:
-    """Raise BadInput if the mask `bad` marks a row. `what` is wrong; the message names the first such row."""
+    """Raise BadInput if the mask `bad` marks any row. The message says what is wrong, and the first row."""
     if bad.any():
         row = int(bad.arg_max() or 0)
         raise BadInput(f"{where}: {bad.sum()} {what}, the first is row {row + 1} (id {frame['id'][row]!r})")

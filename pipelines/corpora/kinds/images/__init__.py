@@ -27,10 +27,10 @@ USUAL = {  # what columns are called; in this order
 
 
 def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
-    """Return id, text, image (bytes as in the source), captions, and split and labels if there are any.
+    """Return id, text, image (bytes as in the source), document, captions, and split and labels if there are.
 
-    `p.columns` may map image, text (one caption or a list of them), id, split and labels. Raises BadInput if
-    no row is left.
+    Rows of one image are one document. `p.columns` may map image, text (one caption or a list of them), id,
+    split and labels. Raises BadInput if no row is left.
     """
     file = located(p.path)
     if file.suffix.lower() not in (".parquet", ".pq"):
@@ -39,6 +39,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     chosen = texts.chosen(table.columns, p.columns, str(file), USUAL, ("image", "text"))
     kept: list[dict[str, Any]] = []
     seen: set[tuple[Any, str]] = set()
+    first: dict[bytes, str] = {}  # of each image, the id of its first row
     skipped: Counter[str] = Counter()
     for number, record in enumerate(table.select(set(chosen.values())).iter_rows(named=True)):
         ours = {name: record[theirs] for name, theirs in chosen.items()}
@@ -51,9 +52,10 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
             skipped[fault] += 1
             continue
         seen.add((image, captions[0]))
-        name = str(ours.get("id") or f"image-{number}")
+        name = f"image-{number}" if ours.get("id") is None else str(ours["id"])
         more = {"labels": _list(ours["labels"])} if ours.get("labels") is not None else {}
         more |= {"split": ours["split"]} if ours.get("split") is not None else {}
+        more["document"] = first.setdefault(image, name)
         kept.append({"id": name, "text": captions[0], "image": image, "captions": captions, **more})
     if skipped:
         print(f"{p.path}: skipped: " + ", ".join(f"{n} {fault}" for fault, n in sorted(skipped.items())))

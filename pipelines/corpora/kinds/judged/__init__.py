@@ -28,8 +28,8 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     query, null of a document. Queries that nobody judged are left out. Raises BadInput.
     """
     folder = located(p.path)
-    if p.rows or p.chunk or p.test:
-        raise BadInput(f"{folder}: judgements are of whole documents: no `rows`, `chunk`, `test`")
+    if p.rows or p.chunk or p.test or p.columns:
+        raise BadInput(f"{folder}: judgements are of whole documents: no `rows`, `chunk`, `test`, `columns`")
     files = {file.stem: file for file in sorted(folder.glob("*")) if file.suffix.lower() in source.TABLES}
     if "corpus" not in files:
         raise BadInput(f"{folder}: there is no table `corpus` in it; there are: {listed(files)}")

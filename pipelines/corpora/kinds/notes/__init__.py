@@ -43,6 +43,8 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
     Only the notes that are kept are held (of 2 million notes, 4 GB). Notes marked as errors are left out.
     With annotations, so are notes that these do not cover.
     """
+    if p.columns:
+        raise BadInput(f"{file}: NOTEEVENTS has columns of its own: no `columns`")
     labels = concepts(file.parent / p.annotations) if p.annotations else None
     columns = {"id": "ROW_ID", "text": "TEXT"} | ({"document": p.document} if p.document else {})
     with quiet(file, "cannot be read as csv"):

@@ -26,9 +26,11 @@ def _note(pen: Pen) -> Draft:
     pen.write(pen.skewed(TEMPLATES["heads"], 0.5), scope, draft)
     for template in pen.several(TEMPLATES["bodies"], pen.skewed((2, 3, 1, 4, 5), 0.7), 0.4):
         pen.write(template, scope, draft)
-    if pen.chance(0.7) or len(draft.labels) < 2:
-        few = len(draft.labels) < 2
-        pen.write(TEMPLATES["ends"][1] if few else pen.skewed(TEMPLATES["ends"], 0.4), scope, draft)
+    ends = pen.chance(0.7)
+    if len(draft.labels) < 2:
+        pen.write(TEMPLATES["ends"][1], scope, draft)  # it names two conditions
+    elif ends:
+        pen.write(pen.skewed(TEMPLATES["ends"], 0.4), scope, draft)
     text = draft.text()
     written = [c if c in text else capital(c) for c in draft.labels]  # a condition may begin a sentence
     draft.facts["conditions"] = dict.fromkeys(written)

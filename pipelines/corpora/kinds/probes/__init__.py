@@ -43,7 +43,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
 
 def length(frame: pl.DataFrame) -> pl.DataFrame:
     """Add `label`: the bin of the number of words. All bins have about as many texts."""
-    words = frame["text"].str.split(" ").list.len().to_numpy()
+    words = frame["text"].str.count_matches(r"\S+").to_numpy()
     edges = np.quantile(words, np.arange(1, BINS) / BINS)
     return frame.with_columns(label=pl.Series(np.searchsorted(edges, words)))
 
@@ -62,7 +62,7 @@ def shift(frame: pl.DataFrame, generator: np.random.Generator) -> pl.DataFrame:
     """Swap two different neighbouring words in every other text. Add `label`: whether they were swapped."""
     swapped = []
     for number, text in enumerate(frame["text"].to_list()):
-        words = text.split(" ")
+        words = text.split()
         places = [i for i in range(len(words) - 1) if words[i].lower() != words[i + 1].lower()]
         if number % 2 and places:
             i = int(generator.choice(places))

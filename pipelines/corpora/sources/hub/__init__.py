@@ -36,8 +36,8 @@ def table(p: HubCorpus) -> pl.DataFrame:
 
 
 def _some(p: HubCorpus, split: str) -> Any:
-    """Return a split, or as many shuffled rows as are needed: some are empty or repeated, some long enough
-    for several chunks.
+    """Return a split, or with `p.rows` that many shuffled rows: a quarter more if a text gives one row at
+    most, because some are empty or repeated.
     """
     dataset = _opened(p, split)
     if p.rows is None:

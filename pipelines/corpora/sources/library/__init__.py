@@ -71,8 +71,7 @@ def of_packages(names: Sequence[str], p: LibraryCorpus) -> pl.DataFrame:
     """Return the `rows` of the installed packages of these names."""
     records: list[tuple[str, str, str]] = []
     seen: set[str] = set()
-    # Syntax trees have no cycles, and searching them for some takes long: no garbage collector in these
-    # processes.
+    # Syntax trees have no cycles, so these processes switch off the garbage collector, which is slow on them.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=gc.disable) as pool:
         for name in progress(names, what="docstrings", unit="packages"):
             records += _package(name, p, seen, pool)
@@ -132,7 +131,9 @@ def _is_read(file: PurePosixPath) -> bool:
 
 
 def _new(text: str, seen: set[str]) -> bool:
-    """Return whether no earlier text begins equally, up to case, digits and punctuation; remember it."""
+    """Return True if no earlier text has the same first 14 words, and remember this one. Case, digits and
+    punctuation are ignored.
+    """
     words = re.sub(r"[^a-z0 ]+", " ", re.sub(r"\d+", "0", text.lower())).split()
     keys = {" ".join(words), " ".join(words[:14])}
     if keys & seen:
@@ -181,7 +182,10 @@ def prose(docstring: str) -> list[str]:
 
 
 def _paragraph(lines: list[str]) -> list[str]:
-    """Return the sentences of one block, up to a line that is not prose; none if it begins otherwise."""
+    """Return the sentences of a block up to its first line that is indented or looks like code.
+
+    Return none of a licence, or if the block does not begin like a sentence.
+    """
     lines = list(takewhile(lambda line: not line.startswith((" ", "\t")) and not _CODE.search(line), lines))
     if _LICENCE.search(" ".join(lines)):
         return []
@@ -206,7 +210,9 @@ def _reads(sentence: str) -> bool:
 
 
 def sequences(sentences: list[str], shortest: int, longest: int) -> Iterator[str]:
-    """Pack sentences into sequences of shortest..longest words; cut only sentences that are too long."""
+    """Pack sentences into sequences of shortest..longest words. Cut one where its sequence would be too long,
+    and drop a rest below `shortest`.
+    """
     held: list[str] = []
     for sentence in sentences:
         words = sentence.split()

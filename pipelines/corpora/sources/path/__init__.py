@@ -85,7 +85,9 @@ def _tables(files: list[Path]) -> pl.DataFrame:
     frames = [_file(file) for file in files]
     for file, frame in zip(files, frames, strict=True):
         if differs := sorted({*frame.columns} ^ {*frames[0].columns}):
-            raise BadInput(f"{file}: column {cut(differs[0])!r} is in only one of it and {files[0].name}")
+            raise BadInput(
+                f"{file}: column {cut(differs[0])!r} is either only here or only in {files[0].name}"
+            )
     return pl.concat([frame.select(frames[0].columns) for frame in frames], how="vertical_relaxed")
 
 

@@ -30,7 +30,7 @@ class _ShortHeaders(EmailPolicy):
 def mbox(path: Path) -> pl.DataFrame:
     """Return one row per message: id, owner, folder, date, from, to, subject, body, all str.
 
-    The body is the first part of plain text. What has no header is not a message.
+    The body is the first part of plain text, or else of HTML. What has no header is not a message.
     """
     box = mailbox.mbox(str(path), factory=_parsed, create=False)  # type: ignore[arg-type]
 
@@ -89,13 +89,13 @@ def _header(message: EmailMessage, name: str) -> str:
 
 
 def _body(message: EmailMessage) -> str:
+    part: Any = message
     try:
         part = message.get_body(("plain", "html"))
         if part is None:
             return ""
         text = str(part.get_content())
-        text = shown(text) if part.get_content_subtype() == "html" else text
     except (LookupError, ValueError, AttributeError, TypeError):  # an unknown charset or content type
-        payload = None if message.is_multipart() else message.get_payload(decode=True)
+        payload = None if part.is_multipart() else part.get_payload(decode=True)
         text = payload.decode("latin-1") if isinstance(payload, bytes) else ""
-    return text.strip()
+    return (shown(text) if part.get_content_subtype() == "html" else text).strip()

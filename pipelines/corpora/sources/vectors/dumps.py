@@ -10,7 +10,7 @@ from pipelines.runtime.errors import BadInput
 
 HELD = 2**29  # bytes of vectors that are kept
 FAR = 10  # times the median distance from the centre: rows beyond are errors, and a few would move every mean
-USUAL = 2.0**20  # lengths from 1 / USUAL to USUAL stay: aligners take no values that are much smaller
+USUAL = 2.0**20  # vectors of median lengths from 1 / USUAL to USUAL stay; aligners fail on tiny values
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def sample(
 
 
 def near(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of (n, d), all distinct, within FAR times the median distance from their centre, in
-    float32, and which they are (n,).
+    """Return the rows of (n, d), all distinct, that are kept, as float32, and their mask (n,).
 
-    The centre is the median of each coordinate, so that a minority of rows cannot move it. If the median
-    length is not USUAL, all rows are scaled by a power of two, which changes no direction.
+    They lie within FAR times the median distance from their centre, the median of each coordinate: a minority
+    of rows cannot move it. If the median length is not USUAL, all rows are scaled by a power of two, which
+    changes no direction.
     """
     wide = vectors.astype(np.float64)
     distances = np.linalg.norm(wide - np.median(wide, axis=0), axis=1)

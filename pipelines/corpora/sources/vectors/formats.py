@@ -41,7 +41,7 @@ EXPORTS = {  # how to export what cannot be read
 def blocks(path: Path, column: str | None = None, collection: str | None = None) -> Blocks:
     """Yield the vectors of a file or folder as arrays (b, d); missing numbers are NaN.
 
-    `column`: the column or array of vectors, needed if its name is not in NAMES. If each dimension has a
+    `column`: the column or array of vectors, needed if several could be it. If each dimension has a
     column (`dim_0`, `dim_1`, ...), it is their prefix. `collection`: that of Chroma, or a table of LanceDB or
     sqlite-vec. Raises BadInput, in one line.
     """
@@ -192,7 +192,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 def columns_of(path: Path, schema: pa.Schema, column: str | None) -> list[str]:
     """Return the column of vectors, or the columns of numbers that are one dimension each."""
-    has_vectors = any(name in NAMES or _is_vector(schema.field(name).type) for name in schema.names)
+    has_vectors = any(name in NAMES or is_vectors(schema.field(name).type) for name in schema.names)
     if column not in schema.names and (column or not has_vectors):
         numbers = [f.name for f in schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
         if wide := _wide(numbers, column):
@@ -217,7 +217,7 @@ def _wide(names: list[str], prefix: str | None) -> list[str]:
 
 def column_of(path: Path, schema: pa.Schema, column: str | None) -> str:
     """Return the column of vectors: `column`, else one of a usual name, else the only list of numbers."""
-    lists = [field.name for field in schema if _is_vector(field.type)]
+    lists = [field.name for field in schema if is_vectors(field.type)]
     usual = [name for name in NAMES if name in schema.names]
     fitting = [name for name in usual if name in lists] or usual or lists
     return _chosen(path, "column", schema.names if column else fitting, column, schema.names)
@@ -234,7 +234,8 @@ def _chosen(path: Path, what: str, fitting: list[str], column: str | None, every
     raise BadInput(f"{path}: which {what} holds the vectors? {hint}; there are: {listed(every)}")
 
 
-def _is_vector(kind: pa.DataType) -> bool:
+def is_vectors(kind: pa.DataType) -> bool:
+    """Return whether a column of this type has lists of numbers."""
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     return is_list and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
 
@@ -244,7 +245,7 @@ def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) ->
 
     Raises BadInput if no row has a vector.
     """
-    first, width, empty = 1, 0, 0  # empty: rows so far of batches in which no row has a vector
+    first, width, empty = 1, 0, 0  # empty: rows without vectors that wait until their width is known
     for batch in batches:
         batch.validate(full=True)
         columns = [batch.column(name) for name in names]
@@ -282,7 +283,7 @@ def _of_batch(path: Path, columns: list[Any], first: int) -> Blocks:
 
 def _width(column: Any) -> int:
     """Return the length of all lists of numbers of a column; 0 if one is missing, or if they differ."""
-    if not _is_vector(column.type) or column.null_count:
+    if not is_vectors(column.type) or column.null_count:
         return 0
     lengths = column.value_lengths().unique()
     return lengths[0].as_py() if len(lengths) == 1 else 0
