@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +114,7 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
     opener = pq.ParquetWriter if path.suffix == ".parquet" else pa.ipc.new_file
     column, batches = _batches(source)
     function = batchwise.translate(translator, column)
-    with atomic(path) as draft, reading(source.path):
+    with atomic(path) as draft:
         for batch in batches:
             try:
                 table = function(batch)
@@ -143,13 +142,17 @@ def _batches(source: Stored) -> tuple[str, Iterator[pa.RecordBatch]]:
         schema = pq.ParquetFile(files[0]).schema_arrow
         [name, *others] = formats.columns_of(source.path, schema, source.column)
         if not others and formats.is_vectors(schema.field(name).type):
-            return name, chain.from_iterable(
-                pq.ParquetFile(file).iter_batches(limits.BLOCK) for file in files
-            )
+            return name, _of_parquet(files)
     return "vector", (
         pa.record_batch({"vector": pa.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])})
         for block in source.blocks()
     )
+
+
+def _of_parquet(files: list[Path]) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        with reading(file, "not a whole parquet file"):
+            yield from pq.ParquetFile(file).iter_batches(limits.BLOCK)
 
 
 def judge(args: Namespace) -> Answer:
