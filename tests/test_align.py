@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipelines import align as verb
 from pipelines.aligners import wasserstein_procrustes
 from pipelines.aligners.core import verdict
-from pipelines.aligners.core.translator import Linear, load_seeds
+from pipelines.aligners.core.translator import Linear, load_seeds, read_verdicts
 from pipelines.aligners.core.verdict import REPLICATE
 from pipelines.fitting.fits import RESTART
 from pipelines.fitting.splitting import halves, in_common, paired_vectors
@@ -227,6 +227,18 @@ def test_failed_fits_are_repeated_and_the_best_kept(stage, wrong, fitted):
     assert all(seen[restart, seed] == seen[0, seed] for restart, seed in seen)  # the same vectors
     assert scales() == [1, 1]
     assert found["restarts"] == len(fitted) - 2
+    assert (found["shared"], found["source_documents"]) == (0, 25)
+
+
+@pytest.mark.parametrize("aligner", ["identity", "procrustes"])
+def test_a_naive_row_and_an_oracle_have_no_verdict(stage, aligner):
+    assert stage(None, aligner=aligner) == {"seeds": 2}
+    assert read_verdicts(store.translators_path("r")) == {}
+
+
+def test_an_aligner_that_returns_no_translator_is_named(stage):
+    with refusal("seed 0: returned a int, not a Translator"):
+        stage(lambda source, target, seed: 3)
 
 
 @pytest.mark.parametrize("restarts", [0, 2])

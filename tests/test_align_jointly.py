@@ -72,6 +72,14 @@ def test_every_pair_counts_alike_in_the_losses():
         torch.testing.assert_close(value, sum(pair[name] for pair in pairs) / times)
 
 
+def test_spaces_of_another_corpus_are_divided_apart():
+    spaces = {"a": embeddings("a")} | {name: embeddings(name, "emails", n=40) for name in "bc"}
+    drawn = {name: texts(part) for name, part in vectors_of_parts(spaces, row(), 0).items()}
+    assert len(drawn["a"]) in (16, 17)
+    assert len(drawn["b"]) == len(drawn["c"]) == 10
+    assert not drawn["b"] & drawn["c"]
+
+
 TIED = {"adapter_depth": 0, "backbone_depth": 0, "axes": "principal", "centre": True, **STARTS}
 
 
@@ -92,8 +100,9 @@ def test_spaces_that_do_not_fit_are_refused():
     two = vec2vec.fit_jointly({"a": x["a"], "b": x["b"]}, replace(SMALL, steps=0), 0)
     with refusal("another shape than this row"):
         vec2vec.fit_jointly(x, replace(SMALL, width=14), 0, start=two)
-    with refusal("the name latent is reserved"):
-        vec2vec.fit_jointly(clouds({"a": 5, "latent": 5}), SMALL, 0)
+    for name in ("latent", "training"):
+        with refusal(f"the name {name} is reserved"):
+            vec2vec.fit_jointly(clouds({"a": 5, name: 5}), SMALL, 0)
     for paired in (["b"], ["a", "b", "c"], []):
         with refusal("one space must be missing from"):
             wasserstein_procrustes.fit_jointly(x, QUICK, 0, paired=paired)

@@ -1,4 +1,4 @@
-"""The door for programs: arrays in, arrays out, and docs/python.md and the docstrings are true."""
+"""fit, load and verdict from Python: arrays in, arrays out; docs/python.md and the docstrings are true."""
 
 import doctest
 import re
@@ -10,7 +10,7 @@ import torch
 
 import pipelines
 from pipelines.aligners import wasserstein_procrustes
-from pipelines.aligners.core.translator import Linear, save
+from pipelines.aligners.core.translator import Linear, best_seed, save
 from pipelines.aligners.core.verdict import Verdict, other_texts
 from pipelines.fitting import arrays, fits
 from pipelines.runtime import progress
@@ -78,6 +78,27 @@ def test_load_takes_the_best_verdict_or_a_seed(row):
 def test_bad_input_is_one_line(row, call, line):
     with refusal(line):
         call(row)
+
+
+def test_known_pairs_reach_the_aligner_as_rows_of_one_text(monkeypatch):
+    known = normal(7, 60, seed=2), normal(7, 50, seed=3)
+
+    def fit(source, target, settings, seed, pairs):
+        i, j = pairs.T
+        assert torch.equal(source[i], known[0])
+        assert torch.equal(target[j], known[1])
+        return Linear.of(torch.eye(60, 50), source, target)
+
+    monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
+    pipelines.fit(normal(300, 60), normal(200, 50), pairs=known, restarts=0)
+    with refusal("pairs of 50 dimensions; the other vectors have 60"):
+        pipelines.fit(normal(300, 60), normal(200, 50), pairs=known[::-1])
+
+
+def test_aligned_counts_before_share_and_share_before_score():
+    rows = {0: ("aligned", 0.9, 0.96), 1: ("partial", 0.8, 1.0), 2: ("partial", 0.5, 1.0)}
+    given = {seed: dict(zip(("label", "share", "score"), row, strict=True)) for seed, row in rows.items()}
+    assert [best_seed(seeds, given) for seeds in ((2, 1, 0), (2, 1))] == [0, 1]
 
 
 def test_fit_refits_a_partial_map_and_keeps_the_better_verdict(monkeypatch):

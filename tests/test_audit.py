@@ -25,6 +25,7 @@ from safetensors.numpy import save_file
 from torch.nn.functional import normalize
 from yaml import safe_load as load_yaml
 
+from pipelines.aligners.core.translator import Identity
 from pipelines.aligners.core.verdict import Verdict, judge
 from pipelines.corpora.sources.vectors import dumps, limits
 from pipelines.fitting import arrays, fits
@@ -604,6 +605,9 @@ def test_a_gate_names_each_target_that_is_missed(gated, yaml, lines):
 def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml, more):
     monkeypatch.setattr(audits, "audit", None)
     assert gated(yaml, "audit", "dump.npy", *more) == (2, [])
+
+
+def test_all_mistyped_targets_are_named(own_folder):
     message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
     Path("targets.yaml").write_text("{leakge: 1, recal: 1}")
     with refusal(message):
@@ -649,11 +653,31 @@ def test_what_was_read_is_compared_with_the_truth(world):
     assert set(counted) == {"texts", "labels", "facts"}
     assert counted["labels"]["of"] == counted["texts"]["of"] == found.about["used"]
     assert "## What is right" in written(found)[1]
+    taken = dumps.sample(Path("dump.npy"), 300)
+    assert audits.true_texts("truth.txt", taken) == [some_texts(400, 1)[i] for i in taken.places]
     truth.write_text("one text")
     with refusal("1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth=truth)
     with refusal(r"no\.txt: there is no such file or folder"):
         world(ALIGNED, truth="no.txt")
+
+
+def test_a_vector_is_compared_with_the_text_of_its_own_row():
+    truth = some_texts(300, 1)
+    best = audits.Attempt(BEST, truth, secret_encoder(truth), secret_encoder, Identity(16, 16))
+    options = audits.Options(labels=tuple(SUBJECTS))
+    right, wrong = (
+        audits.leaks(best.known, best, options, [], of)[1]["found"] for of in (truth, truth[1:] + truth[:1])
+    )
+    assert right == 300 > wrong
+
+
+def test_a_gate_on_a_failed_attack_looks_at_verdict_and_numbers_alone():
+    found = Findings("dump", {"used": 300}, [Tried("one", 100, 0.1, "failed", 1.0, by_numbers=0.4)])
+    limits = audits.gate.Targets(verdict="failed", leakage=0, recall=1, texts=0)
+    assert audits.gate.missed(limits, found) == []
+    [line] = audits.gate.missed(audits.gate.Targets(encoder=0.3), found)
+    assert line == "encoder: 0.400 of the vectors name one; at most 0.3"
 
 
 def test_the_best_verdict_wins_over_the_best_score(world):

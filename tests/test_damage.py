@@ -1,5 +1,6 @@
 """Damaged artefacts: readers refuse them in one line, and read what dvc.lock names only as it was written."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -20,7 +22,7 @@ from pipelines.aligners.core.translator import Linear, load_best, load_seeds, sa
 from pipelines.contrastive import point_sets
 from pipelines.contrastive.towers import Words
 from pipelines.inverters import Space, attacker, decoder
-from pipelines.runtime import files, stage, store, track
+from pipelines.runtime import files, launch, stage, store, track
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
@@ -165,6 +167,18 @@ def test_a_stage_on_a_damaged_file_is_one_line_and_exit_code_2(monkeypatch, caps
         "evaluate t: data/translators/t: not the bytes that dvc.lock names (damaged, or changed by hand): "
         "`dvc repro align@t` makes it again\n"
     )
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (OSError(errno.ENOSPC, ""), 2)])
+def test_a_stage_that_cannot_go_on_has_its_exit_code(monkeypatch, error, code):
+    monkeypatch.setattr(stage, "_run", Mock(side_effect=error))
+    with pytest.raises(SystemExit, match=f"^{code}$"):
+        stage.main(evaluate.evaluate)
+
+
+def test_the_process_that_is_the_cause_is_blamed():
+    ends = [(-15, 1), (1, 2), (-9, 3), (2, 4)]  # stopped by the agent, failed, killed, refused
+    assert sorted(ends, key=lambda end: launch._blame(*end)) == [(2, 4), (-9, 3), (1, 2), (-15, 1)]
 
 
 def noted(began, ended):

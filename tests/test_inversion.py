@@ -120,7 +120,7 @@ def searched(model, corrector=None, **settings):
     return search.search(model, ATTACKED, queries, given, 0, corrector, near), queries.count
 
 
-def no_further(before, after):
+def as_near(before, after):
     return all(b.cosine >= a.cosine - 1e-6 for a, b in zip(before, after, strict=True))
 
 
@@ -138,11 +138,11 @@ def test_same_seed_same_decoder():
 @pytest.mark.parametrize(
     "extra", [{"samples": 4}, {"beams": 2, "stride": 3}, {"rounds": 3}, {"splices": 3}, {"nearest": 2}]
 )
-def test_correction_gets_no_further_and_counts_queries(trained, extra):
-    before, _ = searched(trained)
+def test_each_search_comes_as_near_and_counts_its_queries(trained, extra):
+    before, fewer = searched(trained)
     after, count = searched(trained, **extra)
-    assert no_further(before, after)
-    assert count > 0
+    assert as_near(before, after)
+    assert count > fewer
     found = SPACE(encode([trained.text(guess.draft) or "." for guess in after]))
     cosines = torch.tensor([guess.cosine for guess in after])
     torch.testing.assert_close((found * ATTACKED).sum(1), cosines, atol=1e-5, rtol=0)
@@ -171,7 +171,7 @@ def test_the_corrector_only_helps():
     short = decoder.train(LEARNT, KNOWN, replace(SMALL, epochs=20), 0)
     corrector = train_corrector(short, LEARNT, KNOWN, Queries(encode, SPACE), 0)
     plain, better = (searched(short, corrector, corrections=n)[0] for n in (0, 2))
-    assert no_further(plain, better)
+    assert as_near(plain, better)
     assert any(b.cosine > a.cosine for a, b in zip(plain, better, strict=True))
 
 
@@ -288,9 +288,11 @@ def test_the_judge_is_asked_once_and_remembers(asked, tmp_path, monkeypatch):
     assert "ann was ill" in body["messages"][0]["content"]
 
 
-@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/v1", "file:///etc"])
-def test_a_judge_that_does_not_answer_is_one_line(endpoint, tmp_path):
-    with refusal(r"no answer|an http"):
+@pytest.mark.parametrize(
+    ("endpoint", "line"), [("http://127.0.0.1:1/v1", "no answer"), ("file:///etc", "an http")]
+)
+def test_a_judge_that_does_not_answer_is_one_line(endpoint, line, tmp_path):
+    with refusal(line):
         judge.judge(["odd"], ["odd"], judge.Settings(endpoint, "m"), tmp_path)
 
 

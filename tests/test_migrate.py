@@ -9,8 +9,11 @@ import polars as pl
 import pytest
 import torch
 
+from pipelines.aligners.core.parts import Parts
 from pipelines.aligners.core.translator import Identity
+from pipelines.aligners.core.verdict import Verdict
 from pipelines.corpora.sources.vectors import Stored
+from pipelines.fitting import arrays
 from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
 from tests.small import ROOT, two_encoders
@@ -95,6 +98,19 @@ def test_a_wrong_map_moves_nothing(capsys, pairs):
     assert (code, found["out"]) == (3, None)
     assert pairs or found["verdict"]["label"] == "failed"
     assert not Path("moved.parquet").exists()
+
+
+def test_a_map_that_is_right_for_a_part_marks_it(capsys, monkeypatch):
+    parts = Parts(torch.zeros(64), torch.eye(2, 64), torch.tensor([True, False]))
+    found = Identity(64, 64), Verdict(0.99, "partial", 0.6, 100, 0.5), parts
+    monkeypatch.setattr(arrays, "fit_parts", lambda *_, **__: found)
+    assert moved(capsys)[0] == 0
+    right = TEXTS[:1500, 0] > TEXTS[:1500, 1]
+    assert (pl.read_parquet("moved.parquet")["aligned"].to_numpy() == right).all()
+    for made in (found, (*found[:2], None)):  # a new fit removes old parts
+        monkeypatch.setattr(arrays, "fit_parts", lambda *_, made=made, **__: made)
+        assert said(capsys, "translate", "fit", "old.parquet", "new.npy", "--out", "map")[0] == 0
+        assert Path("map/parts.safetensors").exists() == bool(made[2])
 
 
 def test_judged_documents_need_ids_that_are_unique(capsys):

@@ -99,13 +99,17 @@ def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
         ({"study": None}, "study: "),
         ({"alignn": {}}, "alignn: unknown key; did you mean 'align'?"),
         ({"align": {5: ALIGN}}, "evaluate.ab.translator: there is no row 'ab'"),
+        ({"align": STUDY["align"] | {5: ALIGN}}, "align: 5 is no row name"),
         ({"finetune": {"f": FINETUNE | {"start": "data/trained/f"}}}, "finetune.f: is made from itself"),
         ({"study": ""}, "study: "),
         ({"embed": [1, 2]}, "embed: a mapping of rows is needed"),
         ({"embed": {"a\n": TEXTS}}, "embed: 'a\\n' is no row name"),
         ({"embed": {"1e5": TEXTS}}, "embed: 100000.0 is no row name"),
         ({"embed": {"Mails": TEXTS, "mails": TEXTS}}, "embed: 'Mails' and 'mails' differ only in case"),
-        ({"align_jointly": {"ab": {}}}, "align_jointly.ab"),
+        (
+            {"align_jointly": {"ab": {"spaces": ["a", "b"], "aligner": "vec2vec"}}},
+            "align_jointly.ab: a row of align has this name",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_table_is_one_line(tmp_path, tables, line):

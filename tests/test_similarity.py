@@ -2,6 +2,7 @@
 
 from itertools import permutations, product
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pipelines.geometry import match
 from pipelines.measures import geometry, labels, similarity
 from pipelines.measures.vectors import overlap
 from pipelines.runtime import store
+from pipelines.similarity import similarity as stage
 from tests.small import (
     DOES,
     WHO,
@@ -212,6 +214,17 @@ def test_similarity_measures_an_encoder_and_its_layers(pairs):
     cosines = plotted("layers").to_torch()
     assert cosines.diagonal(1).tolist() == pytest.approx(list(found["layers"].values()), abs=1e-5)
     assert not list(store.WORK.rglob("*.npy"))
+
+
+def test_sentences_of_private_pairs_reach_neither_mlflow_nor_the_report(pairs):
+    whole, run = study(), Mock()
+    whole.corpora["sts"] = whole.corpora["sts"].model_copy(update={"private": True})
+    stage("row", whole.similarity["row"], whole, run)
+    write_report(whole)
+    assert [call.args[0].name for call in run.artifact.call_args_list] == ["layers.csv"]
+    page = Path("report/report.md").read_text()
+    assert "sts" in page
+    assert not [text for text in FIRST if text in page]
 
 
 def test_a_row_may_replace_the_pooling_or_compare_several(pairs):

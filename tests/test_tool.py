@@ -74,28 +74,30 @@ AUDIT = ("audit", "here.npy")
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "says"),
     [
-        ("audit", "no.npy"),
-        (*AUDIT, "--limit", "3"),
-        (*AUDIT, "--defences", "magic"),
-        (*AUDIT, "--defences", "round inf"),
-        (*AUDIT, "--defences", "noise inf"),
-        (*AUDIT, "--encoders", "nobody"),
-        (*AUDIT, "--encoders", ""),
-        (*AUDIT, "--labels", ""),
-        (*AUDIT, "--seed", "-1"),
-        ("translate", "apply", "no", "here.npy", "--out", "x.parquet"),
-        ("translate", "apply", "no", "here.npy", "--out", "x.txt"),
-        ("validate", "no.yaml"),
-        ("identify", "no.npy"),
-        ("identify", f"{'x' * 300}.npy"),
-        ("identify", ""),
+        (("audit", "no.npy"), "no.npy: there is no such file"),
+        ((*AUDIT, "--limit", "3"), "--limit 3: at least 100"),
+        ((*AUDIT, "--defences", "magic"), "magic"),
+        ((*AUDIT, "--defences", "round inf"), "round inf"),
+        ((*AUDIT, "--defences", "noise inf"), "noise inf"),
+        ((*AUDIT, "--encoders", "nobody"), "encoder 'nobody'"),
+        ((*AUDIT, "--encoders", ""), "--encoders: at least one"),
+        ((*AUDIT, "--labels", ""), "--labels: at least one"),
+        ((*AUDIT, "--seed", "-1"), "--seed -1"),
+        (("translate", "apply", "no", "here.npy", "--out", "x.npy"), "no: no translators there"),
+        (("translate", "apply", "no", "here.npy", "--out", "x.txt"), "vectors are written to files"),
+        (("translate", "judge", "no", "here.npy", "two.npy"), "rows must be pairs"),
+        (("validate", "no.yaml"), "no.yaml: "),
+        (("identify", "no.npy"), "no.npy: there is no such file"),
+        (("identify", f"{'x' * 300}.npy"), "file name too long"),
+        (("identify", ""), "a path is empty"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, arguments):
-    np.save("here.npy", np.eye(9, dtype=np.float32))
-    refused(capsys, *arguments)
+def test_bad_input_is_one_line_and_exit_code_2(own_folder, capsys, arguments, says):
+    for name, rows in (("here.npy", 9), ("two.npy", 2)):
+        np.save(name, np.eye(rows, 9, dtype=np.float32))
+    assert says in refused(capsys, *arguments)
 
 
 def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, capsys):
