@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -17,6 +18,9 @@ LONGEST = (
 )
 # Workers share the cores: more threads only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # of child processes in other folders
+for who in ("AUTHOR", "COMMITTER"):  # of git
+    os.environ |= {f"GIT_{who}_NAME": "t", f"GIT_{who}_EMAIL": "t@localhost"}
 # A background shell has SIGINT ignored. Dagster copies that to SIGTERM, and children inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.disable()

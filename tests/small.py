@@ -147,6 +147,13 @@ def study_of(*names, **tables):
     return Study.model_validate(tables_of(*names, **tables))
 
 
+def put(path, content):
+    """Write a text or bytes to a file, and make the folders above it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
 def write_translator(row, translator, seed=0):
     """Write a translator of a row, as its stage does."""
     store.translators_path(row).mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ from pipelines.aligners.wasserstein_procrustes import (
 from pipelines.aligners.wasserstein_procrustes.reflections import ReflectionCost, reflected
 from pipelines.measures.vectors import centred_unit
 from pipelines.study import settings_of
-from tests.small import QUICK, normal, quick_fit, refusal, rotation, seeded, sinkhorn
+from tests.small import QUICK, normal, put, quick_fit, refusal, rotation, seeded, sinkhorn
 
 SMALL = Settings(
     clusters=12, repeats=(10,), assignment_restarts=8, rounds=(600, 600, 600), refinements=10, passes=3
@@ -452,6 +452,6 @@ def test_pairs_that_are_none_are_refused():
     ["json:loads", "pipelines.aligners.core.translator:load", "pipelines.aligners.procrustes:Settings"],
 )
 def test_a_file_that_names_another_class_builds_nothing(tmp_path, name):
-    (tmp_path / "seed-0.json").write_text(f'{{"class": "{name}", "config": {{}}}}')
+    put(tmp_path / "seed-0.json", f'{{"class": "{name}", "config": {{}}}}')
     with refusal("is no translator"):
         load(tmp_path / "seed-0")

@@ -37,7 +37,7 @@ from pipelines.tool import audit as audits
 from pipelines.tool import encoders
 from pipelines.tool.__main__ import main
 from tests.hostile import chroma, content, hnswlib, lines, table, vec0
-from tests.small import ROOT, normal, quick_fit, refusal, rotation, seeded
+from tests.small import ROOT, normal, put, quick_fit, refusal, rotation, seeded
 from tests.test_tool import refused
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
@@ -395,7 +395,7 @@ def some_texts(count, seed):
 @pytest.fixture
 def world(own_folder, monkeypatch):
     """In a folder with a dump and texts, return a function that audits it under a verdict of its own."""
-    Path("own.txt").write_text("\n\n".join(some_texts(300, 0)))
+    put("own.txt", "\n\n".join(some_texts(300, 0)))
     np.save("dump.npy", (secret_encoder(some_texts(400, 1)) @ rotation(16, 16, seeded(2))).numpy())
     monkeypatch.setattr(encoders, "opened", lambda name, device: secret_encoder)
     sizes = {"SHOWN": 3, "DEFENDED": 200, "PAIRS": (50, 1000)}
@@ -488,7 +488,7 @@ def test_ctrl_c_after_a_fit_ends_with_what_is_done(world, monkeypatch, capsys):
     assert main(arguments) == 130
     assert "The audit was stopped in the step topics." in capsys.readouterr().out
     assert all(page.stem.endswith("-stopped") for page in Path("report/audit").glob("*.html"))
-    Path("targets.yaml").write_text("verdict: aligned")
+    put("targets.yaml", "verdict: aligned")
     assert main([*arguments, "--gate", "targets.yaml"]) == 3
     assert "target missed: the audit was stopped in the step topics" in capsys.readouterr().out
     monkeypatch.setattr(audits, "identify_or_fit", stopped)
@@ -572,7 +572,7 @@ def gated(own_folder, monkeypatch, capsys):
     monkeypatch.setattr(audits, "audit", lambda *given: found)
 
     def run(yaml, *arguments):
-        Path("targets.yaml").write_text(yaml)
+        put("targets.yaml", yaml)
         code = main([*arguments, "--gate", "targets.yaml"])
         out, err = capsys.readouterr()
         assert err.count("\n") == (code == 2)
@@ -609,7 +609,7 @@ def test_bad_targets_are_one_line_before_any_work(gated, monkeypatch, yaml, more
 
 def test_all_mistyped_targets_are_named(own_folder):
     message = "leakge: unknown key; did you mean 'leakage'.*; recal: unknown key; did you mean 'recall'"
-    Path("targets.yaml").write_text("{leakge: 1, recal: 1}")
+    put("targets.yaml", "{leakge: 1, recal: 1}")
     with refusal(message):
         audits.gate.targets_of(Path("targets.yaml"), [], False)
 
@@ -700,7 +700,7 @@ def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch,
 
 @pytest.mark.parametrize(("name", "message"), [("few.txt", "2 distinct texts"), ("no.txt", "no such file")])
 def test_texts_too_few_or_absent_are_one_line(world, name, message):
-    Path("few.txt").write_text("a\n\nb")
+    put("few.txt", "a\n\nb")
     with refusal(message):
         world(ALIGNED, texts=name)
 

@@ -18,7 +18,7 @@ from pipelines import batchwise, bulk
 from pipelines.aligners.core.translator import Linear, load_best
 from pipelines.runtime import shards, store
 from pipelines.runtime.track import Run
-from tests.small import normal, refusal, run_stage, study_of, write_corpus, write_translator
+from tests.small import normal, put, refusal, run_stage, study_of, write_corpus, write_translator
 from tests.test_encoders import TEXTS, bert
 
 SOURCE, TARGET = 7, 32
@@ -139,7 +139,7 @@ def written_by(**row):
 def test_only_what_is_missing_or_older_than_its_input_is_done():
     first = run(**EMBED)
     (MADE / "1.parquet").unlink()
-    (MADE / "0.parquet").write_bytes(b"half")
+    put(MADE / "0.parquet", b"half")
     (MADE / ".host-1-2.parquet.part").touch()  # what a killed worker leaves
     assert written_by(**EMBED) == {"0.parquet", "1.parquet"}
     assert run(**EMBED) == first

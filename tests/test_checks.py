@@ -10,6 +10,7 @@ from assets.study import StudyComponent
 from dagster_dvc.checks import checks
 from dagster_dvc.graph import Stage
 from pipelines.runtime import store
+from tests.small import put
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -53,10 +54,9 @@ def test_lost_verdicts_and_shared_texts_are_counted():
 def test_targets_that_an_audit_missed_are_named():
     assert said("report", "audit_targets").passed
     folder = Path("report/audit")
-    folder.mkdir(parents=True)
     stopped = ["the audit was stopped in the step topics"]  # and a later one of the same dump was not
     for name, missed in (("a", []), ("a-stopped", stopped), ("b", ["facts: 3 of 10; at most 0.2"])):
-        (folder / f"{name}.json").write_text(json.dumps({"missed": missed}))
+        put(folder / f"{name}.json", json.dumps({"missed": missed}))
     evaluation = said("report", "audit_targets")
     assert not evaluation.passed
     assert evaluation.description == "b: facts: 3 of 10; at most 0.2"

@@ -23,7 +23,7 @@ from pipelines.corpora.kinds.tweets import TOPICS, named
 from pipelines.corpora.sources import library
 from pipelines.runtime.store import check_corpus
 from pipelines.study import Chunk, HubCorpus, LibraryCorpus, PathCorpus, VectorsCorpus
-from tests.small import ROOT, completed, refusal
+from tests.small import ROOT, completed, put, refusal
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 TEXTS = [f"text number {i} of the file" for i in range(20)]
@@ -78,9 +78,8 @@ def test_tables_are_read_with_a_column_mapping(suffix):
 
 
 def test_txt_is_a_text_per_line_paragraph_or_file():
-    Path("a").mkdir()
-    Path("a/lines.txt").write_text("one\ntwo\nthree\n")
-    Path("paragraphs.txt").write_text("one\nstill one\n\n\ntwo\n")
+    put("a/lines.txt", "one\ntwo\nthree\n")
+    put("paragraphs.txt", "one\nstill one\n\n\ntwo\n")
     assert texts_of(file("a/lines.txt")) == ["one", "two", "three"]
     assert texts_of(file("paragraphs.txt")) == ["one\nstill one", "two"]
     assert collect(file("."))["id"].to_list() == ["a/lines.txt", "paragraphs.txt"]
@@ -99,14 +98,13 @@ def test_mbox_and_mail_trees():
     assert frame.select("text", "sender").rows() == [(body, "ann@x.com") for body in bodies]
     for owner in ("allen-p", "bass-e"):
         folder = Path("tree", owner, "inbox")
-        folder.mkdir(parents=True)
-        (folder / "1.").write_bytes(message(f"Mail of {owner}"))
+        put(folder / "1.", message(f"Mail of {owner}"))
     frame = collect(file("tree", "emails", columns={"labels": "owner", "folder": "folder"}))
     assert frame.select("labels", "folder").rows() == [(["allen-p"], "inbox"), (["bass-e"], "inbox")]
     unknown = (
         b"To: a\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/html; charset=x-y\n\n"
     )
-    (folder / "1.").write_bytes(unknown + b"<p>Gas</p>\n--b--")
+    put(folder / "1.", unknown + b"<p>Gas</p>\n--b--")
     assert texts_of(file("tree", "emails")) == ["Mail of allen-p", "Gas"]
 
 
@@ -141,14 +139,14 @@ PRIVATE = "my secret diagnosis"
     ],
 )
 def test_a_bad_file_gets_one_line_without_a_word_of_its_texts(capsys, name, content, says):
-    Path(name).write_text(content)
+    put(name, content)
     line = refused(file(name, "sts" if name == "score.jsonl" else "passages", test=1), says)
     assert name in line
     assert "secret" not in line + "".join(capsys.readouterr())
 
 
 def test_unreadable_files_and_bad_vectors_are_named():
-    Path("latin.csv").write_bytes(b"text\nfine\ncaf\xe9\n")
+    put("latin.csv", b"text\nfine\ncaf\xe9\n")
     refused(file("latin.csv"), "line 3 is not UTF-8")
     refused(file("gone.csv"), "no such file")
     np.save("v.npy", [[1, 1], [1, 1], [1, np.nan]])
@@ -176,9 +174,8 @@ def test_names_of_columns_are_escaped_and_few(tmp_path):
 
 
 def test_links_that_leave_a_folder_and_pipes_are_not_read(capsys):
-    Path("folder").mkdir()
-    Path("outside.txt").write_text("not mine")
-    Path("folder/a.txt").write_text("mine")
+    put("outside.txt", "not mine")
+    put("folder/a.txt", "mine")
     Path("folder/link.txt").symlink_to("../outside.txt")
     Path("folder/inner.png").symlink_to("a.txt")
     os.mkfifo("folder/pipe.txt")
@@ -191,22 +188,21 @@ def test_a_folder_of_documents_is_read_and_says_what_it_skips(capsys):
     page = "<title>T</title><script>no()</script><p>one<br>two &amp; <b>three</b></p>"
     files = {"a.md": "# A", "B.TXT": "bee", "c/a.html": page, "n.csv": "x", ".git/x.md": "no"}
     for name, content in files.items():
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(content)
+        put(name, content)
     frame = collect(file(".", test=1))
     shown = {"B.TXT": "bee", "a.md": "# A", "c/a.html": "T\n\none\n\ntwo & three"}
     assert by_id(frame, "text") == shown
     assert "1 txt, 1 md, 1 html read; skipped 1 md, 1 csv" in capsys.readouterr().out
-    Path("latin.md").write_bytes(b"caf\xe9")
+    put("latin.md", b"caf\xe9")
     assert "latin.md: not UTF-8" in refused(file(".", test=1), "not UTF-8")
 
 
 def test_a_folder_of_tables_is_one_table(capsys):
     for name in ("a", "b"):
-        Path(f"{name}.csv").write_text(f"body,owner\nmail {name},x\n")
+        put(f"{name}.csv", f"body,owner\nmail {name},x\n")
     assert texts_of(file(".", test=1)) == ["mail a", "mail b"]
     assert "the text is column 'body'" in capsys.readouterr().out
-    Path("c.csv").write_text("body\nmore\n")
+    put("c.csv", "body\nmore\n")
     refused(file(".", test=1), "column 'owner' is either only here or only in a.csv")
 
 
@@ -214,7 +210,7 @@ def test_folders_without_texts_and_missing_packages_are_named(monkeypatch):
     Path("mine").mkdir()
     Path("raw").symlink_to("mine")
     assert "mine: an empty folder" in refused(file("raw"), "an empty folder")
-    Path("mine/x.png").write_bytes(b"\x89PNG\n")
+    put("mine/x.png", b"\x89PNG\n")
     refused(file("raw"), "nothing in it can be read: 1 png; what can: parquet")
     monkeypatch.setitem(sys.modules, "docx", None)
     Path("x.docx").touch()
@@ -222,8 +218,8 @@ def test_folders_without_texts_and_missing_packages_are_named(monkeypatch):
 
 
 def test_an_unreadable_mail_is_named_and_others_are_read(capsys):
-    Path("bad").write_bytes(b"From: " + b"(" * 10_000 + b"\n\nbody\n")
-    Path("good").write_bytes(message("Fine."))
+    put("bad", b"From: " + b"(" * 10_000 + b"\n\nbody\n")
+    put("good", message("Fine."))
     assert texts_of(file(".", "emails")) == ["Fine."]
     assert "1 mails cannot be read and are left out, the first is bad" in capsys.readouterr().out
 
@@ -245,7 +241,7 @@ for pattern in (*facts.PATTERNS.values(), facts.NAME):
 
 def test_notes_that_unpack_to_far_more_than_text_are_refused():
     row = b'1,"' + bytes(2**24) + b'"\n'
-    Path("NOTEEVENTS.csv.gz").write_bytes(gzip.compress(b"ROW_ID,TEXT\n" + row))
+    put("NOTEEVENTS.csv.gz", gzip.compress(b"ROW_ID,TEXT\n" + row))
     refused(file(".", "notes"), "unpacks to more than 50 times its size")
 
 
@@ -381,7 +377,7 @@ def noteevents(own_folder):
     lines = ['"ROW_ID","CATEGORY","ISERROR","TEXT"']
     lines += [f'{i},"Nursing","","Note {i}:\n he said ""hello""."' for i in range(30)]
     lines += ['30,"Nursing","1","an error"', lines[1].replace("0", "31", 1)]
-    Path("NOTEEVENTS.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    put("NOTEEVENTS.csv.gz", gzip.compress("\n".join(lines).encode()))
 
 
 def test_noteevents_without_errors_and_repeats(noteevents):
@@ -393,7 +389,7 @@ def test_noteevents_without_errors_and_repeats(noteevents):
 
 def test_medcat_annotations_become_labels(noteevents):
     entities = {str(i): {"pretty_name": name} for i, name in enumerate(["Fever", "Cough", "Fever"])}
-    Path("medcat.json").write_text(json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
+    put("medcat.json", json.dumps({"4": {"entities": entities}, "7": {"entities": {}}}))
     frame = collect(file(".", "notes", annotations="medcat.json"))
     assert by_id(frame, "labels") == {"4": ["Fever", "Cough"], "7": []}
     refused(file(".", "notes", annotations="gone.json"), "no such file; `annotations`")
@@ -425,8 +421,8 @@ def test_hub_rows_are_mapped(monkeypatch):
 
 def test_one_file_of_a_hub_set_that_holds_several(monkeypatch, tmp_path):
     triple = ("None came.", "n/a", "All came.")
-    Path("wiki.txt").write_text("one sentence\n")
-    Path("nli.csv").write_text(f"sent0,sent1,hard_neg\n{','.join(triple)}\n")
+    put("wiki.txt", "one sentence\n")
+    put("nli.csv", f"sent0,sent1,hard_neg\n{','.join(triple)}\n")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
     def held(name, **more):
@@ -473,8 +469,7 @@ def test_vectors_have_the_ids_of_their_file_or_are_numbered(suffix):
 
 def test_a_folder_of_shards_is_one_table():
     whole = KEYED.rename({"id": "key"})
-    Path("table/_temporary").mkdir(parents=True)
-    Path("table/_temporary/0.parquet").write_bytes(b"half a file")
+    put("table/_temporary/0.parquet", b"half a file")
     whole.write_parquet("table.parquet")
     for number, shard in enumerate(whole.iter_slices(5)):
         shard.write_parquet(f"table/{number}.parquet")
@@ -524,9 +519,7 @@ def test_sequences_have_their_length(lengths, shortest, more):
 
 
 def test_library_reads_what_constraints_name_up_to_the_cap():
-    Path("constraints.txt").write_text(
-        f"tqdm==0\nno-such-package==1\n# polars==1\nnumpy==0\n{library.END}\npolars==1\n"
-    )
+    put("constraints.txt", f"tqdm==0\nno-such-package==1\n# polars==1\nnumpy==0\n{library.END}\npolars==1\n")
     row = LibraryCorpus(source="library", path="constraints.txt", per_package=40, test=5)
     frame = collect(row)
     check_corpus("library", frame)

@@ -27,7 +27,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.intact import intact, md5_of
 from pipelines.runtime.track import Run
 from pipelines.study import TrainImageText
-from tests.small import IMAGE_TEXT, ROOT, normal, tables_of, write_corpus, write_embeddings, write_yaml
+from tests.small import IMAGE_TEXT, normal, put, tables_of, write_corpus, write_embeddings, write_yaml
 
 KNOWN = [f"Ann owes {n} dollars to Bo and to Cy." for n in range(30)]
 STUDY = tables_of(
@@ -50,7 +50,7 @@ def make():
     for draft in drafts:
         draft.mkdir()
     save(Linear.of(torch.eye(8), cloud, cloud), drafts[0] / "seed-0")
-    (drafts[0] / "verdicts.json").write_text(json.dumps({"0": {"score": 1.0}}))
+    put(drafts[0] / "verdicts.json", json.dumps({"0": {"score": 1.0}}))
     settings = decoder.Settings(vocabulary=300, tokens=12, width=16, layers=1, heads=1, epochs=1)
     space, vectors = Space.of(cloud), cloud[:30]
     model = decoder.train(space(vectors), KNOWN, settings, 0)
@@ -183,8 +183,7 @@ def test_the_process_that_is_the_cause_is_blamed():
 
 def noted(began, ended):
     """Write the note of a stage's last run."""
-    Path(".cache/runs").mkdir(parents=True)
-    Path(".cache/runs/align@t.json").write_text(json.dumps({"began": began, "ended": ended}))
+    put(".cache/runs/align@t.json", json.dumps({"began": began, "ended": ended}))
 
 
 def test_output_made_by_hand_is_read_until_damaged():
@@ -212,14 +211,13 @@ def test_changed_bytes_of_unchanged_time_are_refused():
 
 @pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
 def test_the_md5_of_a_folder_is_dvc_s():
-    Path("data/translators/t/deep er").mkdir()
-    Path("data/translators/t/deep er/é").write_text("x")
-    Path("data/translators/t-z").write_text("beside")
+    put("data/translators/t/deep er/é", "x")
+    put("data/translators/t-z", "beside")
     assert md5(Repo.init(no_scm=True), "data/translators") == md5_of(Path("data/translators"))
 
 
 def test_a_broken_dvc_lock_is_one_line():
-    Path("dvc.lock").write_text("stages:\n  a: {cmd: 'x")
+    put("dvc.lock", "stages:\n  a: {cmd: 'x")
     assert line_of(lambda: store.read_corpus("c")).startswith("dvc.lock: cannot be read: ")
 
 
@@ -253,7 +251,7 @@ DVC = f"import subprocess, sys, os; subprocess.run([sys.executable, '-c', {STAGE
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells a child that its parent died")
 def test_a_stage_ends_with_the_dvc_that_started_it():
-    env = os.environ | {"PYTHONPATH": str(ROOT), "DVC_STAGE": "align@t"}
+    env = os.environ | {"DVC_STAGE": "align@t"}
     dvc = subprocess.Popen(
         [sys.executable, "-c", DVC], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
     )

@@ -40,7 +40,7 @@ from pipelines.encoders.sources import fetch, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.study import Encoder
 from tests.hostile import Code
-from tests.small import refusal
+from tests.small import put, refusal
 
 WORDS = "the a cat dog house river runs sleeps under over old red quick and".split()  # noqa: SIM905
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -338,8 +338,7 @@ def test_wordllama_is_what_its_own_package_computes(tmp_path):
 
 def test_a_wheel_with_other_weights_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "package" / "model" / "model.safetensors"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"something else")
+    put(path, b"something else")
     monkeypatch.setattr(sources, "_package", lambda module, distribution: tmp_path / "package")
     with refusal(f"not {sources.MINILM}"):
         fetch(row(source="wheel", model="minilm"), tmp_path / "out")
@@ -389,16 +388,15 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
 def test_a_folder_that_is_no_model_is_refused(files, message, tmp_path):
     folder = tmp_path / "model"
     if files is not None:
-        folder.mkdir()
         for name, content in ({"config.json": "{}"} | files).items():
-            (folder / name).write_text(content)
+            put(folder / name, content)
     with refusal(message):
         fetch(row(path=str(folder)), tmp_path / "out")
 
 
 def refused_and_not_run(model, line):
     """Expect that a model is refused, and that no code of it runs: that would write beside its folder."""
-    (model / "theirs.py").write_text(f"open({str(model.with_name('ran'))!r}, 'w')")
+    put(model / "theirs.py", f"open({str(model.with_name('ran'))!r}, 'w')")
     with refusal(line):
         load(model, row())
     assert [*model.parent.iterdir()] == [model]
@@ -412,10 +410,10 @@ def test_damaged_and_hostile_files_are_one_line_and_never_run(damage, folders, t
         (model / "model.safetensors").unlink()
         torch.save(Code(model), model / "pytorch_model.bin")
     elif damage == "half a config":
-        (model / "config.json").write_text('{"model_type":')
+        put(model / "config.json", '{"model_type":')
     else:
         theirs = {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}
-        (model / "config.json").write_text(json.dumps({"model_type": "theirs", "auto_map": theirs}))
+        put(model / "config.json", json.dumps({"model_type": "theirs", "auto_map": theirs}))
     refused_and_not_run(model, "no sentence-transformers model")
 
 
@@ -438,9 +436,9 @@ def test_nobody_is_asked_whether_to_run_code(folders, tmp_path, monkeypatch):
     model = tmp_path / "model"
     shutil.copytree(folders["clip"], model)
     transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    (model / "modules.json").write_text(json.dumps([transformer]))
+    put(model / "modules.json", json.dumps([transformer]))
     theirs = {"image_processor_type": "Theirs", "auto_map": {"AutoImageProcessor": "theirs.Theirs"}}
-    (model / "preprocessor_config.json").write_text(json.dumps(theirs))
+    put(model / "preprocessor_config.json", json.dumps(theirs))
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     refused_and_not_run(model, "requires you to execute")
 
@@ -465,8 +463,7 @@ def cached(folder, cache, model):
     """Copy a model to where the hub's cache has it."""
     repository = cache / f"models--{model.replace('/', '--')}"
     shutil.copytree(folder, repository / "snapshots" / ("0" * 40))
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("0" * 40)
+    put(repository / "refs" / "main", "0" * 40)
 
 
 @pytest.mark.parametrize("model", ["owner/tiny", "bert-base-uncased"])

@@ -16,7 +16,7 @@ from pipelines.pages.findings.translation import judgement, what_to_try
 from pipelines.pages.tables.leakage import inversion_table
 from pipelines.runtime import store
 from pipelines.study import params
-from tests.small import ROOT, completed, write_report
+from tests.small import completed, write_report
 
 SYNTHETIC, WHEEL = {"source": "synthetic"}, {"source": "wheel"}
 FIT = {"source": "mails-one", "target": "mails-two"}
@@ -281,6 +281,6 @@ from pipelines import report, study
 from pipelines.runtime.track import Run
 report.report("report", None, study.params.load(), Run())
 """
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(ROOT)}
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     completed(sys.executable, "-c", code, env=os.environ | locale)
     assert "Wörter ±" in Path("report/report.html").read_text(encoding="utf-8").replace("\u00a0", " ")

@@ -12,7 +12,7 @@ from pipelines.aligners.core.translator import Identity, Linear, load, save
 from pipelines.measures import attributes, defences, geometry, image_text, similarity, translation
 from pipelines.measures.vectors import neighbours
 from pipelines.study import Evaluate
-from tests.small import normal, refusal
+from tests.small import normal, put, refusal
 
 X, Y = (normal(40, 6, seed=seed) for seed in (0, 1))
 BAD = pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -81,7 +81,7 @@ def test_no_infinite_translator_is_written_or_read(own_folder, value):
     save(InvertedSoftmax.around(linear(), X, 1.0), Path("bent"))
     described = json.loads(Path("bent.json").read_text())
     described["config"]["strength"] = value
-    Path("bent.json").write_text(json.dumps(described))
+    put("bent.json", json.dumps(described))
     with refusal("bent: strength is not finite"):
         load(Path("bent"))
 

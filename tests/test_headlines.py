@@ -16,7 +16,7 @@ from pipelines.pages.tables.translation import seed_cells, translation_table
 from pipelines.runtime import store
 from pipelines.study import params
 from scripts import views
-from tests.small import ROOT, WITHOUT_GIT, completed, copied, study_of
+from tests.small import ROOT, WITHOUT_GIT, completed, copied, put, study_of
 
 SAMPLE = params.load(ROOT / "studies/sample.yaml")
 FACTS = {"recoverable": 171, "recovered": 57, "above_floor": 38 / 171, "low": 0.1, "high": 0.3}
@@ -36,7 +36,7 @@ RESULTS = {  # of every row of a verb, with more in it than a headline
 def written(own_folder):
     """Study `sample`, every row of it measured, in a repository of its own. -> the numbers of each file"""
     copied(own_folder, ".dvc/config .dvcignore dvc.yaml params.yaml")
-    Path(".dvc/config").write_text(WITHOUT_GIT)
+    put(".dvc/config", WITHOUT_GIT)
     for verb, metrics in RESULTS.items():
         for name, row in getattr(SAMPLE, verb).items():
             unjudged = verb == "align" and row.supervision != "unpaired"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.small import ROOT, completed, copied
+from tests.small import ROOT, completed, copied, put
 
 RECORDS = f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n"
 
@@ -108,10 +108,8 @@ def test_make_ui_starts_one_mlflow_worker(make, tmp_path):
     assert declared[mlflow[mlflow.index("--app-name") + 1]] == "assets.mlflow_app:app"
 
 
-def test_a_damaged_lock_of_dvc_is_one_line(own_folder, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    Path(".dvc/tmp").mkdir(parents=True)
-    Path(".dvc/tmp/rwlock").write_text('{"x": {"write')
+def test_a_damaged_lock_of_dvc_is_one_line(own_folder):
+    put(".dvc/tmp/rwlock", '{"x": {"write')
     done = completed(sys.executable, "-m", "scripts.repro", code=2)
     line = "ERROR: .dvc/tmp/rwlock is damaged (a dvc was killed): delete it if no dvc is running\n"
     assert (done.stdout, done.stderr) == ("", line)

@@ -16,7 +16,7 @@ from pipelines.corpora.sources.vectors import Stored
 from pipelines.fitting import arrays
 from pipelines.tool import migrate
 from pipelines.tool.benchmark import Moved
-from tests.small import ROOT, two_encoders
+from tests.small import ROOT, put, two_encoders
 from tests.test_tool import fit_quickly, refused, said
 
 TEXTS, TURNED = two_encoders()
@@ -38,7 +38,7 @@ def files(own_folder, monkeypatch):
     write("queries", ["q0", "q1", "q2"], TURNED[:3])
     write("before", ["q0", "q1", "q2"], TEXTS[7:10])
     lines = ["query-id\tcorpus-id\tscore", "q0\td0\t2", "q1\td1\t1", "q2\td2\t1", "q2\td9\t0"]
-    Path("qrels.tsv").write_text("\n".join(lines) + "\n")
+    put("qrels.tsv", "\n".join(lines) + "\n")
 
 
 def index(name):
@@ -78,7 +78,7 @@ def test_ids_of_lines_and_tables_are_those_of_the_file(name):
     vectors = TURNED[:20].tolist()
     if name == "new.csv":
         table = pl.DataFrame({"id": ids, "vector": [json.dumps(v) for v in vectors]}).write_csv()
-        Path(name).write_text(table.replace("\n995", "\n\n995"))  # a blank line is no row
+        put(name, table.replace("\n995", "\n\n995"))  # a blank line is no row
     else:
         pl.DataFrame({"id": ids, "vector": vectors}).write_ndjson(name)
     assert index(name).rows(["999", "990"], "pairs") == [1, 10]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from scripts import printed_numbers as numbers
-from tests.small import ROOT
+from tests.small import ROOT, put
 
 
 @pytest.mark.parametrize("page", numbers.pages(ROOT), ids=lambda page: page.name)
@@ -39,10 +39,10 @@ def test_a_number_that_differs_from_the_results_is_named(tmp_path, names, block,
     folder = tmp_path / "results" / "evaluate"
     for row, top1 in {"a": 0.91, "b/c": 0.5}.items():
         (folder / row).mkdir(parents=True)
-        (folder / f"{row}.json").write_text(json.dumps({"top1": top1, "supervision": "oracle"}))
+        put(folder / f"{row}.json", json.dumps({"top1": top1, "supervision": "oracle"}))
         seeds = f"seed,top1,top1_error\n1,{top1 - 0.01},0.2\n2,{top1 + 0.01},0.2\n"
-        (folder / row / "seeds.csv").write_text(seeds)
-    (tmp_path / "s.json").write_text(json.dumps(numbers.collected(tmp_path / "results")))
+        put(folder / row / "seeds.csv", seeds)
+    put(tmp_path / "s.json", json.dumps(numbers.collected(tmp_path / "results")))
     page = tmp_path / "page.md"
     page.write_text(f"<!-- numbers s: {names} -->\n\n{block}\n\n7.5 of all\n")
     found = "\n".join(numbers.differences(page, tmp_path))

@@ -21,7 +21,7 @@ from pipelines.study import activate, params
 from pipelines.study.expand import expand
 from pipelines.study.reading import read
 from tests import test_encoders as tiny
-from tests.small import ROOT, run_stage, upstream_of, write_report
+from tests.small import ROOT, put, run_stage, upstream_of, write_report
 
 DIMENSIONS = {"clip": 512, "qwen": 2560}  # of the paper's encoders; all others have 768
 
@@ -112,7 +112,7 @@ def kept(study, upstream):
 
 def graph(path):
     """Return the stages upstream of each stage, as DVC reads them from dvc.yaml and a study."""
-    Path("params.yaml").write_text(activate.full_text(path))
+    put("params.yaml", activate.full_text(path))
     shutil.copy(ROOT / "dvc.yaml", ".")
     with Repo.init(no_scm=True) as repo:
         return upstream_of(repo)
@@ -204,7 +204,7 @@ def mimic(folder):
     notes = pl.DataFrame(columns | {"TEXT": words(40, 30, 9)})
     notes.write_csv(folder / "NOTEEVENTS.csv")
     annotations = {str(i): {"entities": {"0": {"pretty_name": f"condition {i % 12}"}}} for i in range(1, 41)}
-    (folder / "annotations.json").write_text(json.dumps(annotations))
+    put(folder / "annotations.json", json.dumps(annotations))
 
 
 @pytest.fixture

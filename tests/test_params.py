@@ -15,7 +15,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.study import activate, params
 from pipelines.study.__main__ import main
 from tests.drills.inputs import bytes_changed, mutated
-from tests.small import ROOT, refusal, write_yaml
+from tests.small import ROOT, put, refusal, write_yaml
 
 TEXTS = {"corpus": "passages", "encoder": "minilm"}
 MADE, WHEEL = {"source": "synthetic", "path": "x"}, {"source": "wheel", "path": "c"}
@@ -147,7 +147,7 @@ def folder(own_folder):
 def test_a_right_study_is_activated_and_a_wrong_one_is_not(folder, capsys):
     active = Path("params.yaml")
     active.write_text("study: before\n")
-    Path("wrong.yaml").write_text("study: x\nnonsense: 1\n")
+    put("wrong.yaml", "study: x\nnonsense: 1\n")
     Path("studies").mkdir()
     write_yaml("studies/mine.yaml", STUDY)
     assert main(["activate", "wrong.yaml"]) == 2
@@ -213,10 +213,10 @@ def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, c
 
 
 def test_names_are_checked_without_the_rest(own_folder, capsys):
-    Path("params.yaml").write_text("embed: {'a; touch x #': {}}\n")
+    put("params.yaml", "embed: {'a; touch x #': {}}\n")
     assert main(["names"]) == 2
     assert capsys.readouterr().err.startswith("params.yaml: embed: 'a; touch x #' is no row name")
-    Path("params.yaml").write_text("embed: {a: {}}\n")
+    put("params.yaml", "embed: {a: {}}\n")
     assert main(["names"]) == 0
 
 

@@ -16,7 +16,7 @@ from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear
 from pipelines.encoders import pooling
 from pipelines.runtime import intact, store
-from tests.small import TEXTS, normal, tables_of, write_network, write_translator, write_yaml
+from tests.small import TEXTS, normal, put, tables_of, write_network, write_translator, write_yaml
 
 D, E = 24, 16
 TRAINING = {"corpus": "mails", "dev": "sts", "start": "x", "steps": 1}
@@ -44,15 +44,14 @@ def root(tmp_path_factory):
     for row in ("best", "both/mails-a/mails-b"):
         for seed in verdicts:
             write_translator(row, translator(seed), seed)
-        (store.translators_path(row) / "verdicts.json").write_text(json.dumps(verdicts))
+        put(store.translators_path(row) / "verdicts.json", json.dumps(verdicts))
     write_network("data/trained/simcse", TEXTS)
     store.write_metrics("finetune", "simcse", {"dev": {"spearman": 61.5}})
     trained = ["data/trained/simcse", "results/finetune/simcse.json"]
     stages = {"finetune@simcse": locked(["data/corpora/sts.parquet"], trained)}
     for row in STUDY["evaluate"]:
         seeds = store.seeds_path(row)
-        seeds.parent.mkdir(parents=True)
-        seeds.write_text("seed,top1,top1_error\n0,0.25,0.03\n1,0.75,0.02\n")
+        put(seeds, "seed,top1,top1_error\n0,0.25,0.03\n1,0.75,0.02\n")
         read = ["data/embeddings/mails-a.arrow", "data/embeddings/mails-b.arrow", "data/translators/best"]
         stages[f"evaluate@{row}"] = locked(read, [seeds])
     stages["evaluate@stale"]["deps"][2]["md5"] = "of other translators"

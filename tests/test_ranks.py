@@ -16,7 +16,7 @@ from pipelines import distributed
 from pipelines.runtime import store
 from pipelines.study import Finetune, activate, params
 from tests import small
-from tests.small import ROOT, seeded
+from tests.small import put, seeded
 
 # Dropout masks belong to a rank, so there are none; word deletion gives the views a difference.
 FINETUNE = small.FINETUNE | {"steps": 4, "lr": 1e-4, "dropout": 0.0}
@@ -30,7 +30,6 @@ def built(tmp_path_factory):
     uri = f"sqlite:///{root}/mlflow.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("MLFLOW_TRACKING_URI", uri)
         many = [f"{a} {b}" for a in small.TEXTS for b in range(120)]  # more than one part of an embedding
         words = ["?", *sorted({w for t in many for w in t.split()})]
@@ -138,7 +137,7 @@ def test_simcse_of_two_processes_is_simcse_of_one(project, one_dies):
     alone("finetune")
     one = trained("finetune", store.trained_path("row"))
     if one_dies:
-        Path("dying.py").write_text(DYING)
+        put("dying.py", DYING)
         said = run("finetune", "dying.py", code=2)
         assert said.splitlines()[-1].startswith("finetune row: process 1 of 2 was killed (signal 9)")
         assert "Traceback" not in said

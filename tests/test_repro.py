@@ -14,7 +14,7 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from pipelines.study import activate
-from tests.small import ROOT, InAThread, completed, copied, write_yaml
+from tests.small import ROOT, InAThread, completed, copied, put, write_yaml
 
 FEW = {
     "clusters": 4,
@@ -79,9 +79,9 @@ def repository(tmp_path_factory):
     activate.activate("tiny.yaml")
     run("git", "init", "-q")
     run("git", "add", "-A")
-    run("git", "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "tiny")
+    run("git", "commit", "-qm", "tiny")
     sender = InAThread()  # for all stages: else each would start its own
-    Path("talk.txt").write_text(talk())
+    put("talk.txt", talk())
     yield root
     sender.communicate()
     os.chdir(before)
@@ -129,9 +129,9 @@ def test_a_run_shows_its_stages_and_each_translation(repository):
 def test_an_idle_run_says_so_and_a_failed_one_ends_as_dvc(repository):
     assert talk() == "8 stages, all up to date\n"
     kept = Path("params.yaml").read_text()
-    Path("params.yaml").write_text(kept.replace("clusters: 4", "clusters: 1"))
+    put("params.yaml", kept.replace("clusters: 4", "clusters: 1"))
     said = talk(code=255)
-    Path("params.yaml").write_text(kept)
+    put("params.yaml", kept)
     dvc("repro")  # what the failed stage had made before comes back
     lines = [line.strip() for line in said.splitlines() if not re.search(r": \d+ s( |$)", line)]
     begins, line, error = lines[-3:]  # without those of a slow stage
@@ -152,7 +152,6 @@ def test_jobs_says_how_many_stages_run_at_a_time(tmp_path, monkeypatch):
         "dvc.yaml",
         {"stages": {name: {"cmd": f"timeout 99 sh -c '{command}'"} for name, command in commands.items()}},
     )
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("JOBS", "3")
     assert "3 stages, 3 of them run or restored" in talk()
     monkeypatch.setenv("JOBS", "all")
@@ -239,15 +238,8 @@ def blocks(kind):
     return re.findall(rf"```{kind}\n(.*?)```", (ROOT / "docs/dvc.md").read_text(), re.DOTALL)
 
 
-@pytest.fixture
-def author(monkeypatch):
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "t")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "t@localhost")
-
-
 @pytest.mark.slow
-def test_the_walk_through_of_the_docs_does_what_it_says(repository, author, monkeypatch):
+def test_the_walk_through_of_the_docs_does_what_it_says(repository, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     shown, experiment, kept, back, _, clone = (run("bash", "-euc", block) for block in blocks("sh"))
     assert re.search(r"report/metrics/evaluate/wasserstein.json +0\.\d+", shown)
@@ -265,7 +257,7 @@ def test_the_walk_through_of_the_docs_does_what_it_says(repository, author, monk
 
 
 @pytest.mark.slow
-def test_a_server_that_speaks_s3_is_a_remote(repository, author, monkeypatch):
+def test_a_server_that_speaks_s3_is_a_remote(repository, monkeypatch):
     pytest.importorskip("dvc_s3", reason="needs the extra [s3]")
     moto = pytest.importorskip("moto.server", reason="needs the extra [servers]")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

@@ -15,7 +15,7 @@ from pipelines.measures import retrieval, summary
 from pipelines.measures.retrieval import judged_scores
 from pipelines.runtime import store
 from pipelines.study import PathCorpus
-from tests.small import refusal, run_stage, static_encoder, study_of, write_translator
+from tests.small import put, refusal, run_stage, static_encoder, study_of, write_translator
 
 
 def test_the_numbers_are_trec_evals():
@@ -65,8 +65,8 @@ def beir(folder):
     metadata = CLAIMS.select("_id", "text", metadata=pl.struct(pl.lit("x").alias("y")))
     metadata.write_ndjson(folder / "queries.jsonl")
     head = "query-id\tcorpus-id\tscore\n"
-    (folder / "qrels" / "test.tsv").write_text(head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
-    (folder / "qrels" / "train.tsv").write_text(head + "3\t7\t1\n")
+    put(folder / "qrels" / "test.tsv", head + "1\t4\t2\n1\t7\t1\n2\t9\t1\n")
+    put(folder / "qrels" / "train.tsv", head + "3\t7\t1\n")
 
 
 def tables(folder):
@@ -105,7 +105,7 @@ def test_a_folder_without_judgements_or_documents_is_refused(tmp_path):
             corpus(folder, **more)
 
     refused("no `rows`", rows=2)
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t4\tgood\n")
+    put(folder / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n1\t4\tgood\n")
     refused("grade of query '1' is no number")
     shutil.rmtree(folder / "qrels")
     refused(r"or qrels/\*\.tsv")

@@ -23,6 +23,7 @@ from tests.small import (
     DOES,
     WHO,
     normal,
+    put,
     refusal,
     rotation,
     run_stage,
@@ -144,7 +145,7 @@ def test_generated_pairs_are_graded_and_the_same_each_time():
 
 
 def from_csv(kind, folder, text):
-    (folder / "rows.csv").write_text(text)
+    put(folder / "rows.csv", text)
     return collected(kind, source="path", path=str(folder / "rows.csv"))
 
 

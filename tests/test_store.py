@@ -12,7 +12,7 @@ import torch
 from pipelines.aligners.core.hubness import InvertedSoftmax
 from pipelines.aligners.core.translator import Linear, load_seeds, save
 from pipelines.runtime import store
-from tests.small import normal, refusal, write_corpus
+from tests.small import normal, put, refusal, write_corpus
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -99,7 +99,7 @@ def work():
 
 def test_a_stage_started_twice_is_refused():
     with work() as folder:
-        (folder / "part").write_text("done")
+        put(folder / "part", "done")
         with refusal(r"^embed a: the same stage is already running$"):
             work().__enter__()
         assert (folder / "part").read_text() == "done"
@@ -111,8 +111,7 @@ def test_the_digest_of_code_is_of_the_packages_that_are_named(monkeypatch):
     monkeypatch.setattr(store, "__file__", "runtime/store.py")
     mine, other = Path("aligners/own/__init__.py"), Path("fitting/fits.py")
     for file in (mine, other):
-        file.parent.mkdir(parents=True)
-        file.write_text("old")
+        put(file, "old")
     own, fitting, module = map(store.code_digest, ("aligners/own", "fitting", "fitting/fits"))
     mine.write_text("new")
     assert store.code_digest("aligners/own") != own

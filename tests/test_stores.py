@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.corpora.sources.vectors import dumps
-from tests.small import refusal
+from tests.small import put, refusal
 from tests.test_audit import VECTORS
 
 
@@ -112,6 +112,6 @@ def test_pgvector(tmp_path, form, how):
     values = ",".join(f"({i}, E'\"\\t\\n', '{v.tolist()}')" for i, v in enumerate(VECTORS))
     server.psql("create extension vector; create table items (id int, body text, embedding vector(8));")
     server.psql(f"insert into items values {values}, (300, '', null);")
-    (tmp_path / form).write_text(server.psql(f"copy items to stdout {how};").strip("\n") + "\n")
+    put(tmp_path / form, server.psql(f"copy items to stdout {how};").strip("\n") + "\n")
     server.cleanup()
     assert found(tmp_path / form) == same(VECTORS)

@@ -11,7 +11,7 @@ from dvc.repo import Repo
 
 from pipelines.study import activate, params
 from pipelines.study.row import Made
-from tests.small import ROOT, WITHOUT_GIT, copied, stages_of_dvc, write_yaml
+from tests.small import ROOT, WITHOUT_GIT, copied, put, stages_of_dvc, write_yaml
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep")  # what DVC does with pygtrie
 STUDIES = sorted((ROOT / "studies").glob("*.yaml"))
@@ -22,7 +22,7 @@ def repository(tmp_path_factory):
     """Make a copy of this project's code and studies, without git and data."""
     names = "pipelines studies .dvc/config .dvcignore dvc.yaml constraints.txt"
     root = copied(tmp_path_factory.mktemp("repository"), names)
-    (root / ".dvc/config").write_text(WITHOUT_GIT)
+    put(root / ".dvc/config", WITHOUT_GIT)
     return root
 
 
@@ -103,7 +103,7 @@ def test_no_name_of_a_row_reaches_a_shell(repository, monkeypatch):
     study = {table: {} for table in params.Study.model_fields} | {"corpora": dict.fromkeys(HOSTILE, row)}
     write_yaml("params.yaml", study)
     Path("bin").mkdir()
-    Path("bin/python").write_text("#!/bin/sh\nexit 1\n")  # Python itself takes seconds to start
+    put("bin/python", "#!/bin/sh\nexit 1\n")  # Python itself takes seconds to start
     Path("bin/python").chmod(0o755)
     monkeypatch.setenv("PATH", f"{Path('bin').resolve()}:{os.environ['PATH']}")
     with Repo() as repo, pytest.raises(ReproductionError):

@@ -24,7 +24,7 @@ from pipelines.fitting.fits import write_verdicts
 from pipelines.runtime.errors import BadInput
 from pipelines.tool import doctor, encoders, validate
 from pipelines.tool.__main__ import main
-from tests.small import completed, refusal, two_encoders, write_yaml
+from tests.small import completed, put, refusal, two_encoders, write_yaml
 
 QUICK = {"clusters": 40, "repeats": [30], "rounds": [500] * 5, "refinements": 20, "passes": 2}
 QUICK |= {"reflections": 0}
@@ -159,7 +159,7 @@ def test_ctrl_c_ends_a_fit(own_folder):
 @pytest.mark.parametrize(("option", "repeats"), [([], (30, 240)), (["--quick"], (30,))])
 def test_a_quick_audit_compares_fewer_maps(own_folder, monkeypatch, capsys, option, repeats):
     np.save("old.npy", np.random.default_rng(0).normal(size=(200, 16)).astype(np.float32))
-    Path("texts.txt").write_text("\n\n".join(f"text number {i}" for i in range(200)))
+    put("texts.txt", "\n\n".join(f"text number {i}" for i in range(200)))
     fit = Mock(side_effect=BadInput("seen"))
     monkeypatch.setattr(wasserstein_procrustes, "fit", fit)
     command = ["audit", "old.npy", "--texts", "texts.txt", "--encoders", "wordllama"]
@@ -173,10 +173,10 @@ def test_an_encoder_opened_twice_is_written_once(tmp_path, monkeypatch):
 
     def fetch(row, folder):
         folder.mkdir()
-        (folder / "weights").write_text("mine")
+        put(folder / "weights", "mine")
         fetches.append(row)
         if len(fetches) == 1:  # the other command is faster
-            (encoders.folder_of(row) / "weights").write_text("the other's")
+            put(encoders.folder_of(row) / "weights", "the other's")
 
     fetches = []
     monkeypatch.setattr(encoders.sources, "fetch", fetch)

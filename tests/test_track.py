@@ -22,7 +22,7 @@ from pipelines.study import Align, Embed, Evaluate
 from pipelines.study.activate import full_text
 from scripts import views
 from tests.drills.places import free_port
-from tests.small import ROOT, InAThread, completed, write_yaml
+from tests.small import InAThread, completed, put, write_yaml
 
 START_SENDER = track.start_sender
 ROW = Embed(corpus="passages", encoder="minilm")
@@ -40,7 +40,6 @@ def empty_store(tmp_path_factory):
 def _in_a_folder_of_its_own(empty_store, tmp_path, monkeypatch):
     shutil.copy(empty_store, tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")  # MLflow caches stores by it
     logging.disable()  # as in a sender's own process
     started = []
@@ -80,8 +79,7 @@ def statuses():
 
 
 def git(*arguments):
-    author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    return subprocess.check_output(["git", *author, *arguments], text=True).strip()
+    return subprocess.check_output(["git", *arguments], text=True).strip()
 
 
 def test_a_run_has_params_tags_curves_inputs_and_artifacts(monkeypatch):
@@ -123,14 +121,14 @@ def test_the_command_to_reproduce_names_commit_and_study():
     git("commit", "-qm", "x")
     head = git("rev-parse", "HEAD")
     assert again("own") == f"git checkout {head} && dvc repro"  # rows that were edited, and committed
-    Path("params.yaml").write_text(full_text(study))
-    Path("dvc.lock").write_text("changed by every run")
+    put("params.yaml", full_text(study))
+    put("dvc.lock", "changed by every run")
     line = f"git checkout {head} && make study STUDY=own && dvc repro align@t"
     assert again("own", "align@t") == line
     study.write_text("study: own\nabout: another")  # params.yaml was not made from this
     assert "make study" not in again("own")
     study.write_text("study: own")
-    Path("code.py").write_text("changed")
+    put("code.py", "changed")
     assert again("own", "align@t") == f"{line}  # with uncommitted changes: code.py"
     Path("pipelines").mkdir()
     Path("pipelines/new.py").touch()
@@ -179,7 +177,7 @@ def test_runs_and_their_files_stay_in_a_folder_of_any_name(empty_store, tmp_path
     monkeypatch.chdir(folder)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     monkeypatch.setattr(track, "start_sender", START_SENDER)
-    Path("picture.txt").write_text("drawn")
+    put("picture.txt", "drawn")
     with embed() as run:
         run.artifact(Path("picture.txt"))
     with sqlite3.connect("mlflow.db") as store:
@@ -307,12 +305,12 @@ def test_a_locked_database(tmp_path, monkeypatch, capfd):
         pass
     other = sqlite3.connect("mlflow.db")
     other.execute("BEGIN EXCLUSIVE")
-    Path("picture.png").write_text("of this run")
-    Path("report.md").write_text("of this run")
+    put("picture.png", "of this run")
+    put("report.md", "of this run")
     with embed() as run:
         run.artifact(Path("picture.png"))
         run.artifact(Path("report.md"))
-    Path("report.md").write_text("of a later run")
+    put("report.md", "of a later run")
     other.rollback()
     [warning] = warnings_of(capfd)
     assert "locked" in warning
@@ -476,7 +474,7 @@ def test_runs_go_to_a_server_on_postgresql(tmp_path, monkeypatch):
     try:
         assert any("Application startup complete" in line for line in server.stderr), "it has ended"
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        Path("picture.txt").write_text("drawn")
+        put("picture.txt", "drawn")
         with embed() as run:
             run.log({"loss": 0.5})
             run.artifact(Path("picture.txt"))

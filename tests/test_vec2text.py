@@ -15,7 +15,7 @@ from pipelines.inverters import Queries, attacker, vec2text
 from pipelines.inverters.vec2text import Settings, load
 from pipelines.runtime import store
 from tests import test_inversion as world
-from tests.small import refusal, run_stage
+from tests.small import put, refusal, run_stage
 from tests.test_inversion import stored  # noqa: F401
 
 DIMENSION, REPEATS, TOKENS, END, PAD = 24, 3, 12, 2, 0
@@ -64,7 +64,7 @@ def written(folder, model, backbone=None):
     state = {k: v.detach().clone() for k, v in model.state_dict().items() if not k.endswith(shared)}
     given = {"max_seq_length": TOKENS, "embedder_model_name": "of the test"}
     given |= {"model_name_or_path": backbone} if backbone else {}
-    (folder / "config.json").write_text(json.dumps(given))
+    put(folder / "config.json", json.dumps(given))
     save_file(state, folder / "model.safetensors")
     return str(folder)
 
@@ -164,7 +164,7 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
 
     one_line("no vec2text model", nowhere)
     pickled.mkdir()
-    (pickled / "config.json").write_text("{}")
+    put(pickled / "config.json", "{}")
     torch.save(inversion.state_dict(), pickled / "pytorch_model.bin")
     one_line("no model.safetensors; pickled weights", pickled)
     one_line("not vec2text's weights: .*embedding_transform_1.0.weight", good, good)
@@ -178,7 +178,7 @@ def test_folders_that_are_no_such_model_are_one_line(tmp_path):
     narrow = str(tmp_path / "narrow")
     T5Config(vocab_size=5, d_model=16, num_layers=1, num_heads=2).save_pretrained(narrow)
     one_line("not vec2text's weights", written(tmp_path / "thin", inversion, narrow))
-    (tmp_path / "inversion" / "model.safetensors").write_bytes(b"half")
+    put(tmp_path / "inversion" / "model.safetensors", b"half")
     one_line("no vec2text model", good)
 
 

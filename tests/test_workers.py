@@ -11,7 +11,7 @@ import yaml
 from dvc.lock import make_lock
 
 from pipelines.runtime import intact, sender
-from tests.small import ROOT, WITHOUT_GIT, write_yaml
+from tests.small import WITHOUT_GIT, put, write_yaml
 
 WAIT = """
 import signal, time
@@ -34,13 +34,12 @@ def until(file):
 
 
 @pytest.fixture
-def repro(own_folder, monkeypatch):
+def repro(own_folder):
     """Starts `make repro` on these stages."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     Path(".dvc").mkdir()
-    Path(".dvc/config").write_text(WITHOUT_GIT)
-    Path("params.yaml").write_text("study: t\nevaluate: {}\n")
-    Path("wait.py").write_text(WAIT)
+    put(".dvc/config", WITHOUT_GIT)
+    put("params.yaml", "study: t\nevaluate: {}\n")
+    put("wait.py", WAIT)
 
     lock = open(sender.store_file(".lock"), "ab")  # noqa: SIM115 - no run is sent: so no sender imports MLflow
     assert sender.files.try_lock(lock)
@@ -117,13 +116,13 @@ def test_ctrl_c_and_sigterm_leave_nothing_running(repro, number):
 
 def test_dvc_lock_is_read_when_dvc_does_not_write_it(own_folder, monkeypatch):
     whole = yaml.safe_dump({"stages": {"s": {"outs": [{"path": "x", "md5": "0123456789"}]}}})
-    Path("dvc.lock").write_text(whole[:-5])  # in the middle of the write
+    put("dvc.lock", whole[:-5])  # in the middle of the write
     Path(".dvc/tmp").mkdir(parents=True)
     lock = os.open(".dvc/tmp/lock", os.O_CREAT | os.O_RDWR)
     intact.fcntl.flock(lock, intact.fcntl.LOCK_EX)
 
     def dvc_ends(seconds):
-        Path("dvc.lock").write_text(whole)
+        put("dvc.lock", whole)
         os.close(lock)
 
     monkeypatch.setattr(intact.time, "sleep", dvc_ends)
