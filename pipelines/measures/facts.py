@@ -49,9 +49,10 @@ SENTENCE_OPENERS = (
     "Saturday Sunday"
 )
 OPENERS = "|".join(SENTENCE_OPENERS.split())  # capitalised as first words of a sentence; no part of a name
-# 2 to 4 capitalised words, each whole, after any openers
+# 2 to 4 capitalised words, each whole, after at most 3 openers
 NAME = re.compile(
-    rf"\b(?:(?:{OPENERS}) )*+(?P<name>[A-Z][a-z]+(?: (?:[A-Z]\.|[A-Z][A-Za-z]+|&)){{1,3}})(?!\w)"
+    rf"\b(?:(?:{OPENERS}) ){{0,3}}+(?!(?:{OPENERS})\b)"
+    r"(?P<name>[A-Z][a-z]+(?: (?:[A-Z]\.|[A-Z][A-Za-z]+|&)){1,3})(?!\w)"
 )
 
 
