@@ -1,4 +1,4 @@
-"""Audit a dump of vectors: what they give away to an attacker with another encoder, and what a defence leaves.
+"""Audit a dump of vectors: what they give away to an owner of another encoder, and what a defence leaves.
 
 The dump is made here: USE's vectors of docstrings. The audit sees the vectors alone, and other docstrings:
 python examples/audit_a_dump.py

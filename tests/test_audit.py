@@ -269,7 +269,7 @@ BAD = {
     "two.csv": (lines("a,b", '"[1, 2]","[3, 4]"'), "which column holds the vectors"),
     "two.npz": (lambda p: np.savez(p, a=VECTORS, b=VECTORS), "which array holds the vectors"),
     "big.jsonl": (lines("[1, 2]", f"[1{'0' * 400}, 2]"), "line 2: a number that no float holds$"),
-    "long.csv": (lines("1,2", "3,4,5"), "row 2 has 3 fields"),
+    "long.csv": (lines("0.5,2", "3,4,5"), "row 2 has 3 fields"),
 }
 
 

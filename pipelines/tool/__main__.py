@@ -49,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.siginterrupt(signal.SIGINT, True)  # importing polars lets Ctrl-C wait for the end of a fit
             answer: Answer = command(args)
     except (BadInput, OSError) as error:
-        named = isinstance(error, OSError) and error.filename
-        said = f"{error.filename}: {(error.strerror or '').lower()}" if named else error
+        said: object = error
+        if isinstance(error, OSError) and error.filename:
+            said = f"{error.filename}: {(error.strerror or '').lower()}"
         print(cut(f"{parser.prog} {args.command}: {said}", 1000), file=sys.stderr)
         return 2
     except KeyboardInterrupt:

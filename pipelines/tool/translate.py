@@ -105,7 +105,7 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
 
     With parts they get the column `aligned`, except in `.npy`, which holds vectors alone.
     """
-    rows, writer = 0, None
+    rows, writer, names = 0, None, []
     if path.suffix == ".npy":
         blocks = [translator(block) for block in source.blocks()]
         with atomic(path) as draft, open(draft, "wb") as file:
@@ -125,8 +125,10 @@ def write(path: Path, source: Stored, translator: Translator, parts: Parts | Non
                 vectors = batch.column(column).flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
                 right = parts.rows(torch.tensor(vectors).view(len(table), -1))
                 table = kept.append_column("aligned", pa.array(right.numpy()))
+            names = names or table.schema.names
+            table = table.select(names)  # files of a folder may have them in another order
             writer = writer or opener(draft, table.schema)
-            writer.write_table(table.select(writer.schema.names))
+            writer.write_table(table)
             rows += len(table)
         if writer:
             writer.close()

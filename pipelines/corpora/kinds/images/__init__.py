@@ -39,7 +39,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     chosen = texts.chosen(table.columns, p.columns, str(file), USUAL, ("image", "text"))
     kept: list[dict[str, Any]] = []
     seen: set[tuple[Any, str]] = set()
-    first: dict[bytes, str] = {}  # of each image, the id of its first row
+    first: dict[Any, str] = {}  # of each image, the id of its first row
     skipped: Counter[str] = Counter()
     for number, record in enumerate(table.select(set(chosen.values())).iter_rows(named=True)):
         ours = {name: record[theirs] for name, theirs in chosen.items()}
@@ -53,7 +53,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
             continue
         seen.add((image, captions[0]))
         name = f"image-{number}" if ours.get("id") is None else str(ours["id"])
-        more = {"labels": _list(ours["labels"])} if ours.get("labels") is not None else {}
+        more: dict[str, Any] = {"labels": _list(ours["labels"])} if ours.get("labels") is not None else {}
         more |= {"split": ours["split"]} if ours.get("split") is not None else {}
         more["document"] = first.setdefault(image, name)
         kept.append({"id": name, "text": captions[0], "image": image, "captions": captions, **more})
