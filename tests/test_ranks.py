@@ -214,7 +214,7 @@ def test_what_every_process_refuses_is_said_once(project):
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [({"device": "cuda:1"}, "`cuda` gives each its own"), ({"batch": 9}, "cannot share batches of 9")],
+    [({"device": "cuda:1"}, "`cuda` gives each one"), ({"batch": 9}, "cannot share batches of 9")],
 )
 def test_what_processes_cannot_share_is_refused(more, message):
     with pytest.raises(ValidationError, match=message):

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from pipelines.aligners.core.cloud import checked
+from pipelines.aligners.core.cloud import checked, finite
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, load_seeds
 from pipelines.aligners.core.verdict import Verdict, judge, other_texts, replicate
 from pipelines.fitting.fits import Draw, Translators, Work, fit_until_aligned
-from pipelines.measures.vectors import finite
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.track import Run
