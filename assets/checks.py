@@ -34,7 +34,7 @@ def targets(root: Path, stage: Stage) -> Found:
     """
     pages = {path.stem: _json(path) for path in sorted((root / "report/audit").glob("*.json"))}
     whole = {name for name in pages if not name.endswith("-stopped")}
-    pages = {name: page for name, page in pages.items() if name in whole or name[:-8] not in whole}
+    pages = {n: page for n, page in pages.items() if n in whole or n.removesuffix("-stopped") not in whole}
     lines = [f"{name}: {line}" for name, page in pages.items() for line in page.get("missed", [])]
     return "; ".join(lines), {"audits": len(pages), "targets missed": len(lines)}
 

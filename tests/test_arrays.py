@@ -55,10 +55,16 @@ def judged(method):
     [
         (lambda row: pipelines.load(row, seed=7), "there is no seed 7; there are: 0, 1"),
         (lambda row: pipelines.load(row / "none"), "no translators there"),
-        (lambda row: pipelines.load(row)(EYE[:3, :5]), r"must be numbers \(n, 6\), got \(3, 5\) float64"),
+        (
+            lambda row: pipelines.load(row)(EYE[:3, :5]),
+            r"vectors must be numbers \(n, 6\), got \(3, 5\) float64",
+        ),
         (lambda row: pipelines.load(row)(torch.zeros(2, 3, 6)), r"\(2, 3, 6\)"),
         (fit(pairs=(EYE[:3], EYE[:2])), "fit: pairs of 3 and 2 vectors: each needs a partner"),
-        (fit(pairs=np.eye(2)), r"fit: pairs: two arrays .* \(k, d\) and \(k, e\), one row for each text"),
+        (
+            fit(pairs=np.eye(2)),
+            r"fit: pairs: two arrays of vectors are needed, \(k, d\) and \(k, e\), one row for each text",
+        ),
         (fit(restart=3), "restart: unknown key; did you mean 'restarts'"),
         (fit(seed=-1), "seeds.0: -1 must be at least 0"),
         (judged(lambda v: v), r"verdict: what fit returned gives \(\d, 9\), and \(\d, 7\) is needed"),

@@ -709,7 +709,8 @@ def test_texts_too_few_or_absent_are_one_line(world, name, message):
 
 NAMES = [
     "données.npy", "donne\u0301es.npy", "DUMP.npy", "tab\there.npy",
-    "](x) ![y](dump.npy).npy", "<img src=x>.npy", "# **bold** | `code`.npy", f"{'𐎀' * 60}.npy",
+    "](x) ![y](dump.npy).npy", "<img src=x>.npy", "# **bold** | `code`.npy", f"{'x' * 240}.npy",
+    f"{'𐎀' * 60}.npy",
     "-$(touch x)%41&amp;.npy", "other/DUMP.npy",
 ]  # fmt: skip
 
@@ -759,4 +760,6 @@ def test_an_unwritable_folder_is_one_line_before_any_work(command, capsys, monke
     monkeypatch.setattr(audits, "audit", None)
     Path("report").mkdir()
     Path("report/audit").touch()
-    assert "-stopped.html: cannot be written: " in refused(capsys, *command, "dump.npy")
+    line = refused(capsys, *command, "dump.npy")
+    assert "report/audit/" in line
+    assert "-stopped.html: cannot be written: " in line

@@ -110,7 +110,9 @@ def test_spark_style_record_batches_give_the_same_rows():
     for path in Path("in").iterdir():
         batches = pq.read_table(path).to_batches(max_chunksize=7)
         made = pl.from_arrow(pa.concat_tables(map(function, batches)))
+        whole = pl.from_arrow(function(pq.read_table(path).combine_chunks()))
         wanted = pl.read_parquet(MADE / path.name)
+        np.testing.assert_array_equal(whole["vector"].to_numpy(), wanted["vector"].to_numpy())
         np.testing.assert_allclose(made["vector"].to_numpy(), wanted["vector"].to_numpy(), atol=1e-5)
 
 

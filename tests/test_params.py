@@ -106,6 +106,7 @@ def test_what_is_wrong_with_a_row_is_one_line(tmp_path, table, row, line):
         ({"embed": {"a\n": TEXTS}}, "embed: 'a\\n' is no row name"),
         ({"embed": {"1e5": TEXTS}}, "embed: 100000.0 is no row name"),
         ({"embed": {"Mails": TEXTS, "mails": TEXTS}}, "embed: 'Mails' and 'mails' differ only in case"),
+        ({"align_jointly": {"ab": {}}}, "align_jointly.ab"),
         (
             {"align_jointly": {"ab": {"spaces": ["a", "b"], "aligner": "vec2vec"}}},
             "align_jointly.ab: a row of align has this name",

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,7 +86,7 @@ AUDIT = ("audit", "here.npy")
         ((*AUDIT, "--encoders", ""), "--encoders: at least one"),
         ((*AUDIT, "--labels", ""), "--labels: at least one"),
         ((*AUDIT, "--seed", "-1"), "--seed -1"),
-        (("translate", "apply", "no", "here.npy", "--out", "x.npy"), "no: no translators there"),
+        (("translate", "apply", "no", "here.npy", "--out", "x.parquet"), "no: no translators there"),
         (("translate", "apply", "no", "here.npy", "--out", "x.txt"), "vectors are written to files"),
         (("translate", "judge", "no", "here.npy", "two.npy"), "rows must be pairs"),
         (("validate", "no.yaml"), "no.yaml: "),
@@ -118,8 +119,8 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
         assert frame["id"].to_list() == list(range(100))
         assert frame["vector"].to_numpy() == pytest.approx(np.load("moved.npy"))
         assert (frame["aligned"].to_numpy() == (held[:, 0] > held[:, 1])).all()
-    names = ("--column", "embedding,any")
-    assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy", *names)[1]["top1"] > 0.9
+    for names in ((), ("--column", "embedding,any")):
+        assert said(capsys, "translate", "judge", "map", "held.parquet", "true.npy", *names)[1]["top1"] > 0.9
     Path("map/parts.safetensors").unlink()
     Path("held").mkdir()
     pl.read_parquet("held.parquet").select("embedding", "id").write_parquet("held/b.parquet")
@@ -128,6 +129,8 @@ def test_a_map_is_fitted_applied_and_judged_on_files(own_folder, monkeypatch, ca
     assert json.loads(capsys.readouterr().out)["rows"] == 200
     assert pl.read_parquet("m.parquet").columns == ["id", "vector"]
     doubtful = Verdict(0.3, "doubtful", 0.1, 50)
+    for file in Path("map").glob("seed-0.*"):
+        shutil.copy(file, file.with_stem("seed-1"))
     for verdicts in ({0: doubtful}, {0: doubtful, 1: Verdict(0.9, "aligned", 0.9, 50)}):
         write_verdicts(Path("map"), verdicts)
         assert main(["translate", "apply", "map", "held", "--out", "m.parquet"]) == 0

@@ -82,9 +82,12 @@ class Findings:
         return best_of(self.tried)
 
     @property
-    def named(self) -> float:
-        """Return the share of the vectors whose encoder the attacker names."""
-        return self.best.share if self.evidence else max(one.by_numbers for one in self.tried)
+    def named(self) -> tuple[str, float]:
+        """Return the encoder that the attacker names, and for which share of the vectors."""
+        if self.evidence:
+            return self.best.encoder, self.best.share
+        most = max(self.tried, key=lambda one: one.by_numbers)
+        return most.encoder, most.by_numbers
 
     @property
     def evidence(self) -> bool:

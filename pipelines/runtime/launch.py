@@ -12,8 +12,6 @@ import time
 import uuid
 from pathlib import Path
 
-import torch
-
 from pipelines.runtime.errors import BadInput
 
 LAUNCHED = "UNIVERSAL_GEOMETRY_LAUNCHED"  # set for the processes that `launch` starts
@@ -30,6 +28,7 @@ def launch(processes: int) -> None:
 
     Raises BadInput if one of them did, or was killed. Exits with 1, after the traceback, if one failed.
     """
+    import torch
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

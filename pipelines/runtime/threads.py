@@ -1,5 +1,6 @@
 """Functions side by side in threads of one process."""
 
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from multiprocessing.pool import ThreadPool
@@ -17,6 +18,7 @@ def side_by_side(works: Sequence[Callable[[], Result]]) -> list[Result]:
     """
     import torch
 
+    signal.siginterrupt(signal.SIGINT, True)  # since polars was imported, a wait would go on after Ctrl-C
     cores = torch.get_num_threads()
     at_once = max(1, min(cores, len(works)))
     each = (cores // at_once,)  # OpenMP has a number of threads for each thread

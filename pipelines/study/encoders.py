@@ -131,7 +131,7 @@ class Similarity(Computed):
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if a pooling is set for an encoder of several models."""
-        _one_model(f"{where}.pooling", self.pooling or self.poolings, study.encoders[self.encoder])
+        _check_poolings(f"{where}.pooling", self.pooling or self.poolings, study.encoders[self.encoder])
 
 
 class Transfer(Computed):
@@ -146,10 +146,10 @@ class Transfer(Computed):
         """Raise ValueError for another kind of corpus, or poolings of an encoder of several models."""
         if study.corpora[self.corpus].kind not in ("tasks", "probes"):
             raise ValueError(f"{where}.corpus: {self.corpus} is neither of kind tasks nor of kind probes")
-        _one_model(f"{where}.poolings", self.poolings, study.encoders[self.encoder])
+        _check_poolings(f"{where}.poolings", self.poolings, study.encoders[self.encoder])
 
 
-def _one_model(where: str, pooling: str | dict[str, Any] | None, encoder: Encoder) -> None:
+def _check_poolings(where: str, pooling: str | dict[str, Any] | None, encoder: Encoder) -> None:
     if pooling and len(encoder.parts) > 1:
         raise ValueError(f"{where}: encoder {encoder.model} is several models, each with its own pooling")
     if isinstance(pooling, dict) and (taken := {"own", "tasks"} & {*pooling}):

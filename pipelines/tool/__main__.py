@@ -7,7 +7,6 @@ is wrong (`migrate`), 130 Ctrl-C.
 import argparse
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -45,9 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, function = args.run.split(".")
     try:
         with redirect_stdout(sys.stderr):  # notes of readers: stdout is the answer's
-            command = getattr(import_module(f"pipelines.tool.{module}"), function)
-            signal.siginterrupt(signal.SIGINT, True)  # importing polars lets Ctrl-C wait for the end of a fit
-            answer: Answer = command(args)
+            answer: Answer = getattr(import_module(f"pipelines.tool.{module}"), function)(args)
     except (BadInput, OSError) as error:
         said: object = error
         if isinstance(error, OSError) and error.filename:

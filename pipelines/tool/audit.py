@@ -464,13 +464,13 @@ def run(args: Namespace) -> Answer:
     options, dump = Options.of(args), located(args.dump)
     for path in filter(None, (options.texts, options.truth)):
         located(path)  # before any work
-    check_writable(args.out / f"{page_name(dump, options)}-stopped.html")
+    name = page_name(dump, options)
+    check_writable(args.out / f"{name}-stopped.html")
     defences = options.defences_to_try()
     targets = gate.targets_of(args.gate, defences, bool(options.truth)) if args.gate else None
     findings = audit(dump, options)
     findings.made = made(dump, options)
-    name = page_name(dump, options) + ("-stopped" if findings.stopped else "")
-    page = audit_page.write(findings, args.out, name)
+    page = audit_page.write(findings, args.out, name + ("-stopped" if findings.stopped else ""))
     failed = gate.missed(targets, findings) if targets else []
     advice = [audit_page.conclusion(findings), *audit_page.advice(findings)]
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}

@@ -53,14 +53,12 @@ def missed(targets: Targets, findings: Findings) -> list[str]:
     Defences are tried only against an attack that works. If none works, leakage is 0 and recall is not
     compared.
     """
-    best, named = findings.best, findings.named
+    best, (named, share) = findings.best, findings.named
     out = [f"the audit was stopped in the step {findings.stopped}"] if findings.stopped else []
     if targets.verdict and VERDICTS.index(best.verdict) > VERDICTS.index(targets.verdict):
         out.append(f"verdict: {best.verdict} with {best.encoder}; at most {targets.verdict}")
-    if targets.encoder is not None and named > targets.encoder:
-        by_numbers = max(findings.tried, key=lambda tried: tried.by_numbers)
-        said = f"{named:.3f} of the vectors name {(best if findings.evidence else by_numbers).encoder}"
-        out.append(f"encoder: {said}; at most {targets.encoder:g}")
+    if targets.encoder is not None and share > targets.encoder:
+        out.append(f"encoder: {share:.3f} of the vectors name {named}; at most {targets.encoder:g}")
     if not findings.evidence:
         return out
     found = {row["what"]: row for row in findings.leaks}

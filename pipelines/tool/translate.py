@@ -12,7 +12,7 @@ import torch
 
 from pipelines import batchwise
 from pipelines.aligners.core.parts import Parts
-from pipelines.aligners.core.translator import Translator, best_seed, read_verdicts, save
+from pipelines.aligners.core.translator import Translator, best_seed, load_seeds, read_verdicts, save
 from pipelines.corpora.core.files import located
 from pipelines.corpora.sources.vectors import Stored, formats, limits
 from pipelines.evaluate import scored
@@ -59,14 +59,15 @@ def apply(args: Namespace) -> Answer:
     """
     source = Stored.of(args.source, args)
     width = check_output(args.out, source, [args.source])
-    translator = arrays.load(args.map)
+    translators, verdicts = load_seeds(args.map), read_verdicts(args.map)
+    seed = best_seed(translators, verdicts)
+    translator = translators[seed]
     if (takes := translator.config.get("source_dim", width)) != width:
         raise BadInput(f"{args.source}: vectors of {width} dimensions; the map takes {takes}")
     parts = Parts.load(args.map / PARTS) if (args.map / PARTS).exists() else None
     rows = write(args.out, source, translator, parts)
     said = [f"{rows} vectors: {args.out}"]
-    verdicts = read_verdicts(args.map)
-    label = verdicts[best_seed(verdicts, verdicts)]["label"] if verdicts else "aligned"
+    label = verdicts[seed]["label"] if seed in verdicts else "aligned"
     if label not in ("aligned", "partial"):
         said.append(f"the verdict on the map is {label}: it may be wrong")
     return Answer(said, {"out": str(args.out), "rows": rows})

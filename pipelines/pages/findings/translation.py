@@ -71,7 +71,7 @@ def translation(study: Study) -> Finding | None:
         where = (
             ", which needs no pairs,"
             if best.on_fit_corpus
-            else f" on {spaces[fit.source].corpus}, the corpus of the fit,"
+            else f" on {' and '.join(study.corpora_of(fit))}, the corpus of the fit,"
         )
         sentences.append(f"The verdict{where} says: {counted(best.labels)}.")
     if not best.aligned:
@@ -128,9 +128,8 @@ def judgement(study: Study) -> Finding | None:
 
 def what_to_try(study: Study, fit: Align) -> str:
     """Say what to change in a row of align whose fits are not aligned."""
-    collected, spaces = store.read_metrics("collect"), study.spaces()
-    corpora = dict.fromkeys(spaces[side].corpus for side in (fit.source, fit.target))
-    rows = " and ".join(f"{collected.get(c, {}).get('rows', 0):,} of {c}" for c in corpora)
+    collected = store.read_metrics("collect")
+    rows = " and ".join(f"{collected.get(c, {}).get('rows', 0):,} of {c}" for c in study.corpora_of(fit))
     settings = ["more `restarts`", "known `pairs`"]
     if getattr(fit.settings, "match_in", None) == "target":
         settings.insert(1, "`match_in: smaller`")
