@@ -698,7 +698,10 @@ def test_a_named_or_aligned_encoder_is_tried_first_and_alone(world, monkeypatch,
     assert steps == ["1 of 10", *(f"{n} of 8" for n in range(2, 9))]
 
 
-@pytest.mark.parametrize(("name", "message"), [("few.txt", "2 distinct texts"), ("no.txt", "no such file")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("few.txt", "2 distinct texts"), ("no.txt", "no such file"), ("", "a path is empty")],
+)
 def test_texts_too_few_or_absent_are_one_line(world, name, message):
     put("few.txt", "a\n\nb")
     with refusal(message):

@@ -229,7 +229,7 @@ def sampled(dump: Path, options: Options) -> tuple[dumps.Sample, Tensor]:
 
 def known_texts(options: Options) -> list[str]:
     """Return the distinct texts of the attacker, at most `known`. Raises BadInput for under LEAST."""
-    texts = encoders.texts_of(located(options.texts) if options.texts else None)
+    texts = encoders.texts_of(None if options.texts is None else located(options.texts))
     if len(texts) < LEAST:
         raise BadInput(f"{options.texts}: {len(texts)} distinct texts, but an attack needs at least {LEAST}")
     return encoders.drawn(texts, options.known, options.seed)
