@@ -61,7 +61,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
             ids = corpus["id"].to_list()
             vectors = checked(shards, where, ids, metrics)
             splits = corpus["split"].to_list()
-            store.write_embeddings(name, ids, splits, vectors, about, belonging(corpus))
+            store.write_embeddings(name, ids, splits, vectors, about, store.belonging(corpus))
 
             # 3. Write the metrics. A resumed run does not know its speed.
             store.write_metrics("embed", name, metrics)
@@ -80,12 +80,6 @@ def metadata(loaded: Loaded) -> dict[str, str]:
         "weights": loaded.weights,
         "precision": loaded.precision,
     }
-
-
-def belonging(corpus: pl.DataFrame) -> dict[str, list[str | None]]:
-    """Return the columns that tell which texts belong together, if the corpus has them."""
-    names = ("document", "same_as", "judgements")
-    return {name: corpus[name].to_list() for name in names if name in corpus.columns}
 
 
 def of_corpus(loaded: Loaded, corpus: pl.DataFrame, row: Encoder, folder: Path) -> Iterator[Encoded]:

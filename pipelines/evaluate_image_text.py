@@ -18,7 +18,7 @@ from pipelines.contrastive.point_sets import DualEncoder, load
 from pipelines.contrastive.towers import Words
 from pipelines.corpora.kinds.scenes.synthetic import pmi as true_pmi
 from pipelines.encoders.linear import linear_accuracy
-from pipelines.measures import image_text, summary
+from pipelines.measures import image_text, numbered, summary
 from pipelines.runtime import stage, store, track
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -126,7 +126,7 @@ def zero_shot(
     """
     total = torch.zeros(len(labels), len(classes))
     for template in templates:
-        prompts = words([template.format(name.replace("_", " ")) for name in classes])[0]
+        prompts = words([template.replace("{}", name.replace("_", " ")) for name in classes])[0]
         scores = exact(sets, sets_of(model.text_sets, prompts), model.kernel).cpu()
         total += scores.exp() if model.kernel.log else scores
     return image_text.top1(total, labels)
@@ -146,13 +146,18 @@ def probe_features(model: DualEncoder, images: Tensor, count: int) -> np.ndarray
 
 
 def similarities(model: DualEncoder, words: Words, frame: pl.DataFrame) -> tuple[Tensor, list[str], Tensor]:
-    """Compare n images with their m different captions. -> (n, m), captions, (n, m) which belong together"""
+    """Compare n images with their m different captions. -> (n, m), captions, (n, m) which belong together
+
+    A document is one image. A table may repeat it, with another caption in each row.
+    """
     captions = frame["captions"].to_list()
     texts = sorted({text for of_image in captions for text in of_image})
     column = {text: j for j, text in enumerate(texts)}
+    image = numbered(frame.get_column("document", default=frame["id"]).to_numpy())  # (n,)
     right = torch.zeros(len(frame), len(texts), dtype=torch.bool)
-    for i, of_image in enumerate(captions):
+    for i, of_image in zip(image.tolist(), captions, strict=True):
         right[i, [column[text] for text in of_image]] = True
+    right = right[image]
     sets = sets_of(model.image_sets, pixels_of(frame, model.row.image.size))
     return exact(sets, sets_of(model.text_sets, words(texts)[0]), model.kernel).cpu(), texts, right
 
@@ -162,7 +167,7 @@ def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
 
     Both (n, m) -> a table
     """
-    spaced = torch.linspace(0, pmi.numel() - 1, min(most, pmi.numel())).long()
+    spaced = torch.linspace(0, pmi.numel() - 1, min(most, pmi.numel()), dtype=torch.float64).long()
     true = torch.nonzero(pmi.flatten() > pmi.min()).flatten()[:most]
     pairs = torch.cat([spaced, true])
     return pl.DataFrame(

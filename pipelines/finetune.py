@@ -30,7 +30,7 @@ from pipelines.runtime.progress import progress
 from pipelines.study import Finetune, Network, params
 
 STATE, BEST = "state.pt", "best.pt"  # the state to resume from; the best weights so far
-CLIP = 1.0  # maximum norm of the gradient, as in the Trainer that the paper used
+MAX_NORM = 1.0  # of the gradient, as in the Trainer that the paper used
 LOGGED = 10  # steps between two logged losses
 
 
@@ -66,9 +66,9 @@ def finetune(name: str, row: Finetune, study: params.Study, run: track.Run) -> N
     paths = {role: store.corpus_path(corpus) for role, corpus in (("train", row.corpus), ("dev", row.dev))}
     for role, path in paths.items():
         run.input(path, role)
-    start = [store.digest(file) for file in sorted(Path(row.start).rglob("*.safetensors"))]
+    model = [store.digest(file) for file in sorted(Path(row.start).rglob("*")) if file.is_file()]
     code = store.code_digest("contrastive", "distributed", "encoders", "finetune", "measures")
-    made_from = (code, row, start, *map(store.digest, paths.values()))
+    made_from = (code, row, model, *map(store.digest, paths.values()))
     with (
         distributed.process_group(resolve(row.device)),
         distributed.on_rank_zero(store.work("finetune", name, *made_from)) as folder,
@@ -118,13 +118,18 @@ def rows_of_half(frame: pl.DataFrame, half: str | None) -> np.ndarray:
 
 
 def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
-    """Return the network to train, from a folder or untrained. Raise BadInput if it has too few positions."""
+    """Return the network to train, from a folder or untrained.
+
+    Raise BadInput if it has too few positions, or no mask token for `mlm`.
+    """
     transformer, head = start(row, columns, folder)
-    positions = transformer.model.config.max_position_embeddings
-    if row.max_tokens > positions:
+    positions = pooling.positions(transformer)
+    if positions and row.max_tokens > positions:
         raise BadInput(
             f"finetune: max_tokens {row.max_tokens} is beyond the {positions} positions of {row.start}"
         )
+    if row.mlm and transformer.tokenizer.mask_token_id is None:
+        raise BadInput(f"finetune: mlm {row.mlm}: the tokenizer of {row.start} has no mask token")
     simcse.set_dropout(transformer, row.dropout)
     width, device = pooling.width(transformer), resolve(row.device)
     torch.manual_seed(row.seed)  # for the weights of the head and of the word model
@@ -214,7 +219,7 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
     training.optimiser.zero_grad()
     loss.backward()
     distributed.all_reduce_gradients(training.parameters())
-    nn.utils.clip_grad_norm_(training.parameters(), CLIP)
+    nn.utils.clip_grad_norm_(training.parameters(), MAX_NORM)
     for group in training.optimiser.param_groups:
         group["lr"] = row.lr * rate(training.step, row)
     training.optimiser.step()
@@ -265,7 +270,7 @@ def rate(step: int, row: Finetune) -> float:
     """Return the learning rate as a fraction of `row.lr`: linear warm-up, then linear decay to 0."""
     if step < row.warmup:
         return step / row.warmup
-    return (row.steps - step) / max(1, row.steps - row.warmup)
+    return (row.steps - step) / (row.steps - row.warmup)
 
 
 def measure(training: Training, dev: pl.DataFrame, loss: float, folder: Path, log: Log) -> None:

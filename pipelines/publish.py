@@ -28,8 +28,8 @@ from pipelines.encoders.pooling import open_model
 from pipelines.encoders.sources import weights
 from pipelines.runtime import intact, sender, store
 from pipelines.runtime.errors import BadInput
-from pipelines.runtime.files import reading
 from pipelines.study import Align, Finetune, Row, params
+from pipelines.study.row import Made
 
 PACKAGE = Path(__file__).parent
 NEEDS = ("mlflow", "numpy", "safetensors", "torch", "tqdm")  # packages of a translator
@@ -50,7 +50,7 @@ class Measured:
 class Model:
     """What is registered, and what describes it."""
 
-    log: Callable[..., Any]  # mlflow's function, with every argument but the name
+    log: Callable[..., Any]  # mlflow's function, with the model, its signature, example and requirements
     tags: dict[str, str]
     measured: list[Measured]
 
@@ -59,12 +59,17 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
     """Register the model of a row under the row's name, and link its metrics. Return a line that ends with
     its address.
 
-    The version's alias is its verdict. Raises BadInput for an unknown row or seed, an untrained model, or an
-    MLflow server that does not answer.
+    The version's alias is its verdict. Raises BadInput for an unknown row or seed, an untrained model, rows
+    that have changed since its stage ran, or an MLflow server that does not answer.
     """
     row = params.find("align or finetune", name, {**study.finetune, **study.translators()})
     if name in study.finetune and name in study.align:
         raise BadInput("a row of finetune and one of align have this name; their models would be one")
+    joint = "align_jointly" if "/" in name else "align"
+    verb = "finetune" if isinstance(row, Finetune) else joint
+    stage = f"{verb}@{name.partition('/')[0]}"
+    if changed := intact.changed_rows(stage):
+        raise BadInput(f"{', '.join(changed)} has changed since it ran: `dvc repro {stage}` first")
     # Libraries write to stderr; the command prints one line.
     with TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
         if isinstance(row, Finetune):
@@ -73,7 +78,7 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
             model = _translator(name, row, seed, study, Path(folder) / "translator")
         called = name.replace("/", "+")  # MLflow allows no slash, and a row's name has no plus
         try:
-            number = _register(called, row, model, study)
+            number = _register(called, verb, row, model, study)
         except Exception as error:  # whatever a server, a proxy or a database raises
             raise BadInput(f"MLflow did not take it ({sender.reason(error)})") from error
     about = [f"{key} {model.tags[key]}" for key in ("seed", "verdict") if key in model.tags]
@@ -82,14 +87,13 @@ def publish(name: str, seed: int | None, study: params.Study) -> str:
     return f"{called} version {number}: {', '.join(about)}: models:/{called}/{number}"
 
 
-def _register(called: str, row: Row, model: Model, study: params.Study) -> int:
+def _register(called: str, verb: str, row: Row, model: Model, study: params.Study) -> int:
     """Register a model and return the number of its version. Raises what MLflow raises."""
     import mlflow
 
     sender.client()  # creates the database's schema
     mlflow.set_tracking_uri(sender.tracking_uri())
-    verb = "align_jointly" if "+" in called else "align"
-    mlflow.set_experiment("finetune" if isinstance(row, Finetune) else verb)
+    mlflow.set_experiment(verb)
     with mlflow.start_run(run_name=called, tags={"study": study.study}):
         settings = store.flat(row.model_dump(mode="json"), ".").items()
         # A model takes the params of its run.
@@ -134,7 +138,7 @@ def _read_by(stage: str) -> dict[str, str]:
 
 def _as_locked(*paths: Path) -> bool:
     """Whether these files are those that DVC's last run of their stage wrote."""
-    return all(path.exists() and intact.digest_of(path) == intact.md5_of(path) for path in paths)
+    return all(path.exists() and intact.locked_md5(path) == intact.md5_of(path) for path in paths)
 
 
 # ---------------------------------------------------------------- translators
@@ -155,7 +159,7 @@ def _translator(name: str, row: Align, seed: int | None, study: params.Study, co
         shutil.copy(folder / f"seed-{seed}{suffix}", copy)
     # Random vectors: those of the study's texts may be private.
     example = np.random.default_rng(0).normal(size=(2, seeds[seed].source_dim)).astype(np.float32)
-    private = study.private(*(study.spaces()[space].corpus for space in (row.source, row.target)))
+    private = study.private(*study.corpora_of(row))
     sha256 = store.digest(copy / f"seed-{seed}.safetensors")
     tags = {"seed": str(seed), "sha256": sha256, "private": str(private)}
     if seed in verdicts:
@@ -172,7 +176,7 @@ def _evaluated(name: str, seed: int, folder: Path, study: params.Study) -> Itera
     for by, row in study.evaluate.items():
         read, results = _read_by(f"evaluate@{by}"), store.seeds_path(by)
         same = row.translator == name and row.hub_correction is None and read.get(str(folder)) == md5
-        if same and _as_locked(results):
+        if same and _as_locked(results) and not intact.changed_rows(f"evaluate@{by}"):
             [measures] = store.read_csv(results).filter(seed=seed).drop("seed").to_dicts()
             metrics = {f"translation/{key}": value for key, value in measures.items()}
             yield Measured(by, metrics, {path: md5 for path, md5 in read.items() if path.endswith(".arrow")})
@@ -192,14 +196,13 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
     folder, results = store.intact(store.trained_path(name)), store.metrics_path("finetune", name)
     if not folder.is_dir():
         raise BadInput(f"{folder}: no encoder there; `dvc repro` makes it")
-    with reading(folder):
-        model = open_model(folder)
+    model = open_model(folder)
     about = _about(TEXTS, model.encode(TEXTS, show_progress_bar=False), ENCODER_NEEDS)
     log = partial(sentence_transformers.log_model, model, create_model_card=False, **about)
     measured, dev = [], str(store.corpus_path(row.dev))
     read = _read_by(f"finetune@{name}")
     if dev in read and _as_locked(folder, results):
-        metrics = store.flat({"similarity/dev": store.read_metrics("finetune")[name]["dev"]}, "/")
+        metrics = store.flat({"similarity/dev": store.metrics_of(results)["dev"]}, "/")
         measured = [Measured(name, metrics, {dev: read[dev]})]
     private = study.private(*_corpora(row, study))
     return Model(log, {"sha256": weights(folder), "private": str(private)}, measured)
@@ -208,10 +211,10 @@ def _encoder(name: str, row: Finetune, seed: int | None, study: params.Study) ->
 def _corpora(row: Finetune, study: params.Study) -> Iterator[str]:
     """Yield the corpora that an encoder was trained on: the row's, and those of the rows it starts from."""
     yield row.corpus
-    folder, _, start = row.start.removeprefix("data/").rstrip("/").partition("/")
-    if folder == "encoders" and start in study.encoders:
-        folder, _, start = study.encoders[start].path.removeprefix("data/").rstrip("/").partition("/")
-    if folder == "trained" and start in study.finetune:
+    table, start = Made.maker(row.start) or ("", "")
+    if table == "encoders":
+        table, start = Made.maker(study.encoders[start].path) or ("", "")
+    if table == "finetune":
         yield from _corpora(study.finetune[start], study)
 
 

@@ -18,10 +18,10 @@ from pipelines.contrastive.losses import read, symmetric_info_nce
 from pipelines.contrastive.pairs import Pairs, check_images, generator, pairs
 from pipelines.contrastive.pixels import pixels_of
 from pipelines.contrastive.point_sets import DualEncoder, save
-from pipelines.contrastive.towers import CONTEXT, Words
+from pipelines.contrastive.shape import CONTEXT
+from pipelines.contrastive.towers import Words
 from pipelines.runtime import files, stage, store, track
 from pipelines.runtime.device import resolve
-from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 from pipelines.runtime.progress import progress
 from pipelines.study import TrainImageText, params
@@ -92,8 +92,6 @@ def train(
     row: TrainImageText, data: Pairs, words: Words, seed: int, folder: Path, log: Log
 ) -> tuple[DualEncoder, list[dict]]:
     """Train one seed, or continue from its checkpoint in `folder`. Return the model and its curve."""
-    if len(data) < 2:
-        raise BadInput(f"{len(data)} training image: at least two are needed")
     device = resolve(row.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -181,7 +179,7 @@ def rate(row: TrainImageText, step: int) -> float:
     """Return the learning rate: linear warm-up, then a half cosine to END_RATE."""
     if step < row.warmup:
         return row.lr * (step + 1) / row.warmup
-    done = (step - row.warmup) / max(1, row.steps - row.warmup)
+    done = (step - row.warmup) / (row.steps - row.warmup)
     return END_RATE + (row.lr - END_RATE) * (1 + math.cos(math.pi * done)) / 2
 
 
@@ -198,7 +196,7 @@ def write_vectors(
         encoder = f"{name}-{side}"
         store.check_vectors(f"train_image_text.{encoder}", vectors, ids)
         metadata = {"encoder": encoder, "model": encoder} | about
-        store.write_embeddings(encoder, ids, splits, vectors, metadata)
+        store.write_embeddings(encoder, ids, splits, vectors, metadata, store.belonging(frame))
 
 
 @torch.inference_mode()

@@ -101,9 +101,10 @@ def chroma(
         "insert into segments values ('s', 'VECTOR', 'c');"
         "create table max_seq_id (segment_id text, seq_id); insert into max_seq_id values ('s', 0);"
         "create table embeddings_queue (seq_id integer primary key, vector blob, encoding text,"
-        "topic text default 'persistent://a/c');"
+        "topic text default 'persistent://a/c', operation integer default 0, id text);"
     )
     base.executemany("insert into embeddings_queue (vector, encoding) values (?, ?)", rows)
+    base.execute("update embeddings_queue set id = seq_id")
     base.executescript(more)
     base.commit()
     base.close()
@@ -249,8 +250,8 @@ FILES = {
     "dump-huge blob": partial(
         chroma,
         more="drop table embeddings_queue; create table embeddings_queue (seq_id integer primary key, "
-        "encoding text, topic text, vector blob as (zeroblob(900000000)));"
-        "insert into embeddings_queue values (1, 'FLOAT32', 'a/c');",
+        "encoding text, topic text, operation, id, vector blob as (zeroblob(900000000)));"
+        "insert into embeddings_queue values (1, 'FLOAT32', 'a/c', 0, 'a');",
     ),
     "dump-no tables": lambda path: (path.mkdir(), sqlite3.connect(path / "chroma.sqlite3").close()),
     "dump-cut header": partial(chroma, header=bytes(9)),

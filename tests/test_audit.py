@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sqlite3
 import struct
 from dataclasses import replace
@@ -144,9 +145,16 @@ def test_shards_of_no_one_table_are_named(tmp_path, tables, message):
 
 @pytest.mark.parametrize(("queued", "deleted"), [(50, [7]), (300, [])])
 def test_chroma_hnsw_and_queue(tmp_path, queued, deleted):
-    write_chroma(tmp_path / "dump", queued)
+    again = f"select 2, 290, vector, encoding from embeddings_queue where id = {300}"
+    write_chroma(
+        tmp_path / "dump",
+        queued,
+        f"insert into embeddings_queue (operation, id, vector, encoding) {again};"
+        "insert into embeddings_queue (operation, id) values (3, 300), (1, 299);",
+    )
     found = dumps.sample(tmp_path / "dump", 1000)
-    assert np.array_equal(found.vectors, np.delete(VECTORS, deleted, axis=0))
+    left = np.delete(VECTORS, [*deleted, 289, 299], axis=0)
+    assert np.array_equal(found.vectors, [*left, VECTORS[299]])
 
 
 @pytest.mark.parametrize(
@@ -167,6 +175,22 @@ def test_one_of_several_sets_of_vectors_must_be_chosen(tmp_path, name, wrong, li
     with refusal(line):
         dumps.sample(tmp_path / name, 1000, **wrong)
     assert len(dumps.sample(tmp_path / name, 1000, **right).vectors) >= 299
+
+
+@pytest.mark.parametrize(
+    ("first", "rows"),
+    [("0.01,0.02,-0.05,0.03", 3), ("0,1,1,0", 3), ("0,1,2,3", 2), ("dim_1,dim_2,dim_3,dim_4", 2)],
+)
+def test_only_names_of_dimensions_are_a_header(tmp_path, first, rows):
+    lines(first, "1,2,3,4", "0.5,6,7,8")(tmp_path / "a.csv")
+    assert dumps.sample(tmp_path / "a.csv", 9).vectors.shape == (rows, 4)
+
+
+def test_chroma_without_its_index_is_refused(tmp_path):
+    write_chroma(tmp_path / "dump")
+    shutil.rmtree(tmp_path / "dump" / "s")
+    with refusal("folder s, which has most vectors, is missing"):
+        dumps.sample(tmp_path / "dump", 1000)
 
 
 def test_commands_choose_a_collection(own_folder, capsys):
@@ -637,10 +661,11 @@ def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
     basis = torch.linspace(2, 0.2, 64) * rotation(64, 64, draw)
     dump, known = (torch.randn(n, 64, generator=draw) @ basis.T + 0.1 for n in (300, 1000))
     monkeypatch.setattr(arrays, "fit_and_judge", None)
-    translator, verdict, _ = audits.identify_or_fit(dump, known, "random", 0)
+    prints = audits.Fingerprint.of(known)
+    translator, verdict, _ = audits.identify_or_fit(dump, known, prints, True, 0)
     assert verdict.label == "aligned"
-    assert audits.by_numbers(dump, known) > 0.9
-    assert audits.by_numbers(dump[:, :32], known) == 0
+    assert audits.by_numbers(dump, prints) > 0.9
+    assert audits.by_numbers(dump[:, :32], prints) == 0
     moved = translator(dump)
     assert float(torch.cosine_similarity(moved - moved.mean(0), dump - dump.mean(0)).mean()) > 0.95
 
@@ -655,6 +680,10 @@ def test_what_was_read_is_compared_with_the_truth(world):
     assert "## What is right" in written(found)[1]
     taken = dumps.sample(Path("dump.npy"), 300)
     assert audits.true_texts("truth.txt", taken) == [some_texts(400, 1)[i] for i in taken.places]
+    parts = [text if i % 2 else "" for i, text in enumerate(some_texts(400, 1))]
+    pl.DataFrame({"text": parts}).write_csv("half.csv")
+    of = {row["what"]: row["of"] for row in world(ALIGNED, truth="half.csv").leaks}
+    assert of["texts"] == of["labels"] == sum(i % 2 for i in taken.places)
     truth.write_text("one text")
     with refusal("1 texts; the dump has 400 vectors"):
         world(ALIGNED, truth=truth)

@@ -7,6 +7,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -29,11 +30,13 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3Model,
+    RobertaConfig,
+    RobertaModel,
     T5Config,
     T5EncoderModel,
 )
 
-from pipelines.encoders import loading, sources
+from pipelines.encoders import loading, pooling, sources
 from pipelines.encoders.encode import encode, group, plan
 from pipelines.encoders.loading import load
 from pipelines.encoders.sources import fetch, weights
@@ -187,6 +190,18 @@ def test_a_secret_rotation_keeps_every_angle_and_no_coordinate(folders):
         assert_allclose(rotated @ rotated.T, plain @ plain.T, atol=1e-5)
         assert np.abs((rotated * plain).sum(1) / (plain * plain).sum(1)).max() < 0.9
     assert np.abs(one - other).max() > 0.01
+    transformer = pooling.open_model(folders["t5"], torch.bfloat16)
+    matrix = pooling.compose(transformer, row(rotation=3))[-1].linear.weight.detach()
+    assert_allclose(matrix @ matrix.T, torch.eye(len(matrix)), atol=1e-5)
+
+
+def test_roberta_reads_fewer_tokens_than_it_has_positions():
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    model = RobertaModel(RobertaConfig(vocab_size=9, max_position_embeddings=20, pad_token_id=1, **shape))
+    most = pooling.positions(SimpleNamespace(model=model))
+    assert model(torch.full((1, most), 5)).last_hidden_state.shape == (1, most, 8)
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        model(torch.full((1, most + 1), 5))
 
 
 def test_a_saved_rotation_opens_in_sentence_transformers(folders, tmp_path):

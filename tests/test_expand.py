@@ -86,6 +86,7 @@ def test_slots_make_several_rows_and_embeddings_are_added():
         ("bulk", "b", {"model": "data/translators/a", "aligner": "core"}, "bulk.b.aligner: core, but"),
         ("align", "{x}", {"matrix": {"x": []}}, "align.{x}.matrix.x: a list of values is needed"),
         ("align", "{x}", {"matrix": {"x y": [[1, 2], [3]]}}, ".matrix.x y: each line needs 2 values"),
+        ("align", "{x}", {"matrix": {"x": ["b"], "x y": [[1, 2]]}}, ".matrix.x y: a slot is listed twice"),
         ("align", "{x}", {"matrix": {"x": ["b"], "y": [1, 2]}}, "two rows are called b"),
         ("embed", 3, 3, "embed.3: a mapping of keys is needed"),
         ("embed", "mails-v2-use", {}, "mails-v2-use: several corpora and encoders fit"),

@@ -164,7 +164,9 @@ def test_swaps_undo_a_wrong_word(trained):
     run = search.Search(trained, vectors, Queries(encode, SPACE), once, seeded())
     wrong = search.Guess(trained.draft("bo buys rice"), -1.0)
     assert trained.text(run.swap([wrong])[0].draft) == "ann buys rice"
-    assert trained.alternatives(vectors, [Draft((), True)], 40, run.generator) == [[]]
+    empty = search.Guess(Draft((), True), -1.0)
+    assert trained.alternatives(vectors, [empty.draft], 40, run.generator) == [[]]
+    assert run.swap([empty]) == [empty]
 
 
 def test_the_corrector_only_helps():

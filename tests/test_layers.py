@@ -18,7 +18,7 @@ PLAIN = {
 # What each package may import beside itself
 MAY_IMPORT = {
     "runtime": {"study"},
-    "study": {"aligners.core.aligner"},
+    "study": {"aligners.core.aligner", "contrastive.shape"},
     "distributed": set(),
     "measures": set(),
     "aligners": {"measures"},

@@ -79,6 +79,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("evaluate", {"translator": "ab", "source": "b", "target": "b"},
          ".source: b is of encoder minilm, but ab was fitted on wordllama"),
         ("finetune", FINETUNE | {"lr": float("nan")}, ".lr: "),
+        ("finetune", FINETUNE | {"corpus": "leak"}, ".corpus: leak has vectors and no texts"),
         ("finetune", FINETUNE | {"dev": "passages"}, ".dev: passages is of kind passages, not sts"),
         ("geometry", {"corpus": "s", "spaces": ["a"]}, ".spaces: a has texts of passages"),
         ("inverters", {"space": "b", "inverter": {"epoch": 1}},

@@ -26,7 +26,7 @@ STUDY = tables_of(
     "",
     "a b",
     corpora={"mails": {"source": "path", "path": "mails.csv"}, "sts": {"source": "synthetic"}},
-    align=dict.fromkeys(("best", "unfitted", "simcse-2"), FIT),
+    align=dict.fromkeys(("best", "unfitted", "changed", "simcse-2"), FIT),
     align_jointly={"both": {"spaces": ["mails-a", "mails-b"], "aligner": "vec2vec"}},
     evaluate=dict.fromkeys(("best", "stale", "edited"), BEST) | {"bent": BEST | {"hub_correction": 1.5}},
     finetune=dict.fromkeys(("simcse", "simcse-2", "untrained"), TRAINING),
@@ -56,6 +56,8 @@ def root(tmp_path_factory):
         stages[f"evaluate@{row}"] = locked(read, [seeds])
     stages["evaluate@stale"]["deps"][2]["md5"] = "of other translators"
     stages["evaluate@edited"]["outs"][0]["md5"] = "of other numbers"
+    stages["align@best"] = {"params": {"params.yaml": {"align.best": FIT}}}
+    stages["align@changed"] = {"params": {"params.yaml": {"align.changed": FIT | {"aligner": "vec2vec"}}}}
     write_yaml("dvc.lock", {"stages": stages})
     patch.undo()
     return root
@@ -164,6 +166,7 @@ def test_an_encoder_is_registered_with_its_metrics(client, capsys):
         (["bst"], "there is no row 'bst'; did you mean 'best'?"),
         (["unfitted"], "data/translators/unfitted: no translators there; `dvc repro` or `translate fit`"),
         (["untrained"], "data/trained/untrained: no encoder there; `dvc repro` makes it"),
+        (["changed"], "align.changed has changed since it ran: `dvc repro align@changed` first"),
         (["best", "7"], "there is no seed 7; there are: 0, 1"),
         (["simcse", "0"], "a row of finetune has one model: no seed"),
         (["simcse-2"], "a row of finetune and one of align have this name"),

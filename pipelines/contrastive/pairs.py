@@ -39,7 +39,9 @@ def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
-    """Return the images, `size` pixels a side, with their tokenised captions."""
+    """Return the images, `size` pixels a side, with their tokenised captions. Raise BadInput for one."""
+    if len(frame) < 2:
+        raise BadInput(f"{len(frame)} training images: at least two are needed")
     captions = frame["captions"].to_list()
     ids, truncated = words([caption for of_image in captions for caption in of_image])
     starts = torch.tensor([0, *np.cumsum([len(of_image) for of_image in captions])])

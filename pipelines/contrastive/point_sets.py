@@ -51,10 +51,7 @@ class DualEncoder(nn.Module):
 
     def image_sets(self, images: Tensor) -> PointSets:
         """uint8 (n, 3, size, size) -> sets"""
-        return self.image_head(self.image_tokens(images))
-
-    def image_tokens(self, images: Tensor) -> Tensor:
-        return self.image(images.to(self.raw_scale.device).float() / 127.5 - 1)
+        return self.image_head(self.image(images.to(self.raw_scale.device).float() / 127.5 - 1))
 
     def text_sets(self, ids: Tensor) -> PointSets:
         """Token ids (n, context) -> sets"""

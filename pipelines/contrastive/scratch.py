@@ -44,7 +44,7 @@ def vocabulary(texts: Sequence[str], size: int) -> dict[str, int]:
 
     The trainer numbers the pieces "##c" in the order of a hash table, and breaks ties between merges by these
     numbers. To get the same vocabulary in every run, pass all pieces of one character as special tokens, in a
-    fixed order. Raise BadInput if `size` is too small for the characters.
+    fixed order. At least 100 pieces are needed.
     """
     normalizer = normalizers.BertNormalizer(lowercase=True)
     counts = Counter()
@@ -53,8 +53,6 @@ def vocabulary(texts: Sequence[str], size: int) -> dict[str, int]:
     letters = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))
     letters = letters[: size // 8]  # rare ones become [UNK]
     first = [*SPECIAL, *letters, *(f"##{c}" for c in letters)]
-    if size < len(first) + 1:
-        raise BadInput(f"a vocabulary of {size} is too small for {len(letters)} characters")
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from pipelines.contrastive.shape import CONTEXT, HEADS, PATCH
 from pipelines.study import ImageTower, TextTower
-from pipelines.study.images import CONTEXT, HEADS, PATCH
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 PAD, START, UNKNOWN = "<pad>", "<start>", "<unknown>"  # ids 0, 1, 2

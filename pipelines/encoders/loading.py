@@ -14,7 +14,7 @@ from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
 from pipelines.encoders.clip import ClipText, is_clip
-from pipelines.encoders.pooling import NO_MODEL, compose, open_model
+from pipelines.encoders.pooling import NO_MODEL, compose, open_model, positions
 from pipelines.encoders.sources import part_folder, weights
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -129,10 +129,10 @@ def _limit(model: SentenceTransformer, row: Encoder) -> int | None:
     if row.max_tokens is None:
         own = model.max_seq_length
         return int(own) if own and own < 1_000_000 else None  # tokenizers say 1e30 for "any"
-    positions = getattr(getattr(model[0], "config", None), "max_position_embeddings", None)
-    if positions and row.max_tokens > positions:
+    most = positions(model[0])
+    if most and row.max_tokens > most:
         raise BadInput(
-            f"encoder {row.model}: max_tokens is {row.max_tokens}, but the model has {positions} positions"
+            f"encoder {row.model}: max_tokens is {row.max_tokens}, but the model has {most} positions"
         )
     if not is_static(model):
         model.max_seq_length = row.max_tokens

@@ -108,14 +108,12 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
 
     Raise BadInput if there is no transformer to pool, or if it has too few layers.
     """
-    modules: list[Any] = [*model]
     if row.pooling is not None or row.layer is not None:
-        modules = [modules[0], *_poolings(modules[0], row)]
+        modules: list[Any] = [model[0], *_poolings(model[0], row)]
         model = SentenceTransformer(modules=modules, device=str(model.device))
-    if row.rotation is None:
-        return model
-    modules.append(rotation(model.get_embedding_dimension() or 0, row.rotation))
-    return SentenceTransformer(modules=modules, device=str(model.device))
+    if row.rotation is not None:  # appended, because a new model would have it in the transformer's 16 bits
+        model.append(rotation(model.get_embedding_dimension() or 0, row.rotation).to(model.device))
+    return model
 
 
 def _poolings(transformer: Any, row: Encoder) -> list[Module]:
@@ -174,6 +172,15 @@ def width(transformer: Transformer) -> int:
     return int(transformer.get_embedding_dimension() or 0)
 
 
+def positions(transformer: Any) -> int | None:
+    """Return how many tokens a transformer can read; None: any number."""
+    model: Any = getattr(transformer, "model", None)
+    most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return most if most is None or padding is None else most - padding - 1  # RoBERTa begins after padding_idx
+
+
 def words_of(tokenizer: Any, features: Mapping[str, Tensor]) -> Tensor:
     """Mark the tokens that are neither padding nor special. -> (batch, tokens) bool"""
     special = torch.tensor(tokenizer.all_special_ids, device=features["input_ids"].device)
@@ -219,8 +226,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
             if kind is None and not entry["type"].startswith("sentence_transformers."):
                 raise BadInput(f"{listed}: it needs {entry['type']}, which is not run here")
             kind = kind or import_from_string(entry["type"])
-            more = options if issubclass(kind, Transformer) else {}
-            modules.append(kind.load(str(folder), subfolder=entry["path"], **more))
+            modules.append(kind.load(str(folder), subfolder=entry["path"], **options))
         config = folder / "config_sentence_transformers.json"
         saved = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
         prompts = {key: saved[key] for key in ("prompts", "default_prompt_name") if key in saved}

@@ -7,7 +7,7 @@ vec2text.py     vec2text's released weights
 writer.py       what decoder.py and hub.py share
 vocabulary.py   sub-words learnt from the attacker's texts
 consensus.py    the text and the facts that the nearest texts agree on
-search.py       corrections that query the target encoder
+search.py       guesses, chosen and improved by queries to the target encoder
 splice.py       guesses built from pieces of the attacker's texts
 corrector.py    vec2text's corrector, trained here
 judge.py        an optional yes/no judge

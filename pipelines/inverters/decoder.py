@@ -206,5 +206,5 @@ def fitted(
 
 def _rate(step: int, total: int) -> float:
     """Return the factor of the learning rate: a warm-up, then a cosine decay."""
-    cosine = 0.02 + 0.98 * (1 + math.cos(math.pi * min(step / total, 1))) / 2
+    cosine = 0.02 + 0.98 * (1 + math.cos(math.pi * step / total)) / 2
     return min((step + 1) / min(100, total // 10 + 1), cosine)

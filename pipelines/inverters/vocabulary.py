@@ -13,6 +13,7 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
+        tokenizer.encode_special_tokens = True  # a text that contains "[END]" does not end there
 
     def __len__(self) -> int:
         return self.tokenizer.get_vocab_size()

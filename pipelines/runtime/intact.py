@@ -7,14 +7,15 @@ import time
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import try_lock
 
-LOCK, RUNS = Path("dvc.lock"), Path(".cache/runs")
+LOCK, PARAMS, RUNS = Path("dvc.lock"), Path("params.yaml"), Path(".cache/runs")
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DVC, PATIENCE = Path(".dvc/tmp/lock"), 10.0  # seconds; DVC locks this file while it works
 
 
@@ -42,6 +43,27 @@ def intact(path: Path) -> Path:
 
 def locked(key: Literal["outs", "deps"]) -> list[tuple[str, str, str]]:
     """Return (stage, path, md5) of all that stages wrote or read, as dvc.lock says; nothing without it."""
+    return _lock().files[key]
+
+
+def changed_rows(stage: str) -> list[str]:
+    """Return the rows of params.yaml, as `table.name`, that DVC's last run of a stage had otherwise."""
+    tables = yaml.load(PARAMS.read_bytes(), LOADER)
+    return [
+        row
+        for row, was in _lock().rows.get(stage, {}).items()
+        if (tables.get(row.partition(".")[0]) or {}).get(row.partition(".")[2]) != was
+    ]
+
+
+class _Lock(NamedTuple):
+    """What dvc.lock says."""
+
+    files: dict[str, list[tuple[str, str, str]]]  # "outs" and "deps": stage, path, md5
+    rows: dict[str, dict[str, Any]]  # of each stage, the rows of params.yaml that it depends on
+
+
+def _lock() -> _Lock:
     try:
         with ExitStack() as stack:
             if DVC.exists():  # DVC writes dvc.lock in place while other stages run
@@ -49,23 +71,26 @@ def locked(key: Literal["outs", "deps"]) -> list[tuple[str, str, str]]:
                 until = time.monotonic() + PATIENCE
                 while not try_lock(file, fcntl.LOCK_SH) and time.monotonic() < until:
                     time.sleep(0.01)
-            return _files(LOCK.resolve(), LOCK.stat().st_mtime_ns, LOCK.stat().st_size, key)
+            return _parsed(LOCK.resolve(), LOCK.stat().st_mtime_ns, LOCK.stat().st_size)
     except FileNotFoundError:
-        return []
+        return _Lock({"outs": [], "deps": []}, {})
     except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError) as error:
         raise BadInput(f"dvc.lock: cannot be read: {' '.join(str(error).split())[:200]}") from None
 
 
-@lru_cache(maxsize=2)
-def _files(lock: Path, changed: int, size: int, key: str) -> list[tuple[str, str, str]]:
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found = []
-    for name, stage in ((yaml.load(lock.read_bytes(), loader) or {}).get("stages") or {}).items():
-        found += [(name, file["path"], file["md5"]) for file in stage.get(key, ()) if "md5" in file]
-    return found
+@lru_cache(maxsize=1)
+def _parsed(lock: Path, changed: int, size: int) -> _Lock:
+    stages = (yaml.load(lock.read_bytes(), LOADER) or {}).get("stages") or {}
+    files = {
+        key: [
+            (name, f["path"], f["md5"]) for name, of in stages.items() for f in of.get(key, ()) if "md5" in f
+        ]
+        for key in ("outs", "deps")
+    }
+    return _Lock(files, {name: of.get("params", {}).get("params.yaml", {}) for name, of in stages.items()})
 
 
-def digest_of(path: Path) -> str:
+def locked_md5(path: Path) -> str:
     """Return the md5 of an output in dvc.lock, or "unknown"."""
     return next((md5 for _, out, md5 in locked("outs") if out == str(path)), "unknown")
 

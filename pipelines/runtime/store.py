@@ -185,12 +185,9 @@ def check_corpus(name: str, frame: pl.DataFrame) -> None:
 def _check_texts(where: str, frame: pl.DataFrame) -> None:
     # A text may repeat with another hypothesis or image
     others = [column for column in ("positive", "negative", "image") if column in frame.columns]
-    faults = {
-        "empty": frame["text"].fill_null("").str.strip_chars() == "",
-        "repeated": frame.select("text", *others).is_duplicated(),
-    }
-    if {"pair", "judgements", "task"} & {*frame.columns}:  # published benchmarks may repeat texts
-        faults.pop("repeated")
+    faults = {"empty": frame["text"].fill_null("").str.strip_chars() == ""}
+    if not {"pair", "judgements", "task"} & {*frame.columns}:  # published benchmarks may repeat texts
+        faults["repeated"] = frame.select("text", *others).is_duplicated()
     for fault, found in faults.items():
         if ids := frame["id"].filter(found).to_list():
             raise BadInput(f"{where}: {len(ids)} texts are {fault}, the first with id {ids[0]!r}")
@@ -298,6 +295,12 @@ def check_same_texts(source: Embeddings, target: Embeddings) -> None:
         )
 
 
+def belonging(corpus: pl.DataFrame) -> dict[str, list[str | None]]:
+    """Return the columns that tell which texts belong together, if the corpus has them."""
+    names = ("document", "same_as", "judgements")
+    return {name: corpus[name].to_list() for name in names if name in corpus.columns}
+
+
 def read_texts(embeddings: Embeddings, corpus: str) -> pl.DataFrame:
     """Read the corpus of embeddings. Raises BadInput unless both have the same ids in the same order."""
     texts = read_corpus(corpus)
@@ -325,6 +328,7 @@ def publish_folder(folder: Path, path: Path) -> None:
     with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(draft, ignore_errors=True)  # of a killed process that had the same id
             shutil.copytree(folder, draft)
             shutil.rmtree(path, ignore_errors=True)
             draft.replace(path)
@@ -352,11 +356,12 @@ def write_metrics(verb: str, name: str, metrics: dict[str, Any]) -> None:
 
 def read_metrics(verb: str) -> dict[str, dict[str, Any]]:
     """Return the metrics of every row of a verb, by name."""
-    return {p.stem: _metrics(intact(p)) for p in sorted((RESULTS / verb).glob("*.json"))}
+    return {p.stem: metrics_of(p) for p in sorted((RESULTS / verb).glob("*.json"))}
 
 
-def _metrics(path: Path) -> dict[str, Any]:
-    with reading(path):
+def metrics_of(path: Path) -> dict[str, Any]:
+    """Return the metrics of one row."""
+    with reading(intact(path)):
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("not a mapping")
@@ -372,7 +377,7 @@ def alignments() -> dict[str, dict[str, Any]]:
 
 
 def write_csv(path: Path, frame: pl.DataFrame) -> None:
-    """Write a table that `dvc plots` can draw."""
+    """Write a table of results."""
     with atomic(path) as draft:
         frame.write_csv(draft, float_precision=6)
 

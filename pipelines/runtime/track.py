@@ -56,7 +56,9 @@ class Run:
 
     def input(self, path: Path, context: str) -> None:
         """Record a file that the stage reads, with its digest in dvc.lock."""
-        self.record("input", path.stem, intact.digest_of(path)[:36], str(path), context)  # MLflow: 36 at most
+        self.record(
+            "input", path.stem, intact.locked_md5(path)[:36], str(path), context
+        )  # MLflow: 36 at most
 
     def partners(self, *names: str, device: torch.device) -> list[store.Embeddings]:
         """Read embeddings of the same texts in the same order, and record their files as inputs."""

@@ -119,6 +119,11 @@ class Finetune(Shared):
     every: Count = 125  # steps between two candidates of selection, measured on dev
     seed: Seed = 0  # of weights, batches and dropout
 
+    def check(self, where: str, study: Study) -> None:
+        """Raise ValueError for a corpus of vectors without text."""
+        if study.corpora[self.corpus].source == "vectors":
+            raise ValueError(f"{where}.corpus: {self.corpus} has vectors and no texts")
+
 
 class Similarity(Computed):
     """Measure one encoder on one corpus of kind `sts`."""

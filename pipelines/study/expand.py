@@ -135,9 +135,12 @@ def _matrix(matrix: Any) -> list[list[Rows]]:
     """Return, for each key of `matrix`, the list of its values: {slot: value} or, for `a b`, two slots."""
     if not isinstance(matrix, dict):
         raise ValueError(": a mapping of slots to lists is needed")
-    choices = []
+    choices, seen = [], set()
     for key, values in matrix.items():
         slots = str(key).split()
+        if len({*slots} - seen) < len(slots):
+            raise ValueError(f".{key}: a slot is listed twice")
+        seen.update(slots)
         if not isinstance(values, list) or not values or not slots:
             raise ValueError(f".{key}: a list of values is needed")
         lines = [[value] for value in values] if len(slots) == 1 else values

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pipelines.contrastive.shape import HEADS, PATCH
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive
 from pipelines.study.row import Computed, Ref, Row, Seeds, Shared
 
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from pipelines.study.params import Study
 
 
-PATCH = 8  # pixels of a side of a patch
-HEADS = 4  # of attention, in both towers
-CONTEXT = 16  # tokens of a caption; longer captions are cut, and counted
 Width = Annotated[int, Field(multiple_of=HEADS), Bounds(ge=8)]
 
 

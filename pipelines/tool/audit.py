@@ -183,8 +183,9 @@ def measure_leaks(
     findings.attributes = topics(vectors, best, options.labels)
     steps.begin("inverted texts")
     findings.inversions = invert(vectors, best, options, taken.places[rows.cpu()])
-    if truth:
-        findings.leaks = leaks(vectors, best, options, findings.inversions, [truth[i] for i in rows.tolist()])
+    true = [truth[i] for i in rows.tolist()] if truth else []
+    if any(true):
+        findings.leaks = leaks(vectors, best, options, findings.inversions, true)
     if len(vectors) >= LEAST:
         try_defences(vectors, best, options, steps, findings)
     else:
@@ -267,10 +268,11 @@ def try_encoders(
             break
         steps.begin(f"encoder {encoder}")
         known = encode(texts).to(vectors.device)
-        if found and len(vectors) < LEAST and not Fingerprint.of(known).names(vectors):
-            continue  # too few for a fit, and an encoder is named
+        prints = Fingerprint.of(known)
+        if len(vectors) < LEAST and not prints.names(vectors):
+            continue  # too few for a fit
         start = time.monotonic()
-        translator, verdict, replicates = identify_or_fit(vectors, known, options.quick, options.seed)
+        translator, verdict, replicates = identify_or_fit(vectors, known, prints, options.quick, options.seed)
         result = Tried(
             encoder,
             len(texts),
@@ -278,39 +280,39 @@ def try_encoders(
             verdict.label,
             time.monotonic() - start,
             verdict.share,
-            by_numbers(vectors, known),
+            by_numbers(vectors, prints),
         )
         attempts.append(Attempt(result, texts, known, encode, translator, replicates))
         tried.append(result)
         found |= not replicates or (same_width and verdict.label == "aligned")
         if not replicates:  # the numbers named the encoder: no fit was made, so its time tells nothing
             steps.weights[f"encoder {encoder}"] = 0.0
+    if not tried:
+        raise BadInput(f"{len(vectors)} vectors, but a fit needs at least {LEAST}")
     return attempts[tried.index(best_of(tried))]
 
 
-def by_numbers(vectors: Tensor, known: Tensor) -> float:
-    """Return the share of vectors that match the fingerprint of `known`, each by itself."""
-    prints = Fingerprint.of(known)
+def by_numbers(vectors: Tensor, prints: Fingerprint) -> float:
+    """Return the share of vectors that match a fingerprint, each by itself."""
     if vectors.shape[1] != len(prints.mean):
         return 0.0
-    return float((prints.match(vectors) > prints.least(vectors[:1])).double().mean())
+    least = prints.least(vectors[:1])  # the same for any single vector
+    return float((prints.match(vectors) > least).double().mean())
 
 
 def identify_or_fit(
-    vectors: Tensor, known: Tensor, quick: bool, seed: int
+    vectors: Tensor, known: Tensor, prints: Fingerprint, quick: bool, seed: int
 ) -> tuple[Translator, Verdict, list[Translator]]:
     """Return a translator of the vectors to the space of the known ones, its verdict, and its replicates.
 
-    If the fingerprint shows that both are of one encoder, return the identity. Else fit to all vectors,
+    If the fingerprint of the known ones names the vectors, return the identity. Else fit to all vectors,
     without a pair, and judge by a replicate (`core.verdict.other_texts`).
     """
-    if Fingerprint.of(known).names(vectors):
+    if prints.names(vectors):
         same = Linear.of(torch.eye(known.shape[1], device=known.device), vectors, known)
         share = float(judge_parts(vectors, same, known).rows(vectors).double().mean())
         label = "aligned" if share >= WHOLE else "partial"
         return same, Verdict(1.0, label, 1.0, dimensions(vectors), share), []
-    if len(vectors) < LEAST:
-        raise BadInput(f"{len(vectors)} vectors, but a fit needs at least {LEAST}")
     return arrays.fit_and_judge(vectors, known, seed, restarts=0, **({"repeats": [30]} if quick else {}))
 
 
@@ -362,7 +364,10 @@ def invert(vectors: Tensor, best: Attempt, options: Options, places: np.ndarray)
 
 
 def true_texts(path: str | None, taken: dumps.Sample) -> list[str]:
-    """Return the texts behind the sample. Raises BadInput if there are not as many as rows of the dump."""
+    """Return the texts behind the sample; "" where there is none.
+
+    Raises BadInput if there are not as many as rows of the dump.
+    """
     if path is None:
         return []
     texts = encoders.column_of_texts(located(path))
@@ -377,17 +382,18 @@ def leaks(
 ) -> list[dict[str, Any]]:
     """Count what was read right, and beside it a floor: what is right without the vectors.
 
-    texts: a vector's nearest drawn true text is its own; the floor is 1, on average.
+    Vectors without a true text are left out.
+    texts: a vector's nearest drawn true text is its own; by chance one is, on average.
     labels: a vector and its true text have the same nearest label; the floor gives all the commonest one.
     facts: facts of the true text that its guess states; the floor takes the guess for the next vector.
     """
-    rows = shuffled(len(vectors), options.seed)[:MEASURED]
+    order, guesses = shuffled(len(vectors), options.seed).tolist(), [row["guess"] for row in inversions]
+    rows = [i for i in order if truth[i].strip()][:MEASURED]
     drawn = [truth[i] for i in rows]
     space, translated, true = Space.of(best.known), best.translator(vectors[rows]), best.encode(drawn)
     nearest = neighbours(space(translated), space(true), 1)[:, 0].cpu()
     read, right = (nearest_labels(x, best, options.labels) for x in (translated, true))
-    guesses = [row["guess"] for row in inversions]
-    stated = [facts.annotate(text) for text in drawn[: len(guesses)]]
+    stated = [facts.annotate(truth[i]) for i in order[: len(guesses)]]
     of_others = guesses[1:] + guesses[:1]
     checked, by_others = (facts.check(said, stated) for said in (guesses, of_others))
     recovered, lucky = (sum(fact.recovered for fact in of) for of in (checked, by_others))
@@ -422,7 +428,7 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
     """
     drawn = shuffled(len(vectors), options.seed)[:DEFENDED]
     bare, space = vectors[drawn], Space.of(best.known)
-    known = space(best.known)
+    known, prints = space(best.known), Fingerprint.of(best.known)
     with torch.inference_mode():
         neighbours_of_bare = neighbours(space(best.translator(bare)), known, NEAREST)
 
@@ -436,7 +442,8 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         cells = keys.cells(bare) if keys else torch.zeros(len(bare), dtype=torch.long, device=bare.device)
         defended = keys.lock(bare, cells) if keys else defend(bare, defence, options.seed)
         # Quick, because there are many defences
-        translator, verdict, _ = identify_or_fit(defended, best.known, True, (options.seed + 1) % 2**32)
+        seed = (options.seed + 1) % 2**32
+        translator, verdict, _ = identify_or_fit(defended, best.known, prints, True, seed)
         line: dict[str, Any] = {"defence": str(defence)}
         line["utility"] = float(recall_kept(bare, defended, keys=keys).mean())
         with torch.inference_mode():
@@ -473,13 +480,13 @@ def run(args: Namespace) -> Answer:
     page = audit_page.write(findings, args.out, name + ("-stopped" if findings.stopped else ""))
     failed = gate.missed(targets, findings) if targets else []
     advice = [audit_page.conclusion(findings), *audit_page.advice(findings)]
+    if findings.stopped:
+        advice.append(f"The audit was stopped in the step {findings.stopped}.")
     data = {"page": str(page), "verdict": findings.best.verdict, "advice": advice, "missed": failed}
     data |= {key: value for key, value in asdict(findings).items() if key != "inversions"}
     with atomic(page.with_suffix(".json")) as draft:  # for Dagster's check
         draft.write_text(json.dumps(data, indent=2, default=str), encoding="utf-8")
     beside = page.with_suffix(".md").name
-    if findings.stopped:
-        advice.append(f"The audit was stopped in the step {findings.stopped}.")
     said = [*advice, f"the page, with the texts that were read: {page}, and {beside} beside it"]
     code = 3 if failed else 130 if findings.stopped else 0
     return Answer(said + [f"target missed: {line}" for line in failed], data, code)

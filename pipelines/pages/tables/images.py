@@ -45,4 +45,5 @@ def described(head: Head) -> str:
     if head.kind == "vector":
         return f"one vector, {head.dim}-d"
     kernel = f"{head.kernel} {head.scale:g}, linear {head.linear:.2f}, kernel {head.nonlinear:.2f}"
-    return f"{head.points or 'all'} points, {head.dim}-d, {kernel}, {head.weight}"
+    log = ", log" if head.log else ""
+    return f"{head.points or 'all'} points, {head.dim}-d, {kernel}, {head.weight}{log}"

@@ -135,11 +135,10 @@ def _new(text: str, seen: set[str]) -> bool:
     punctuation are ignored.
     """
     words = re.sub(r"[^a-z0 ]+", " ", re.sub(r"\d+", "0", text.lower())).split()
-    keys = {" ".join(words), " ".join(words[:14])}
-    if keys & seen:
-        return False
-    seen |= keys
-    return True
+    key = " ".join(words[:14])
+    new = key not in seen
+    seen.add(key)
+    return new
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:

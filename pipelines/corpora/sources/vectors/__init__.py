@@ -21,8 +21,8 @@ def rows(p: VectorsCorpus) -> pl.DataFrame:
     """Return id, text (null), vector (n, d) as Array(Float32, d), and split and document if there are any.
 
     `columns` maps `vector`, `id` and `split` to the file's own names. Rows are numbered if there is no id.
-    Raises BadInput, which names file and row, for vectors of different dimensions, vectors that are zero or
-    not finite, repeated ids, or fewer than two vectors.
+    Raises BadInput, which names the file, for vectors of different dimensions, vectors that are zero or not
+    finite, repeated ids, or fewer than two vectors.
     """
     path = located(p.path)
     vectors = Stored(path, p.columns.get("vector")).matrix()

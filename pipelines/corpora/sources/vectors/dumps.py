@@ -30,7 +30,7 @@ def sample(
 ) -> Sample:
     """Draw at most `limit` vectors by reservoir sampling, in one pass.
 
-    Raises BadInput, which names file and row, for an unknown format, dimensions that differ, fewer than two
+    Raises BadInput, which names the file, for an unknown format, dimensions that differ, fewer than two
     vectors, or vectors that are all the same.
     """
     generator, rows, left_out = np.random.default_rng(seed), 0, 0

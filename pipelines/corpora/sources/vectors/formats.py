@@ -109,7 +109,7 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name].tolist() for name in names if name in archive.files}
+            return {name: archive[name].ravel().tolist() for name in names if name in archive.files}
     if READERS.get(suffix) is arrow:
         table = pa.Table.from_batches(_batches(path))
     elif files := parquet_files(path):
@@ -230,7 +230,7 @@ def _chosen(path: Path, what: str, fitting: list[str], column: str | None, every
         return wanted[0]
     if len(fitting) == 1 and not column:
         return fitting[0]
-    hint = f"{cut(column)!r} is none" if column else "Name it, or call it `vectors`"
+    hint = f"{cut(column)!r} is not among them" if column else "Name it, or call it `vectors`"
     raise BadInput(f"{path}: which {what} holds the vectors? {hint}; there are: {listed(every)}")
 
 
@@ -423,11 +423,12 @@ def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[lis
     if column is None and len({*found}) == 1:
         above = first[found[0]] if found[0] < len(first) else ""
         return found[:1], not VECTOR.fullmatch(above) and above not in MISSING
+    if column is None and len(first) > 1 and not any(np.isnan(_number(field)) for field in first):
+        numbers = [[str(i) for i in range(start, start + len(first))] for start in (0, 1)]
+        return list(range(len(first))), first in numbers
     if wide := _wide(first, column):
         height(path, len(wide))
         return [first.index(name) for name in wide], True
-    if column is None and len(first) > 1 and not any(np.isnan(_number(field)) for field in first):
-        return list(range(len(first))), False
     raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
 
 

@@ -34,20 +34,21 @@ def stacked(path: Path, rows: Iterable[tuple[str, np.ndarray | None]]) -> Blocks
     Raises BadInput if dimensions differ, or if no row has a vector.
     """
     held: list[np.ndarray | None] = []
-    width = 0
+    width = None
     for place, row in rows:
         if row is not None:
-            width = width or len(row)
+            width = len(row) if width is None else width
             if len(row) != width:
                 raise BadInput(f"{path}: vectors of different dimensions: {width}, and {len(row)} in {place}")
         held.append(row)
-        if width and len(held) >= height(path, width):
+        if width is not None and len(held) >= height(path, width):
             yield _filled(held, width)
             held = []
-    if held and not width:
+    if not held:
+        return
+    if width is None:
         raise BadInput(f"{path}: none of {len(held)} rows has a vector")
-    if held:
-        yield _filled(held, width)
+    yield _filled(held, width)
 
 
 def _filled(rows: list[np.ndarray | None], width: int) -> np.ndarray:

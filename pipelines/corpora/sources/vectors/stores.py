@@ -127,6 +127,7 @@ def _faiss_head(file: BinaryIO) -> tuple[int, int]:
 
 CHROMA = "chroma.sqlite3"
 READ = ("collections", "max_seq_id", "segments", "embeddings_queue")  # tables of Chroma
+DELETE = 3  # an operation of the queue
 STEPS = 10_000  # of SQLite's machine between two calls of the progress handler
 VEC0 = re.compile(r"\s*create\s+virtual\s+table\b.*?\busing\s+vec0\s*\(", re.IGNORECASE | re.DOTALL)
 FIELD = re.compile(r"[,(]\s*(\w+)\s+(float|f32|int8|i8|bit)\s*\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
@@ -172,7 +173,10 @@ def _field(path: Path, sql: str, column: str | None) -> tuple[int, str, int]:
 
 
 def chroma(folder: Path, collection: str | None) -> Blocks:
-    """Yield the vectors of a collection of a Chroma folder: hnsw segments, then the queue in sqlite."""
+    """Yield the vectors of a collection of a Chroma folder: hnsw segments, then the queue in sqlite.
+
+    What the queue deletes or replaces in a segment is still read: a pickle has the ids of segments.
+    """
     with closing(_database(folder / CHROMA)) as base:
         _check_plain(folder / CHROMA, _tables(base), READ)
         made = base.execute("select name, id from collections").fetchall()
@@ -184,16 +188,23 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
             place = (folder / str(segment)).resolve()
             if place.parent == folder.resolve() and (place / "header.bin").is_file():
                 yield from _segment(place)
+            elif segment in seen and _sequence(seen[segment]) > 0:
+                raise BadInput(
+                    f"{folder}: folder {segment}, which has most vectors, is missing: copy it, too"
+                )
         after = max((_sequence(seen[s]) for s in segments if s in seen), default=-1)
-        of = "from embeddings_queue where vector is not null and seq_id > ? and substr(topic, ?) = ?"
+        of = "from embeddings_queue where seq_id > ? and substr(topic, ?) = ?"
         values = after, -len(wanted) - 1, f"/{wanted}"  # a topic ends with its collection
-        queued = base.execute(f"select vector, encoding {of} order by seq_id", values)
-        rows = (np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in queued)
+        # Of each id the last entry counts. The other columns are those of the row with the maximum.
+        last = f"select vector, encoding, operation, max(seq_id) as at {of} and (vector is not null or"
+        queued = base.execute(f"{last} operation = {DELETE}) group by id order by at", values)
+        kept = (row[:2] for row in queued if row[2] != DELETE)
+        rows = (np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in kept)
         yield from stacked(folder, ((f"the queue of {CHROMA}", row) for row in rows))
 
 
 def _database(path: Path) -> sqlite3.Connection:
-    """Open a database to read. A query is stopped after about as many steps as it has bytes."""
+    """Open a database to read. All queries together may take about as many steps as it has bytes."""
     log = path.with_name(f"{path.name}-wal")
     if log.is_file() and log.stat().st_size:
         hint = f"sqlite3 {path.name} 'pragma wal_checkpoint(truncate)'"
