@@ -68,8 +68,11 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
 
 def measure(
     model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame
-):
-    """Compute every measure that the corpus allows. -> numbers, and (similarity, PMI) if the PMI is known"""
+) -> tuple[dict[str, float], tuple[Tensor, Tensor] | None]:
+    """Measure classification if images have labels, retrieval, and the PMI's agreement if it is known.
+
+    -> numbers, and (similarity, PMI) if the PMI is known. Raise BadInput if labels have only one class.
+    """
     scores, numbers, known = {}, {}, None
     if test["labels"].list.len().sum():
         scores = classification(model, words, row, train, test)

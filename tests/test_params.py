@@ -65,6 +65,7 @@ PAPER = {"what": "w", "value": 1, "by": "b"}
         ("encoders", {"source": "path", "path": "data/trained/x"}, ".path: there is no row 'x'"),
         ("encoders", {"source": "path", "path": "data/${study}"}, ".path: DVC replaces ${...}"),
         ("corpora", {"source": "hub", "id": "a/b", "data_files": "/x.csv"}, ": data_files: a path"),
+        ("corpora", {"source": "vectors", "path": "y", "columns": {"text": "x"}}, ": columns: vector, id"),
         ("corpora", MADE | {"grid": 3}, ": grid: only scenes"),
         ("embed", TEXTS | {"encoder": "miniml"},
          ".encoder: there is no row 'miniml'; did you mean 'minilm'?"),

@@ -134,7 +134,13 @@ class VectorsCorpus(Corpus):
     source: Literal["vectors"]  # your own vectors
     columns: dict[str, str] = {}  # our column -> theirs
     document: Text | None = None  # their column that names the document of a vector; None: each its own
-    private: bool = True  # keep its labels out of MLflow, the report and standard output
+    private: bool = True  # keep its ids out of MLflow, the report and standard output
+
+    @model_validator(mode="after")
+    def _known_columns(self) -> Self:
+        if unknown := {*self.columns} - {"vector", "id", "split"}:
+            raise ValueError(f"columns: vector, id and split can be named, not {min(unknown)!r}")
+        return self
 
 
 AnyCorpus = Annotated[

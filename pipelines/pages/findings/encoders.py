@@ -17,7 +17,7 @@ KINDS = {"points": "weighted point sets", "vector": "single vectors, as in CLIP"
 def geometry(study: Study) -> Finding | None:
     """The pair of encoders that shares most neighbours, and the pair that shares least.
 
-    Where texts mostly repeat, as names of classes do, neighbours are ties.
+    Rows whose texts mostly repeat, as names of classes do, are left out: their neighbours are ties.
     """
     every = measured(study, "geometry")
     every = {n: (row, m) for n, (row, m) in every.items() if 2 * m["repeated"] <= m["texts"]}

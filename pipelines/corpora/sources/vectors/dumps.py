@@ -58,7 +58,7 @@ def sample(
     held, places = held[kept], places[kept]
     _, first = np.unique(held, axis=0, return_index=True)
     if len(first) < 2:
-        raise BadInput(f"{path}: all {rows} vectors are the same")
+        raise BadInput(f"{path}: all {len(held)} vectors are the same")
     distinct = np.sort(first)
     vectors, kept = near(held[distinct])
     repeated, far_off = len(held) - len(first), len(first) - len(vectors)

@@ -473,12 +473,19 @@ def npy(path: Path, column: str | None) -> Blocks:
 
 
 def npz(path: Path, column: str | None) -> Blocks:
-    """Yield the rows of the only array of two dimensions, or of the one with a usual name."""
+    """Yield the rows of the only array of two dimensions, or of the one with a usual name.
+
+    Raises BadInput if it unpacks to far too much.
+    """
     with zipfile.ZipFile(path) as archive:
-        flat = [member.filename for member in archive.infolist() if _is_matrix(path, archive, member)]
+        flat = [member.filename for member in archive.infolist() if _is_matrix(archive, member)]
         names, every = ([name.removesuffix(".npy") for name in of] for of in (flat, archive.namelist()))
         name = _chosen(path, "array", names, column, every)
-        with archive.open(f"{name}.npy") as file:
+        member = archive.getinfo(f"{name}.npy")
+        if member.file_size > max(BYTES, PACKED * member.compress_size):
+            sizes = f"{member.file_size:,} bytes from {member.compress_size:,}"
+            raise BadInput(f"{path}: {cut(member.filename)} unpacks to {sizes}")
+        with archive.open(member) as file:
             shape, fortran, dtype = _npy_header(file)
             if fortran:
                 raise BadInput(f"{path}: {name} is stored by columns; save it with np.ascontiguousarray")
@@ -488,11 +495,8 @@ def npz(path: Path, column: str | None) -> Blocks:
                 yield np.frombuffer(file.read(count * dtype.itemsize), dtype, count).reshape(-1, shape[1])
 
 
-def _is_matrix(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
-    """Return whether a member is a matrix of numbers. Raises BadInput if it unpacks to far too much."""
-    if member.file_size > max(BYTES, PACKED * member.compress_size):
-        sizes = f"{member.file_size:,} bytes from {member.compress_size:,}"
-        raise BadInput(f"{path}: {cut(member.filename)} unpacks to {sizes}")
+def _is_matrix(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bool:
+    """Return whether a member is a matrix of numbers."""
     with archive.open(member) as file:
         shape, _, dtype = _npy_header(file)
     return len(shape) == 2 and dtype.kind in "fiu"
