@@ -61,7 +61,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         with torch.inference_mode():
             translated = next(iter(translators.values()))(x)  # by the first seed's translator
         table = picture(x, translated, y)
-    path = store.plots_path("evaluate", name) / "spaces.csv"
+    path = store.tables_path("evaluate", name) / "spaces.csv"
     store.write_csv(path, table)
     run.artifact(path)
 

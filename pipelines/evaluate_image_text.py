@@ -52,7 +52,7 @@ def evaluate_image_text(name: str, row: EvaluateImageText, study: params.Study, 
         run.log({f"seed-{seed}": {"image_text": numbers}})
 
     # 3. Write the tables and the metrics.
-    seeds, plots = pl.DataFrame(per_seed), store.plots_path("evaluate_image_text", name)
+    seeds, plots = pl.DataFrame(per_seed), store.tables_path("evaluate_image_text", name)
     store.write_csv(plots / "seeds.csv", seeds)
     if known:
         store.write_csv(plots / "pmi.csv", sample(*known))

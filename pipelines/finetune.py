@@ -308,7 +308,7 @@ def finish(name: str, training: Training, dev: pl.DataFrame, folder: Path, run: 
     training.model.save(str(folder / "model"), create_model_card=False)
     store.publish_folder(folder / "model", store.trained_path(name))
 
-    curve = store.plots_path("finetune", name) / "curve.csv"
+    curve = store.tables_path("finetune", name) / "curve.csv"
     store.write_csv(curve, pl.DataFrame(training.curve))
 
     metrics = {}

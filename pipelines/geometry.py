@@ -49,7 +49,7 @@ def geometry(name: str, row: Geometry, study: params.Study, run: track.Run) -> N
         found |= labels.compare(vectors[a], vectors[b], of_rows, match)
         pairs.append({"first": a, "second": b} | found)
         metrics[f"{a}:{b}"] = found
-    table = store.plots_path("geometry", name) / "pairs.csv"
+    table = store.tables_path("geometry", name) / "pairs.csv"
     store.write_csv(table, pl.DataFrame(pairs))
     store.write_metrics("geometry", name, metrics)
     run.log({"geometry": metrics})

@@ -51,7 +51,7 @@ def similarity(name: str, row: Similarity, study: params.Study, run: track.Run) 
         every, words = layers.compare(load(folder, exact, loaded.device).model, texts[:SHOWN])
         cosines = pl.DataFrame(every.numpy(), schema=[str(layer) for layer in range(len(every))])
         metrics["layers"] = {f"{layer:02d}": of for layer, of in enumerate(every.diagonal(1).tolist(), 1)}
-    plots = store.plots_path("similarity", name)
+    plots = store.tables_path("similarity", name)
     store.write_csv(plots / "layers.csv", cosines)  # both are empty without layers
     store.write_csv(plots / "words.csv", words)
     store.write_csv(plots / "nearest.csv", nearest(texts, vectors["own"]))

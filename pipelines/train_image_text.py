@@ -77,7 +77,7 @@ def train_image_text(name: str, row: TrainImageText, study: params.Study, run: t
 
             # 5. Write the curves, and the means over seeds of the last loss and scale.
             curve = pl.DataFrame([point for _, points in trained for point in points])
-            store.write_csv(store.plots_path("train_image_text", name) / "curve.csv", curve)
+            store.write_csv(store.tables_path("train_image_text", name) / "curve.csv", curve)
             last = curve.group_by("seed", maintain_order=True).last()
             metrics = {"loss": last["loss"].mean(), "scale": last["scale"].mean()}
             metrics |= {"seeds": len(row.seeds), "truncated": data.truncated}

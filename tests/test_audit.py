@@ -664,8 +664,8 @@ def test_an_encoder_against_itself_is_aligned_without_a_fit(monkeypatch):
     prints = audits.Fingerprint.of(known)
     translator, verdict, _ = audits.identify_or_fit(dump, known, prints, True, 0)
     assert verdict.label == "aligned"
-    assert audits.by_numbers(dump, prints) > 0.9
-    assert audits.by_numbers(dump[:, :32], prints) == 0
+    assert audits.fingerprint_share(dump, prints) > 0.9
+    assert audits.fingerprint_share(dump[:, :32], prints) == 0
     moved = translator(dump)
     assert float(torch.cosine_similarity(moved - moved.mean(0), dump - dump.mean(0)).mean()) > 0.95
 
@@ -702,7 +702,7 @@ def test_a_vector_is_compared_with_the_text_of_its_own_row():
 
 
 def test_a_gate_on_a_failed_attack_looks_at_verdict_and_numbers_alone():
-    found = Findings("dump", {"used": 300}, [Tried("one", 100, 0.1, "failed", 1.0, by_numbers=0.4)])
+    found = Findings("dump", {"used": 300}, [Tried("one", 100, 0.1, "failed", 1.0, fingerprint_share=0.4)])
     limits = audits.gate.Targets(verdict="failed", leakage=0, recall=1, texts=0)
     assert audits.gate.missed(limits, found) == []
     [line] = audits.gate.missed(audits.gate.Targets(encoder=0.3), found)

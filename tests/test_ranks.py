@@ -90,7 +90,7 @@ def alone(verb):
 
 def losses(verb):
     """Return the losses of the stage's curve. That of step 0 of `finetune` is none."""
-    losses = pl.read_csv(store.plots_path(verb, "row") / "curve.csv")["loss"].to_list()
+    losses = pl.read_csv(store.tables_path(verb, "row") / "curve.csv")["loss"].to_list()
     return losses[1:] if verb == "finetune" else losses
 
 

@@ -109,7 +109,7 @@ def test_halves_share_no_document(corpora):
 def run(**row):
     """Run the stage; return its weights, metrics and curve."""
     metrics = run_stage("finetune", study(**row))
-    curve = pl.read_csv(store.plots_path("finetune", "row") / "curve.csv")
+    curve = pl.read_csv(store.tables_path("finetune", "row") / "curve.csv")
     return load_file(store.trained_path("row") / "model.safetensors"), metrics, curve
 
 

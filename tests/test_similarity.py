@@ -198,7 +198,7 @@ def measured(**row):
 
 
 def plotted(name):
-    return store.read_csv(store.plots_path("similarity", "row") / f"{name}.csv")
+    return store.read_csv(store.tables_path("similarity", "row") / f"{name}.csv")
 
 
 def test_similarity_measures_an_encoder_and_its_layers(pairs):

@@ -109,14 +109,14 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
     Raise BadInput if there is no transformer to pool, or if it has too few layers.
     """
     if row.pooling is not None or row.layer is not None:
-        modules: list[Any] = [model[0], *_poolings(model[0], row)]
+        modules: list[Any] = [model[0], *_pooling_modules(model[0], row)]
         model = SentenceTransformer(modules=modules, device=str(model.device))
     if row.rotation is not None:  # appended, because a new model would have it in the transformer's 16 bits
         model.append(rotation(model.get_embedding_dimension() or 0, row.rotation).to(model.device))
     return model
 
 
-def _poolings(transformer: Any, row: Encoder) -> list[Module]:
+def _pooling_modules(transformer: Any, row: Encoder) -> list[Module]:
     asked = f"layer {row.layer}" if row.pooling is None else f"pooling {row.pooling}"
     if not isinstance(transformer, Transformer):
         raise BadInput(

@@ -32,7 +32,7 @@ BLIND = 0.1  # share of the training examples without their vector
 class Settings(Checked):
     """Size of the decoder, and how long it is trained."""
 
-    vocabulary: Count = 6000  # word pieces
+    vocabulary: Count = 6000  # sub-words
     tokens: Count = 64  # longest text
     width: Count = 256  # dimensions of a token's vector
     layers: Count = 3  # of the transformer
@@ -46,7 +46,7 @@ class Settings(Checked):
 
 
 class Block(nn.Module):
-    """Pre-norm self-attention and MLP. `cache` holds keys and values of earlier positions."""
+    """Pre-norm self-attention and MLP. `cache`: keys and values of earlier positions, extended in place."""
 
     def __init__(self, s: Settings) -> None:
         super().__init__()

@@ -59,7 +59,9 @@ class Tried:
     verdict: str  # one of VERDICTS
     seconds: float
     share: float = 1.0  # of the vectors for which the map is right
-    by_numbers: float = 0.0  # share of the vectors that name the encoder, each by itself, without a fit
+    fingerprint_share: float = (
+        0.0  # share of the vectors that name the encoder, each by itself, without a fit
+    )
 
 
 @dataclass
@@ -86,8 +88,8 @@ class Findings:
         """Return the encoder that the attacker names, and for which share of the vectors."""
         if self.evidence:
             return self.best.encoder, self.best.share
-        most = max(self.tried, key=lambda one: one.by_numbers)
-        return most.encoder, most.by_numbers
+        most = max(self.tried, key=lambda one: one.fingerprint_share)
+        return most.encoder, most.fingerprint_share
 
     @property
     def evidence(self) -> bool:
@@ -96,7 +98,7 @@ class Findings:
 
 def best_of(tried: Sequence[Tried]) -> Tried:
     """Return the attempt with the best verdict, then with the best score, then the best named by numbers."""
-    return max(tried, key=lambda t: (VERDICTS.index(t.verdict), t.score, t.by_numbers))
+    return max(tried, key=lambda t: (VERDICTS.index(t.verdict), t.score, t.fingerprint_share))
 
 
 def write(findings: Findings, folder: Path, stem: str) -> Path:

@@ -51,7 +51,7 @@ def draw(study: Study) -> None:
 def tables(study: Study, verb: str, table: str) -> Iterator[tuple[str, Any, pl.DataFrame]]:
     """Yield (name, row, table) of each row of a verb that has left the table with rows in it."""
     for name, row in getattr(study, verb).items():
-        source = store.plots_path(verb, name) / table
+        source = store.tables_path(verb, name) / table
         if source.is_file() and len(frame := store.read_csv(source)):
             yield name, row, frame
 

@@ -10,7 +10,7 @@ data/translators/<row of align_jointly>/<source>/<target>/       the same of eve
 data/inverters/<row of inverters>/     attacker.pt: texts, their vectors, inverter, corrector
 data/bulk/<row>/*.parquet             shards, named like the input shards
 results/<verb>/<row>.json              metrics
-results/<verb>/<row>/*.png, *.csv      plots
+results/<verb>/<row>/*.csv            tables
 report/                                pages for people; metrics/<verb>/<row>.json: headline numbers
 .cache/work/<verb>/<row>/              what a killed stage left to continue from; never an output
 .cache/locks/<verb>/<row>              held while a stage works there
@@ -78,18 +78,18 @@ def metrics_path(verb: str, name: str) -> Path:
     return RESULTS / verb / f"{name}.json"
 
 
-def plots_path(verb: str, name: str) -> Path:
+def tables_path(verb: str, name: str) -> Path:
     return RESULTS / verb / name
 
 
 def examples_path(name: str) -> Path:
     """Return the path of inverted texts, the worst leaks first."""
-    return plots_path("invert", name) / "examples.csv"
+    return tables_path("invert", name) / "examples.csv"
 
 
 def seeds_path(name: str) -> Path:
     """Return the path of a table with one row a seed: the mean and standard error of every measure."""
-    return plots_path("evaluate", name) / "seeds.csv"
+    return tables_path("evaluate", name) / "seeds.csv"
 
 
 @contextmanager
@@ -340,7 +340,7 @@ def sweep_drafts(verb: str, name: str) -> None:
     """Remove the drafts that killed processes left beside the outputs of a stage."""
     made = ["corpora", "encoders", "trained", "embeddings", "image_text", "translators", "inverters"]
     folders = [DATA / kind for kind in made]
-    sweep([*folders, plots_path(verb, name), RESULTS / verb, REPORT, REPORT / "pictures"])
+    sweep([*folders, tables_path(verb, name), RESULTS / verb, REPORT, REPORT / "pictures"])
 
 
 # ---------------------------------------------------------------- metrics and tables

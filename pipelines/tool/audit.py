@@ -280,7 +280,7 @@ def try_encoders(
             verdict.label,
             time.monotonic() - start,
             verdict.share,
-            by_numbers(vectors, prints),
+            fingerprint_share(vectors, prints),
         )
         attempts.append(Attempt(result, texts, known, encode, translator, replicates))
         tried.append(result)
@@ -292,7 +292,7 @@ def try_encoders(
     return attempts[tried.index(best_of(tried))]
 
 
-def by_numbers(vectors: Tensor, prints: Fingerprint) -> float:
+def fingerprint_share(vectors: Tensor, prints: Fingerprint) -> float:
     """Return the share of vectors that match a fingerprint, each by itself."""
     if vectors.shape[1] != len(prints.mean):
         return 0.0

@@ -76,7 +76,7 @@ def words_table(names: list[str]) -> list[str]:
     """Return the words that change most and least from layer to layer, for rows that compare layers."""
     rows = []
     for name in names:
-        words = store.read_csv(store.plots_path("similarity", name) / "words.csv")["word"].cast(pl.String)
+        words = store.read_csv(store.tables_path("similarity", name) / "words.csv")["word"].cast(pl.String)
         ends = (words.head(WORDS), words.tail(WORDS).reverse())
         rows += [[name, *(escaped(" ".join(end)) for end in ends)]] if len(words) else []
     header = ["row", "words of the largest variance", "of the smallest"]
@@ -85,7 +85,7 @@ def words_table(names: list[str]) -> list[str]:
 
 def nearest_table(names: list[str]) -> list[str]:
     """Return the nearest sentences of a few others, query by query: the paper's retrieval examples."""
-    found = [store.read_csv(store.plots_path("similarity", n) / "nearest.csv") for n in names]
+    found = [store.read_csv(store.tables_path("similarity", n) / "nearest.csv") for n in names]
     found = [near.cast({"query": pl.String, "sentence": pl.String}) for near in found]
     rows = []
     for query in found[0]["query"].unique(maintain_order=True)[:QUERIES]:
