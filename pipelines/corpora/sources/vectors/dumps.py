@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.corpora.sources.vectors.formats import blocks
+from pipelines.corpora.sources.vectors import Stored
 from pipelines.runtime.errors import BadInput
 
 HELD = 2**29  # bytes of vectors that are kept
@@ -35,12 +35,10 @@ def sample(
     """
     generator, rows, left_out = np.random.default_rng(seed), 0, 0
     held, keys, places = np.zeros((0, 0), np.float32), np.zeros(0), np.zeros(0, np.int64)
-    for block in blocks(path, column, collection):
+    for block in Stored(path, column, collection).blocks():
         rows, dimension = rows + len(block), block.shape[1]
         limit = min(limit, HELD // (4 * dimension))
-        with np.errstate(over="ignore", invalid="ignore"):
-            block = np.asarray(block, np.float32)
-            squares = np.einsum("ij,ij->i", block, block, dtype=np.float64)
+        squares = np.einsum("ij,ij->i", block, block, dtype=np.float64)
         good = np.isfinite(squares) & (squares > 0)
         left_out += int((~good).sum())
         block = block[good]
