@@ -43,6 +43,7 @@ defaults.
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from itertools import product
 from typing import Any
 
@@ -160,7 +161,7 @@ def _filled(value: Any, slots: Rows) -> Any:
         return value
     whole = SLOT.fullmatch(value)
     if whole and whole[1] in slots:
-        return slots[whole[1]]
+        return deepcopy(slots[whole[1]])  # else YAML writes a list that two rows share as an alias
     return _replaced(value, slots)
 
 
