@@ -142,7 +142,9 @@ def test_each_search_comes_as_near_and_counts_its_queries(trained, extra):
     before, fewer = searched(trained)
     after, count = searched(trained, **extra)
     assert as_near(before, after)
-    assert count >= fewer + bool({"rounds", "splices"} & {*extra}) > 0
+    sure = {"samples", "beams"} & {*extra}  # their texts may equal the first guess, and are embedded once
+    assert count > 0
+    assert count >= fewer if sure else count > fewer
     found = SPACE(encode([trained.text(guess.draft) or "." for guess in after]))
     cosines = torch.tensor([guess.cosine for guess in after])
     torch.testing.assert_close((found * ATTACKED).sum(1), cosines, atol=1e-5, rtol=0)

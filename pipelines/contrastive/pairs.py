@@ -39,7 +39,10 @@ def check_images(corpus: str, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def pairs(frame: pl.DataFrame, size: int, words: Words) -> Pairs:
-    """Return the images, `size` pixels a side, with their tokenised captions. Raise BadInput for one."""
+    """Return the images, `size` pixels a side, with their tokenised captions.
+
+    Raise BadInput for fewer than two images.
+    """
     if len(frame) < 2:
         raise BadInput(f"{len(frame)} training images: at least two are needed")
     captions = frame["captions"].to_list()

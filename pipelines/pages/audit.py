@@ -59,9 +59,7 @@ class Tried:
     verdict: str  # one of VERDICTS
     seconds: float
     share: float = 1.0  # of the vectors for which the map is right
-    fingerprint_share: float = (
-        0.0  # share of the vectors that name the encoder, each by itself, without a fit
-    )
+    fingerprint_share: float = 0.0  # of the vectors that name the encoder, each by itself, without a fit
 
 
 @dataclass
@@ -97,7 +95,7 @@ class Findings:
 
 
 def best_of(tried: Sequence[Tried]) -> Tried:
-    """Return the attempt with the best verdict, then with the best score, then the best named by numbers."""
+    """Return the attempt with the best verdict, then with the best score, then with the best fingerprint."""
     return max(tried, key=lambda t: (VERDICTS.index(t.verdict), t.score, t.fingerprint_share))
 
 

@@ -56,9 +56,8 @@ class Run:
 
     def input(self, path: Path, context: str) -> None:
         """Record a file that the stage reads, with its digest in dvc.lock."""
-        self.record(
-            "input", path.stem, intact.locked_md5(path)[:36], str(path), context
-        )  # MLflow: 36 at most
+        md5 = intact.locked_md5(path)[:36]  # MLflow takes no more
+        self.record("input", path.stem, md5, str(path), context)
 
     def partners(self, *names: str, device: torch.device) -> list[store.Embeddings]:
         """Read embeddings of the same texts in the same order, and record their files as inputs."""

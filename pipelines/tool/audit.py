@@ -285,7 +285,7 @@ def try_encoders(
         attempts.append(Attempt(result, texts, known, encode, translator, replicates))
         tried.append(result)
         found |= not replicates or (same_width and verdict.label == "aligned")
-        if not replicates:  # the numbers named the encoder: no fit was made, so its time tells nothing
+        if not replicates:  # the fingerprint named the encoder: no fit was made, so its time tells nothing
             steps.weights[f"encoder {encoder}"] = 0.0
     if not tried:
         raise BadInput(f"{len(vectors)} vectors, but a fit needs at least {LEAST}")

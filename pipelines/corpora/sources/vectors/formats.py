@@ -424,8 +424,8 @@ def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[lis
         above = first[found[0]] if found[0] < len(first) else ""
         return found[:1], not VECTOR.fullmatch(above) and above not in MISSING
     if column is None and len(first) > 1 and not any(np.isnan(_number(field)) for field in first):
-        numbers = [[str(i) for i in range(start, start + len(first))] for start in (0, 1)]
-        return list(range(len(first))), first in numbers
+        headers = [[str(i) for i in range(start, start + len(first))] for start in (0, 1)]
+        return list(range(len(first))), first in headers
     if wide := _wide(first, column):
         height(path, len(wide))
         return [first.index(name) for name in wide], True
