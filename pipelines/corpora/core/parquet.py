@@ -5,17 +5,18 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
+from pipelines.corpora.core.files import files_in
 from pipelines.runtime.errors import BadInput, cut
 from pipelines.runtime.files import reading
 
 
-def shards(folder: Path, files: list[Path]) -> list[Path]:
-    """Return the parquet files among the `files_in` a folder. Names that begin with `_` or `.` are no data.
+def shards(folder: Path) -> list[Path]:
+    """Return the parquet files in a folder. Names that begin with `_` or `.` are no data.
 
     Raises BadInput for the first file that is damaged, or whose columns differ from those of the first.
     """
-    hidden = {file for file in files if any(p.startswith(("_", ".")) for p in file.relative_to(folder).parts)}
-    files = [file for file in files if file.suffix == ".parquet" and file not in hidden]
+    files = [file for file in files_in(folder) if file.suffix == ".parquet"]
+    files = [f for f in files if not any(p.startswith(("_", ".")) for p in f.relative_to(folder).parts)]
     first: dict[str, str] = {}
     for file in files:
         with reading(file, "not a whole parquet file"):
@@ -32,6 +33,4 @@ def table(file: Path) -> pl.DataFrame:
     with reading(file, "not a whole parquet file"), pq.ParquetFile(file) as parquet:
         read = parquet.read()
         read.validate(full=True)
-    frame = pl.from_arrow(read)
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    return pl.DataFrame(read)

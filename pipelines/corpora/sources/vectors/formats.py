@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.corpora.core.files import files_in
 from pipelines.corpora.core.parquet import shards
 from pipelines.corpora.sources.vectors import stores
 from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices, stacked
@@ -67,7 +66,7 @@ def _of_folder(path: Path, column: str | None, collection: str | None) -> Blocks
         raise BadInput(f"{path}: a local folder of Qdrant holds pickles: {EXPORTS['.snapshot']}")
     if path.suffix == ".lance" or any(path.glob("*.lance")):
         return _checked("LanceDB folder", lance, [path], column, collection)
-    files = shards(path, files_in(path))
+    files = shards(path)
     if not files:
         raise BadInput(f"{path}: a folder with no *.parquet, no *.lance and no {stores.CHROMA}")
     return _checked("parquet file", parquet, files, column)
@@ -122,7 +121,7 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
 def parquet_files(path: Path) -> list[Path]:
     """Return the files of a table of parquet: the path, or those in a folder that is no store's."""
     if path.is_dir() and not (path / stores.CHROMA).is_file():
-        return shards(path, files_in(path))
+        return shards(path)
     return [path] if READERS.get(path.suffix.lower()) is parquet else []
 
 
@@ -191,13 +190,18 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def columns_of(path: Path, schema: pa.Schema, column: str | None) -> list[str]:
-    """Return the column of vectors, or the columns of numbers that are one dimension each."""
-    has_vectors = any(name in NAMES or is_vectors(schema.field(name).type) for name in schema.names)
-    if column not in schema.names and (column or not has_vectors):
+    """Return the column of vectors, or the columns of numbers that are one dimension each.
+
+    The column is `column`, else one of a usual name, else the only list of numbers.
+    """
+    lists = [field.name for field in schema if is_vectors(field.type)]
+    usual = [name for name in NAMES if name in schema.names]
+    if column not in schema.names and (column or not (usual or lists)):
         numbers = [f.name for f in schema if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)]
         if wide := _wide(numbers, column):
             return wide
-    return [column_of(path, schema, column)]
+    fitting = [name for name in usual if name in lists] or usual or lists
+    return [_chosen(path, "column", schema.names if column else fitting, column, schema.names)]
 
 
 def _wide(names: list[str], prefix: str | None) -> list[str]:
@@ -213,14 +217,6 @@ def _wide(names: list[str], prefix: str | None) -> list[str]:
     ]
     longest = max(series, key=len, default=[])
     return longest if sum(len(one) == len(longest) for one in series) == 1 else []
-
-
-def column_of(path: Path, schema: pa.Schema, column: str | None) -> str:
-    """Return the column of vectors: `column`, else one of a usual name, else the only list of numbers."""
-    lists = [field.name for field in schema if is_vectors(field.type)]
-    usual = [name for name in NAMES if name in schema.names]
-    fitting = [name for name in usual if name in lists] or usual or lists
-    return _chosen(path, "column", schema.names if column else fitting, column, schema.names)
 
 
 def _chosen(path: Path, what: str, fitting: list[str], column: str | None, every: Iterable[str]) -> str:
@@ -278,7 +274,7 @@ def _of_batch(path: Path, columns: list[Any], first: int) -> Blocks:
     elif width := _width(columns[0]):
         yield columns[0].flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
     else:
-        yield from _numbered(path, enumerate(columns[0].to_pylist(), first), "row")
+        yield from _stacked(path, _placed("row", columns[0].to_pylist(), first))
 
 
 def _width(column: Any) -> int:
@@ -289,10 +285,14 @@ def _width(column: Any) -> int:
     return lengths[0].as_py() if len(lengths) == 1 else 0
 
 
-def _numbered(path: Path, values: Iterable[tuple[int, Any]], what: str) -> Blocks:
-    """Yield blocks of numbered vectors. `what`: the word before the number in errors, such as "line"."""
-    places = ((f"{what} {number}", value) for number, value in values)
-    return stacked(path, ((place, _numbers(path, place, value)) for place, value in places))
+def _placed(what: str, values: Iterable[Any], first: int = 1) -> Iterator[tuple[str, Any]]:
+    """Yield each value with its place for errors, such as "line 1"."""
+    return ((f"{what} {number}", value) for number, value in enumerate(values, first))
+
+
+def _stacked(path: Path, values: Iterable[tuple[str, Any]]) -> Blocks:
+    """Yield blocks of vectors, each given with its place."""
+    return stacked(path, ((place, _numbers(path, place, value)) for place, value in values))
 
 
 def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
@@ -323,15 +323,15 @@ def _numbers(path: Path, place: str, value: Any) -> np.ndarray | None:
 
 def jsonl(path: Path, column: str | None) -> Blocks:
     """Yield vectors from one object per line (Qdrant, Weaviate, Milvus), or from one list per line."""
-    return _records(path, _parsed(path), column, "line")
+    return _records(path, _parsed(path), column)
 
 
-def _parsed(path: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in _lines(path):
+def _parsed(path: Path) -> Iterator[tuple[str, Any]]:
+    for place, line in _lines(path):
         try:
-            yield number, json.loads(line)
+            yield place, json.loads(line)
         except (ValueError, RecursionError):
-            raise BadInput(f"{path}: line {number} is not JSON") from None
+            raise BadInput(f"{path}: {place} is not JSON") from None
 
 
 def whole_json(path: Path, column: str | None) -> Blocks:
@@ -341,7 +341,7 @@ def whole_json(path: Path, column: str | None) -> Blocks:
     if path.stat().st_size <= WHOLE:
         with suppress(ValueError, RecursionError):
             value = json.loads(path.read_text(encoding="utf-8-sig"))
-            return _records(path, enumerate(_unwrapped(path, value), 1), column, "item")
+            return _records(path, _placed("item", _unwrapped(path, value)), column)
     return jsonl(path, column)
 
 
@@ -357,9 +357,8 @@ def _unwrapped(path: Path, value: Any) -> list[Any]:
     return value
 
 
-def _records(path: Path, records: Iterable[tuple[int, Any]], column: str | None, what: str) -> Blocks:
-    vectors = ((number, _member(path, value, column, f"{what} {number}")) for number, value in records)
-    return _numbered(path, vectors, what)
+def _records(path: Path, records: Iterable[tuple[str, Any]], column: str | None) -> Blocks:
+    return _stacked(path, ((place, _member(path, value, column, place)) for place, value in records))
 
 
 def _member(path: Path, value: Any, column: str | None, place: str) -> Any:
@@ -378,15 +377,15 @@ def _member(path: Path, value: Any, column: str | None, place: str) -> Any:
     return value[name]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (number, line) of lines that are not blank. Raises BadInput for a line longer than LONGEST."""
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (place, line) of lines that are not blank. Raises BadInput for a line longer than LONGEST."""
     # utf-8-sig: Excel begins CSV with a byte order mark
     with open(path, encoding="utf-8-sig", errors="replace") as file:
-        for number, line in enumerate(iter(lambda: file.readline(LONGEST), ""), 1):
+        for place, line in _placed("line", iter(lambda: file.readline(LONGEST), "")):
             if len(line) == LONGEST:
-                raise BadInput(f"{path}: line {number} is longer than {LONGEST:,} characters")
+                raise BadInput(f"{path}: {place} is longer than {LONGEST:,} characters")
             if line.strip():
-                yield number, line
+                yield place, line
 
 
 # ---------------------------------------------------------------- CSV
@@ -407,11 +406,9 @@ def separated(path: Path, column: str | None) -> Blocks:
     rows = csv.reader(lines, delimiter="," if suffix == ".csv" else "\t", quoting=quoting)
     ahead = list(islice(rows, AHEAD))
     at, header = _places(path, ahead, column)
-    numbered = enumerate(chain(ahead[header:], rows), 1)
+    placed = _placed("row", chain(ahead[header:], rows))
     wide = len(ahead[0]) if len(at) > 1 else 0
-    yield from _numbered(
-        path, ((number, _field(path, number, row, at, wide)) for number, row in numbered), "row"
-    )
+    yield from _stacked(path, ((place, _field(path, place, row, at, wide)) for place, row in placed))
 
 
 def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[list[int], bool]:
@@ -432,11 +429,11 @@ def _places(path: Path, ahead: list[list[str]], column: str | None) -> tuple[lis
     raise BadInput(f"{path}: which column holds the vectors? There are: {listed(first)}")
 
 
-def _field(path: Path, number: int, row: list[str], at: list[int], wide: int) -> Any:
+def _field(path: Path, place: str, row: list[str], at: list[int], wide: int) -> Any:
     """Return the vector of a row: as JSON, or as numbers of its `wide` fields; None if it is missing."""
     if len(row) <= max(at) or (wide and len(row) != wide):
-        raise BadInput(f"{path}: row {number} has {len(row)} fields")
-    if len(at) > 1:
+        raise BadInput(f"{path}: {place} has {len(row)} fields")
+    if wide:
         return [_number(row[i]) for i in at]
     return None if row[at[0]] in MISSING else row[at[0]]
 

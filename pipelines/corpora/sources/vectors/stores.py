@@ -22,17 +22,15 @@ from pipelines.runtime.errors import BadInput, listed
 
 
 def index(path: Path, column: str | None) -> Blocks:
-    """Yield the vectors of an index of FAISS or hnswlib: the latter begins with an offset of 0."""
-    with open(path, "rb") as file:
-        first = file.read(4)
-    return hnswlib(path) if first == bytes(4) else faiss(path)
+    """Yield the vectors of an index of FAISS or hnswlib.
 
-
-def hnswlib(path: Path) -> Blocks:
-    """Yield the vectors of an index as `save_index` writes it: a head of 96 bytes, then level 0."""
+    The latter, as `save_index` writes it, begins with an offset of 0: a head of 96 bytes, then level 0.
+    """
     with open(path, "rb") as file:
-        level0, _, count, *sizes = struct.unpack("<6Q", file.read(96)[:48])
-    return _elements(path, np.memmap(path, np.uint8, "r", 96), level0, count, sizes)
+        head = file.read(48)
+    if head[:4] == bytes(4):
+        return _elements(path, head, np.memmap(path, np.uint8, "r", 96))
+    return faiss(path)
 
 
 FLAT = (b"IxFI", b"IxF2", b"IxFl")
@@ -235,17 +233,17 @@ def _sequence(value: Any) -> int:
 
 def _segment(segment: Path) -> Blocks:
     """Yield the vectors of Chroma's own files of an hnswlib index."""
-    header = (segment / "header.bin").read_bytes()[:52]
-    _, level0, _, count, *sizes = struct.unpack("<i6Q", header)
-    return _elements(segment, np.memmap(segment / "data_level0.bin", np.uint8, "r"), level0, count, sizes)
+    head = (segment / "header.bin").read_bytes()[4:52]  # after the version
+    return _elements(segment, head, np.memmap(segment / "data_level0.bin", np.uint8, "r"))
 
 
-def _elements(path: Path, rows: np.ndarray, level0: int, count: int, sizes: list[int]) -> Blocks:
+def _elements(path: Path, head: bytes, rows: np.ndarray) -> Blocks:
     """Yield the vectors of level 0 of hnswlib. A bit of a row's third byte marks it as deleted.
 
-    `sizes`: bytes of a row, and where in it label and vector begin.
+    `head`: offset of level 0, capacity, number of rows, bytes of a row, and where in it label and vector
+    begin.
     """
-    size, label, offset = sizes
+    level0, _, count, size, label, offset = struct.unpack("<6Q", head)
     if not 0 < offset < label <= size or len(rows) < count * size:
         raise BadInput(f"{path}: not a whole hnsw index: its header does not fit its rows")
     for block in slices(path, rows[: count * size].reshape(count, size)):
