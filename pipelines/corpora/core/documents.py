@@ -8,6 +8,7 @@ import re
 import numpy as np
 import polars as pl
 from scipy import sparse
+from scipy.cluster.hierarchy import DisjointSet
 from scipy.sparse.csgraph import connected_components
 
 WORDS = 5  # of a shingle, a sequence of consecutive words
@@ -54,18 +55,12 @@ def merged(document: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Return document numbers (n,). Documents of each pair i, j are merged if the result is not too large."""
     sizes = np.bincount(document).tolist()
     most = max(SMALL, LARGEST * len(document))
-    parent = list(range(len(sizes)))
-
-    def root(number: int) -> int:
-        while parent[number] != number:
-            parent[number] = number = parent[parent[number]]
-        return number
-
+    groups = DisjointSet(range(len(sizes)))
     for a, b in zip(document[i].tolist(), document[j].tolist(), strict=True):
-        one, other = root(a), root(b)
-        if one != other and sizes[one] + sizes[other] <= most:
-            parent[other], sizes[one] = one, sizes[one] + sizes[other]
-    return np.array([root(number) for number in range(len(parent))])[document]
+        size = sizes[groups[a]] + sizes[groups[b]]
+        if size <= most and groups.merge(a, b):
+            sizes[groups[a]] = size
+    return np.array([groups[number] for number in range(len(sizes))])[document]
 
 
 def near_duplicates(texts: pl.Series) -> tuple[np.ndarray, np.ndarray]:
