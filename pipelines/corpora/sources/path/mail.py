@@ -1,10 +1,11 @@
 """E-mails from an mbox file, a Maildir, or a tree of files with one message each, such as the Enron set."""
 
 import mailbox
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from email import message_from_binary_file
 from email.message import EmailMessage
 from email.policy import EmailPolicy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pipelines.runtime.progress import progress
 COLUMNS = ("id", "owner", "folder", "date", "from", "to", "subject", "body")
 LONGEST = 10_000  # characters of a header that are read: the parser takes a thousand times its length
 
-Mail = tuple[str, str, str, Callable[[], EmailMessage]]  # id, owner, folder, and a function that parses it
+Mail = tuple[str, str, str, Callable[[], Any]]  # id, owner, folder, and a function that opens it
 
 
 class _ShortHeaders(EmailPolicy):
@@ -32,13 +33,9 @@ def mbox(path: Path) -> pl.DataFrame:
 
     The body is the first part of plain text, or else of HTML. What has no header is not a message.
     """
-    box = mailbox.mbox(str(path), factory=_parsed, create=False)  # type: ignore[arg-type]
-
-    def mails() -> Iterator[Mail]:
-        for key in box.keys():  # noqa: SIM118 - a mailbox iterates over messages, not keys
-            yield f"{path.stem}-{key}", "", "", lambda: box[key]  # type: ignore[return-value] # noqa: B023
-
-    return _table(path, mails())
+    box = mailbox.mbox(str(path), create=False)
+    keys = box.keys()  # a mailbox itself iterates over messages
+    return _table(path, ((f"{path.stem}-{key}", "", "", partial(box.get_file, key)) for key in keys))
 
 
 def tree(folder: Path, files: list[Path]) -> pl.DataFrame:
@@ -47,25 +44,18 @@ def tree(folder: Path, files: list[Path]) -> pl.DataFrame:
 
 
 def _in_tree(root: Path, file: Path) -> Mail:
-    def message() -> EmailMessage:
-        with open(file, "rb") as stream:
-            return _parsed(stream)
-
     place = file.relative_to(root)
     folders = [part for part in place.parts[:-1] if part not in ("cur", "new", "tmp")]
-    return printable(place), folders[0] if folders else "", "/".join(folders[1:]), message
+    return printable(place), folders[0] if folders else "", "/".join(folders[1:]), partial(open, file, "rb")
 
 
-def _parsed(stream: Any) -> EmailMessage:
-    return message_from_binary_file(stream, policy=_ShortHeaders())  # type: ignore[return-value]
-
-
-def _table(path: Path, mails: Iterator[Mail]) -> pl.DataFrame:
+def _table(path: Path, mails: Iterable[Mail]) -> pl.DataFrame:
     """Read all mails. Those that cannot be parsed are left out; a line counts them and names the first."""
     kept, damaged = [], []
-    for name, owner, folder, parsed in progress(mails, what=path.name, unit="mails"):
+    for name, owner, folder, opened in progress(mails, what=path.name, unit="mails"):
         try:
-            message = parsed()
+            with opened() as stream:
+                message: Any = message_from_binary_file(stream, policy=_ShortHeaders())
             if len(message):
                 headers = (_header(message, header) for header in COLUMNS[3:-1])
                 kept.append((name, owner, folder, *headers, _body(message)))
