@@ -30,8 +30,9 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
         print(f"{name_of(row)}: {row.rows} rows were asked for, there are {len(frame)}")
     drawn = np.random.default_rng(row.seed).permutation(len(frame))[: row.rows]
     frame = frame[np.sort(drawn)]
-    document = frame["document"].cast(pl.String) if "document" in frame.columns else pl.lit(None, pl.String)
-    frame = frame.with_columns(document=document).with_columns(pl.col("document").fill_null(pl.col("id")))
+    own = pl.col("id")
+    document = pl.col("document").cast(pl.String).fill_null(own) if "document" in frame.columns else own
+    frame = frame.with_columns(document=document)
     if row.source not in ("synthetic", "vectors") and not SECOND & set(frame.columns):
         frame = with_documents(frame, name_of(row))
     frame = _split(frame, row)

@@ -19,4 +19,9 @@ def rows(p: HubCorpus | PathCorpus, table: pl.DataFrame, usual: dict[str, tuple[
     frame = texts.mapped(table, found, where)
     for column in usual:
         texts.refuse(frame, texts.empty(frame[column]), where, f"rows have no {column}")
-    return frame.with_columns(pl.col("split").replace(SPLITS)) if "split" in frame.columns else frame
+    return with_dev(frame)
+
+
+def with_dev(frame: pl.DataFrame) -> pl.DataFrame:
+    """Name the validation split "dev", if there is a column `split`."""
+    return frame.with_columns(pl.col("^split$").replace(SPLITS))

@@ -47,8 +47,7 @@ def _scope(pen: Pen, specialty: str, draft: Draft) -> Scope:
     name, age, job = patient[sex](), pen.number(19, 91), pen.faker.job().split(",")[0].lower()
 
     def condition() -> str:
-        from_other = draft.labels and pen.chance(0.2)
-        if from_other:
+        if draft.labels and pen.chance(0.2):
             value = pen.skewed(elsewhere["conditions"], 0.8)
         else:
             value = pen.near(words["conditions"], place, 0.13)
@@ -75,7 +74,7 @@ def _scope(pen: Pen, specialty: str, draft: Draft) -> Scope:
         "pressure": lambda: f"{pen.number(95, 185)}/{pen.number(55, 105)}",
         "pulse": lambda: str(pen.number(48, 118)),
         "date": lambda: pen.faker.date_between_dates(*YEARS).strftime("%m/%d/%Y"),
-        "address": lambda: pen.faker.street_address(),
+        "address": pen.faker.street_address,
     }
     capitals = {
         capital(k): (lambda k=k: capital(scope[k]())) for k in ("condition", "symptom", "procedure", "drug")

@@ -57,5 +57,5 @@ def _scope(pen: Pen, domain: str, field: str) -> Scope:
         "year": lambda: str(century + pen.number(-9, 9)),
         "count": lambda: f"{pen.number(2, 99) * 10 ** pen.number(0, 3):,}",
         "percent": lambda: str(pen.number(3, 96)),
-        "scholar": lambda: pen.faker.last_name(),
+        "scholar": pen.faker.last_name,
     }

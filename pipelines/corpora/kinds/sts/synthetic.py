@@ -41,14 +41,11 @@ def rows(p: SyntheticCorpus) -> pl.DataFrame:
         rows.setdefault((text, pair), score)
         if len(rows) == wanted:
             break
-    data = {
-        "id": [f"sts-{i:06d}" for i in range(len(rows))],
-        "text": [text for text, _ in rows],
-        "pair": [pair for _, pair in rows],
-        "score": list(rows.values()),
-        "split": ["dev" if 2 * i < len(rows) else "test" for i in range(len(rows))],
-    }
-    return pl.DataFrame(data, schema_overrides={"score": pl.Float64})
+    made = [
+        (f"sts-{i:06d}", text, pair, score, "dev" if 2 * i < len(rows) else "test")
+        for i, ((text, pair), score) in enumerate(rows.items())
+    ]
+    return pl.DataFrame(made, schema=["id", "text", "pair", "score", "split"], orient="row")
 
 
 def _pairs(pen: Pen) -> Iterator[tuple[str, str, float]]:
@@ -99,9 +96,9 @@ def claim(pen: Pen) -> Claim:
     """Draw a claim whose subject, act and setting are from the same stretch of their lists."""
     domain = pen.any(tuple(WORLD))
     field = pen.any(tuple(WORLD[domain]["fields"]))
-    bare = Claim(domain, field, 0, 0, 0)
+    words = WORLD[domain]["fields"][field]
     place = pen.rng.random()
-    return replace(bare, **{slot: round(place * (len(bare.words(slot)) - 1)) for slot in SLOTS})
+    return Claim(domain, field, *(round(place * (len(words[f"{slot}s"]) - 1)) for slot in SLOTS))
 
 
 def other(pen: Pen, claim: Claim, slot: str, nearby: bool) -> Claim:

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from pipelines.corpora.core import texts
-from pipelines.corpora.core.paired import SPLITS
+from pipelines.corpora.core.paired import with_dev
 from pipelines.study import HubCorpus, PathCorpus
 
 SOURCES = ("hub", "path")
@@ -24,5 +24,4 @@ def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
     empty = texts.empty(frame["text"])  # seven of CR's
     if empty.any():
         print(f"{where}: {empty.sum()} empty texts of {len(frame)} dropped")
-    frame = frame.filter(~empty).with_columns(pl.col("task").cast(pl.String))
-    return frame.with_columns(pl.col("split").replace(SPLITS)) if "split" in frame.columns else frame
+    return with_dev(frame.filter(~empty).with_columns(pl.col("task").cast(pl.String)))
