@@ -26,7 +26,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
     Several processes share the batches of each shard. The file does not depend on their number.
     Raise BadInput for a missing file, or a vector that is zero or not finite.
     """
-    where, device = f"embed.{name}", resolve(row.device)
+    device = resolve(row.device)
     with distributed.process_group(device):
         # 1. Read the corpus and open the encoder.
         corpus, encoder = store.read_corpus(row.corpus), study.encoders[row.encoder]
@@ -59,7 +59,7 @@ def embed(name: str, row: Embed, study: params.Study, run: track.Run) -> None:
                 return
             metrics: dict[str, float] = {}
             ids = corpus["id"].to_list()
-            vectors = checked(shards, where, ids, metrics)
+            vectors = checked(shards, f"embed.{name}", ids, metrics)
             splits = corpus["split"].to_list()
             store.write_embeddings(name, ids, splits, vectors, about, store.belonging(corpus))
 

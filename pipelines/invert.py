@@ -226,7 +226,7 @@ def summary(table: pl.DataFrame, victim: Victim, known: list[str]) -> dict[str, 
     for (kind, method), part in table.group_by(["attack", "method"], maintain_order=True):
         means: dict[str, Any] = {"queries": part["queries"][0]}
         for m in measures:
-            scores = torch.tensor(part[m].cast(pl.Float64).to_list())
+            scores = part[m].cast(pl.Float32).to_torch()
             means[m], means[f"{m}_error"] = mean_and_error(scores, documents)
         # Facts found in the guess by pattern, right or wrong.
         means["stated"] = sum(len(facts.stated(guess)) for guess in part["guess"]) / len(part)

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 Item = TypeVar("Item")
+Encode = Callable[[Sequence[str]], Tensor]  # texts -> raw vectors (n, d)
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class Space:
 class Queries:
     """Embed texts with the target encoder, each distinct text once, and count them.
 
-    encode: texts -> raw vectors (n, e). space: raw vectors -> what is returned.
+    space: raw vectors -> what is returned.
     """
 
-    def __init__(self, encode: Callable[[Sequence[str]], Tensor], space: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, encode: Encode, space: Callable[[Tensor], Tensor]) -> None:
         self.count, self.encode, self.space = 0, encode, space
         self._known: dict[str, Tensor] = {}
 

@@ -1,13 +1,12 @@
 """What an attacker has: own texts, their vectors by the target encoder, and what was learnt from both."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from pipelines.inverters import Queries, Space, decoder, hub, vec2text
+from pipelines.inverters import Encode, Queries, Space, decoder, hub, vec2text
 from pipelines.inverters.corrector import train_corrector
 from pipelines.measures.vectors import neighbours
 from pipelines.runtime import files
@@ -15,7 +14,7 @@ from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
 
 FILE = "attacker.pt"
-KINDS = {decoder.Decoder: decoder, hub.HubInverter: hub, vec2text.Vec2Text: vec2text}
+KINDS = {"Decoder": decoder, "HubInverter": hub, "Vec2Text": vec2text}  # classes of inverters
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def learn(
     settings: decoder.Settings | hub.Settings | vec2text.Settings,
     seed: int,
     log: Log | None = None,
-    encode: Callable[[Sequence[str]], Tensor] | None = None,
+    encode: Encode | None = None,
 ) -> Attacker:
     """Train an inverter on texts and their raw vectors (m, e). vec2text's weights are only loaded.
 
@@ -81,8 +80,7 @@ def load(folder: Path, device: torch.device | str = "cpu") -> Attacker:
         raise BadInput(f"{folder}: no inverter there; `dvc repro` makes it")
     state = files.load_state(folder / FILE)
     with files.reading(folder):
-        kinds = {kind.__name__: module for kind, module in KINDS.items()}
-        inverter = kinds[state["kind"]].restored(state["inverter"]).to(device)
+        inverter = KINDS[state["kind"]].restored(state["inverter"]).to(device)
         corrector = decoder.restored(state["corrector"]).to(device) if state["corrector"] else None
         space = Space(state["mean"].to(device))
         return Attacker(space, state["known"].to(device), state["texts"], inverter, corrector)

@@ -163,7 +163,7 @@ class Search:
     def nearer(self, best: Sequence[Guess], pools: Sequence[Sequence[Draft]]) -> list[Guess]:
         """Return for each vector the nearest of its best guess so far and the drafts of its pool."""
         pairs = zip(best, self.ranked(pools), strict=True)
-        return [max([old, *ranked[:1]], key=lambda guess: guess.cosine) for old, ranked in pairs]
+        return [max([old, *ranked], key=lambda guess: guess.cosine) for old, ranked in pairs]
 
     def ranked(self, pools: Sequence[Sequence[Draft]]) -> list[list[Guess]]:
         """Return the distinct drafts of each vector's pool as guesses, nearest first."""

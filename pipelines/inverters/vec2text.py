@@ -17,7 +17,7 @@ encoder's row).
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -26,12 +26,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pipelines.inverters import grouped, weights
+from pipelines.inverters import Encode, grouped, weights
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import reading
 from pipelines.runtime.progress import progress
 
-Encode = Callable[[Sequence[str]], Tensor]  # texts -> raw vectors (n, d)
 Ids = tuple[int, ...]  # sub-words as the T5 wrote them, with its start token
 WEIGHTS = "model.safetensors"
 BATCH = 16  # vectors at a time; the corrector writes BATCH * beams ** 2 texts at once

@@ -29,7 +29,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         hint = "MIMIC-III is credentialed: physionet.org gives out NOTEEVENTS.csv.gz"
         raise BadInput(f"notes: {error} ({hint})") from None
     if place.is_dir():
-        place = next(iter(sorted(place.glob("NOTEEVENTS.csv*"))), place / "NOTEEVENTS.csv")
+        place = min(place.glob("NOTEEVENTS.csv*"), default=place / "NOTEEVENTS.csv")
         if not place.is_file():
             raise BadInput(f"{place}: there is no such file, nor NOTEEVENTS.csv.gz")
     if place.name.startswith("NOTEEVENTS") or place.name.lower().endswith(".csv.gz"):

@@ -47,9 +47,8 @@ def rows(p: SyntheticCorpus) -> pl.DataFrame:
         labels = sorted({f"{colour} {shape}" for _, colour, shape, _ in scene})
         known = json.dumps({"grid": p.grid, "things": scene})
         made.append((f"scene-{i}", texts[0], labels, texts, render(scene, p.grid, rng), known))
-    strings = pl.List(pl.String)
-    schema = {"id": pl.String, "text": pl.String, "labels": strings, "captions": strings}
-    return pl.DataFrame(made, schema={**schema, "image": pl.Binary, "scene": pl.String}, orient="row")
+    names = ["id", "text", "labels", "captions", "image", "scene"]
+    return pl.DataFrame(made, schema=names, orient="row")
 
 
 def _names(thing: Thing) -> list[str]:

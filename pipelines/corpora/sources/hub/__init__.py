@@ -39,20 +39,11 @@ def _some(p: HubCorpus, split: str) -> Any:
     """Return a split, or with `p.rows` that many shuffled rows: a quarter more if a text gives one row at
     most, because some are empty or repeated.
     """
-    dataset = _opened(p, split)
-    if p.rows is None:
-        return dataset
-    several = p.chunk is not None and not p.chunk.first
-    shuffled = dataset.shuffle(seed=p.seed, buffer_size=BUFFER)
-    return itertools.islice(shuffled, p.rows if several else p.rows + p.rows // 4)
-
-
-def _opened(p: HubCorpus, split: str) -> Any:
     from datasets import DownloadConfig, load_dataset
 
     csv = (p.data_files or "").endswith(".csv")
     words: dict[str, Any] = {"keep_default_na": False} if csv else {}  # "n/a" and "None" are texts
-    return load_dataset(
+    dataset: Any = load_dataset(
         p.id,
         p.config,
         split=split,
@@ -62,3 +53,8 @@ def _opened(p: HubCorpus, split: str) -> Any:
         download_config=DownloadConfig(max_retries=2),
         **words,
     )
+    if p.rows is None:
+        return dataset
+    several = p.chunk is not None and not p.chunk.first
+    shuffled = dataset.shuffle(seed=p.seed, buffer_size=BUFFER)
+    return itertools.islice(shuffled, p.rows if several else p.rows + p.rows // 4)

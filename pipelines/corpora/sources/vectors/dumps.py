@@ -54,12 +54,11 @@ def sample(
         raise BadInput(f"{path}: {left_out} of {rows} vectors are zero or not finite: too few are left")
     kept = np.sort(np.argsort(keys)[:limit])
     held, places = held[kept], places[kept]
-    _, first = np.unique(held, axis=0, return_index=True)
-    if len(first) < 2:
+    distinct = np.sort(np.unique(held, axis=0, return_index=True)[1])
+    if len(distinct) < 2:
         raise BadInput(f"{path}: all {len(held)} vectors are the same")
-    distinct = np.sort(first)
     vectors, kept = near(held[distinct])
-    repeated, far_off = len(held) - len(first), len(first) - len(vectors)
+    repeated, far_off = len(held) - len(distinct), len(distinct) - len(vectors)
     return Sample(vectors, rows, left_out, repeated, far_off, places[distinct][kept])
 
 
