@@ -31,8 +31,8 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     x, y, true = source.vectors[rows], target.vectors[rows], measures.truth(labels, names)
     translators = load_seeds(store.intact(store.translators_path(row.translator)), device=device)
     with torch.inference_mode():
-        translated = {seed: translator(x) for seed, translator in translators.items()}
-    untranslated = Identity(x.shape[1], y.shape[1])(x)
+        attacked = {f"translated {seed}": translator(x) for seed, translator in translators.items()}
+        attacked["naive"] = Identity(x.shape[1], y.shape[1])(x)
     query_source, query_target = (
         query.as_function(store.intact(store.encoder_path(n)), study.encoders[n], device)
         for n in (row.source_encoder, row.target_encoder)
@@ -43,13 +43,11 @@ def attributes(name: str, row: Attributes, study: params.Study, run: track.Run) 
     for wording in row.wordings:
         texts = [measures.wording(n, wording) for n in names]
         labels_x, labels_y = query_source(texts).to(x.device), query_target(texts).to(y.device)
-        ranked = {f"translated {s}": measures.order(v, labels_y, near_x) for s, v in translated.items()}
-        ranked["naive"] = measures.order(untranslated, labels_y, near_x)
+        ranked = {method: measures.order(v, labels_y, near_x) for method, v in attacked.items()}
         ranked["ideal source"] = measures.order(x, labels_x, near_x)
         ranked["ideal target"] = measures.order(y, labels_y, near_y)
-        ranked = {method: order.cpu() for method, order in ranked.items()}
         ranked["majority"] = measures.majority(true)
-        scores = {method: measures.scores(order, true, row.k) for method, order in ranked.items()}
+        scores = {method: measures.scores(order.cpu(), true, row.k) for method, order in ranked.items()}
         scores["chance"] = measures.chance(true, row.k)
         metrics[wording] = means(scores, documents)
     metrics |= {"examples": len(rows), "labels": len(names), "seeds": len(translators)}
