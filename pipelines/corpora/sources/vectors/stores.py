@@ -91,9 +91,9 @@ def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
         ids.append(np.frombuffer(file.read(8 * size), "<i8"))
     content, step = np.memmap(path, np.uint8, "r"), height(path, dimension)
     ordered = np.concatenate(places)[np.concatenate(ids).argsort()]
+    rows = np.lib.stride_tricks.sliding_window_view(content, width)  # one that begins at each byte
     for start in range(0, len(ordered), step):
-        rows = ordered[start : start + step].tolist()
-        yield np.stack([content[place : place + width] for place in rows]).view("<f4")
+        yield rows[ordered[start : start + step]].view("<f4")
 
 
 def _count(path: Path, file: BinaryIO, size: int) -> int:
@@ -180,8 +180,8 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
         made = base.execute("select name, id from collections").fetchall()
         _, wanted = made[one_of(folder, "collections", [name for name, _ in made], collection)]
         seen = dict(base.execute("select segment_id, seq_id from max_seq_id"))
-        of = "from segments where scope = 'VECTOR' and collection = ?"
-        segments = [name for (name,) in base.execute(f"select id {of}", (wanted,))]
+        of_vectors = "select id from segments where scope = 'VECTOR' and collection = ?"
+        segments = [name for (name,) in base.execute(of_vectors, (wanted,))]
         for segment in segments:
             place = (folder / str(segment)).resolve()
             if place.parent == folder.resolve() and (place / "header.bin").is_file():
@@ -191,11 +191,13 @@ def chroma(folder: Path, collection: str | None) -> Blocks:
                     f"{folder}: folder {segment}, which has most vectors, is missing: copy it, too"
                 )
         after = max((_sequence(seen[s]) for s in segments if s in seen), default=-1)
-        of = "from embeddings_queue where seq_id > ? and substr(topic, ?) = ?"
-        values = after, -len(wanted) - 1, f"/{wanted}"  # a topic ends with its collection
         # Of each id the last entry counts. The other columns are those of the row with the maximum.
-        last = f"select vector, encoding, operation, max(seq_id) as at {of} and (vector is not null or"
-        queued = base.execute(f"{last} operation = {DELETE}) group by id order by at", values)
+        queued = base.execute(
+            "select vector, encoding, operation, max(seq_id) as at from embeddings_queue"
+            " where seq_id > ? and substr(topic, ?) = ?"  # a topic ends with its collection
+            f" and (vector is not null or operation = {DELETE}) group by id order by at",
+            (after, -len(wanted) - 1, f"/{wanted}"),
+        )
         kept = (row[:2] for row in queued if row[2] != DELETE)
         rows = (np.frombuffer(v, "<f4" if encoding == "FLOAT32" else "<i4") for v, encoding in kept)
         yield from stacked(folder, ((f"the queue of {CHROMA}", row) for row in rows))
