@@ -26,9 +26,8 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
     texts = progress(frame["text"].to_list(), what="chunks", unit="texts")
     parts = [list(islice(cut(text, chunk), count)) for text in texts]
     frame = frame.with_columns(text=pl.Series(parts, dtype=pl.List(pl.String)))
-    number = pl.int_ranges(pl.col("text").list.len()).cast(pl.List(pl.String))
-    frame = frame.with_columns(_k=number).filter(pl.col("text").list.len() > 0).explode("text", "_k")
-    return frame.with_columns(id=pl.col("id") + "#" + pl.col("_k")).drop("_k")
+    number = pl.int_range(pl.len()).over("id").cast(pl.String)
+    return frame.explode("text").drop_nulls("text").with_columns(id=pl.col("id") + "#" + number)
 
 
 def cut(text: str, chunk: Chunk) -> Iterator[str]:

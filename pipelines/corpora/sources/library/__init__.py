@@ -158,9 +158,8 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
         documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
         if documented and (text := ast.get_docstring(node)):
             yield node.body[0].lineno, text
-        for part in (getattr(node, "body", None), getattr(node, "orelse", None)):
-            if isinstance(part, list):
-                stack.extend(s for s in reversed(part) if isinstance(s, ast.stmt))
+        for part in ("body", "orelse"):
+            stack.extend(reversed(getattr(node, part, [])))
 
 
 def prose(docstring: str) -> list[str]:
