@@ -13,12 +13,10 @@ corrector.py    vec2text's corrector, trained here
 judge.py        an optional yes/no judge
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -46,7 +44,7 @@ class Space:
     mean: Tensor  # (e,)
 
     @classmethod
-    def of(cls, vectors: Tensor) -> Space:
+    def of(cls, vectors: Tensor) -> Self:
         return cls(vectors.float().mean(0))
 
     def __call__(self, vectors: Tensor) -> Tensor:

@@ -37,14 +37,16 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         raise BadInput(f"{file}: not a parquet file of images")
     table = parquet.table(file)
     chosen = texts.chosen(table.columns, p.columns, str(file), USUAL, ("image", "text"))
+    table = table.select(pl.col(chosen[name]).alias(name) for name in USUAL if name in chosen)
     kept: list[dict[str, Any]] = []
     seen: set[tuple[Any, str]] = set()
     first: dict[Any, str] = {}  # of each image, the id of its first row
     skipped: Counter[str] = Counter()
-    for number, record in enumerate(table.select(set(chosen.values())).iter_rows(named=True)):
-        ours = {name: record[theirs] for name, theirs in chosen.items()}
-        image = ours["image"].get("bytes") if isinstance(ours["image"], dict) else ours["image"]
-        captions = [caption.strip() for caption in _list(ours["text"]) if caption.strip()]
+    for number, record in enumerate(table.iter_rows(named=True)):
+        ours = {name: value for name, value in record.items() if value is not None}
+        image = ours.get("image")
+        image = image.get("bytes") if isinstance(image, dict) else image
+        captions = [caption.strip() for caption in _list(ours.get("text")) if caption.strip()]
         fault = _fault(image) or ("" if captions else "caption empty")
         if not fault and (image, captions[0]) in seen:
             fault = "repeated"
@@ -52,11 +54,11 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
             skipped[fault] += 1
             continue
         seen.add((image, captions[0]))
-        name = f"image-{number}" if ours.get("id") is None else str(ours["id"])
-        more: dict[str, Any] = {"labels": _list(ours["labels"])} if ours.get("labels") is not None else {}
-        more |= {"split": ours["split"]} if ours.get("split") is not None else {}
-        more["document"] = first.setdefault(image, name)
-        kept.append({"id": name, "text": captions[0], "image": image, "captions": captions, **more})
+        name = str(ours.get("id", f"image-{number}"))
+        ours |= {"id": name, "text": captions[0], "image": image, "captions": captions}
+        if "labels" in ours:
+            ours["labels"] = _list(ours["labels"])
+        kept.append(ours | {"document": first.setdefault(image, name)})
     if skipped:
         print(f"{p.path}: skipped: " + ", ".join(f"{n} {fault}" for fault, n in sorted(skipped.items())))
     if not kept:

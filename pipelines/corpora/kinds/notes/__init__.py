@@ -60,8 +60,7 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
         if drawn.is_empty():
             raise BadInput(f"{file}: no notes" + (" that the annotations cover" if p.annotations else ""))
         kept = scanned.filter(pl.col("ROW_ID").is_in(drawn.implode())).collect()
-    frame = kept.sort(pl.col("ROW_ID").cast(pl.Int64, strict=False), "ROW_ID")
-    frame = frame.select(**columns)
+    frame = kept.sort(pl.col("ROW_ID").cast(pl.Int64, strict=False), "ROW_ID").select(**columns)
     if labels is not None:
         of_each = [labels[note] for note in frame["id"].to_list()]
         frame = frame.with_columns(labels=pl.Series(of_each, dtype=pl.List(pl.String)))
@@ -70,8 +69,7 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
 
 def _drawn(ids: pl.Series, p: PathCorpus, labels: dict[str, list[str]] | None) -> pl.Series:
     """Draw ids that have labels: all, or twice `p.rows`, as some notes are repeated."""
-    keys = pl.Series(np.random.default_rng(p.seed).random(len(ids)))
-    frame = pl.DataFrame({"id": ids, "key": keys})
+    frame = pl.DataFrame({"id": ids, "key": np.random.default_rng(p.seed).random(len(ids))})
     if labels is not None:
         frame = frame.filter(pl.col("id").is_in(list(labels)))
     return frame["id"] if p.rows is None else frame.bottom_k(2 * p.rows, by="key")["id"]

@@ -62,9 +62,9 @@ def _counterpart(pen: Pen, a: Claim, score: int) -> Claim:
         case 3:
             return other(pen, a, "act", nearby=True)
         case 2:
-            return other(pen, other(pen, a, "act", nearby=False), "setting", nearby=False)
+            return other(pen, other(pen, a, "act"), "setting")
         case 1:
-            return other(pen, other(pen, a, "subject", nearby=False), "act", nearby=False)
+            return other(pen, other(pen, a, "subject"), "act")
         case 0:
             while (b := claim(pen)).domain == a.domain:
                 pass
@@ -101,7 +101,7 @@ def claim(pen: Pen) -> Claim:
     return Claim(domain, field, *(round(place * (len(words[f"{slot}s"]) - 1)) for slot in SLOTS))
 
 
-def other(pen: Pen, claim: Claim, slot: str, nearby: bool) -> Claim:
+def other(pen: Pen, claim: Claim, slot: str, nearby: bool = False) -> Claim:
     """Return the claim with another subject, act or setting: a neighbour in its list, or one far from it."""
     size, at = len(claim.words(slot)), getattr(claim, slot)
     if nearby:
