@@ -1,6 +1,5 @@
 """collect: one corpus -> data/corpora/<corpus>.parquet."""
 
-import polars as pl
 
 from pipelines.corpora.core import collect as collected
 from pipelines.runtime import stage, store, track
@@ -15,7 +14,7 @@ def collect(name: str, row: AnyCorpus, study: params.Study, run: track.Run) -> N
     documents = frame["document"].value_counts()["count"]
     metrics = {
         "rows": len(frame),
-        "test": frame.filter(pl.col("split") == "test").height,
+        "test": len(frame.filter(split="test")),
         "documents": len(documents),
         "largest_document": documents.max(),
         "words": words.mean() or 0.0,

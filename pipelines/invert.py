@@ -251,7 +251,7 @@ def add_leaks(
 
 def examples(table: pl.DataFrame) -> pl.DataFrame:
     """Return the EXAMPLES texts with most recovered facts, and their guesses."""
-    corrected = table.filter((pl.col("attack") == "translated") & (pl.col("method") == "corrected"))
+    corrected = table.filter(attack="translated", method="corrected")
     worst = corrected.sort(pl.col("facts").list.len(), pl.col("token_f1"), descending=True).head(EXAMPLES)
     return worst.with_columns(pl.col("facts").list.join("; "))
 

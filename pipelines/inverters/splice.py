@@ -46,8 +46,8 @@ def splice(
             variants = changed(guess, [own[j] for j in best])
             pools.append([guess, *(v for v in variants if fits(joined(v)))])
         embedded = queries(list(map(joined, chain(*pools)))).split([len(pool) for pool in pools])
-        nearest = [int((e @ vector).argmax()) for e, vector in zip(embedded, vectors, strict=True)]
-        guesses = [pool[i] for pool, i in zip(pools, nearest, strict=True)]
+        variants_of_each = zip(pools, embedded, vectors, strict=True)
+        guesses = [pool[int((e @ vector).argmax())] for pool, e, vector in variants_of_each]
     return list(map(joined, guesses))
 
 

@@ -23,7 +23,7 @@ def chunked(frame: pl.DataFrame, chunk: Chunk) -> pl.DataFrame:
     if "document" not in frame.columns:
         frame = frame.with_columns(document=pl.col("id"))
     count = 1 if chunk.first else None
-    texts = progress(frame["text"].to_list(), what="chunks", unit="texts")
+    texts = progress(frame["text"], what="chunks", unit="texts")
     parts = [list(islice(cut(text, chunk), count)) for text in texts]
     frame = frame.with_columns(text=pl.Series(parts, dtype=pl.List(pl.String)))
     number = pl.int_range(pl.len()).over("id").cast(pl.String)

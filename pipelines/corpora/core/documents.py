@@ -70,7 +70,7 @@ def near_duplicates(texts: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """
     vocabulary: dict[str, int] = {}
     found = []
-    for text in texts.to_list():
+    for text in texts:
         found_words = _WORD.findall(text.lower()) or [text]  # emoji alone are one word
         words = [vocabulary.setdefault(word, len(vocabulary)) for word in found_words]
         starts = range(max(1, len(words) - WORDS + 1))

@@ -89,9 +89,8 @@ def chosen(
 def _labels(column: pl.Series) -> pl.Series:
     """Return labels as list[str]. The column has lists, single values, or lists written as JSON."""
     if column.dtype.is_nested():
-        return column.cast(pl.List(pl.String)).list.drop_nulls().fill_null([]).alias("labels")
-    values = [_label(value) for value in column.cast(pl.String).to_list()]
-    return pl.Series("labels", values, dtype=pl.List(pl.String))
+        return column.cast(pl.List(pl.String)).list.drop_nulls().fill_null([])
+    return pl.Series(map(_label, column.cast(pl.String)), dtype=pl.List(pl.String))
 
 
 def _label(value: str | None) -> list[str]:

@@ -50,7 +50,7 @@ def _email(pen: Pen, staff: list[str], firms: list[str]) -> Draft:
 def _scope(pen: Pen, matter: str, staff: list[str], firms: list[str]) -> tuple[Scope, str, str]:
     """Return words near one topic of a matter, the sender, the subject. A sender deals with few firms."""
     words = MATTERS[matter]
-    place = float(pen.rng.random())
+    place = pen.rng.random()
     sender = pen.skewed(staff, 0.8)
     desk = staff.index(sender) * 7 % len(firms)
     dealt = [firms[(desk + k) % len(firms)] for k in range(5)]

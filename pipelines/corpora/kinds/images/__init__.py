@@ -37,7 +37,7 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
         raise BadInput(f"{file}: not a parquet file of images")
     table = parquet.table(file)
     chosen = texts.chosen(table.columns, p.columns, str(file), USUAL, ("image", "text"))
-    table = table.select(pl.col(chosen[name]).alias(name) for name in USUAL if name in chosen)
+    table = table.select(**{name: chosen[name] for name in USUAL if name in chosen})
     kept: list[dict[str, Any]] = []
     seen: set[tuple[Any, str]] = set()
     first: dict[Any, str] = {}  # of each image, the id of its first row

@@ -62,7 +62,7 @@ def noteevents(file: Path, p: PathCorpus) -> pl.DataFrame:
         kept = scanned.filter(pl.col("ROW_ID").is_in(drawn.implode())).collect()
     frame = kept.sort(pl.col("ROW_ID").cast(pl.Int64, strict=False), "ROW_ID").select(**columns)
     if labels is not None:
-        of_each = [labels[note] for note in frame["id"].to_list()]
+        of_each = [labels[note] for note in frame["id"]]
         frame = frame.with_columns(labels=pl.Series(of_each, dtype=pl.List(pl.String)))
     return texts.cleaned(frame, str(file), p.chunk)
 

@@ -40,7 +40,7 @@ def _note(pen: Pen) -> Draft:
 def _scope(pen: Pen, specialty: str, draft: Draft) -> Scope:
     """Return words for one patient: related conditions of the specialty, sometimes one of another."""
     words = SPECIALTIES[specialty]
-    place = float(pen.rng.beta(0.8, 1.1))
+    place = pen.rng.beta(0.8, 1.1)
     elsewhere = SPECIALTIES[pen.skewed(tuple(SPECIALTIES), 0.8)]
     patient = {"M": pen.faker.name_male, "F": pen.faker.name_female}
     sex = "F" if specialty == "women's health" or pen.chance(0.5) else "M"

@@ -31,10 +31,10 @@ def rows(p: PathCorpus, source: Any) -> pl.DataFrame:
     count = min((p.rows or 3 * len(frame)) // 3, *map(len, tasks.values()))
     drawn = [
         task[np.sort(generator.permutation(len(task))[:count])].select(
-            pl.lit(f"{name}/").add(pl.col("id")).alias("id"),
             "text",
-            pl.concat_list(pl.col("label").cast(pl.String)).alias("labels"),
-            pl.lit(name).alias("task"),
+            id=pl.lit(f"{name}/") + pl.col("id"),
+            labels=pl.concat_list(pl.col("label").cast(pl.String)),
+            task=pl.lit(name),
         )
         for name, task in tasks.items()
     ]
@@ -61,7 +61,7 @@ def word(frame: pl.DataFrame) -> pl.DataFrame:
 def shift(frame: pl.DataFrame, generator: np.random.Generator) -> pl.DataFrame:
     """Swap two different neighbouring words in every other text. Add `label`: whether they were swapped."""
     swapped = []
-    for number, text in enumerate(frame["text"].to_list()):
+    for number, text in enumerate(frame["text"]):
         words = text.split()
         places = [i for i in range(len(words) - 1) if words[i].lower() != words[i + 1].lower()]
         if number % 2 and places:

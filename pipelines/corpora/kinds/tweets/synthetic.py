@@ -29,7 +29,7 @@ def _tweet(pen: Pen, known: list[str]) -> Draft:
     draft = Draft(labels=sorted(topics))
     for topic in topics:  # each label has a sentence of its own, so that the text shows it
         words = LEXICON[topic]
-        place = float(pen.rng.random())
+        place = pen.rng.random()
         scope = {
             "thing": lambda w=words, at=place: pen.near(w["things"], at, 0.15),
             "doing": lambda w=words, at=place: pen.near(w["doings"], at, 0.15),

@@ -102,8 +102,8 @@ def pinned(path: Path) -> list[str]:
 def _package(name: str, p: LibraryCorpus, seen: set[str], pool: Executor) -> list[tuple[str, str, str]]:
     """Return at most `per_package` sequences. Files are in the order of a hash, to sample widely."""
     sampled: list[tuple[str, str, str]] = []
-    files = [file for file in metadata.files(name) or () if _is_read(file)]
-    files.sort(key=lambda file: hashlib.sha256(str(file).encode()).digest())
+    found = filter(_is_read, metadata.files(name) or ())
+    files = sorted(found, key=lambda file: hashlib.sha256(str(file).encode()).digest())
     for at in range(0, len(files), AHEAD):
         block = files[at : at + AHEAD]
         read = pool.map(partial(_texts, words=p.words), [str(f.locate()) for f in block], chunksize=8)

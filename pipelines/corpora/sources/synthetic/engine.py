@@ -69,7 +69,7 @@ class Pen:
 
     def chance(self, probability: float) -> bool:
         """Return True with this probability."""
-        return bool(self.rng.random() < probability)
+        return self.rng.random() < probability
 
     def number(self, low: int, high: int) -> int:
         """Draw uniformly from low..high, both included."""
@@ -90,7 +90,7 @@ class Pen:
 
     def several(self, items: Sequence, count: int, exponent: float = 1.0) -> list:
         """Draw at most `count` different items by Zipf's law."""
-        return list(dict.fromkeys(self.skewed(items, exponent) for _ in range(2 * count)))[:count]
+        return once(lambda: self.skewed(items, exponent), 2 * count)[:count]
 
     def write(self, template: str, scope: Scope, draft: Draft) -> None:
         """Add the template's sentence and its planted facts to `draft`."""
