@@ -69,7 +69,7 @@ def save(attacker: Attacker, folder: Path) -> None:
         "texts": attacker.texts,
         "kind": type(attacker.inverter).__name__,
         "inverter": attacker.inverter.state(),
-        "corrector": attacker.corrector.state() if attacker.corrector is not None else None,
+        "corrector": attacker.corrector and attacker.corrector.state(),
     }
     files.save_state(folder / FILE, state)
 

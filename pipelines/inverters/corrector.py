@@ -25,7 +25,7 @@ def inputs(
     """
     embedded = queries([base.text(g) for g in guesses])
     shown = torch.cat([vectors, embedded, vectors - embedded], 1)
-    return shown, padded([g.ids for g in guesses], base.tokens, PAD)
+    return shown, padded(guesses, base.tokens, PAD)
 
 
 def train_corrector(

@@ -77,7 +77,8 @@ def search(
     """
     run = Search(inverter, vectors, queries, s, torch.Generator().manual_seed(seed))
     # 1. First guesses of each kind: for each vector a list of drafts
-    guesses = [[[draft] for draft in inverter.propose(vectors)], run.known(near)]
+    known = [[inverter.draft(text) for text in texts[: s.nearest]] for texts in near]
+    guesses = [[[draft] for draft in inverter.propose(vectors)], known]
     if s.splices:
         guesses.append(run.spliced(near))
     if s.samples > 1:
@@ -101,10 +102,6 @@ class Search:
     queries: Queries
     settings: Settings
     generator: torch.Generator
-
-    def known(self, near: Sequence[Sequence[str]]) -> list[list[Draft]]:
-        """Return the nearest of the attacker's texts for each vector."""
-        return [[self.inverter.draft(text) for text in texts[: self.settings.nearest]] for texts in near]
 
     def spliced(self, near: Sequence[Sequence[str]]) -> list[list[Draft]]:
         """Return a text spliced from pieces of the nearest texts for each vector."""

@@ -195,7 +195,7 @@ class Vec2Text(nn.Module):
         return {
             "config": self.inversion.encoder_decoder.config.to_dict(),
             "inversion": weights(self.inversion),
-            "corrector": None if self.corrector is None else weights(self.corrector),
+            "corrector": self.corrector and weights(self.corrector),
             "about": self.about,
         }
 

@@ -93,7 +93,7 @@ class Writer(nn.Module):
         there.
         """
         longest = max(1, *(len(draft.ids) for draft in drafts))
-        ids = padded([draft.ids for draft in drafts], longest, self.pad)
+        ids = padded(drafts, longest, self.pad)
         variants: list[list[Draft]] = [[] for _ in drafts]
         for swaps, draft, logits in zip(variants, drafts, self(vectors, ids).float().cpu(), strict=True):
             if not draft.ids:
@@ -125,9 +125,9 @@ def pick(logits: Tensor, temperature: float, generator: torch.Generator | None) 
     return ids.gather(1, drawn.to(ids.device))[:, 0]
 
 
-def padded(ids: Sequence[Sequence[int]], size: int, pad: int) -> Tensor:
-    """Return ids as one tensor (n, size)."""
-    return torch.tensor([[*row, *[pad] * (size - len(row))] for row in ids])
+def padded(drafts: Sequence[Draft], size: int, pad: int) -> Tensor:
+    """Return the ids of drafts as one tensor (n, size)."""
+    return torch.tensor([[*draft.ids, *[pad] * (size - len(draft.ids))] for draft in drafts])
 
 
 def noisy(vectors: Tensor, generator: torch.Generator) -> Tensor:

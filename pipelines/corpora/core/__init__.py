@@ -26,7 +26,7 @@ def collect(row: AnyCorpus) -> pl.DataFrame:
     rows are left.
     """
     frame = _read(row)
-    if row.rows is not None and row.rows > len(frame):
+    if (row.rows or 0) > len(frame):
         print(f"{name_of(row)}: {row.rows} rows were asked for, there are {len(frame)}")
     drawn = np.random.default_rng(row.seed).permutation(len(frame))[: row.rows]
     frame = frame[np.sort(drawn)]

@@ -34,15 +34,15 @@ def with_documents(frame: pl.DataFrame, where: str) -> pl.DataFrame:
     repeats = np.unique(j[document[i] != document[j]])
     if len(repeats):
         print(f"{where}: {len(repeats)} texts of {len(frame)} repeat texts of other documents: dropped")
-    kept = np.setdiff1d(np.arange(len(frame)), repeats)
-    between = np.isin(i, kept) & np.isin(j, kept)
+    kept = ~np.isin(np.arange(len(frame)), repeats)
+    between = kept[i] & kept[j]
     pairs = sparse.coo_array((np.ones(between.sum()), (i[between], j[between])), (len(frame), len(frame)))
     groups = connected_components(pairs, directed=False)[1]
     frame = frame.with_columns(
         document=named.gather(first_of_each(document)),
         same_as=frame["id"].gather(first_of_each(groups)),
     )
-    return frame[kept]
+    return frame.filter(kept)
 
 
 def first_of_each(groups: np.ndarray) -> np.ndarray:

@@ -49,6 +49,6 @@ def rows(p: HubCorpus | PathCorpus, source: Any) -> pl.DataFrame:
 
 def named(labels: list[str]) -> list[str]:
     """Return the labels of a text as names of topics."""
-    if len(labels) == len(TOPICS) and all(label in ("0", "1") for label in labels):
+    if len(labels) == len(TOPICS) and {*labels} <= {"0", "1"}:
         return [topic for topic, label in zip(TOPICS, labels, strict=True) if label == "1"]
     return [TOPICS[int(x)] if x.isdecimal() and int(x) < len(TOPICS) else x for x in labels]
