@@ -1,7 +1,5 @@
 """Pairs of generated sentences. The score, 0 to 5, says how much of a claim they share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
@@ -26,6 +24,26 @@ PLAIN = (
     "We read that {subject} {act}.",
 )
 SLOTS = ("subject", "act", "setting")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Hold indices into the lists of one field; neighbours in a list belong together."""
+
+    domain: str
+    field: str
+    subject: int
+    act: int
+    setting: int
+
+    def words(self, slot: str) -> tuple[str, ...]:
+        """Return the list that a slot indexes."""
+        return WORLD[self.domain]["fields"][self.field][f"{slot}s"]
+
+    def say(self, template: str) -> str:
+        """Return the sentence of a template with slots subject, act, setting."""
+        words = {slot: self.words(slot)[getattr(self, slot)] for slot in SLOTS}
+        return capital(template.format(**words))
 
 
 def rows(p: SyntheticCorpus) -> pl.DataFrame:
@@ -70,26 +88,6 @@ def _counterpart(pen: Pen, a: Claim, score: int) -> Claim:
                 pass
             return b
     return a
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Hold indices into the lists of one field; neighbours in a list belong together."""
-
-    domain: str
-    field: str
-    subject: int
-    act: int
-    setting: int
-
-    def words(self, slot: str) -> tuple[str, ...]:
-        """Return the list that a slot indexes."""
-        return WORLD[self.domain]["fields"][self.field][f"{slot}s"]
-
-    def say(self, template: str) -> str:
-        """Return the sentence of a template with slots subject, act, setting."""
-        words = {slot: self.words(slot)[getattr(self, slot)] for slot in SLOTS}
-        return capital(template.format(**words))
 
 
 def claim(pen: Pen) -> Claim:

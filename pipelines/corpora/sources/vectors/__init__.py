@@ -1,10 +1,9 @@
 """Vectors without text, as in a leaked vector database, in any format that `formats` reads."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -49,7 +48,7 @@ class Stored:
     collection: str | None = None
 
     @classmethod
-    def of(cls, name: str, args: Namespace) -> Stored:
+    def of(cls, name: str, args: Namespace) -> Self:
         return cls(located(name), args.column, args.collection)
 
     def blocks(self) -> Blocks:

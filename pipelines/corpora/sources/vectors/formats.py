@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines.corpora.core.parquet import shards
 from pipelines.corpora.sources.vectors import stores
-from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices, stacked
+from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, parts, slices, stacked
 from pipelines.runtime.errors import BadInput, cut, listed
 from pipelines.runtime.files import reading
 
@@ -160,8 +160,7 @@ def _cut(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) -> Ite
     """Yield record batches, of fewer rows if the vectors are long."""
     for batch in batches:
         width = sum(batch.column(name).nbytes for name in names) // (8 * max(len(batch), 1))
-        step = height(path, max(1, width))
-        yield from (batch[at : at + step] for at in range(0, len(batch), step))
+        yield from (batch[part] for part in parts(path, len(batch), max(1, width)))
 
 
 def lance(path: Path, column: str | None, collection: str | None) -> Blocks:
@@ -262,9 +261,7 @@ def _rows_of(path: Path, batches: Iterable[pa.RecordBatch], names: list[str]) ->
 
 def _missing(path: Path, rows: int, width: int) -> Blocks:
     """Yield rows of NaN, in blocks that fit into memory."""
-    step = height(path, width)
-    for at in range(0, rows, step):
-        yield np.full((min(step, rows - at), width), np.nan)
+    return (np.full((part.stop - part.start, width), np.nan) for part in parts(path, rows, width))
 
 
 def _of_batch(path: Path, columns: list[Any], first: int) -> Blocks:
@@ -455,10 +452,8 @@ def safetensors(path: Path, column: str | None) -> Blocks:
     with safe_open(path, "pt") as file:  # NumPy knows no bfloat16
         flat = [name for name in file.keys() if len(file.get_slice(name).get_shape()) == 2]  # noqa: SIM118
         tensor = file.get_slice(_chosen(path, "tensor", flat, column, file.keys()))
-        rows, width = tensor.get_shape()
-        step = height(path, width)
-        for start in range(0, rows, step):
-            yield tensor[start : min(start + step, rows)].float().numpy()
+        for part in parts(path, *tensor.get_shape()):
+            yield tensor[part].float().numpy()
 
 
 def npy(path: Path, column: str | None) -> Blocks:
@@ -486,9 +481,8 @@ def npz(path: Path, column: str | None) -> Blocks:
             shape, fortran, dtype = _npy_header(file)
             if fortran:
                 raise BadInput(f"{path}: {name} is stored by columns; save it with np.ascontiguousarray")
-            step = height(path, shape[1])
-            for start in range(0, shape[0], step):
-                count = min(step, shape[0] - start) * shape[1]
+            for part in parts(path, *shape):
+                count = (part.stop - part.start) * shape[1]
                 yield np.frombuffer(file.read(count * dtype.itemsize), dtype, count).reshape(-1, shape[1])
 
 

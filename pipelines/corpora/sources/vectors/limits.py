@@ -21,11 +21,15 @@ def height(path: Path, dimension: int) -> int:
     return max(1, min(BLOCK, BYTES // (8 * dimension)))
 
 
+def parts(path: Path, rows: int, dimension: int) -> Iterator[slice]:
+    """Return the rows of each block of a matrix. Raises BadInput as `height` does."""
+    step = height(path, dimension)
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
+
+
 def slices(path: Path, array: np.ndarray) -> Blocks:
     """Yield the rows of an array, which may be memory-mapped."""
-    step = height(path, array.shape[1])
-    for start in range(0, len(array), step):
-        yield np.asarray(array[start : start + step])
+    return (np.asarray(array[part]) for part in parts(path, len(array), array.shape[1]))
 
 
 def stacked(path: Path, rows: Iterable[tuple[str, np.ndarray | None]]) -> Blocks:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, slices, stacked
+from pipelines.corpora.sources.vectors.limits import BYTES, Blocks, height, one_of, parts, slices, stacked
 from pipelines.runtime.errors import BadInput, listed
 
 # ---------------------------------------------------------------- indexes
@@ -89,11 +89,11 @@ def _faiss_lists(path: Path, file: BinaryIO) -> Blocks:
         places.append(file.tell() + width * np.arange(size))
         file.seek(size * width, 1)
         ids.append(np.frombuffer(file.read(8 * size), "<i8"))
-    content, step = np.memmap(path, np.uint8, "r"), height(path, dimension)
+    content = np.memmap(path, np.uint8, "r")
     ordered = np.concatenate(places)[np.concatenate(ids).argsort()]
-    rows = np.lib.stride_tricks.sliding_window_view(content, width)  # one that begins at each byte
-    for start in range(0, len(ordered), step):
-        yield rows[ordered[start : start + step]].view("<f4")
+    for part in parts(path, len(ordered), dimension):
+        rows = np.lib.stride_tricks.sliding_window_view(content, width)  # one that begins at each byte
+        yield rows[ordered[part]].view("<f4")
 
 
 def _count(path: Path, file: BinaryIO, size: int) -> int:
