@@ -94,9 +94,9 @@ def attacked(name: str, row: Invert, attacker: Attacker, run: track.Run) -> Vict
     device = resolve(row.device)
     source, target = run.partners(row.source, row.target, device=device)
     corpus = store.read_texts(source, row.corpus)
-    known = corpus["text"].is_in(attacker.texts).to_numpy()
+    known = corpus["text"].is_in(attacker.texts).to_torch()
     split = source.rows(row.split)
-    rows = split[~torch.from_numpy(known)[split]]
+    rows = split[~known[split]]
     if len(rows) < 2:
         raise BadInput(
             f"invert.{name}: split {row.split!r} has {len(rows)} texts that the attacker does not know; "

@@ -16,7 +16,7 @@ def train_inverter(name: str, row: Inverter, study: params.Study, run: track.Run
     run.input(store.embeddings_path(row.space), "own texts")
     rows = embeddings.rows(row.split)
     rows = rows[shuffled(len(rows), row.seed)[: row.known]]
-    vectors, texts = embeddings.vectors[rows], corpus["text"].gather(rows.tolist()).to_list()
+    vectors, texts = embeddings.vectors[rows], corpus["text"][rows.tolist()].to_list()
     encode = None
     if row.corrector:
         folder = store.intact(store.encoder_path(row.encoder))

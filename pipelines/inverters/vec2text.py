@@ -65,7 +65,7 @@ class Network(nn.Module):
 
         super().__init__()
         self.encoder_decoder: Any = T5ForConditionalGeneration(config)
-        self.blocks = tuple(blocks)
+        self.config, self.blocks = config, tuple(blocks)
         self.dimension, bottleneck, width = shapes
         for block in blocks:
             first, last = nn.Linear(self.dimension, bottleneck), nn.Linear(bottleneck, width)
@@ -75,7 +75,7 @@ class Network(nn.Module):
 
     def read(self, block: str, vectors: Tensor) -> Tensor:
         """(n, d) -> (n, pseudo-tokens, width)"""
-        return self.get_submodule(block)(vectors).view(len(vectors), -1, self.encoder_decoder.config.d_model)
+        return self.get_submodule(block)(vectors).view(len(vectors), -1, self.config.d_model)
 
     def inputs(self, vectors: Tensor) -> dict[str, Tensor]:
         """Return what the inversion model's T5 reads of vectors (n, d)."""
@@ -86,13 +86,13 @@ class Network(nn.Module):
         """Return what the corrector's T5 reads of vectors (n, d), the hypotheses' vectors (n, d) and ids (n,
         t), padded.
         """
-        config, embed = self.encoder_decoder.config, self.encoder_decoder.get_input_embeddings()
-        end = embed(torch.full((len(ids), 1), config.eos_token_id, device=ids.device))
+        embed = self.encoder_decoder.get_input_embeddings()
+        end = embed(torch.full((len(ids), 1), self.config.eos_token_id, device=ids.device))
         sides = zip(self.blocks, (vectors, vectors - hypotheses, hypotheses), strict=True)
         target, difference, guess = (self.read(block, x) for block, x in sides)
         read = self.layernorm(torch.cat([end, target, end, guess, end, difference, end, embed(ids)], 1))
         # A T5's start token is its padding. The authors' code does not attend to it, either.
-        mask = (ids != config.pad_token_id).long()
+        mask = (ids != self.config.pad_token_id).long()
         mask = nn.functional.pad(mask, (read.shape[1] - ids.shape[1], 0), value=1)
         return {"inputs_embeds": read, "attention_mask": mask}
 
@@ -142,7 +142,7 @@ class Vec2Text(nn.Module):
         assert self.corrector is not None  # a study with corrections names it
         rows = [i for i, hypotheses in enumerate(live) for _ in hypotheses]
         flat = list(chain(*live))
-        pad = self.corrector.encoder_decoder.config.pad_token_id
+        pad = self.corrector.config.pad_token_id
         ids = nn.utils.rnn.pad_sequence([torch.tensor(h.ids, device=vectors.device) for h in flat], True, pad)
         inputs = self.corrector.correction_inputs(vectors[rows], torch.stack([h.vector for h in flat]), ids)
         written = self._written(self.corrector, inputs, beams)
@@ -153,7 +153,7 @@ class Vec2Text(nn.Module):
         sizes = {"num_beams": beams, "num_return_sequences": beams, "max_length": self.tokens}
         ids = network.encoder_decoder.generate(**inputs, **sizes, min_length=1, do_sample=False)
         # A text ends with its last id that is no padding. The first id is always kept.
-        lengths = (ids != network.encoder_decoder.config.pad_token_id).cumsum(1).argmax(1) + 1
+        lengths = (ids != network.config.pad_token_id).cumsum(1).argmax(1) + 1
         return [tuple(row[:length]) for row, length in zip(ids.tolist(), lengths.tolist(), strict=True)]
 
     def _ranked(
@@ -193,7 +193,7 @@ class Vec2Text(nn.Module):
     def state(self) -> dict[str, Any]:
         """Return what `restored` needs. The tokenizer stays with the T5."""
         return {
-            "config": self.inversion.encoder_decoder.config.to_dict(),
+            "config": self.inversion.config.to_dict(),
             "inversion": weights(self.inversion),
             "corrector": self.corrector and weights(self.corrector),
             "about": self.about,

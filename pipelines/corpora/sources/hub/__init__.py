@@ -55,6 +55,6 @@ def _some(p: HubCorpus, split: str) -> Any:
     )
     if p.rows is None:
         return dataset
-    several = p.chunk is not None and not p.chunk.first
+    several = p.chunk and not p.chunk.first
     shuffled = dataset.shuffle(seed=p.seed, buffer_size=BUFFER)
     return itertools.islice(shuffled, p.rows if several else p.rows + p.rows // 4)
