@@ -23,8 +23,13 @@ import polars as pl
 from pipelines.study import SyntheticCorpus
 
 SHAPES = ("circle", "square", "triangle", "cross")
-COLOURS = {"red": (214, 40, 40), "green": (44, 150, 60), "blue": (40, 80, 200), "yellow": (232, 196, 30)}
-COLOURS["white"] = (240, 240, 240)
+COLOURS = {
+    "red": (214, 40, 40),
+    "green": (44, 150, 60),
+    "blue": (40, 80, 200),
+    "yellow": (232, 196, 30),
+    "white": (240, 240, 240),
+}
 SIZES = {"small": 3.6, "large": 6.4}
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 LINES = {2: (0, 2), 3: (0, 1, 2)}  # the rows and columns that a grid of two or three cells a side has
@@ -136,7 +141,7 @@ def draw_scene(grid: int, rng: np.random.Generator) -> tuple[Thing, ...]:
 def draw_caption(scene: tuple[Thing, ...], grid: int, rng: np.random.Generator) -> str:
     """Draw from p(y | scene): with probability NOISE a caption of another scene."""
     q = captions(draw_scene(grid, rng) if rng.random() < NOISE else scene)
-    return str(rng.choice(list(q), p=np.fromiter(q.values(), float)))
+    return str(rng.choice(list(q), p=list(q.values())))
 
 
 def render(scene: tuple[Thing, ...], grid: int, rng: np.random.Generator) -> bytes:

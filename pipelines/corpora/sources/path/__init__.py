@@ -88,7 +88,7 @@ def _tables(files: list[Path]) -> pl.DataFrame:
             raise BadInput(
                 f"{file}: column {cut(differs[0])!r} is either only here or only in {files[0].name}"
             )
-    return pl.concat([frame.select(frames[0].columns) for frame in frames], how="vertical_relaxed")
+    return pl.concat(frames, how="diagonal_relaxed")
 
 
 def _counts(files: list[Path]) -> str:

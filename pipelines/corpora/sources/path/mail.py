@@ -68,7 +68,7 @@ def _table(path: Path, mails: Iterable[Mail]) -> pl.DataFrame:
     if not kept:
         raise BadInput(f"{path}: there is no e-mail in it")
     rows = [tuple(text.encode(errors="backslashreplace").decode() for text in row) for row in kept]
-    return pl.DataFrame(rows, schema={column: pl.String for column in COLUMNS}, orient="row")
+    return pl.DataFrame(rows, schema=dict.fromkeys(COLUMNS, pl.String), orient="row")
 
 
 def _header(message: EmailMessage, name: str) -> str:
