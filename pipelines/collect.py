@@ -1,6 +1,5 @@
 """collect: one corpus -> data/corpora/<corpus>.parquet."""
 
-
 from pipelines.corpora.core import collect as collected
 from pipelines.runtime import stage, store, track
 from pipelines.study import AnyCorpus, params
