@@ -93,6 +93,8 @@ def check(shard: Path, column: str, translator: Translator | None) -> None:
         raise BadInput(
             f"{shard}: there is no column {column!r}; there are: {listed(file.schema_arrow.names)}"
         )
+    if len({*file.schema_arrow.names}) < len(file.schema_arrow):
+        raise BadInput(f"{shard}: columns share a name: {listed(file.schema_arrow.names)}")
     kind, where = file.schema_arrow.field(column).type, f"{shard}: column {column!r}"
     if translator is None:
         if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import yaml
 
 from pipelines.runtime.store import flat
+from pipelines.study import params
 
 ROOT = Path(__file__).parents[1]
 NUMBERS, RESULTS = Path("docs/numbers"), Path("results")
@@ -29,10 +29,13 @@ _DECIMAL = re.compile(r"(?<![\w.])-?\d*\.\d+(?![\w.])")
 def main() -> None:
     """Write the results of the active study, or check all pages and exit with 1 if a number differs."""
     if sys.argv[1:] == ["write"]:
-        study = yaml.safe_load((ROOT / "params.yaml").read_text("utf-8"))["study"]
-        file = ROOT / NUMBERS / f"{study}.json"
+        study = params.load(ROOT / "params.yaml")
+        rows = {f"{verb}.{row}" for verb, table in study.tables().items() for row in getattr(study, table)}
+        found = collected(ROOT / RESULTS)
+        kept = {key: value for key, value in found.items() if ".".join(key.split(".")[:2]) in rows}
+        file = ROOT / NUMBERS / f"{study.study}.json"
         file.parent.mkdir(exist_ok=True)
-        file.write_text(json.dumps(collected(ROOT / RESULTS), indent=1) + "\n", "utf-8")
+        file.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
         return
     wrong = [line for page in pages(ROOT) for line in differences(page, ROOT / NUMBERS)]
     for line in wrong:

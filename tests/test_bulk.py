@@ -152,6 +152,20 @@ def test_only_what_is_missing_or_older_than_its_input_is_done():
     assert set(times()) == {"0.parquet", "1.parquet", "2.parquet"}
 
 
+def test_an_older_file_of_equal_size_that_replaces_a_shard_is_done():
+    """As `mv`, `cp -p` and `rsync -a` put it there."""
+    shard, frame = Path("in/2.parquet"), pl.read_parquet("in/2.parquet")
+    for path, rows in (("older.parquet", frame.reverse()), (shard, frame)):
+        rows.write_parquet(path, compression="uncompressed")
+    assert os.path.getsize("older.parquet") == os.path.getsize(shard)
+    run(**TRANSLATE)
+    os.replace("older.parquet", shard)
+    while shard.stat().st_ctime_ns <= times()["2.parquet"]:  # within one tick of the file system's clock
+        shard.chmod(0o600)
+    assert written_by(**TRANSLATE) == {"2.parquet"}
+    assert pl.read_parquet(MADE / "2.parquet")["id"].to_list() == frame["id"].to_list()[::-1]
+
+
 def test_another_row_or_model_but_no_engine_does_all_again():
     run(**TRANSLATE)
     assert not written_by(**TRANSLATE, engine="ray", workers=7)  # nothing to do: Ray is not started
@@ -170,8 +184,10 @@ def test_a_shard_at_fault_is_named_and_costs_no_other():
     with refusal(line):
         run(**EMBED)
     assert set(times()) == {"0.parquet", "1.parquet", "3.parquet"}
+    with refusal(line.replace("row 2", r"row 0 \(counted from row 2\)")):
+        run(**EMBED | {"batch": 2})
     texts.write_parquet("in/2.parquet")
-    assert written_by(**EMBED) == {"2.parquet"}
+    assert written_by(**EMBED | {"batch": 2}) == {"2.parquet"}
 
 
 # ---------------------------------------------------------------- what is refused before any work
@@ -179,6 +195,11 @@ def test_a_shard_at_fault_is_named_and_costs_no_other():
 
 def lists(rows):
     pl.DataFrame({"vector": rows}).write_parquet("in/2.parquet")
+
+
+def twice_named():
+    columns = [pa.array(["a"])] * 3
+    pq.write_table(pa.Table.from_arrays(columns, ["id", "id", "text"]), "in/2.parquet")
 
 
 @pytest.mark.parametrize(
@@ -189,6 +210,7 @@ def lists(rows):
         (lambda: lists([[1.0]]), EMBED, r"in/2\.parquet: there is no column 'text'; there are: vector"),
         (lambda: None, EMBED | {"column": "vector"}, r"in/0\.parquet: column 'vector' is .*, not text"),
         (lambda: Path("in/2.parquet").write_text("x"), EMBED, r"in/2\.parquet: cannot be read as Parquet"),
+        (twice_named, EMBED, r"in/2\.parquet: columns share a name: id, id, text"),
         (lambda: lists([[1.0] * 5]), TRANSLATE, "column 'vector' has 5 dimensions, .* reads 7"),
         (lambda: None, TRANSLATE | {"column": "id"}, r"in/0\.parquet: column 'id' is .*, not vectors"),
         (lambda: lists([[1.0] * 7, [1.0] * 6]), TRANSLATE, "1 of 4 .*: 1 vectors are not of dimension 7"),

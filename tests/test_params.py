@@ -205,6 +205,34 @@ def test_help_of_a_verb_lists_the_rows_and_their_keys(own_folder, monkeypatch, c
     assert not Path("report").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"about": "other"}, 0),
+        ({"align": {"ab": ALIGN | {"clusters": 40}}}, 2),
+        ({"encoders": STUDY["encoders"] | {"minilm": WHEEL | {"max_tokens": 7}}}, 2),  # of the row's target
+        ({"align": {}, "evaluate": {}}, 2),
+    ],
+)
+def test_settings_that_change_while_a_stage_runs_are_not_locked_with_its_results(
+    change, code, own_folder, monkeypatch, capsys
+):
+    """DVC reads params.yaml at the end of a stage."""
+
+    def align(name, row, study, run):
+        write_yaml("params.yaml", STUDY | change)
+
+    write_yaml("params.yaml", STUDY)
+    monkeypatch.setattr("sys.argv", ["align", "align@ab"])
+    monkeypatch.setenv("DVC_STAGE", "align@ab")
+    monkeypatch.setattr(stage, "_end_with_dvc", lambda: None)
+    monkeypatch.setattr(track, "run", lambda *_: nullcontext(track.Run()))
+    with pytest.raises(SystemExit) if code else nullcontext() as ended:
+        stage.main(align)
+    assert not code or ended.value.code == code
+    assert ("params.yaml changed while this ran" in capsys.readouterr().err) == bool(code)
+
+
 def test_a_newline_in_a_value_does_not_break_the_line(own_folder, monkeypatch, capsys):
     encoders = {"wordllama": WHEEL | {"model": "a\nb"}}
     write_yaml("params.yaml", {"study": "t", "encoders": encoders})

@@ -1,13 +1,13 @@
 """Parquet shards in, Parquet shards of the same names out: a plain loop over files, or actors of Ray Data.
 
-A shard is done if its output exists, is not older than its input, and its footer has the job's `made_from`
-and the input's size. So a run that was killed, or that got more shards, does what is left. Outputs appear in
-one rename.
+A shard is done if its output exists, its input was not changed or put there later, and its footer has the
+job's `made_from` and the input's size. So a run that was killed, or that got more shards, does what is left.
+Outputs appear in one rename.
 """
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ class Job:
 
     make: Callable[[], Callable[[Any], pa.Table]]  # called once in each worker
     folder: Path  # of the outputs
-    made_from: str  # a digest of what the outputs depend on, without the shards
+    made_from: str  # a digest of the row, the model and the code
     batch: int  # rows that the function is given at once
 
 
@@ -52,7 +52,8 @@ def listed(path: Path) -> list[Path]:
 def done(shard: Path, job: Job) -> bool:
     """Return whether a shard is done."""
     output = job.folder / shard.name
-    if not output.is_file() or output.stat().st_mtime_ns < shard.stat().st_mtime_ns:
+    put = shard.stat()  # a file that was moved or copied here may have an old time of change, but a new ctime
+    if not output.is_file() or output.stat().st_mtime_ns < max(put.st_mtime_ns, put.st_ctime_ns):
         return False
     try:
         written = pq.read_metadata(output).metadata or {}
@@ -125,7 +126,7 @@ class Worker:
             if not done(path, self.job):
                 _write(self.function, path, self.job)
             return Done(shard, pq.read_metadata(self.job.folder / path.name).num_rows, "")
-        except (BadInput, pa.ArrowInvalid, OSError) as error:
+        except (BadInput, pa.ArrowException, OSError, KeyError) as error:
             return Done(shard, 0, f"{path}: {' '.join(str(error).split())}")
 
 
@@ -135,7 +136,7 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
     # being written.
     with pq.ParquetFile(shard) as file, atomic(output) as draft:
         empty = [file.schema_arrow.empty_table()]
-        tables = map(function, file.iter_batches(job.batch) if file.metadata.num_rows else empty)
+        tables = _made(function, file.iter_batches(job.batch) if file.metadata.num_rows else empty)
         first = next(tables)
         # Dictionaries compress texts, but not vectors. Any: Arrow's stubs allow no list
         texts: Any = [field.name for field in first.schema if pa.types.is_string(field.type)]
@@ -144,6 +145,17 @@ def _write(function: Callable[[Any], pa.Table], shard: Path, job: Job) -> None:
             writer.write_table(first)
             for table in tables:
                 writer.write_table(table)
+
+
+def _made(function: Callable[[Any], pa.Table], batches: Iterable[Any]) -> Iterator[pa.Table]:
+    """Yield what the function makes of each batch. Raises its BadInput, with the first row of the batch."""
+    start = 0
+    for batch in batches:
+        try:
+            yield function(batch)
+        except BadInput as error:
+            raise BadInput(f"{error} (counted from row {start})" if start else str(error)) from None
+        start += len(batch)
 
 
 def _made_from(shard: Path, job: Job) -> str:

@@ -10,10 +10,10 @@ import sys
 import traceback
 from collections.abc import Callable
 from inspect import getdoc
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pipelines import freeze_gc
-from pipelines.runtime import launch, store, track
+from pipelines.runtime import intact, launch, store, track
 from pipelines.runtime.errors import BadInput, cut
 from pipelines.runtime.files import unwritable
 from pipelines.study import params
@@ -44,7 +44,7 @@ def main(verb: Callable[..., None]) -> None:
 
 def _run(verb: Callable[..., None]) -> None:
     name, study, row = verb.__name__, params.load(), None
-    table = params.Study.tables().get(name)
+    text, table = intact.PARAMS.read_bytes(), params.Study.tables().get(name)
     if {"-h", "--help"} & set(sys.argv):
         return print(f"{getdoc(sys.modules[verb.__module__])}\n\n{usage(name, table, study)}")
     if table:  # else the stage reads the whole study
@@ -60,6 +60,20 @@ def _run(verb: Callable[..., None]) -> None:
     freeze_gc()
     with track.run(verb.__name__, name, row, study.study, study.named(row) if row else {}) as run:
         verb(name, row, study, run)
+        edited = "DVC_STAGE" in os.environ and intact.PARAMS.read_bytes() != text
+        if edited and _settings(table, name, study) != _settings(table, name, params.load()):
+            raise BadInput("params.yaml changed while this ran: `dvc repro` runs it again")
+
+
+def _settings(table: str | None, name: str, study: params.Study) -> Any:
+    """Return what a stage reads of a study: its row and the rows that this names, or all.
+
+    DVC reads params.yaml when a stage ends, so dvc.lock would name settings that the stage did not run with.
+    """
+    if not table:
+        return study
+    row = getattr(study, table).get(name)
+    return row and (row, study.named(row))
 
 
 def _refuse(verb: str, reason: str) -> NoReturn:
