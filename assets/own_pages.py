@@ -30,11 +30,13 @@ class OwnPagesOnly:
 def refusal(scope: Scope) -> str:
     """Return why a request is refused, or an empty string."""
     headers = Headers(scope=scope)
-    host = urlsplit(f"//{headers.get('host', '')}")
+    try:
+        host, origin = urlsplit(f"//{headers.get('host', '')}"), urlsplit(headers.get("origin", ""))
+    except ValueError:  # half of an IPv6 address
+        return "no address"
     if host.hostname not in LOCAL:
         return "foreign Host"
-    origin = headers.get("origin")
-    if origin and urlsplit(origin).netloc != host.netloc:
+    if headers.get("origin") and origin.netloc != host.netloc:
         return "foreign Origin"
     by_get = scope["type"] == "http" and scope["method"] == "GET" and scope["path"].endswith("/graphql")
     if by_get and "query" in parse_qs(scope["query_string"].decode("latin-1")):

@@ -17,7 +17,7 @@ def resolve(name: str = "auto", float64: bool = False) -> torch.device:
     this machine lacks, and for MPS if the stage needs float64.
     """
     if name == "auto":
-        name = os.environ.get(VARIABLE, "auto")
+        name = os.environ.get(VARIABLE) or "auto"
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

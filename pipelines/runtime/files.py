@@ -110,7 +110,7 @@ FULL = (
 def of_a_file(error: BaseException) -> bool:
     """Return whether a library may raise this for a damaged file. A panic of polars is a BaseException."""
     panic = type(error).__module__ == "pyo3_runtime"
-    return panic or (isinstance(error, Exception) and not isinstance(error, BadInput))
+    return panic or (isinstance(error, Exception) and not isinstance(error, (BadInput, MemoryError)))
 
 
 @contextmanager
