@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from pipelines.encoders.loading import DTYPES, Loaded, is_static
-from pipelines.encoders.pooling import SideBySide, compose
+from pipelines.encoders.pooling import SideBySide, compose, width
 from pipelines.runtime import files
 from pipelines.runtime.progress import progress
 from pipelines.study import Encoder, Pooled
@@ -101,7 +101,7 @@ def encode_each(
     """
     ways = [loaded.model]
     ways += [compose(loaded.model, row.model_copy(update=dict(pooled))) for pooled in poolings.values()]
-    widths = [loaded.dimension, *(int(way.get_embedding_dimension() or 0) for way in ways[1:])]
+    widths = [loaded.dimension, *map(width, ways[1:])]
     if poolings:  # one transformer, then the later modules of each way
         together = SentenceTransformer(modules=[loaded.model[0], SideBySide(ways)], device=str(loaded.device))
         loaded = replace(loaded, model=together, dimension=sum(widths))

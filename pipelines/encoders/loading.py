@@ -14,7 +14,7 @@ from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
 from pipelines.encoders.clip import ClipText, is_clip
-from pipelines.encoders.pooling import NO_MODEL, compose, open_model, positions
+from pipelines.encoders.pooling import NO_MODEL, compose, open_model, positions, width
 from pipelines.encoders.sources import part_folder, weights
 from pipelines.runtime.device import resolve
 from pipelines.runtime.errors import BadInput
@@ -64,7 +64,7 @@ def load(folder: Path, row: Encoder, device: torch.device | None = None) -> Load
         model=model,
         name=str(row.model),
         pooling=row.pooling or _pooling(model),
-        dimension=int(model.get_embedding_dimension() or 0),
+        dimension=width(model),
         max_tokens=_limit(model, row),
         prompt=prompt,
         query_prompt=row.prompt or prompts.get("query") or prompt,

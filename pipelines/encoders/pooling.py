@@ -112,7 +112,7 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
         modules: list[Any] = [model[0], *_pooling_modules(model[0], row)]
         model = SentenceTransformer(modules=modules, device=str(model.device))
     if row.rotation is not None:  # appended, because a new model would have it in the transformer's 16 bits
-        model.append(rotation(model.get_embedding_dimension() or 0, row.rotation).to(model.device))
+        model.append(rotation(width(model), row.rotation).to(model.device))
     return model
 
 
@@ -167,9 +167,9 @@ def head(width: int) -> Dense:
     return Dense(width, width, activation_function=nn.Tanh())
 
 
-def width(transformer: Transformer) -> int:
-    """Return the width of a transformer's layers."""
-    return int(transformer.get_embedding_dimension() or 0)
+def width(model: Transformer | SentenceTransformer) -> int:
+    """Return the dimension of a model's vectors; of a transformer, the width of its layers."""
+    return int(model.get_embedding_dimension() or 0)
 
 
 def positions(transformer: Any) -> int | None:

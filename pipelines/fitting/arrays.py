@@ -68,8 +68,7 @@ def fit(
     >>> verdict.agreement > 0.5, verdict.dimensions < 20, verdict.label  # right, but few dimensions
     (True, True, 'doubtful')
     """
-    translator, verdict, _ = fit_and_judge(source, target, seed, restarts, pairs, **settings)
-    return translator, verdict
+    return fit_and_judge(source, target, seed, restarts, pairs, **settings)[:2]
 
 
 def fit_parts(source: Any, target: Any, **how: Any) -> tuple[Translator, Verdict, Parts | None]:

@@ -154,7 +154,8 @@ def fit_row(verb: str, name: str, work: Work, in_common: Callable[[Pair], dict[s
         folder.mkdir(parents=True, exist_ok=True)
         for seed, candidate in best.items():
             save(candidate.fit[pair], folder / f"seed-{seed}")
-        verdicts = verdicts_of(best, pair)
+        # {} if nothing was judged
+        verdicts = {seed: fit.verdicts[pair] for seed, fit in best.items() if fit.verdicts}
         write_verdicts(folder, verdicts)
         found = {"seeds": len(best)} | summary(verdicts) | restarts
         if work.judged:
@@ -286,11 +287,6 @@ def write_verdicts(folder: Path, verdicts: Mapping[int, Verdict]) -> None:
     """Write verdicts.json: a verdict for each seed."""
     by_seed = {seed: asdict(verdict) for seed, verdict in verdicts.items()}
     (folder / "verdicts.json").write_text(json.dumps(by_seed, indent=2) + "\n", encoding="utf-8")
-
-
-def verdicts_of(best: Mapping[int, Candidate], pair: Pair) -> dict[int, Verdict]:
-    """Return the verdicts on the translators of two spaces, by seed; {} if nothing was judged."""
-    return {seed: candidate.verdicts[pair] for seed, candidate in best.items() if candidate.verdicts}
 
 
 def summary(verdicts: Mapping[int, Verdict]) -> dict[str, Any]:

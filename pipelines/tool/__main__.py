@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from importlib.metadata import version
@@ -70,7 +70,7 @@ def commands() -> Parser:
     parser.add_argument("--version", action="version", version=version("universal-geometry"))
     places = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(add: Callable[[Parser], None], run: str, about: str, example: str) -> None:
+    def command(run: str, about: str, example: str) -> Parser:
         one = places.add_parser(
             example.partition(" ")[0],
             help=about,
@@ -80,25 +80,27 @@ def commands() -> Parser:
         )
         one.set_defaults(run=run)
         _json(one)
-        add(one)
+        return one
 
-    command(_audit, "audit.run", "attack a dump of vectors, and write one page", "audit dump.parquet")
-    command(
-        _translate,
+    _audit(command("audit.run", "attack a dump of vectors, and write one page", "audit dump.parquet"))
+    translate = command(
         "translate.fit",
         "fit a map between two spaces without pairs, apply it, or measure it on pairs",
         "translate fit old.parquet new.parquet --out map",
     )
-    command(
-        _migrate,
+    _translate(translate)
+    migrate = command(
         "migrate.migrate",
         "move an index into the space of a new encoder, and say what it cost",
         "migrate old.parquet new.parquet --pairs pairs.csv --out moved.parquet",
     )
-    command(_identify, "identify.run", "name the encoder of a dump", "identify dump.parquet")
-    command(_validate, "validate.run", "validate a study", "validate studies/own.yaml")
-    command(_ls, "doctor.ls", "list encoders, aligners and studies", "ls encoders")
-    command(lambda _: None, "doctor.run", "say what is installed, and what mends what is missing", "doctor")
+    _migrate(migrate)
+    _identify(command("identify.run", "name the encoder of a dump", "identify dump.parquet"))
+    validate = command("validate.run", "validate a study", "validate studies/own.yaml")
+    validate.add_argument("study", type=Path, metavar="STUDY")
+    ls = command("doctor.ls", "list encoders, aligners and studies", "ls encoders")
+    ls.add_argument("what", nargs="?", choices=("encoders", "aligners", "studies"))
+    command("doctor.run", "say what is installed, and what mends what is missing", "doctor")
     return parser
 
 
@@ -195,14 +197,6 @@ def _migrate(parser: Parser) -> None:
     parser.add_argument("--qrels", metavar="TSV", help="query, document, grade, as in BEIR")
     _stored(parser)
     _fits(parser)
-
-
-def _validate(parser: Parser) -> None:
-    parser.add_argument("study", type=Path, metavar="STUDY")
-
-
-def _ls(parser: Parser) -> None:
-    parser.add_argument("what", nargs="?", choices=("encoders", "aligners", "studies"))
 
 
 if __name__ == "__main__":
