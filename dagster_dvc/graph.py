@@ -115,7 +115,7 @@ class Entry:
     @property
     def outs(self) -> list[dict[str, Any]]:
         """Return the outputs, each with path, md5, size (bytes) and, for a folder, nfiles."""
-        return [dict(out) for out in self.raw.get("outs", ())]
+        return self.raw.get("outs", [])
 
     @property
     def deps(self) -> dict[str, str | None]:
@@ -173,15 +173,10 @@ def read(root: Path, prefix: str = "") -> dict[str, Stage]:
             if not any(overlap(path, out) for out in made)
         }
         # By name, not by `addressing`: that is relative to the folder in which this process happens to be.
+        names = {s: name for name, s in selected.items()}
         upstream = {
-            name: tuple(
-                sorted(
-                    str(d.name)
-                    for d in graph.successors(s)
-                    if isinstance(d, PipelineStage) and selected.get(str(d.name)) is d
-                )
-            )
-            for name, s in selected.items()
+            name: tuple(sorted(names[d] for d in graph.successors(s) if d in names))
+            for s, name in names.items()
         }
         files: dict[str, Any] = {}
         stages = [
@@ -349,11 +344,9 @@ def digest(value: Any) -> str:
 def _explained(root: Path, error: BaseException) -> str:
     """Return DVC's message in one line, with the line of dvc.yaml that is wrong."""
     cause = error.__cause__
-    said = (
-        f"{_one_line(error)}: {_one_line(cause)}"
-        if isinstance(error, YAMLValidationError)
-        else _one_line(error)
-    )
+    said = _one_line(error)
+    if isinstance(error, YAMLValidationError):
+        said += f": {_one_line(cause)}"
     if mark := getattr(cause, "problem_mark", None):
         return f"{said}: line {mark.line + 1}: {_one_line(getattr(cause, 'problem', ''))}"
     keys = re.findall(r"\['(.*?)'\]", said) or [k for m in PARSED.findall(said) for k in m.split(".")]

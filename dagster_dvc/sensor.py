@@ -52,9 +52,9 @@ def lock_sensor(
                 entries = lock(root)
         except (DvcException, GraphError) as error:
             return dg.SkipReason(str(error))
-        there = {
-            name: entry for name, entry in entries.items() if name in stages and _exists(root, stages[name])
-        }
+        # After `git pull` without `dvc pull` some outputs are missing
+        whole = {name for name, stage in stages.items() if all((root / out).exists() for out in stage.outs)}
+        there = {name: entry for name, entry in entries.items() if name in whole}
         seen = digest({name: entry.digest for name, entry in there.items()})
         if seen == context.cursor:
             return dg.SkipReason("dvc.lock has not changed")
@@ -70,11 +70,6 @@ def lock_sensor(
         return dg.SensorResult(asset_events=made + found, cursor=seen)
 
     return sensor
-
-
-def _exists(root: Path, stage: Stage) -> bool:
-    """Return whether all outputs exist. After `git pull` without `dvc pull` some are missing."""
-    return all((root / out).exists() for out in stage.outs)
 
 
 def _news(instance: dg.DagsterInstance, stage: Stage, entry: Entry, tags: Mapping[str, str]) -> bool:

@@ -1,6 +1,9 @@
 """Build DVC projects, run their jobs in Dagster, and compare what Dagster and DVC call stale."""
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +19,16 @@ def initialised(root: Path) -> Path:
     """Make `root` a DVC repository without git."""
     Repo.init(str(root), no_scm=True).close()
     return root
+
+
+def git(root: Path, *words: str) -> None:
+    subprocess.run(["git", *words], cwd=root, check=True)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return an environment in which `python` is this one."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | {"PATH": path, **more}
 
 
 def build(root: Path) -> dg.Definitions:

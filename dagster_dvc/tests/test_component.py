@@ -1,6 +1,5 @@
 """A foreign DVC project in Dagster through a defs.yaml."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from projects import initialised, names, outcomes, run, stale
+from projects import environment, git, initialised, names, outcomes, run, stale
 
 from dagster_dvc.graph import read
 
@@ -96,7 +95,7 @@ def test_two_projects_fit_into_one_code_location(tmp_path):
     other = tmp_path / "orchestration/defs/other"
     shutil.copytree(tmp_path / "orchestration/defs/counts", other)
     (other / "defs.yaml").write_text((other / "defs.yaml").read_text().replace("prefix: one", "prefix: two"))
-    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    git(tmp_path, "init", "--quiet")
     defs = load(tmp_path)
     dg.Definitions.validate_loadable(defs)
     assert keys(defs) == {f"{prefix}@{name}" for prefix in ("one", "two") for name in EVERYTHING}
@@ -113,7 +112,7 @@ def test_names_that_dagster_takes_for_no_step_or_job(tmp_path):
     stages["rows"] = {"foreach": rows, "do": {"cmd": "echo ${item}"}}
     stages["cube"] = {"matrix": {"m": [1, 2], "n": ["a"]}, "cmd": "echo ${item.m}${item.n}"}
     root = project(initialised(tmp_path), yaml.safe_dump({"stages": stages}))
-    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    git(root, "init", "--quiet")
     defs = load(root)
     dg.Definitions.validate_loadable(defs)
     changed = {"import_", "type_", "gr__e", "rows@a_b", "rows@gr__e", "rows@data_e.csv"}
@@ -125,11 +124,10 @@ def test_names_that_dagster_takes_for_no_step_or_job(tmp_path):
 def test_the_five_minutes_of_the_docs_do_what_they_say(tmp_path):
     page = (PACKAGE / "README.md").read_text()
     _, *blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)  # the first one installs
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "PYTHONPATH": str(PACKAGE.parent), "DO_NOT_TRACK": "1"}
+    env = environment(PYTHONPATH=str(PACKAGE.parent), DO_NOT_TRACK="1")
     script = "set -e\n" + "\necho END OF BLOCK\n".join(blocks)
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     _, listed, launched, edited = done.stdout.split("END OF BLOCK")

@@ -15,7 +15,7 @@ import dagster as dg
 import psutil
 import pytest
 import yaml
-from projects import build, materialized, names, outcomes, run, tick
+from projects import build, environment, git, materialized, names, outcomes, run, tick
 
 from dagster_dvc import repro
 from dagster_dvc.checks import as_locked
@@ -73,10 +73,8 @@ pathlib.Path("results", name + ".json").write_text(json.dumps(metrics))
 
 
 def dvc(root: Path, *words: str) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": path, "DAGSTER_RUN_ID": "none"}
-    command = [sys.executable, "-m", "dvc", *words]
-    subprocess.run(command, cwd=root, check=True, capture_output=True, env=environment)
+    command, env = [sys.executable, "-m", "dvc", *words], environment(DAGSTER_RUN_ID="none")
+    subprocess.run(command, cwd=root, check=True, capture_output=True, env=env)
 
 
 def setting(root: Path, value) -> None:
@@ -97,7 +95,7 @@ class Finished:
 def fresh(tmp_path_factory):
     """A repository in which nothing has run. Tests copy it."""
     root = tmp_path_factory.mktemp("fresh")
-    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    git(root, "init", "--quiet")
     dvc(root, "init", "--quiet")
     (root / "make.py").write_text(MAKE)
     (root / "dvc.yaml").write_text(PIPELINE)
@@ -349,7 +347,7 @@ def test_numbers_that_the_web_page_cannot_show_are_words(root):
 
 def test_an_experiment_runs_in_a_copy_and_the_tree_stays_as_it_is(after, instance):
     for words in (("add", "-A"), ("-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "-qm", "x")):
-        subprocess.run(["git", *words], cwd=after, check=True)
+        git(after, *words)
     paths = ("params.yaml", "dvc.lock", "data/one-row.txt", "results/one-row.json")
     before = {path: (after / path).read_bytes() for path in paths}
     result = run(build(after), instance, "experiment", changing("make.one-row.value=3"))
