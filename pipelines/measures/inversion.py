@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 
 import torch
 from torch import Tensor
@@ -43,10 +43,7 @@ def words(text: str) -> list[str]:
 
 def token_f1(guess: Words, true: Words) -> float:
     """Return SQuAD's F1: the harmonic mean of precision and recall over multisets of words."""
-    if not guess or not true:
-        return float(list(guess) == list(true))
-    common = sum((Counter(guess) & Counter(true)).values())
-    return 2 * common / (len(guess) + len(true))
+    return _f1(sum((Counter(guess) & Counter(true)).values()), guess, true)
 
 
 def set_f1(guess: str, true: str) -> float:
@@ -55,9 +52,13 @@ def set_f1(guess: str, true: str) -> float:
     Tokens are words and single marks instead of nltk's tokens.
     """
     guessed, wanted = set(TOKEN.findall(guess)), set(TOKEN.findall(true))
-    if not guessed or not wanted:
-        return float(guessed == wanted)
-    return 2 * len(guessed & wanted) / (len(guessed) + len(wanted))
+    return _f1(len(guessed & wanted), guessed, wanted)
+
+
+def _f1(common: int, guess: Sized, true: Sized) -> float:
+    """Return the F1 of what two texts have in common; 1 if both are empty."""
+    both = len(guess) + len(true)
+    return 2 * common / both if both else 1.0
 
 
 def bleu(guess: Words, true: Words, order: int = 4) -> float:
@@ -83,8 +84,6 @@ def _grams(words: Words, n: int) -> Counter:
 
 def rouge_l(guess: Words, true: Words) -> float:
     """Return the F1 of the longest common subsequence (Lin 2004): 2 LCS / (|guess| + |true|)."""
-    if not guess or not true:
-        return float(list(guess) == list(true))
     row = [0] * (len(true) + 1)
     for word in guess:
         before = 0
@@ -92,4 +91,4 @@ def rouge_l(guess: Words, true: Words) -> float:
             kept = row[j]
             row[j] = before + 1 if word == other else max(row[j], row[j - 1])
             before = kept
-    return 2 * row[-1] / (len(guess) + len(true))
+    return _f1(row[-1], guess, true)

@@ -5,6 +5,7 @@ centring each side, and ranks use centred cosines. `raw_top1` and `raw_mean_rank
 vec2vec publishes: each real vector ranks all translated vectors by raw cosine.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -18,11 +19,12 @@ ROWS, KEYS = 1024, 8192  # of a block of the similarity matrix; fewer rows if th
 MEASURES: list[Measure] = []
 
 
+@dataclass
 class Pairs:
     """Translated vectors (n, d) and their partners (n, d), row by row, and their ranks for the measures."""
 
-    def __init__(self, translated: Tensor, target: Tensor) -> None:
-        self.translated, self.target = translated, target
+    translated: Tensor
+    target: Tensor
 
     @cached_property
     def centred(self) -> tuple[Tensor, Tensor]:

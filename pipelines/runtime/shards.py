@@ -64,8 +64,7 @@ def done(shard: Path, job: Job) -> bool:
 
 def loop(job: Job, shards: Sequence[Path]) -> Iterator[Done]:
     """Do one shard after the other in this process. A faulty shard does not stop the others."""
-    worker = Worker(job)
-    yield from (worker.do(str(shard)) for shard in shards)
+    return map(Worker(job).do, map(str, shards))
 
 
 def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int) -> Iterator[Done]:
@@ -106,11 +105,11 @@ def on_ray(job: Job, shards: Sequence[Path], address: str | None, workers: int) 
         ray.shutdown()
 
 
+@dataclass
 class Worker:
     """Does shards. As an actor it takes a table of their names and returns a table of `Done`."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    job: Job
 
     @cached_property
     def function(self) -> Callable[[Any], pa.Table]:

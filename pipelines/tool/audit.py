@@ -106,7 +106,7 @@ class Options:
     def of(cls, args: Namespace) -> Options:
         """Return the options of a command line. Those that are not given have their defaults."""
         given = {name: value for name, value in vars(args).items() if value is not None}
-        return cls(**{name: given[name] for name in cls.__dataclass_fields__ if name in given})
+        return cls(**{name: value for name, value in given.items() if name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
@@ -192,14 +192,16 @@ def measure_leaks(
         findings.about["defences"] = f"not tried: at least {LEAST} vectors are needed"
 
 
+@dataclass
 class Steps:
     """Print which step of how many is running, and how long the rest will take.
 
     The time left is estimated from the steps so far. `weights` says how long each step is, a fit being 1.
     """
 
-    def __init__(self, command: str, weights: dict[str, float]) -> None:
-        self.command, self.weights, self.running = command, weights, ""
+    command: str
+    weights: dict[str, float]
+    running: str = ""
 
     def skip(self, names: Iterable[str]) -> None:
         self.weights = {name: weight for name, weight in self.weights.items() if name not in names}

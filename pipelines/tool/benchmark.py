@@ -1,6 +1,7 @@
 """A moved index as a model of the package mteb, which runs BEIR and other benchmarks."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sentence_transformers.util import cos_sim, pairwise_cos_sim
@@ -10,17 +11,20 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.encoders.query import Encode
 
 
+@dataclass
 class Moved:
     """Embed documents by the old encoder and translate them; embed queries, and all else, by the new one.
 
     An `EncoderProtocol` of mteb 2: `mteb.evaluate(Moved("mine", old, new, translator), tasks)`.
     """
 
+    name: str
+    old: Encode
+    new: Encode
+    translator: Translator
+
     similarity = staticmethod(cos_sim)
     similarity_pairwise = staticmethod(pairwise_cos_sim)
-
-    def __init__(self, name: str, old: Encode, new: Encode, translator: Translator) -> None:
-        self.name, self.old, self.new, self.translator = name, old, new, translator
 
     def encode(
         self, inputs: Iterable[dict[str, Any]], *, prompt_type: str | None = None, **kwargs: Any

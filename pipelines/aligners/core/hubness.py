@@ -50,7 +50,7 @@ class InvertedSoftmax(Linear):
     def around(cls, linear: Linear, anchors: Tensor, strength: float) -> InvertedSoftmax:
         """Correct `linear` for the hubs of the source vectors `anchors` (m, d)."""
         moved = linear(anchors) - linear.target_mean
-        self = cls(linear.map.shape[0], linear.map.shape[1], len(anchors), strength).to(linear.map.device)
+        self = cls(*linear.map.shape, anchors=len(anchors), strength=strength).to(linear.map.device)
         q = normalize(moved, dim=1)
         added = {"anchors": q, "deviation": torch.tensor(dimensions(q) ** -0.5)}
         self.load_state_dict(linear.state_dict() | added)

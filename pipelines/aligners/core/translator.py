@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pipelines.measures.vectors import finite
+from pipelines.measures.vectors import centred_unit, finite
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.files import atomic, reading
 
@@ -92,7 +92,7 @@ class Linear(Translator):
         self.map.copy_(map)
         self.source_mean.copy_(source.mean(0))
         self.target_mean.copy_(target.mean(0))
-        mapped = nn.functional.normalize(source - source.mean(0), dim=1) @ map
+        mapped = centred_unit(source) @ map
         self.scale.copy_((target - target.mean(0)).norm(dim=1).mean() / mapped.norm(dim=1).mean())
         return self
 
