@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dagster_dvc.checks import Check, Found
+from dagster_dvc.checks import Found
 from dagster_dvc.graph import Stage
 
 
@@ -39,7 +39,7 @@ def targets(root: Path, stage: Stage) -> Found:
     return "; ".join(lines), {"audits": len(pages), "targets missed": len(lines)}
 
 
-CHECKS: dict[str, dict[str, Check]] = {
+CHECKS = {
     "align": {"aligned": aligned, "disjoint_halves": disjoint},
     "align_jointly": {"aligned": aligned},
     "report": {"audit_targets": targets},

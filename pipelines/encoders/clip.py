@@ -31,7 +31,7 @@ class ClipText(InputModule):
         whole = AutoConfig.from_pretrained(folder, local_files_only=True)
         config = getattr(whole, "text_config", whole)
         config.projection_dim = whole.projection_dim  # the text tower's own copy may be a default
-        options: dict[str, Any] = {"config": config, "local_files_only": True, "dtype": torch.float32}
+        options = {"config": config, "local_files_only": True, "dtype": torch.float32}
         self.model: Any = _TextTower.from_pretrained(folder, attn_implementation=None, **options)
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self.config = self.model.config
@@ -42,7 +42,7 @@ class ClipText(InputModule):
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **kwargs: Any) -> dict[str, Tensor]:
         texts = [(prompt or "") + text for text in inputs]
-        options: dict[str, Any] = {"padding": True, "truncation": True, "return_tensors": "pt"}
+        options = {"padding": True, "truncation": True, "return_tensors": "pt"}
         return dict(self.tokenizer(texts, max_length=self.max_seq_length, **options))
 
     def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:

@@ -198,7 +198,7 @@ def _collate(loaded: Loaded, ids: list[Tensor]) -> dict[str, Tensor]:
     lengths = torch.tensor([len(i) for i in ids])
     if is_static(loaded.model):
         return {"input_ids": torch.cat(ids), "offsets": lengths.cumsum(0) - lengths}
-    tokenizer: Any = loaded.model.tokenizer
+    tokenizer = loaded.model.tokenizer
     side = tokenizer.padding_side
     padded = pad_sequence(ids, True, tokenizer.pad_token_id or 0, padding_side=side)
     mask = (torch.arange(padded.shape[1]) < lengths[:, None]).long()  # (batch, longest)

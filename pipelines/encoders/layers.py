@@ -26,7 +26,7 @@ def compare(model: SentenceTransformer, texts: Sequence[str]) -> tuple[Tensor, p
     """
     transformer: Any = model[0]
     tokenizer, cosines, pieces = transformer.tokenizer, [], []
-    options: dict[str, Any] = {"padding": True, "truncation": True, "return_tensors": "pt"}
+    options = {"padding": True, "truncation": True, "return_tensors": "pt"}
     for i in range(0, len(texts), BATCH):
         batch = list(texts[i : i + BATCH])
         features = tokenizer(batch, max_length=model.max_seq_length, **options).to(model.device)

@@ -109,7 +109,7 @@ def compose(model: SentenceTransformer, row: Encoder) -> SentenceTransformer:
     Raise BadInput if there is no transformer to pool, or if it has too few layers.
     """
     if row.pooling is not None or row.layer is not None:
-        modules: list[Any] = [model[0], *_pooling_modules(model[0], row)]
+        modules = [model[0], *_pooling_modules(model[0], row)]
         model = SentenceTransformer(modules=modules, device=str(model.device))
     if row.rotation is not None:  # appended, because a new model would have it in the transformer's 16 bits
         model.append(rotation(width(model), row.rotation).to(model.device))
@@ -122,7 +122,7 @@ def _pooling_modules(transformer: Any, row: Encoder) -> list[Module]:
         raise BadInput(
             f"{asked}: {type(transformer).__name__} has no tokens to pool: it is not a transformer"
         )
-    layers: int = transformer.model.config.num_hidden_layers
+    layers = transformer.model.config.num_hidden_layers
     if row.layer is not None:
         if row.layer > layers:
             raise BadInput(f"{asked}: this transformer has {layers} layers")
@@ -174,7 +174,7 @@ def width(model: Transformer | SentenceTransformer) -> int:
 
 def positions(transformer: Any) -> int | None:
     """Return how many tokens a transformer can read; None: any number."""
-    model: Any = getattr(transformer, "model", None)
+    model = getattr(transformer, "model", None)
     most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
@@ -189,7 +189,7 @@ def words_of(tokenizer: Any, features: Mapping[str, Tensor]) -> Tensor:
 
 # A config may name a kernel on the hub, which is code. These options take precedence; None: what transformers
 # chooses.
-SAFE: dict[str, Any] = {
+SAFE = {
     "attn_implementation": None,
     "experts_implementation": None,
     "use_kernels": False,
@@ -210,7 +210,7 @@ def open_model(folder: Path, dtype: torch.dtype | str | None = None) -> Sentence
     take this package's from here. All others must be sentence-transformers' own. Raise BadInput for damaged
     or hostile files, and for a folder that is no model or needs code of its own.
     """
-    options: dict[str, Any] = {
+    options = {
         "local_files_only": True,
         "trust_remote_code": False,
         "model_kwargs": SAFE if dtype is None else {**SAFE, "dtype": dtype},

@@ -177,7 +177,7 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
     """
     if not work.judged:
         return {seed: Candidate(fit) for seed, fit in fit_seeds(work, work.row.seeds, 0).of_seeds}, {}
-    candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
+    candidates = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
     so_far = Fits([], [])
     to_fit = [*work.row.seeds]

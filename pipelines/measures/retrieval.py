@@ -59,7 +59,7 @@ def judged_scores(
     found, block = [], max(1, BLOCK // len(keys))
     for start in range(0, len(unit), block):
         cosines = unit[start : start + block] @ keys.T
-        best: list[list[int]] = cosines.sort(dim=1, descending=True, stable=True).indices[:, :DEPTH].tolist()
+        best = cosines.sort(dim=1, descending=True, stable=True).indices[:, :DEPTH].tolist()
         for query, rows in enumerate(best, start):
             found.append([max(0.0, judgements[query].get(names[row], 0.0)) for row in rows])
     ideal = [sorted((max(0.0, grade) for grade in of.values()), reverse=True) for of in judgements]

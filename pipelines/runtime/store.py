@@ -233,10 +233,10 @@ def write_embeddings(
     first = next(blocks)
     dimension = first.shape[1]
     zeros = np.zeros(len(ids) * dimension, first.dtype)  # untouched pages take no memory
-    columns: dict[str, Any] = {"id": pa.array(ids, pa.string()), "split": pa.array(splits, pa.string())}
+    columns = {"id": pa.array(ids, pa.string()), "split": pa.array(splits, pa.string())}
     columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(zeros), dimension)
     columns |= {column: pa.array(values, pa.string()) for column, values in more.items()}
-    table = pa.table(columns).replace_schema_metadata({**metadata, "dimension": str(dimension)})
+    table = pa.table(columns, metadata={**metadata, "dimension": str(dimension)})
     with atomic(embeddings_path(name)) as draft:
         with pa.ipc.new_file(draft, table.schema) as arrow:
             arrow.write_table(table)

@@ -446,8 +446,8 @@ def try_defences(vectors: Tensor, best: Attempt, options: Options, steps: Steps,
         # Quick, because there are many defences
         seed = (options.seed + 1) % 2**32
         translator, verdict, _ = identify_or_fit(defended, best.known, prints, True, seed)
-        line: dict[str, Any] = {"defence": str(defence)}
-        line["utility"] = float(recall_kept(bare, defended, keys=keys).mean())
+        utility = float(recall_kept(bare, defended, keys=keys).mean())
+        line: dict[str, Any] = {"defence": str(defence), "utility": utility}
         with torch.inference_mode():
             strongest = line["leakage"] = leakage(translator(defended), neighbours_of_bare)
             for n in (n for n in PAIRS if n <= len(bare) / 2):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import torch
@@ -109,7 +108,7 @@ def migrate(args: Namespace) -> Answer:
     target = new.vectors[~unseen]
     how = {"seed": args.seed, "restarts": args.restarts, "match_in": "smaller"}
     unpaired, verdict, parts = arrays.fit_parts(old.vectors, target, pairs=pairs, **how)
-    maps: dict[str, Translator] = {"unpaired": unpaired}
+    maps = {"unpaired": unpaired}
     if pairs:
         maps["procrustes"] = procrustes.fit_oracle(*pairs, procrustes.Settings(), args.seed)
 
@@ -126,7 +125,7 @@ def migrate(args: Namespace) -> Answer:
     if pairs:
         found = f"of {len(test)} known pairs are nearest among {len(new.vectors)} new vectors"
         lines += [f"{name}: {share:.3f} {found}" for name, share in top1.items()]
-    data: dict[str, Any] = {"verdict": asdict(verdict), "map": best, "out": None}
+    data = {"verdict": asdict(verdict), "map": best, "out": None}
     data |= {"top1": top1, "foscttm": foscttm} if pairs else {}
     if judged:
         data["retrieval"] = judged.by(maps[best](old.vectors))

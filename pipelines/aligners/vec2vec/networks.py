@@ -7,8 +7,6 @@ F: translation. R: reconstruction. A: input adapter. T: backbone, shared by all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize, pad
@@ -132,7 +130,7 @@ class ResidualMLP(nn.Module):
         super().__init__()
         self.inputs, self.norm = inputs, norm
         self.sizes = [*[width] * (depth - 1), outputs]
-        normed: Callable[[int], nn.Module] = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
+        normed = nn.BatchNorm1d if norm == "batch" else nn.LayerNorm
         self.layers = nn.ModuleList([nn.Sequential(nn.Linear(inputs, self.sizes[0]), nn.SiLU())])
         for _ in range(depth - 2):
             middle = [nn.Linear(width, width), nn.SiLU(), normed(width), nn.Dropout(dropout)]
@@ -207,7 +205,7 @@ class Discriminator(nn.Module):
 
     def __init__(self, depth: int, inputs: int, width: int) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Linear(inputs, width if depth > 1 else 1)]
+        layers = [nn.Linear(inputs, width if depth > 1 else 1)]
         for _ in range(depth - 2):
             layers += [nn.SiLU(), nn.Linear(width, width), nn.LayerNorm(width)]
         if depth > 1:

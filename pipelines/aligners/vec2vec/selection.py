@@ -53,7 +53,7 @@ def unpaired_score(model: Vec2Vec, held_out: Mapping[str, Tensor]) -> dict[str, 
     training = model.training
     model.eval()
     pairs = list(permutations(held_out, 2))
-    parts: dict[str, float] = {"share": 0.0, "cosine": 0.0, "cycle": 0.0, "score": 0.0}
+    parts = {"share": 0.0, "cosine": 0.0, "cycle": 0.0, "score": 0.0}
     for source, target in pairs:
         moved = model.translate(held_out[source], source, target)
         share, cosine = agreement(moved, held_out[target])

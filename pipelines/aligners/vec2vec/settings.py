@@ -99,7 +99,7 @@ class Settings(Checked):
 
 
 # The paper's objective: section 4 of arXiv 2505.12540
-PAPER: dict[str, Any] = {
+PAPER = {
     "dropout": 0.0,
     "swapped_labels": False,
     "latent_discriminators": "both",
@@ -114,7 +114,7 @@ PAPER: dict[str, Any] = {
 }
 # Ours, for small machines: one matrix per encoder on principal axes, moved by transport, the best of many
 # starts
-MULTISTART: dict[str, Any] = {
+MULTISTART = {
     "centre": True,
     "axes": "principal",
     "starts": (64, 12, 3),
@@ -149,4 +149,4 @@ MULTISTART: dict[str, Any] = {
     "patience": 1000,
 }
 # What `recipe` in a row stands for; other keys of the row override it
-RECIPES: dict[str, dict[str, Any]] = {"released": {}, "paper": PAPER, "multistart": MULTISTART}
+RECIPES = {"released": {}, "paper": PAPER, "multistart": MULTISTART}

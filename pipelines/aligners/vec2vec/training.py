@@ -47,7 +47,7 @@ class Training:
     ) -> None:
         self.settings, self.model, self.dims = settings, model, dims
         self.learning = tuple(learning) or tuple(dims)
-        self.pairs: list[Pair] = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
+        self.pairs = [pair for pair in permutations(dims, 2) if set(pair) & set(self.learning)]
         self.real = [name for name in dims if name not in self.learning] or list(dims)[:1]
         self.device = next(model.parameters()).device
         self.as_graph = settings.graph and self.device.type == "cuda"
@@ -205,7 +205,7 @@ class Training:
     def state(self) -> dict[str, Any]:
         """Return all that the next step depends on, with torch's random state. Raises BadInput as `check`."""
         self.check()
-        states: dict[str, Any] = {name: part.state_dict() for name, part in self._parts().items()}
+        states = {name: part.state_dict() for name, part in self._parts().items()}
         cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
         random = {"random": torch.get_rng_state(), "cuda": cuda}
         return states | random | {"done": self.done}
