@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pipelines.aligners.core.cloud import checked, finite
 from pipelines.aligners.core.parts import Parts, judge_parts
 from pipelines.aligners.core.translator import Translator, load_best, load_seeds
-from pipelines.aligners.core.verdict import Verdict, judge, other_texts, replicate
+from pipelines.aligners.core.verdict import REPLICATE, Verdict, judge, other_texts
 from pipelines.fitting.fits import Draw, Translators, Work, fit_until_aligned
 from pipelines.runtime.errors import BadInput
 from pipelines.runtime.log import Log
@@ -169,8 +169,8 @@ def verdict(
 
         return translate
 
-    map, replicated = method(source, target, seed), replicate(method, source, target, seed)
-    return judge(source, map, [replicated], target)
+    map, replicate = method(source, target, seed), method(*other_texts(source, target), seed + REPLICATE)
+    return judge(source, map, [replicate], target)
 
 
 def _sides(source: Any, target: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -48,13 +48,10 @@ class Parts:
     centroids: Tensor  # (clusters, d) of centred unit vectors
     aligned: Tensor  # (clusters,) bool
 
-    def clusters(self, source: Tensor) -> Tensor:
-        """Return the nearest cluster of each source vector (n, d). -> (n,) int64"""
-        return nearness(normalize(source - self.mean, dim=1), self.centroids).argmax(1)
-
     def rows(self, source: Tensor) -> Tensor:
         """Mark the source vectors (n, d) for which the map is right. -> (n,) bool"""
-        return self.aligned[self.clusters(source)]
+        cluster = nearness(normalize(source - self.mean, dim=1), self.centroids).argmax(1)
+        return self.aligned[cluster]
 
     def save(self, path: Path) -> None:
         from safetensors.torch import save_file

@@ -9,9 +9,8 @@ right.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,11 +107,6 @@ def verdict_of(agreed: float, width: float, share: float = 1.0) -> Verdict:
         label = "aligned" if share >= WHOLE else "partial" if share else "doubtful"
         return Verdict(score, label, agreed, width, share)
     return Verdict(score, "doubtful" if score >= DOUBTFUL else "failed", agreed, width, 0.0)
-
-
-def replicate(fit: Callable[[Tensor, Tensor, int], Any], source: Tensor, target: Tensor, seed: int) -> Any:
-    """Fit a replicate with another seed to the `other_texts` of both sides."""
-    return fit(*other_texts(source, target), seed + REPLICATE)
 
 
 def other_texts(source: Tensor, target: Tensor, number: int = 0) -> tuple[Tensor, Tensor]:

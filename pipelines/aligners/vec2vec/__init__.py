@@ -145,13 +145,13 @@ def _restarts(training: Training) -> Callable[[], Training]:
     model, dims, settings = training.model, training.dims, training.settings
 
     def start() -> Training:
-        if not model.frozen:
+        if model.frozen:
+            fresh = copy.deepcopy(model)
+            for name in training.learning:
+                fresh.redraw(name)
+        else:
             fresh = Vec2Vec(dims, **settings.shape).to(training.device)
-            return Training(fresh.train(), dims, settings)
-        copied = copy.deepcopy(model)
-        for name in training.learning:
-            copied.redraw(name)
-        return Training(copied.train(), dims, settings, training.learning)
+        return Training(fresh.train(), dims, settings, training.learning)
 
     return start
 
