@@ -74,17 +74,6 @@ class Work:
     judged: bool = True  # False for oracles and the naive baseline, which need no verdict
 
 
-class Fits(NamedTuple):
-    """The fits of several draws."""
-
-    of_seeds: list[tuple[int, Translators]]  # each with its seed; a seed has one for each restart
-    replicates: list[Translators]
-
-    def judges_of(self, seed: int) -> list[Translators]:
-        """Return the fits that judge a seed: the replicates or, if there are none, fits of other seeds."""
-        return self.replicates or [fit for other, fit in self.of_seeds if other != seed]
-
-
 @dataclass
 class Candidate:
     """A fit, its verdicts, and the translators that it was compared with."""
@@ -176,20 +165,23 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
     times. The metric `restarts` is the number of these refits, summed over the seeds.
     """
     if not work.judged:
-        return {seed: Candidate(fit) for seed, fit in fit_seeds(work, work.row.seeds, 0).of_seeds}, {}
-    candidates = {seed: [] for seed in work.row.seeds}
+        return {seed: Candidate(fit) for seed, fit in fit_seeds(work, work.row.seeds, 0)[0]}, {}
+    candidates: dict[int, list[Candidate]] = {seed: [] for seed in work.row.seeds}
     best: dict[int, Candidate] = {}
-    so_far = Fits([], [])
+    fits, replicates = [], []  # of all restarts so far
     to_fit = [*work.row.seeds]
     for restart in range(work.row.restarts + 1):
-        new = fit_seeds(work, to_fit, restart)
-        so_far = Fits(so_far.of_seeds + new.of_seeds, so_far.replicates + new.replicates)
-        for seed, fit in new.of_seeds:
+        new, new_replicates = fit_seeds(work, to_fit, restart)
+        fits += new
+        replicates += new_replicates
+        for seed, fit in new:
             candidates[seed].append(Candidate(fit))
         for seed in to_fit:
+            # Without replicates, the fits of other seeds judge
+            judges = replicates or [fit for other, fit in fits if other != seed]
             vectors = work.vectors_of_seed(seed)
             for candidate in candidates[seed]:
-                candidate.judge_by(so_far.judges_of(seed), vectors)
+                candidate.judge_by(judges, vectors)
         best = {seed: max(of_seed, key=Candidate.rank) for seed, of_seed in candidates.items()}
         wrong = [seed for seed, candidate in best.items() if not candidate.aligned]
         to_fit = distributed.broadcast(wrong)  # one decision for all processes
@@ -199,8 +191,11 @@ def fit_until_aligned(work: Work) -> tuple[dict[int, Candidate], dict[str, int]]
     return best, {"restarts": refits} if work.row.restarts else {}
 
 
-def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> Fits:
-    """Fit these seeds, and a new replicate if the row needs one (`replicate_seed`).
+def fit_seeds(
+    work: Work, seeds: Sequence[int], restart: int
+) -> tuple[list[tuple[int, Translators]], list[Translators]]:
+    """Return the fits of these seeds, each with its seed, and a new replicate if the row needs one
+    (`replicate_seed`).
 
     A wrong replicate makes a right fit look wrong, so each restart makes a new one.
     """
@@ -213,7 +208,7 @@ def fit_seeds(work: Work, seeds: Sequence[int], restart: int) -> Fits:
     run_fits([partial(stored_fit, work, draw) for draw in mine], work.row.aligner, work.clouds)
     distributed.barrier()  # all fits are on disk now, and `stored_fit` only reads them
     made = [stored_fit(work, draw) for draw in draws]
-    return Fits(list(zip(seeds, made[: len(seeds)], strict=True)), made[len(seeds) :])
+    return [*zip(seeds, made, strict=False)], made[len(seeds) :]
 
 
 def replicate_seed(row: Align | AlignJointly) -> int | None:
