@@ -11,7 +11,7 @@ from pipelines.aligners.core.translator import Translator
 from pipelines.encoders.query import Encode
 
 
-@dataclass
+@dataclass(eq=False)
 class Moved:
     """Embed documents by the old encoder and translate them; embed queries, and all else, by the new one.
 
