@@ -63,7 +63,7 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
     column = row.column or ("text" if row.apply == "embed" else "vector")
     translator = None
     if row.apply != "embed":
-        translator = load_best(store.intact(store.translators_path(row.translator)))
+        translator = load_best(store.intact(store.translators_path(row.made_by)))
     for shard in inputs:
         check(shard, column, translator)
     if translator:
@@ -71,8 +71,8 @@ def plan(name: str, row: Bulk, study: params.Study) -> tuple[list[Path], shards.
         made_from = (code, translator.config, *translator.state_dict().values())
         make = partial(batchwise.translate, translator)
     else:
-        folder = store.intact(store.encoder_path(row.encoder)).resolve()
-        encoder = study.encoders[row.encoder]
+        folder = store.intact(store.encoder_path(row.made_by)).resolve()
+        encoder = study.encoders[row.made_by]
         made_from = (store.code_digest("batchwise", "bulk", "encoders"), encoder, sources.weights(folder))
         make = partial(batchwise.embed, folder, encoder)
     output = store.bulk_path(name).resolve()

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pipelines.runtime.settings import Count
-from pipelines.study.row import Computed, Text, Watched, known
+from pipelines.study.row import Computed, Made, Text, Watched, known
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
-
-ENCODERS, TRANSLATORS = "data/encoders/", "data/translators/"
 
 
 class Bulk(Computed):
@@ -31,23 +29,19 @@ class Bulk(Computed):
     workers: Count = 1  # each with one core, and one GPU if the cluster has any
 
     @property
-    def encoder(self) -> str:
-        """Return the row of `encoders` that embeds."""
-        return self.model.removeprefix(ENCODERS).rstrip("/")
-
-    @property
-    def translator(self) -> str:
-        """Return the name of the translator that `translate` uses."""
-        return self.model.removeprefix(TRANSLATORS).rstrip("/")
+    def made_by(self) -> str:
+        """Return the row of `encoders` that embeds, or the name of the translator."""
+        return Made.maker(self.model)[1]
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if `model` or `workers` does not fit the other keys."""
-        folder = ENCODERS if self.apply == "embed" else TRANSLATORS
-        if not self.model.startswith(folder):
-            raise ValueError(f"{where}.model: {self.apply} takes {folder}<name>")
-        if self.apply != "embed":
-            known(f"{where}.model", self.translator, study.translators())
-        elif study.encoders[self.encoder].source == "given":
-            raise ValueError(f"{where}.model: {self.encoder} has `source: given`: it cannot embed")
+        table, name = Made.maker(self.model)
+        needed = "encoders" if self.apply == "embed" else "translators"
+        if table != needed:
+            raise ValueError(f"{where}.model: {self.apply} takes data/{needed}/<name>")
+        if table == "translators":
+            known(f"{where}.model", name, study.translators())
+        elif study.encoders[name].source == "given":
+            raise ValueError(f"{where}.model: {name} has `source: given`: it cannot embed")
         if self.engine == "local" and self.workers > 1:
             raise ValueError(f"{where}.workers: more than one needs `engine: ray`")

@@ -48,7 +48,7 @@ from itertools import product
 from typing import Any
 
 from pipelines.study.corpora import KINDS
-from pipelines.study.row import known
+from pipelines.study.row import Made, known
 
 Rows = dict[str, Any]
 Tables = dict[str, Any]
@@ -60,7 +60,6 @@ TABLES = (
     "evaluate", "attributes", "inverters", "invert", "bulk", "evaluate_image_text",
 )  # fmt: skip
 SIDES = ("source", "target")
-TRANSLATORS = "data/translators/"
 PATHS = {
     ("corpora", "library"): "constraints.txt",
     ("corpora", "synthetic"): "pipelines/corpora/sources/synthetic/words.yaml",
@@ -237,8 +236,9 @@ class Expansion:
 
     def fill_bulk(self, name: str, row: Rows) -> None:
         model, aligner = str(row.get("model")), "core"
-        if model.startswith(TRANSLATORS):
-            aligner = self.translator("model", model.removeprefix(TRANSLATORS).rstrip("/")).get("aligner")
+        table, translator = Made.maker(model)
+        if table == "translators":
+            aligner = self.translator("model", translator).get("aligner")
         agree(row, "aligner", aligner, f"{model} needs {aligner}")
 
     def fill_evaluate_image_text(self, name: str, row: Rows) -> None:

@@ -98,7 +98,7 @@ class Study(Row):
             row.check_references(where, self)
             row.check(where, self)
         made_from = {
-            where: [".".join(made) for path in row.watched().values() if (made := Made.maker(path))]
+            where: [".".join(Made.maker(path)) for path in row.watched().values()]
             for where, row in self.rows()
         }
         try:
@@ -141,9 +141,9 @@ class Study(Row):
     def named(self, row: Row) -> dict[str, Row]:
         """Return the rows that decide what a row measures, under names as `align` or `source.encoder`."""
         found: dict[str, Row] = {}
-        for field, table in row.references():
-            value = getattr(row, field)
-            if table == "corpora" or not isinstance(value, str) or value not in self.table(table):
+        for field, mark in row.references():
+            table, value = mark.table, getattr(row, field)
+            if table in ("", "corpora") or not isinstance(value, str) or value not in self.table(table):
                 continue  # the encoder of an image-text space is in no table
             name = "align" if table == "translators" else field
             found[name] = self.table(table)[value]
@@ -178,7 +178,7 @@ def check_files(study: Study, where: str | Path = "params.yaml") -> None:
     """Raise BadInput for the first path that DVC watches, that no stage makes, and that is missing."""
     for place, row in study.rows():
         for name, path in row.watched().items():
-            if not Made.maker(path) and not os.path.exists(path):
+            if not Made.maker(path)[0] and not os.path.exists(path):
                 raw, link = Path("data/raw"), ""
                 if path.startswith("data/raw") and not raw.exists():
                     state = f"links to {raw.readlink()}" if raw.is_symlink() else "is not linked"

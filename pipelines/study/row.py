@@ -75,18 +75,18 @@ class Made(Ref):
         if any(c < " " for c in value) or any(len(os.fsencode(part)) > 255 for part in value.split("/")):
             fault = "a name in it is too long, or has control characters"
             raise ValueError(f"{where}: {value[:20]!r}... is no path: {fault}")
-        if made := self.maker(value):
-            table, name = made
+        table, name = self.maker(value)
+        if table:
             joint = study.align_jointly if table == "translators" else {}
             known(where, name, {**joint, **study.table(table)})
 
     @classmethod
-    def maker(cls, path: str) -> tuple[str, str] | None:
-        """Return table and name of the row whose stage makes a path; None if no stage does."""
+    def maker(cls, path: str) -> tuple[str, str]:
+        """Return table and name of the row whose stage makes a path; two empty texts if no stage does."""
         for folder, table in cls.FOLDERS.items():
             if path.startswith(folder):
                 return table, path.removeprefix(folder).rstrip("/")
-        return None
+        return "", ""
 
 
 Watched = Annotated[str, Field(min_length=1), Made()]  # a path that DVC watches for changes
@@ -103,23 +103,20 @@ class Row(BaseModel):
         refuse_unknown_keys(row, cls.model_fields)
         return row
 
+    @classmethod
+    def references(cls) -> list[tuple[str, Ref]]:
+        """Return each field that names a row or a path that DVC watches, with its mark."""
+        fields = cls.model_fields.items()
+        return [(name, mark) for name, field in fields for mark in field.metadata if isinstance(mark, Ref)]
+
     def watched(self) -> dict[str, str]:
         """Return the paths that DVC watches for changes, by field."""
-        fields = type(self).model_fields.items()
-        return {name: getattr(self, name) for name, f in fields if any(type(m) is Made for m in f.metadata)}
+        return {name: getattr(self, name) for name, mark in self.references() if isinstance(mark, Made)}
 
     def check_references(self, where: str, study: Study) -> None:
         """Raise ValueError if a field marked with `Ref` names a row that is not in the study."""
-        for name, field in type(self).model_fields.items():
-            for mark in field.metadata:
-                if isinstance(mark, Ref):
-                    mark.check(f"{where}.{name}", getattr(self, name), study)
-
-    @classmethod
-    def references(cls) -> list[tuple[str, str]]:
-        """Return each field that names a row, with the table of that row."""
-        fields = cls.model_fields.items()
-        return [(name, mark.table) for name, f in fields for mark in f.metadata if type(mark) is Ref]
+        for name, mark in self.references():
+            mark.check(f"{where}.{name}", getattr(self, name), study)
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if the row does not fit the rows that it names. Those are in the study."""

@@ -17,6 +17,7 @@ from pipelines.aligners.core.aligner import Aligner, JointAligner, missing
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative
 from pipelines.study.row import (
     Computed,
+    Made,
     Ref,
     Seeds,
     Shared,
@@ -142,17 +143,17 @@ class AlignJointly(Fitted):
         return len(self.spaces) - max(0, len(self.paired) - 1)
 
     @property
-    def extends(self) -> str | None:
-        """Return the row of align_jointly that this one starts from, if any."""
-        folder = "data/translators/"
-        return self.start.removeprefix(folder).rstrip("/") if self.start.startswith(folder) else None
+    def extends(self) -> str:
+        """Return the row of align_jointly that this one starts from; an empty text without one."""
+        table, name = Made.maker(self.start)
+        return name if table == "translators" else ""
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError if `paired` or `start` does not fit."""
         corpora = {study.spaces()[space].corpus for space in self.paired}
         if len(corpora) > 1 or not {*self.paired} <= {*self.spaces}:
             raise ValueError(f"{where}.paired: some of `spaces`, all of one corpus, are needed")
-        if self.extends is None:
+        if not self.extends:
             code = f"pipelines/aligners/{self.aligner}"
             if self.start.rstrip("/") != code:
                 raise ValueError(f"{where}.start: {code} or data/translators/<row of align_jointly>")

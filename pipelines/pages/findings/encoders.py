@@ -7,9 +7,10 @@ from pipelines.measures.intervals import Z
 from pipelines.pages.drawing import picture_path
 from pipelines.pages.findings.finding import Finding, finding, of_corpus, seeds_of
 from pipelines.pages.tables import measured, percent
-from pipelines.pages.tables.encoders import geometry_title, start, trained_as
+from pipelines.pages.tables.encoders import geometry_title, start
 from pipelines.pages.tables.images import head_of, image_text_title
 from pipelines.study.params import Study
+from pipelines.study.row import Made
 
 KINDS = {"points": "weighted point sets", "vector": "single vectors, as in CLIP"}
 
@@ -73,7 +74,7 @@ def test_metrics(study: Study, name: str) -> dict[str, Any] | None:
         encoder = study.encoders[row.encoder]
         own_pooling = row.pooling is None and encoder.pooling is None and encoder.layer is None
         of_dev_corpus = row.corpus == study.finetune[name].dev and row.split not in (None, "dev")
-        if trained_as(study, row.encoder) == name and own_pooling and of_dev_corpus:
+        if Made.maker(encoder.path) == ("finetune", name) and own_pooling and of_dev_corpus:
             return metrics
     return None
 

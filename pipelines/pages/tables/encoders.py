@@ -100,12 +100,6 @@ def numbers(measures: list[Measure], metrics: dict[str, float]) -> list[str]:
     return [f"{metrics[m.name]:.{m.digits}f}" for m in measures]
 
 
-def trained_as(study: Study, encoder: str) -> str | None:
-    """Return the row of `finetune` that makes an encoder's weights, or None."""
-    path = study.encoders[encoder].path.rstrip("/")
-    return next((name for name in study.finetune if path == f"data/trained/{name}"), None)
-
-
 def start(row: Finetune) -> str:
     """Name what a training started from: `untrained`, or `before` for the end of another training."""
     return "untrained" if row.start.endswith("scratch.py") else "before"
