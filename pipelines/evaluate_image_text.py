@@ -93,16 +93,14 @@ def classification(
 ) -> dict[str, Tensor]:
     """Return whether each image is classified right, zero-shot and by a linear classifier. -> each (n,)"""
     test, classes = single_label(test)
-    size = model.row.image.size
-    images = pixels_of(test, size)
-    truth = torch.tensor([classes.index(label) for label in test["label"].to_list()])
-    sets = sets_of(model.image_sets, images)
-    scores = {"zero_shot": zero_shot(model, words, sets, truth, classes, row.templates)}
+    true_labels = test["label"].to_numpy()
+    sets = image_sets(model, test)
+    scores = {"zero_shot": zero_shot(model, words, sets, numbered(true_labels), classes, row.templates)}
     train = some(train.filter(pl.col("labels").list.len() == 1), row.probe)
     if len(train) < LEAST:
         return scores
-    seen, new = (probe_features(model, part, row.features) for part in (pixels_of(train, size), images))
-    labels, true_labels = train["labels"].list.first().to_numpy(), test["label"].to_numpy()
+    seen, new = (probe_features(model, of, row.features) for of in (image_sets(model, train), sets))
+    labels = train["labels"].list.first().to_numpy()
     return scores | {"linear": linear_accuracy(seen, labels, new, true_labels)}
 
 
@@ -136,13 +134,10 @@ def zero_shot(
 
 
 @torch.inference_mode()
-def probe_features(model: DualEncoder, images: Tensor, count: int) -> np.ndarray:
+def probe_features(model: DualEncoder, sets: PointSets, count: int) -> np.ndarray:
     """Return the mean weighted point and `count` random Fourier features of images. -> (n, k)"""
-    draw = None
-    if model.kernel.nonlinear:
-        draw = fourier(model.kernel, model.row.head.dim, count, generator(0, 4)).to(model.raw_scale.device)
-    parts = [features(model.image_sets(part), model.kernel, draw).cpu() for part in images.split(BATCH)]
-    return torch.cat(parts).numpy()
+    draw = fourier(model.kernel, model.row.head.dim, count, generator(0, 4)).to(model.raw_scale.device)
+    return torch.cat([features(part, model.kernel, draw).cpu() for part in sets.split(BATCH)]).numpy()
 
 
 # ---------------------------------------------------------------- retrieval and PMI
@@ -161,8 +156,8 @@ def similarities(model: DualEncoder, words: Words, frame: pl.DataFrame) -> tuple
     for i, of_image in zip(image.tolist(), captions, strict=True):
         right[i, [column[text] for text in of_image]] = True
     right = right[image]
-    sets = sets_of(model.image_sets, pixels_of(frame, model.row.image.size))
-    return exact(sets, sets_of(model.text_sets, words(texts)[0]), model.kernel).cpu(), texts, right
+    captioned = sets_of(model.text_sets, words(texts)[0])
+    return exact(image_sets(model, frame), captioned, model.kernel).cpu(), texts, right
 
 
 def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
@@ -183,6 +178,11 @@ def sample(scores: Tensor, pmi: Tensor, most: int = 4000) -> pl.DataFrame:
 
 
 # ---------------------------------------------------------------- point sets
+
+
+def image_sets(model: DualEncoder, frame: pl.DataFrame) -> PointSets:
+    """Return the sets of the images of a table."""
+    return sets_of(model.image_sets, pixels_of(frame, model.row.image.size))
 
 
 @torch.inference_mode()

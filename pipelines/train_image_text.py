@@ -7,7 +7,6 @@ same frequencies.
 import math
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import torch
 from torch import Tensor
@@ -186,26 +185,22 @@ def rate(row: TrainImageText, step: int) -> float:
 # ---------------------------------------------------------------- outputs
 
 
+@torch.inference_mode()
 def write_vectors(
     name: str, model: DualEncoder, words: Words, frame: pl.DataFrame, about: dict[str, str]
 ) -> None:
-    """Write the embeddings <name>-image and <name>-text of the whole corpus."""
+    """Write the embeddings <name>-image and <name>-text of the whole corpus: mean weighted points."""
     ids, splits = frame["id"].to_list(), frame["split"].to_list()
-    sides = mean_points(model, frame, words(frame["text"].to_list())[0])
-    for side, vectors in zip(("image", "text"), sides, strict=True):
+    sides = {
+        "image": (model.image_sets, pixels_of(frame, model.row.image.size)),
+        "text": (model.text_sets, words(frame["text"].to_list())[0]),
+    }
+    for side, (tower, inputs) in sides.items():
+        vectors = torch.cat([tower(part).mean().cpu() for part in inputs.split(BATCH)]).numpy()
         encoder = f"{name}-{side}"
         store.check_vectors(f"train_image_text.{encoder}", vectors, ids)
         metadata = {"encoder": encoder, "model": encoder} | about
         store.write_embeddings(encoder, ids, splits, vectors, metadata, store.belonging(frame))
-
-
-@torch.inference_mode()
-def mean_points(model: DualEncoder, frame: pl.DataFrame, ids: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean weighted point of every image and of every caption. -> (n, d), (n, d)"""
-    images = pixels_of(frame, model.row.image.size)
-    x = torch.cat([model.image_sets(part).mean().cpu() for part in images.split(BATCH)])
-    y = torch.cat([model.text_sets(part).mean().cpu() for part in ids.split(BATCH)])
-    return x.numpy(), y.numpy()
 
 
 if __name__ == "__main__":
