@@ -15,7 +15,7 @@ import polars as pl
 from pipelines.measures.geometry import NEIGHBOURS
 from pipelines.measures.intervals import Interval, share
 from pipelines.pages import pictures
-from pipelines.pages.tables import measured
+from pipelines.pages.tables import grouped, measured
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert
 from pipelines.study.params import Study
@@ -127,26 +127,26 @@ def attack(path: Path, names: dict[str, str], shares: dict[str, Interval], title
 
 def planes(study: Study) -> None:
     """Draw all encoders that were measured on the same pairs, once: for the first of their rows."""
-    every: dict[tuple, dict[str, tuple]] = {}
-    for name, (row, metrics) in measured(study, "similarity").items():
-        if math.isfinite(metrics["alignment"]):
-            point = tuple(metrics[measure] for measure in ("uniformity", "alignment", "spearman"))
-            every.setdefault((row.corpus, row.split), {})[name] = point
-    for points in every.values():
-        pictures.plane(picture_path("similarity", next(iter(points)), "plane"), points)
+    for every in grouped(study, "similarity", "corpus", "split").values():
+        points = {
+            name: (metrics["uniformity"], metrics["alignment"], metrics["spearman"])
+            for name, (_, metrics) in every.items()
+            if math.isfinite(metrics["alignment"])
+        }
+        if points:
+            pictures.plane(picture_path("similarity", next(iter(points)), "plane"), points)
 
 
 def zero_shot(study: Study) -> None:
     """Draw all encoders that were measured on a corpus, once: for the corpus's first row."""
-    every: dict[str, dict[str, Interval]] = {}
-    vectors = []
-    for name, (row, metrics) in measured(study, "evaluate_image_text").items():
-        if "zero_shot" in metrics:
-            interval = Interval.normal(metrics["zero_shot"], metrics["zero_shot_error"])
-            every.setdefault(row.corpus, {})[name] = interval
-            if study.train_image_text[row.encoders].head.kind == "vector":
-                vectors.append(name)
-    for corpus, shares in every.items():
-        path = picture_path("evaluate_image_text", next(iter(shares)), "zero-shot")
-        title = f"{corpus}, zero-shot accuracy (grey: one vector, as CLIP)"
-        pictures.bars(path, shares, title, vectors)
+    for corpus, every in grouped(study, "evaluate_image_text", "corpus").items():
+        shares = {
+            name: Interval.normal(metrics["zero_shot"], metrics["zero_shot_error"])
+            for name, (_, metrics) in every.items()
+            if "zero_shot" in metrics
+        }
+        if shares:
+            heads = {name: study.train_image_text[every[name][0].encoders].head for name in shares}
+            path = picture_path("evaluate_image_text", next(iter(shares)), "zero-shot")
+            title = f"{corpus}, zero-shot accuracy (grey: one vector, as CLIP)"
+            pictures.bars(path, shares, title, [n for n, head in heads.items() if head.kind == "vector"])

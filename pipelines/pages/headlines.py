@@ -67,7 +67,7 @@ def _invert(metrics: dict[str, Any], row: Any, study: Study) -> Numbers:
 
 def _geometry(metrics: dict[str, Any], row: Any, study: Study) -> Numbers:
     shared = [pair["overlap"] for pair in metrics.values() if isinstance(pair, dict)]
-    return {"overlap": sum(shared) / len(shared)} if shared else {}
+    return {"overlap": sum(shared) / len(shared)}
 
 
 HEADLINES: dict[str, Callable[[dict[str, Any], Any, Study], Numbers]] = {

@@ -26,7 +26,7 @@ def finding(sentences: Sequence[str], picture: Path | None, heading: str) -> Fin
 
 def of_corpus(study: Study, name: str) -> str:
     """`synthetic-tweets (GENERATED)`, `docstrings (real)`"""
-    return f"{name} ({origin(study.corpora[name]).partition(':')[0]})"
+    return f"{name} ({origin(study, name).partition(':')[0]})"
 
 
 def seeds_of(count: float) -> str:

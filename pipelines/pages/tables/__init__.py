@@ -5,12 +5,12 @@ Each function returns one section as lines of Markdown, or no lines if it has no
 
 import re
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 from pipelines.measures import Measure
 from pipelines.measures.intervals import Interval
 from pipelines.runtime import store
-from pipelines.study import AnyCorpus
 from pipelines.study.params import Study
 
 ENOUGH = 10_000  # vectors a side with which most pairs of encoders align (docs/experiments/vec2vec.md)
@@ -29,14 +29,27 @@ def measured(study: Study, verb: str) -> dict[str, tuple[Any, dict[str, Any]]]:
     return {name: (row, results[name]) for name, row in getattr(study, verb).items() if name in results}
 
 
-def origin(row: AnyCorpus) -> str:
+def grouped(study: Study, verb: str, *keys: str) -> dict[Any, dict[str, tuple[Any, dict[str, Any]]]]:
+    """Return the rows of `measured`, by the values that they have under `keys`."""
+    groups = {}
+    for name, (row, metrics) in measured(study, verb).items():
+        groups.setdefault(attrgetter(*keys)(row), {})[name] = row, metrics
+    return groups
+
+
+def origin(study: Study, corpus: str) -> str:
     """Say where a corpus's texts come from. Every number about them is shown with it."""
-    return ORIGINS[row.source]
+    return ORIGINS[study.corpora[corpus].source]
 
 
 def section(heading: str, legend: str, blocks: list[str]) -> list[str]:
     """Return a section of the report; no lines if it has no blocks."""
     return [f"## {heading}", "", legend, *blocks] if blocks else []
+
+
+def block(title: str, header: Iterable[str], rows: Iterable[Iterable[Any]], *about: str) -> list[str]:
+    """Return a table below its title and the lines `about` it."""
+    return ["", f"### {title}", "", *about, *table(header, rows)]
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
@@ -47,13 +60,13 @@ def table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
     return [lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]]
 
 
-def number(measure: Measure, metrics: dict[str, float], error: str = "error") -> str:
-    """Format a measure: `0.552 ± 0.003`, `0.552` without an error, nothing if it was not measured."""
-    if measure.name not in metrics:
-        return ""
-    spread = metrics.get(f"{measure.name}_{error}")
-    shown = f"{metrics[measure.name]:.{measure.digits}f}"
-    return shown if spread is None else f"{shown} ± {spread:.{measure.digits}f}"
+def numbers(measures: list[Measure], metrics: dict[str, float], error: str = "error") -> list[str]:
+    """Format measures: `0.552 ± 0.003`, `0.552` without an error, nothing if one was not measured."""
+    cells = []
+    for m in measures:
+        found = [metrics[key] for key in (m.name, f"{m.name}_{error}") if key in metrics]
+        cells.append(" ± ".join(f"{number:.{m.digits}f}" for number in found))
+    return cells
 
 
 def lower_is_better(measures: list[Measure]) -> str:

@@ -2,9 +2,19 @@
 
 import polars as pl
 
-from pipelines.measures import Measure, geometry, labels, shown, similarity
+from pipelines.measures import geometry, labels, shown, similarity
 from pipelines.pages.drawing import drawn
-from pipelines.pages.tables import escaped, lower_is_better, measured, origin, section, table
+from pipelines.pages.tables import (
+    block,
+    escaped,
+    grouped,
+    lower_is_better,
+    measured,
+    numbers,
+    origin,
+    section,
+    table,
+)
 from pipelines.runtime import store
 from pipelines.study import Finetune, Geometry
 from pipelines.study.params import Study
@@ -29,13 +39,9 @@ Their *p* says whether the true match is better than random ones."""
 
 def similarity_table(study: Study) -> list[str]:
     """One block per set of pairs: every encoder measured on it, best first."""
-    every, blocks = measured(study, "similarity"), []
-    for corpus, split in dict.fromkeys((row.corpus, row.split) for row, _ in every.values()):
-        names = [n for n, (row, _) in every.items() if (row.corpus, row.split) == (corpus, split)]
-        names.sort(key=lambda n: -every[n][1]["spearman"])
-        pairs = f"{every[names[0]][1]['pairs']} pairs" + (f", {split}" if split else "")
-        blocks += ["", f"### {corpus} ({origin(study.corpora[corpus])}; {pairs})", ""]
-        rows = []
+    blocks = []
+    for (corpus, split), every in grouped(study, "similarity", "corpus", "split").items():
+        names, rows = sorted(every, key=lambda n: -every[n][1]["spearman"]), []
         for row, metrics in (every[n] for n in names):
             encoder = study.encoders[row.encoder]
             own = "its own" if encoder.layer is None else f"layer {encoder.layer}"
@@ -43,7 +49,9 @@ def similarity_table(study: Study) -> list[str]:
             rows.append([row.encoder, pooling, *numbers(SIMILARITY, metrics)])
             others = metrics.get("poolings", {}).items()
             rows += [[row.encoder, other, *numbers(SIMILARITY, found)] for other, found in others]
-        blocks += table(["encoder", "pooling", *(m.title for m in SIMILARITY)], rows)
+        pairs = f"{every[names[0]][1]['pairs']} pairs" + (f", {split}" if split else "")
+        title = f"{corpus} ({origin(study, corpus)}; {pairs})"
+        blocks += block(title, ["encoder", "pooling", *(m.title for m in SIMILARITY)], rows)
         blocks += [
             line for kind in ("plane", "layers") for n in names for line in drawn("similarity", n, kind)
         ]
@@ -54,17 +62,15 @@ def similarity_table(study: Study) -> list[str]:
 
 def transfer_table(study: Study) -> list[str]:
     """One block per set of tasks: every encoder and pooling, best mean over tasks first."""
-    every, blocks = measured(study, "transfer"), []
-    for corpus in dict.fromkeys(row.corpus for row, _ in every.values()):
+    blocks = []
+    for corpus, every in grouped(study, "transfer", "corpus").items():
         found = []
         for row, metrics in every.values():
-            if row.corpus == corpus:
-                found += [(row.encoder, way, of) for way, of in metrics.items() if way != "tasks"]
+            found += [(row.encoder, way, of) for way, of in metrics.items() if way != "tasks"]
         found.sort(key=lambda of: -of[2]["average"]["accuracy"])
         tasks = list(found[0][2])
         rows = [[encoder, way, *(with_interval(of[task]) for task in tasks)] for encoder, way, of in found]
-        blocks += ["", f"### {corpus} ({origin(study.corpora[corpus])})", ""]
-        blocks += table(["encoder", "pooling", *tasks], rows)
+        blocks += block(f"{corpus} ({origin(study, corpus)})", ["encoder", "pooling", *tasks], rows)
     return section("Transfer", TRANSFER_LEGEND, blocks)
 
 
@@ -95,11 +101,6 @@ def nearest_table(names: list[str]) -> list[str]:
     return ["", *table(["sentence", "row", "nearest, best first"], rows)]
 
 
-def numbers(measures: list[Measure], metrics: dict[str, float]) -> list[str]:
-    """Format measures without their errors."""
-    return [f"{metrics[m.name]:.{m.digits}f}" for m in measures]
-
-
 def start(row: Finetune) -> str:
     """Name what a training started from: `untrained`, or `before` for the end of another training."""
     return "untrained" if row.start.endswith("scratch.py") else "before"
@@ -109,7 +110,7 @@ def trained_table(study: Study) -> list[str]:
     """Every encoder trained here, before training and at the chosen step."""
     rows, images = [], []
     for name, (row, metrics) in measured(study, "finetune").items():
-        texts = f"{row.corpus} ({origin(study.corpora[row.corpus])})"
+        texts = f"{row.corpus} ({origin(study, row.corpus)})"
         steps = {"before": start(row), "dev": f"step {metrics['dev']['step']}"}
         for when, step in steps.items():
             rows.append([name, texts, row.dev, step, *numbers(TRAINED, metrics[when])])
@@ -132,14 +133,14 @@ def geometry_table(study: Study) -> list[str]:
             )
         header = [m.title for m in measures]
         header[header.index("shared")] += f" (chance {metrics['chance']:.4f})"
-        blocks += ["", f"### {geometry_title(study, name, row, metrics['texts'])}", ""]
-        blocks += table(["encoders", *header, "top-1, unpaired", "top-1, oracle"], rows)
+        header = ["encoders", *header, "top-1, unpaired", "top-1, oracle"]
+        blocks += block(geometry_title(study, name, row, metrics["texts"]), header, rows)
     return section("Geometry", GEOMETRY_LEGEND, blocks)
 
 
 def geometry_title(study: Study, name: str, row: Geometry, texts: int) -> str:
     corpus = row.corpus if name == row.corpus else f"{name}, of {row.corpus}"
-    return f"{corpus} ({origin(study.corpora[row.corpus])}; {texts} texts)"
+    return f"{corpus} ({origin(study, row.corpus)}; {texts} texts)"
 
 
 def translated(study: Study, corpus: str, pair: str) -> list[str]:

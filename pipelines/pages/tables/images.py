@@ -3,7 +3,7 @@
 from pipelines.measures import shown
 from pipelines.measures.image_text import MEASURES
 from pipelines.pages.drawing import drawn
-from pipelines.pages.tables import lower_is_better, measured, number, origin, section, table
+from pipelines.pages.tables import block, grouped, lower_is_better, numbers, origin, section
 from pipelines.study import EvaluateImageText, Head
 from pipelines.study.params import Study
 
@@ -14,18 +14,17 @@ dimension explains (oracle). Mean ± standard deviation over seeds. {lower_is_be
 
 def image_text_table(study: Study) -> list[str]:
     """One block per corpus: every pair of encoders measured on it."""
-    every, blocks = measured(study, "evaluate_image_text"), []
-    for corpus in dict.fromkeys(row.corpus for row, _ in every.values()):
-        of_corpus = {n: (row, m) for n, (row, m) in every.items() if row.corpus == corpus}
+    blocks = []
+    for corpus, of_corpus in grouped(study, "evaluate_image_text", "corpus").items():
         metrics = [m for _, m in of_corpus.values()]
         columns = [m for m in shown(MEASURES) if any(m.name in found for found in metrics)]
         rows = [
-            [n, described(head_of(study, row)), f"{m['seeds']:.0f}", *(number(c, m, "std") for c in columns)]
+            [n, described(head_of(study, row)), f"{m['seeds']:.0f}", *numbers(columns, m, "std")]
             for n, (row, m) in of_corpus.items()
         ]
         first, *more = of_corpus
-        blocks += ["", f"### {image_text_title(study, corpus, metrics[0]['test'])}", ""]
-        blocks += table(["row", "head", "seeds", *(c.title for c in columns)], rows)
+        header = ["row", "head", "seeds", *(c.title for c in columns)]
+        blocks += block(image_text_title(study, corpus, metrics[0]["test"]), header, rows)
         blocks += drawn("evaluate_image_text", first, "zero-shot")
         for name in [first, *more[:1]]:
             blocks += drawn("evaluate_image_text", name, "pmi")
@@ -33,7 +32,7 @@ def image_text_table(study: Study) -> list[str]:
 
 
 def image_text_title(study: Study, corpus: str, images: float) -> str:
-    return f"{corpus} ({origin(study.corpora[corpus])}; {images:.0f} images)"
+    return f"{corpus} ({origin(study, corpus)}; {images:.0f} images)"
 
 
 def head_of(study: Study, row: EvaluateImageText) -> Head:

@@ -7,7 +7,7 @@ from pipelines.measures.attributes import measures
 from pipelines.measures.facts import UNKNOWN
 from pipelines.measures.intervals import Interval, difference
 from pipelines.pages.drawing import drawn
-from pipelines.pages.tables import escaped, measured, number, origin, points, section, table
+from pipelines.pages.tables import block, escaped, measured, numbers, origin, points, section, table
 from pipelines.runtime import store
 from pipelines.study import Attributes, Invert
 from pipelines.study.params import Study
@@ -41,7 +41,7 @@ claimed."""
 def attack_title(study: Study, name: str, row: Attributes | Invert) -> str:
     supervision = study.translators()[row.translator].supervision
     by = f"{row.translator} ({supervision})"
-    return f"{name}: {row.source} -> {row.target} by {by} ({origin(study.corpora[row.corpus])})"
+    return f"{name}: {row.source} -> {row.target} by {by} ({origin(study, row.corpus)})"
 
 
 def attributes_table(study: Study) -> list[str]:
@@ -54,12 +54,11 @@ def attributes_table(study: Study) -> list[str]:
                 leaks = [""] * len(row.k)
                 if method == "translated":
                     leaks = [points(labels_above_floor(metrics, wording, k)) for k in row.k]
-                cells = [*leaks, *(number(m, scores) for m in columns)]
-                rows.append([wording, VECTORS.get(method, method), *cells])
+                rows.append([wording, VECTORS.get(method, method), *leaks, *numbers(columns, scores)])
         above = [f"top-{k} above the floor" for k in row.k]
         header = ["labels as", "vectors", *above, *(m.title for m in columns)]
         size = f"{metrics['examples']} texts, {metrics['labels']} labels (column `{row.labels}`)."
-        blocks += ["", f"### {attack_title(study, name, row)}", "", size, "", *table(header, rows)]
+        blocks += block(attack_title(study, name, row), header, rows, size, "")
         blocks += drawn("attributes", name, "floor")
     return section("Attributes", ATTRIBUTES_LEGEND, blocks)
 
@@ -81,14 +80,14 @@ def inversion_table(study: Study) -> list[str]:
                 of_floor = attack in ("mismatched", "prior")
                 leak = None if of_floor else facts_above_floor(metrics, method, attack)
                 facts = [points(leak), recovered(scores["facts"]["all"]), f"{scores['stated']:.1f}"]
-                cells = [*facts, *(number(m, scores) for m in columns), f"{scores['queries']:.0f}"]
+                cells = [*facts, *numbers(columns, scores), f"{scores['queries']:.0f}"]
                 rows.append([VECTORS.get(attack, attack), method, *cells])
-        facts = ["above the floor", "facts recovered", "facts stated a text"]
+        header = ["vectors", "method", "above the floor", "facts recovered", "facts stated a text"]
+        header += [*(m.title for m in columns), "queries a text"]
         released = study.inverters[row.inverter].released
         learnt = "released weights" if released else f"trained on {metrics['known']} others"
         size = f"{metrics['texts']} texts; the inverter: {learnt}."
-        blocks += ["", f"### {attack_title(study, name, row)}", "", size, ""]
-        blocks += table(["vectors", "method", *facts, *(m.title for m in columns), "queries a text"], rows)
+        blocks += block(attack_title(study, name, row), header, rows, size, "")
         blocks += ["", *facts_by_kind(metrics, attacks), *drawn("invert", name, "floor")]
         if not study.private(row.corpus, study.inverters[row.inverter].corpus):
             blocks += ["", *examples(name, facts_above_floor(metrics))]

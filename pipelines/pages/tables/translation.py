@@ -6,9 +6,11 @@ from pipelines.measures import retrieval, shown
 from pipelines.measures.translation import MEASURES
 from pipelines.pages.drawing import drawn
 from pipelines.pages.tables import (
+    block,
+    grouped,
     lower_is_better,
     measured,
-    number,
+    numbers,
     origin,
     percent,
     section,
@@ -36,8 +38,8 @@ def corpora_table(study: Study) -> list[str]:
     """One row per corpus."""
     collected = store.read_metrics("collect")
     rows = [
-        [name, origin(row), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"] or ""]
-        for name, row in study.corpora.items()
+        [name, origin(study, name), m["rows"], m["test"], f"{m['words']:.0f}", m["labels"] or ""]
+        for name in study.corpora
         if (m := collected.get(name))
     ]
     header = ["corpus", "texts", "rows", "held out", "words per text", "own labels"]
@@ -46,20 +48,18 @@ def corpora_table(study: Study) -> list[str]:
 
 def translation_table(study: Study) -> list[str]:
     """One block per pair of embeddings: unpaired translators first, then naive ones and oracles."""
-    evaluated = measured(study, "evaluate")
-    rows = {name: row for name, (row, _) in evaluated.items()}
     judged, spaces, fits, blocks = store.alignments(), study.spaces(), study.translators(), []
-    for source, target in dict.fromkeys((row.source, row.target) for row in rows.values()):
-        names = [n for n, row in rows.items() if (row.source, row.target) == (source, target)]
-        names.sort(key=lambda n: KINDS.index(fits[rows[n].translator].supervision))
+    for (source, target), every in grouped(study, "evaluate", "source", "target").items():
+        names = sorted(every, key=lambda n: KINDS.index(fits[every[n][0].translator].supervision))
         cells = []
         for name in names:
-            translator = rows[name].translator
+            row, metrics = every[name]
+            translator = row.translator
             fit = fits[translator]
             fitted_on = " and ".join(study.corpora_of(fit))
             elsewhere = None if fitted_on == spaces[source].corpus else fitted_on
             about = [aligner_cell(translator, fit), fitted_on, verdict(judged.get(translator, {}), elsewhere)]
-            cells.append([*about, evaluated[name][1]["pairs"], *seed_cells(name)])
+            cells.append([*about, metrics["pairs"], *seed_cells(name)])
         header = [
             "aligner",
             "trained on",
@@ -68,34 +68,39 @@ def translation_table(study: Study) -> list[str]:
             "seeds",
             *(m.title for m in shown(MEASURES)),
         ]
-        blocks += ["", f"### {title(study, source, target)}", "", *table(header, cells)]
+        blocks += block(title(study, source, target), header, cells)
         blocks += drawn("evaluate", names[0], "spaces")
     return section("Translation", LEGEND, blocks)
 
 
 def retrieval_table(study: Study) -> list[str]:
     """One row per translator that judged queries measure."""
-    rows = []
+    rows, measures = [], shown(retrieval.MEASURES)
     for name, (row, metrics) in measured(study, "evaluate").items():
         if found := metrics.get("retrieval"):
-            ndcg10, *_ = shown(retrieval.MEASURES)
-            beside = [number(ndcg10, found[kind]) for kind in ("untranslated", "re-embedded", "before")]
-            cells = [number(m, metrics) for m in shown(retrieval.MEASURES)]
+            beside = [numbers(measures, found[kind])[0] for kind in ("untranslated", "re-embedded", "before")]
             kept = percent(metrics["retention"]) if "retention" in metrics else ""
-            rows.append([name, row.source, row.target, *cells, kept, *beside])
-    titles = [m.title for m in shown(retrieval.MEASURES)]
-    header = ["row", "from", "to", *titles, "kept", "untranslated", "re-embedded", "before"]
+            rows.append([name, row.source, row.target, *numbers(measures, metrics), kept, *beside])
+    header = [
+        "row",
+        "from",
+        "to",
+        *(m.title for m in measures),
+        "kept",
+        "untranslated",
+        "re-embedded",
+        "before",
+    ]
     return section("Retrieval", RETRIEVAL, ["", *table(header, rows)] if rows else [])
 
 
 def seed_cells(name: str) -> list[str]:
     """Return the number of seeds, and `mean ± spread` of each measure."""
-    seeds = store.read_csv(store.seeds_path(name))
-    cells = [str(len(seeds))]
-    for m in shown(MEASURES):
-        spread = seeds[m.name].std() if len(seeds) > 1 else seeds[f"{m.name}_error"][0]
-        cells.append(f"{seeds[m.name].mean():.{m.digits}f} ± {spread:.{m.digits}f}")
-    return cells
+    seeds, measures = store.read_csv(store.seeds_path(name)), shown(MEASURES)
+    [found] = seeds.mean().to_dicts()
+    if len(seeds) > 1:
+        found |= {f"{m.name}_error": seeds[m.name].std() for m in measures}
+    return [str(len(seeds)), *numbers(measures, found)]
 
 
 def verdict(metrics: dict[str, Any], elsewhere: str | None = None) -> str:
@@ -116,7 +121,7 @@ def aligner_cell(name: str, fit: Align) -> str:
 
 def title(study: Study, source: str, target: str) -> str:
     """Return the heading of a pair of embeddings."""
-    return f"{source} -> {target} ({origin(study.corpora[study.spaces()[source].corpus])})"
+    return f"{source} -> {target} ({origin(study, study.spaces()[source].corpus)})"
 
 
 def judged_table(study: Study) -> list[str]:
