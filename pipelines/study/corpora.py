@@ -1,9 +1,9 @@
 """Rows of corpora: where texts and images come from."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from pipelines.runtime.settings import Count, Natural
 from pipelines.study.row import Row, Seed, Text, Watched
@@ -39,13 +39,11 @@ class Chunk(Row):
         """Return the units between the beginnings of two sequences."""
         return self.stride or self.size
 
-    @model_validator(mode="after")
-    def _windows(self) -> Self:
+    def check_alone(self) -> None:
         if self.step > self.size:
             raise ValueError(f"stride {self.stride} is more than size {self.size}: words would be lost")
         if self.step < self.size and self.first:
             raise ValueError(f"stride {self.stride} and `first` exclude each other")
-        return self
 
 
 class Corpus(Row):
@@ -68,11 +66,9 @@ class LibraryCorpus(Corpus):
     per_package: Count = 4000  # most sequences of one package
     document: Literal["package", "file"] = "file"  # what counts as one document
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def check_alone(self) -> None:
         if self.words[0] > self.words[1]:
             raise ValueError(f"words: the shortest, {self.words[0]}, is longer than the longest")
-        return self
 
 
 class SyntheticCorpus(Corpus):
@@ -82,11 +78,9 @@ class SyntheticCorpus(Corpus):
     rows: Count | None = 2000  # how many texts to generate
     grid: Literal[2, 3] = 2  # of scenes: cells a side
 
-    @model_validator(mode="after")
-    def _of_scenes(self) -> Self:
+    def check_alone(self) -> None:
         if self.grid != 2 and self.kind != "scenes":
             raise ValueError("grid: only scenes have one")
-        return self
 
 
 class HubCorpus(Corpus):
@@ -102,13 +96,11 @@ class HubCorpus(Corpus):
     document: Text | None = None  # their column that names the document of a text; None: each its own
     chunk: Chunk | None = None  # cut long texts; None: as they are
 
-    @model_validator(mode="after")
-    def _on_the_hub(self) -> Self:
+    def check_alone(self) -> None:
         """Refuse files that `datasets` would read from this machine or from another server."""
         parts = (self.data_files or "").split("/")
         if "" in parts[:-1] or ".." in parts or "://" in (self.data_files or ""):
             raise ValueError("data_files: a path inside the repository is needed")
-        return self
 
 
 class PathCorpus(Corpus):
@@ -121,11 +113,9 @@ class PathCorpus(Corpus):
     private: bool = True  # keep its texts and labels out of MLflow, the report and standard output
     annotations: str | None = None  # of notes: MedCAT's file, in the folder of NOTEEVENTS
 
-    @model_validator(mode="after")
-    def _of_notes(self) -> Self:
+    def check_alone(self) -> None:
         if self.annotations and self.kind != "notes":
             raise ValueError("annotations: only notes have them")
-        return self
 
 
 class VectorsCorpus(Corpus):
@@ -136,11 +126,9 @@ class VectorsCorpus(Corpus):
     document: Text | None = None  # their column that names the document of a vector; None: each its own
     private: bool = True  # keep its ids out of MLflow, the report and standard output
 
-    @model_validator(mode="after")
-    def _known_columns(self) -> Self:
+    def check_alone(self) -> None:
         if unknown := {*self.columns} - {"vector", "id", "split"}:
             raise ValueError(f"columns: vector, id and split can be named, not {min(unknown)!r}")
-        return self
 
 
 AnyCorpus = Annotated[

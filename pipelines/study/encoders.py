@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive, Share
 from pipelines.study.row import Computed, Ref, Row, Seed, Shared, Text, Watched
@@ -27,11 +25,9 @@ class Pooled(Row):
     omega: Share = 0.5  # of sbert-wk: 1 inverse alignment alone, 0 novelty alone
     first_layer: Natural | None = None  # of sbert-wk: first layer used; None: a third of the layers
 
-    @model_validator(mode="after")
-    def _one_pooling(self) -> Self:
+    def check_alone(self) -> None:
         if self.layer is not None and self.pooling is not None:
             raise ValueError(f"layer {self.layer} and `pooling` exclude each other")
-        return self
 
 
 class Encoder(Pooled):

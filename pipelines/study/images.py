@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pipelines.contrastive.shape import HEADS, PATCH
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive
@@ -52,13 +52,11 @@ class Head(Row):
     features: Count | None = 256
     log: bool = False  # the logarithm of the similarity, as in KME-CLIP; its terms must be positive
 
-    @model_validator(mode="after")
-    def _positive(self) -> Self:
+    def check_alone(self) -> None:
         if self.log and (self.kind == "vector" or self.weight == "tanh" or self.linear or self.features):
             raise ValueError("log: needs points, a sigmoid weight, `linear: 0` and `features: null`")
         if self.kind == "points" and not (self.linear or self.nonlinear):
             raise ValueError("linear, nonlinear: one of them must be more than 0")
-        return self
 
 
 class TrainImageText(Shared):
@@ -93,9 +91,7 @@ class EvaluateImageText(Computed):
     probe: Annotated[int, Bounds(ge=2)] = 2000  # most train images of the linear classifiers
     features: Count = 512  # random Fourier features of the linear classifiers
 
-    @model_validator(mode="after")
-    def _slots(self) -> EvaluateImageText:
+    def check_alone(self) -> None:
         for template in self.templates:
             if template.count("{}") != 1:
                 raise ValueError(f"templates: {template!r} needs one {{}} for the class")
-        return self

@@ -89,8 +89,8 @@ class Study(Row):
         check_names(full)
         return full
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> Study:
+    def check_alone(self) -> None:
+        """Raise ValueError if the rows do not fit together."""
         for name in sorted(self.align.keys() & self.align_jointly.keys()):
             raise ValueError(f"align_jointly.{name}: a row of align has this name")
         # In the order of the tables: a check may rely on the rows of the tables before its own.
@@ -105,7 +105,6 @@ class Study(Row):
             TopologicalSorter(made_from).prepare()
         except CycleError as error:
             raise ValueError(f"{error.args[1][0]}: is made from itself: {', '.join(error.args[1])}") from None
-        return self
 
     def rows(self) -> Iterator[tuple[str, Row]]:
         """Yield every row with its place, for example ("align.wasserstein", the row)."""

@@ -103,6 +103,14 @@ class Row(BaseModel):
         refuse_unknown_keys(row, cls.model_fields)
         return row
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self.check_alone()
+        return self
+
+    def check_alone(self) -> None:
+        """Raise ValueError if the row's values contradict each other."""
+
     @classmethod
     def references(cls) -> list[tuple[str, Ref]]:
         """Return each field that names a row or a path that DVC watches, with its mark."""
@@ -137,8 +145,7 @@ class Shared(Computed):
 
     processes: Count = 1  # that the stage's command starts; under torchrun, torchrun's own number counts
 
-    @model_validator(mode="after")
-    def _divides(self) -> Self:
+    def check_alone(self) -> None:
         batch = getattr(self, "batch", 0)
         if self.processes > 1 and ":" in self.device:
             raise ValueError(
@@ -146,7 +153,6 @@ class Shared(Computed):
             )
         if batch % self.processes:
             raise ValueError(f"processes: {self.processes} cannot share batches of {batch} evenly")
-        return self
 
 
 def settings_from(kind: type, given: Any, also: Iterable[str] = ()) -> Any:

@@ -80,8 +80,8 @@ class Align(Fitted):
     splits: tuple[str, str] | None = None
     pairs: Natural = 0  # known pairs given to the aligner; 0: unpaired
 
-    @model_validator(mode="after")
-    def _apart(self) -> Align:
+    def check_alone(self) -> None:
+        super().check_alone()
         if self.splits and self.splits[0] == self.splits[1]:
             raise ValueError(f"splits: both are {self.splits[0]!r}: the target's texts would be the source's")
         if self.splits and self.pairs:
@@ -89,7 +89,6 @@ class Align(Fitted):
         aligner = aligner_module(self.aligner)
         if self.pairs and not (isinstance(aligner, Aligner) and aligner.USES_PAIRS):
             raise ValueError(f"pairs: {self.aligner} cannot use known pairs; for an oracle, set `limit`")
-        return self
 
     @property
     def supervision(self) -> Supervision:
@@ -116,8 +115,8 @@ class AlignJointly(Fitted):
     # many as are needed. A row that another one extends must leave parts for that row's new spaces
     parts: Count | None = None
 
-    @model_validator(mode="after")
-    def _distinct(self) -> AlignJointly:
+    def check_alone(self) -> None:
+        super().check_alone()
         if len(set(self.spaces)) < len(self.spaces):
             raise ValueError("spaces: one is named twice")
         if self.parts is not None and self.parts < self.sides:
@@ -135,7 +134,6 @@ class AlignJointly(Fitted):
             raise ValueError(f"start: {self.aligner} cannot extend translators")
         if self.splits and (not self.paired or self.splits[0] == self.splits[1]):
             raise ValueError("splits: two different ones are needed, the second for the spaces in `paired`")
-        return self
 
     @property
     def sides(self) -> int:
