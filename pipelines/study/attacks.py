@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pipelines.runtime.settings import Bounds, Count
-from pipelines.study.row import Computed, Ref, Seed, known, settings_from
+from pipelines.runtime.settings import Count
+from pipelines.study.row import Computed, CorpusName, Ref, Seed, Several, SpaceName, known, settings_from
 from pipelines.study.translation import Translated
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ JudgeSettings = Annotated[Any, BeforeValidator(partial(settings, "judge"))]
 class Attributes(Translated):
     """Infer attributes without training: the nearest labels of translated vectors of a labelled `corpus`."""
 
-    corpus: Annotated[str, Ref("corpora")]  # texts with labels
+    corpus: CorpusName  # texts with labels
     source_encoder: str  # of the vectors that are attacked
     target_encoder: str  # of the labels
     labels: str = "labels"  # a column of lists, or of one string each (sender, company)
@@ -61,11 +61,11 @@ class Attributes(Translated):
 class Inverter(Computed):
     """Train an inverter on the attacker's own texts and their vectors."""
 
-    space: Annotated[str, Ref("embed")]  # the attacker's texts by the attacker's encoder
-    corpus: Annotated[str, Ref("corpora")]  # the attacker's texts
+    space: SpaceName  # the attacker's texts by the attacker's encoder
+    corpus: CorpusName  # the attacker's texts
     encoder: str  # the attacker's encoder
     split: str | None = "train"  # None: every row of the corpus
-    known: Annotated[int, Bounds(ge=2)] | None = None  # at most this many texts
+    known: Several | None = None  # at most this many texts
     seed: Seed = 0  # of weights and batches
     corrector: bool = False  # learn vec2text's corrector; one query per text
     inverter: InverterSettings = {}  # with `pretrained` nothing is learnt
@@ -88,11 +88,11 @@ class Invert(Translated):
     """Write texts from translated vectors of a corpus. Its target vectors are used for the ceiling alone."""
 
     inverter: Annotated[str, Ref("inverters")]  # what writes the texts
-    corpus: Annotated[str, Ref("corpora")]  # the texts that are attacked
+    corpus: CorpusName  # the texts that are attacked
     encoder: str  # of the target
     # The seed of the best verdict, or the mean of all seeds that are aligned
     seeds: Literal["best", "aligned"] = "best"
-    texts: Annotated[int, Bounds(ge=2)] = 100  # how many are attacked
+    texts: Several = 100  # how many are attacked
     seed: Seed = 0  # of the draw of texts, and of the search
     search: SearchSettings = {}  # see `search` below
     consensus: ConsensusSettings = {}  # see `consensus` below

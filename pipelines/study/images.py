@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pipelines.contrastive.shape import HEADS, PATCH
 from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative, Positive
-from pipelines.study.row import Computed, Ref, Row, Seeds, Shared
+from pipelines.study.row import Computed, CorpusName, Ref, Row, Seeds, Several, Shared
 
 if TYPE_CHECKING:
     from pipelines.study.params import Study
@@ -62,13 +62,13 @@ class Head(Row):
 class TrainImageText(Shared):
     """Train an image and a text encoder on a corpus of images with captions. One pair per seed."""
 
-    corpus: Annotated[str, Ref("corpora")]  # images with captions
+    corpus: CorpusName  # images with captions
     seeds: Seeds = (0,)  # one training for each
     image: ImageTower = ImageTower()  # see `image` below
     text: TextTower = TextTower()  # see `text` below
     head: Head = Head()  # see `head` below
     steps: Count = 500  # of training
-    batch: Annotated[int, Bounds(ge=2)] = 256  # over all ranks
+    batch: Several = 256  # over all ranks
     lr: Positive = 1e-3  # learning rate
     warmup: Natural = 30  # steps
 
@@ -84,11 +84,11 @@ class EvaluateImageText(Computed):
     """Measure trained encoders on images: zero-shot, linear, retrieval, PMI if known."""
 
     encoders: Annotated[str, Ref("train_image_text")]  # the trained pair of encoders
-    corpus: Annotated[str, Ref("corpora")]  # images with captions and labels
+    corpus: CorpusName  # images with captions and labels
     # Captions of a label in zero-shot classification; {} is its name
     templates: tuple[str, ...] = Field(("a {}",), min_length=1)
-    limit: Annotated[int, Bounds(ge=2)] = 1000  # most test images in retrieval and PMI
-    probe: Annotated[int, Bounds(ge=2)] = 2000  # most train images of the linear classifiers
+    limit: Several = 1000  # most test images in retrieval and PMI
+    probe: Several = 2000  # most train images of the linear classifiers
     features: Count = 512  # random Fourier features of the linear classifiers
 
     def check_alone(self) -> None:

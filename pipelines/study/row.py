@@ -36,6 +36,7 @@ def _distinct(values: tuple[int, ...]) -> tuple[int, ...]:
 Seed = Annotated[int, Bounds(ge=0, lt=2**32)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_distinct)]
 Text = Annotated[str, Field(min_length=1)]
+Several = Annotated[int, Bounds(ge=2)]
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Ref:
             known(where, name, rows)
             if self.kind and rows[name].kind != self.kind:
                 raise ValueError(f"{where}: {name} is of kind {rows[name].kind}, not {self.kind}")
+
+
+CorpusName = Annotated[str, Ref("corpora")]
+EncoderName = Annotated[str, Ref("encoders")]
+SpaceName = Annotated[str, Ref("embed")]
 
 
 class Made(Ref):

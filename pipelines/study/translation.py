@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from pipelines.aligners.core.aligner import Aligner, JointAligner, missing
-from pipelines.runtime.settings import Bounds, Count, Natural, NonNegative
+from pipelines.runtime.settings import Count, Natural, NonNegative
 from pipelines.study.row import (
     Computed,
     Made,
     Ref,
     Seeds,
+    Several,
     Shared,
+    SpaceName,
     Text,
     Watched,
     known,
@@ -74,8 +76,8 @@ class Fitted(Shared):
 class Align(Fitted):
     """Fit translators from the embeddings `source` to the embeddings `target`."""
 
-    source: Annotated[str, Ref("embed")]  # the vectors that are translated
-    target: Annotated[str, Ref("embed")]  # the space that they are translated into
+    source: SpaceName  # the vectors that are translated
+    target: SpaceName  # the space that they are translated into
     # [split of the source (a dump), split of the target (the attacker's)]. None: two halves of train
     splits: tuple[str, str] | None = None
     pairs: Natural = 0  # known pairs given to the aligner; 0: unpaired
@@ -193,8 +195,8 @@ class Translated(Computed):
     # A row of align, or <row of align_jointly>/<source>/<target>
     translator: Annotated[str, Ref("translators")]
     aligner: str = ""  # the one that fitted the translator; dvc.yaml lists its code
-    source: Annotated[str, Ref("embed")]  # embeddings that are translated
-    target: Annotated[str, Ref("embed")]  # their true partners, to measure with
+    source: SpaceName  # embeddings that are translated
+    target: SpaceName  # their true partners, to measure with
     split: str | None = "test"  # None: every row of the corpus
 
     def check(self, where: str, study: Study) -> None:
@@ -214,7 +216,7 @@ class Evaluate(Translated):
     """Measure one translator on true pairs."""
 
     hub_correction: NonNegative | None = None  # strength of the correction; None: the translator's own
-    batch: Annotated[int, Bounds(ge=2)] = 8192  # ranks are within batches of this many pairs, as in vec2vec
+    batch: Several = 8192  # ranks are within batches of this many pairs, as in vec2vec
     pictures: bool = True  # draw both clouds before and after
     # Also measure retrieval: the split of the queries of a corpus of kind `judged`, without `queries `
     queries: Text | None = None
