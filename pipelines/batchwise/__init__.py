@@ -45,7 +45,7 @@ def embed(folder: Path, row: Encoder, column: str = "text", device: str = "auto"
             vectors = encode(loaded, texts.to_pylist(), row, Path(parts)).vectors
         squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
         _refuse(pa.array(~(np.isfinite(squares) & (squares > 0))), "vectors are zero or not finite")
-        return _replaced(batch, column, vector=_fixed(vectors))
+        return _replaced(batch, column, vectors)
 
     return function
 
@@ -63,7 +63,7 @@ def translate(translator: Translator, column: str = "vector", device: str = "aut
         _refuse(wrong, f"vectors are not of dimension {width}")
         flat = pc.list_flatten(array).cast(pa.float32()).to_numpy(zero_copy_only=False)
         translated = translator(torch.from_numpy(flat.copy()).view(-1, width).to(there))
-        return _replaced(batch, column, vector=_fixed(translated.cpu().numpy()))
+        return _replaced(batch, column, translated.cpu().numpy())
 
     return function
 
@@ -80,11 +80,8 @@ def _refuse(bad: Any, what: str) -> None:
         raise BadInput(f"{count} {what}, the first in row {pc.index(bad, True).as_py()}")
 
 
-def _fixed(vectors: np.ndarray) -> pa.FixedSizeListArray:
-    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-
-
-def _replaced(batch: Batch, column: str, **made: Any) -> pa.Table:
-    """Return the batch with new columns in place of `column`, and of columns with their names."""
-    kept = {n: batch.column(n) for n in batch.schema.names if n != column and n not in made}
-    return pa.table(kept | made)
+def _replaced(batch: Batch, column: str, vectors: np.ndarray) -> pa.Table:
+    """Return the batch with a column `vector` in place of `column`, and of another of its name."""
+    kept = {n: batch.column(n) for n in batch.schema.names if n not in (column, "vector")}
+    made = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    return pa.table({**kept, "vector": made})

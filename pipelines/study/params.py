@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import ValidationError, model_validator
 
@@ -40,12 +39,8 @@ from pipelines.study.expand import expand
 from pipelines.study.reading import check_names, read
 from pipelines.study.row import Made, Text, known
 
-
-@dataclass(frozen=True)
-class Verb:
-    """Set the stage name of a table; None if no stage reads it."""
-
-    name: str | None
+# The verb of each table that has another name; "": no stage reads the table
+VERBS = {"corpora": "collect", "encoders": "fetch", "inverters": "train_inverter", "published": ""}
 
 
 class Study(Row):
@@ -53,8 +48,8 @@ class Study(Row):
 
     study: Text
     about: str = ""
-    corpora: Annotated[dict[str, AnyCorpus], Verb("collect")] = {}
-    encoders: Annotated[dict[str, Encoder], Verb("fetch")] = {}
+    corpora: dict[str, AnyCorpus] = {}
+    encoders: dict[str, Encoder] = {}
     finetune: dict[str, Finetune] = {}
     similarity: dict[str, Similarity] = {}
     transfer: dict[str, Transfer] = {}
@@ -64,21 +59,18 @@ class Study(Row):
     align_jointly: dict[str, AlignJointly] = {}
     evaluate: dict[str, Evaluate] = {}
     attributes: dict[str, Attributes] = {}
-    inverters: Annotated[dict[str, Inverter], Verb("train_inverter")] = {}
+    inverters: dict[str, Inverter] = {}
     invert: dict[str, Invert] = {}
     bulk: dict[str, Bulk] = {}
     train_image_text: dict[str, TrainImageText] = {}
     evaluate_image_text: dict[str, EvaluateImageText] = {}
-    published: Annotated[dict[str, Published], Verb(None)] = {}
+    published: dict[str, Published] = {}
 
     @classmethod
     def tables(cls) -> dict[str, str]:
         """Return the table that each verb reads. A verb that is not here reads the whole study."""
-        verbs = {}
-        for table, field in cls.model_fields.items():
-            names = [mark.name for mark in field.metadata if isinstance(mark, Verb)] or [table]
-            verbs |= {verb: table for verb in names if verb and field.annotation is not str}
-        return verbs
+        tables = [table for table, field in cls.model_fields.items() if field.annotation is not str]
+        return {verb: table for table in tables if (verb := VERBS.get(table, table))}
 
     @model_validator(mode="before")
     @classmethod

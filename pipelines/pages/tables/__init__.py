@@ -23,13 +23,16 @@ ORIGINS = {
 }
 
 
-def measured(study: Study, verb: str) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return the rows of a verb that have results, with their metrics. -> {name: (row, metrics)}"""
+Measured = dict[str, tuple[Any, dict[str, Any]]]  # name -> row, metrics
+
+
+def measured(study: Study, verb: str) -> Measured:
+    """Return the rows of a verb that have results, with their metrics."""
     results = store.read_metrics(verb)
     return {name: (row, results[name]) for name, row in getattr(study, verb).items() if name in results}
 
 
-def grouped(study: Study, verb: str, *keys: str) -> dict[Any, dict[str, tuple[Any, dict[str, Any]]]]:
+def grouped(study: Study, verb: str, *keys: str) -> dict[Any, Measured]:
     """Return the rows of `measured`, by the values that they have under `keys`."""
     groups = {}
     for name, (row, metrics) in measured(study, verb).items():
