@@ -27,6 +27,7 @@ POINTS = 1000  # of these, the pairs that it shows
 COLUMNS = [f"{cloud}_{axis}" for cloud in ("untranslated", "translated", "target") for axis in "xy"]
 
 
+@torch.inference_mode()
 def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> None:
     """Measure every seed's translator on the pairs of one split."""
     device = resolve(row.device)
@@ -47,8 +48,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
         found = summary(scores, documents)
         run.log({f"seed-{seed}": {"translation": {measure: found[measure] for measure in scores}}})
         if search:
-            with torch.inference_mode():
-                translated = translator(source.vectors[search.document_rows])
+            translated = translator(source.vectors[search.document_rows])
             found |= search.scores(target.vectors, translated)
         per_seed.append({"seed": seed} | found)
     seeds = pl.DataFrame(per_seed)
@@ -58,8 +58,7 @@ def evaluate(name: str, row: Evaluate, study: params.Study, run: track.Run) -> N
     table = pl.DataFrame(schema=COLUMNS)
     if row.pictures:
         x, y = source.vectors[rows[:PICTURED]], target.vectors[rows[:PICTURED]]
-        with torch.inference_mode():
-            translated = next(iter(translators.values()))(x)  # by the first seed's translator
+        translated = next(iter(translators.values()))(x)  # by the first seed's translator
         table = picture(x, translated, y)
     path = store.tables_path("evaluate", name) / "spaces.csv"
     store.write_csv(path, table)

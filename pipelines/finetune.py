@@ -42,11 +42,9 @@ class Training:
     trained: SentenceTransformer  # the same modules, and the MLP head if it is used in training only
     words: simcse.MaskedWords | None
     optimiser: torch.optim.Optimizer
+    learnt: list[nn.Parameter]  # what the optimiser changes
     curve: list[dict[str, float]] = field(default_factory=list)  # measures on dev, the first at step 0
     step: int = 0
-
-    def parameters(self) -> list[nn.Parameter]:
-        return [p for group in self.optimiser.param_groups for p in group["params"]]
 
     def parts(self) -> dict[str, Any]:
         """Return all that has a state."""
@@ -140,7 +138,7 @@ def build(row: Finetune, columns: list[list[str]], folder: Path) -> Training:
     trained = SentenceTransformer(modules=modules[: 2 if row.head == "none" else 3], device=str(device))
     model = trained if row.head != "train" else SentenceTransformer(modules=modules[:2], device=str(device))
     learnt = [*trained.parameters(), *(words.parameters() if words else ())]
-    return Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0))
+    return Training(model, trained, words, torch.optim.AdamW(learnt, lr=row.lr, weight_decay=0.0), learnt)
 
 
 def start(row: Finetune, columns: list[list[str]], folder: Path) -> tuple[Any, Dense | None]:
@@ -218,8 +216,8 @@ def step(training: Training, row: Finetune, columns: list[list[str]]) -> Tensor:
         loss = loss + words
     training.optimiser.zero_grad()
     loss.backward()
-    distributed.all_reduce_gradients(training.parameters())
-    nn.utils.clip_grad_norm_(training.parameters(), MAX_NORM)
+    distributed.all_reduce_gradients(training.learnt)
+    nn.utils.clip_grad_norm_(training.learnt, MAX_NORM)
     for group in training.optimiser.param_groups:
         group["lr"] = row.lr * rate(training.step, row)
     training.optimiser.step()

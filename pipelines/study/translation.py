@@ -253,6 +253,5 @@ def settings_of(aligner: Any, keys: dict[str, Any], others: Iterable[str] = ()) 
     """
     module = aligner_module(aligner)
     recipes = getattr(module, "RECIPES", {})  # named sets of settings
-    if recipes and isinstance(keys, dict):
-        keys = {**recipes.get(str(keys.get("recipe")), {}), **keys}
+    keys = {**recipes.get(str(keys.get("recipe")), {}), **keys}
     return settings_from(module.Settings, keys, others)

@@ -6,15 +6,13 @@ by the lower end of the interval. Encoders trained here: the best on test pairs.
 GENERATED; what no attacker has is marked ORACLE.
 """
 
-from collections.abc import Callable
-
 from pipelines.pages.findings.encoders import geometry, image_text, training
 from pipelines.pages.findings.finding import Finding
 from pipelines.pages.findings.leakage import attribute_inference, inversion
 from pipelines.pages.findings.translation import judgement, translation
 from pipelines.study.params import Study
 
-KINDS: tuple[Callable[[Study], Finding | None], ...] = (
+KINDS = (
     translation,
     judgement,
     attribute_inference,
