@@ -91,17 +91,20 @@ def measure(
 def classification(
     model: DualEncoder, words: Words, row: EvaluateImageText, train: pl.DataFrame, test: pl.DataFrame
 ) -> dict[str, Tensor]:
-    """Return whether each image is classified right, zero-shot and by a linear classifier. -> each (n,)"""
-    test, classes = single_label(test)
-    true_labels = test["label"].to_numpy()
+    """Return whether each image is classified right, zero-shot and by a linear classifier. -> each (n,)
+
+    Raise BadInput for fewer than two classes.
+    """
+    test, train = single_label(test), some(single_label(train), row.probe)
+    true_labels, classes = test["label"].to_numpy(), test["label"].unique().sort().to_list()
+    if len(classes) < 2:
+        raise BadInput(f"{len(classes)} class among the images with one label; two are needed")
     sets = image_sets(model, test)
     scores = {"zero_shot": zero_shot(model, words, sets, numbered(true_labels), classes, row.templates)}
-    train = some(train.filter(pl.col("labels").list.len() == 1), row.probe)
     if len(train) < LEAST:
         return scores
     seen, new = (probe_features(model, of, row.features) for of in (image_sets(model, train), sets))
-    labels = train["labels"].list.first().to_numpy()
-    return scores | {"linear": linear_accuracy(seen, labels, new, true_labels)}
+    return scores | {"linear": linear_accuracy(seen, train["label"].to_numpy(), new, true_labels)}
 
 
 def some(frame: pl.DataFrame, most: int) -> pl.DataFrame:
@@ -109,13 +112,9 @@ def some(frame: pl.DataFrame, most: int) -> pl.DataFrame:
     return frame if len(frame) <= most else frame.sample(most, seed=0, shuffle=True)
 
 
-def single_label(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Return the rows with exactly one label, and the classes. Raise BadInput for fewer than two classes."""
-    frame = frame.filter(pl.col("labels").list.len() == 1).with_columns(label=pl.col("labels").list.first())
-    classes = frame["label"].unique().sort().to_list()
-    if len(classes) < 2:
-        raise BadInput(f"{len(classes)} class among the images with one label; two are needed")
-    return frame, classes
+def single_label(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with exactly one label, with a column `label`."""
+    return frame.filter(pl.col("labels").list.len() == 1).with_columns(label=pl.col("labels").list.first())
 
 
 def zero_shot(

@@ -20,7 +20,7 @@ from pipelines.measures import Measure, image_text, retrieval, similarity, trans
 from pipelines.pages.tables import measured
 from pipelines.pages.tables.leakage import facts_above_floor, labels_above_floor
 from pipelines.runtime import store
-from pipelines.study import Attributes, Evaluate
+from pipelines.study import Evaluate
 from pipelines.study.params import Study
 
 FOLDER = store.REPORT / "metrics"
@@ -56,10 +56,6 @@ def _evaluate(metrics: dict[str, Any], row: Evaluate, study: Study) -> Numbers:
     return numbers
 
 
-def _attributes(metrics: dict[str, Any], row: Attributes, study: Study) -> Numbers:
-    return {"label_leak": labels_above_floor(metrics, row.wordings[0], row.k[0]).value}
-
-
 def _invert(metrics: dict[str, Any], row: Any, study: Study) -> Numbers:
     leak = facts_above_floor(metrics)
     return {"fact_leak": leak.value} if leak else {}
@@ -72,7 +68,9 @@ def _geometry(metrics: dict[str, Any], row: Any, study: Study) -> Numbers:
 
 HEADLINES: dict[str, Callable[[dict[str, Any], Any, Study], Numbers]] = {
     "evaluate": _evaluate,
-    "attributes": _attributes,
+    "attributes": lambda metrics, row, study: {
+        "label_leak": labels_above_floor(metrics, row.wordings[0], row.k[0]).value
+    },
     "invert": _invert,
     "finetune": lambda metrics, row, study: headlines(similarity.MEASURES, metrics["dev"]),
     "similarity": lambda metrics, row, study: headlines(similarity.MEASURES, metrics),

@@ -59,10 +59,9 @@ def sizes(study: Study, of: str) -> dict[str, Curve]:
         top1 = store.read_csv(store.seeds_path(name))["top1"]
         names.setdefault(key, []).append(name)
         curves.setdefault(key, {}).setdefault(n, []).extend(top1)
-    labels = {key: commonprefix(names[key]).rstrip("-") for key in names}  # noqa: RUF071
     found: dict[str, Curve] = {}
     for key, curve in curves.items():
-        label = f"{labels[key]}: {key[0]}, {key[1]}"
+        label = f"{commonprefix(names[key]).rstrip('-')}: {key[0]}, {key[1]}"  # noqa: RUF071
         if label in found:  # rows of other settings may begin alike
             label = f"{names[key][0]}: {key[0]}, {key[1]}"
         if len(curve) >= LEAST:
